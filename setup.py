@@ -1,0 +1,32 @@
+"""Build the copy kernel, the only compiled part; everything else is in pyproject.toml.
+
+The kernel is optional: without a C compiler the install succeeds and `shardex.gather` uses its numpy twin.
+"""
+
+import os
+import sys
+import sysconfig
+
+from setuptools import Extension, setup
+
+limited = not sysconfig.get_config_var("Py_GIL_DISABLED")  # free-threaded Python has no limited API yet
+sanitize = os.environ.get("SHARDEX_SANITIZE") == "1"
+
+flags: list[str] = []
+if sys.platform != "win32":
+    flags = ["-O3", "-pthread"]
+if sanitize:
+    # Python's own flags define signed overflow (-fwrapv); here it is an error to find.
+    flags += ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-wrapv", "-g", "-O1"]
+
+kernel = Extension(
+    "shardex._gather",
+    ["src/shardex/_gather.c"],
+    define_macros=[("Py_LIMITED_API", "0x030B0000")] if limited else [],
+    extra_compile_args=flags,
+    extra_link_args=flags,
+    py_limited_api=limited,
+    optional=not sanitize,  # a sanitizer run without the kernel would prove nothing
+)
+
+setup(ext_modules=[kernel], options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited else {})

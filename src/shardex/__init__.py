@@ -1,0 +1,1 @@
+"""shardex: one dataset API over sharded files."""

@@ -1,0 +1,484 @@
+/* The gather kernel: copy many ranges of many mapped buffers into one.
+ *
+ * A table of segments is two arrays, the address and the size of each buffer; an address of zero says
+ * "not opened yet". Every function first checks all of its ranges against that table and only then copies,
+ * so a wrong range is refused with nothing written. When a range lies in a segment that is not open, the
+ * function returns the number of that segment, and the caller opens it and asks again; -1 means done.
+ * `gather.py` beside this file owns the tables, keeps the buffers alive and holds the numpy twin.
+ */
+#define PY_SSIZE_T_CLEAN
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030B0000
+#endif
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+#ifndef _WIN32
+#include <pthread.h>
+#define HAVE_THREADS 1
+#endif
+#if defined(__GNUC__)
+#define PREFETCH(p) __builtin_prefetch(p)
+#else
+#define PREFETCH(p) ((void)0)
+#endif
+
+enum { AHEAD = 8, MAX_THREADS = 16 };
+static const int64_t THREAD_BYTES = 1 << 20; /* below this a second thread costs more than it brings */
+
+typedef enum { FINE, CLOSED, OUTSIDE, SHORT, BROKEN, OVERFLOWS } verdict;
+
+typedef struct {
+    const uint64_t *address, *size;
+    int64_t segments;
+} table;
+
+/* ---- arguments ------------------------------------------------------------------------------------ */
+
+static int length_of(const Py_buffer *b, int64_t item, const char *name, int64_t *n) {
+    if (b->len % item) {
+        PyErr_Format(PyExc_ValueError, "%s: expected items of %lld bytes, got %zd bytes", name, (long long)item, b->len);
+        return 0;
+    }
+    *n = b->len / item;
+    return 1;
+}
+
+static int table_of(const Py_buffer *address, const Py_buffer *size, table *t) {
+    int64_t sizes;
+    if (!length_of(address, 8, "address", &t->segments) || !length_of(size, 8, "size", &sizes)) return 0;
+    if (sizes != t->segments) {
+        PyErr_Format(PyExc_ValueError, "expected as many sizes as addresses, got %lld and %lld", (long long)sizes,
+                     (long long)t->segments);
+        return 0;
+    }
+    t->address = address->buf;
+    t->size = size->buf;
+    return 1;
+}
+
+static PyObject *answer(verdict v, int64_t at, int64_t segment) {
+    switch (v) {
+    case FINE: return PyLong_FromLong(-1);
+    case CLOSED: return PyLong_FromLongLong(segment);
+    case OUTSIDE: return PyErr_Format(PyExc_IndexError, "row %lld of the request lies outside the data", (long long)at);
+    case SHORT:
+        return PyErr_Format(PyExc_ValueError, "range %lld of the request ends past its buffer (segment %lld)",
+                            (long long)at, (long long)segment);
+    case BROKEN:
+        return PyErr_Format(PyExc_ValueError, "range %lld of the request has offsets that run backwards (segment %lld)",
+                            (long long)at, (long long)segment);
+    default: return PyErr_Format(PyExc_ValueError, "range %lld of the request does not fit the output", (long long)at);
+    }
+}
+
+/* ---- which segment holds a row ---------------------------------------------------------------------- */
+
+static int64_t segment_of(const int64_t *starts, int64_t segments, int64_t row) {
+    int64_t per = starts[1] - starts[0], low, high;
+    if (per > 0) { /* segments mostly have one size: guess, then check */
+        int64_t guess = row / per;
+        if (guess < segments && starts[guess] <= row && row < starts[guess + 1]) return guess;
+    }
+    for (low = 0, high = segments; high - low > 1;) {
+        int64_t middle = low + (high - low) / 2;
+        if (starts[middle] <= row) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+/* `starts` must rise from 0: checked once per call, so that segment_of cannot leave the table. */
+static int starts_of(const Py_buffer *b, int64_t segments, const int64_t **starts) {
+    int64_t n;
+    const int64_t *s = b->buf;
+    if (!length_of(b, 8, "starts", &n)) return 0;
+    if (n != segments + 1 || s[0] != 0) {
+        PyErr_Format(PyExc_ValueError, "starts: expected %lld numbers from 0 on, got %lld", (long long)segments + 1,
+                     (long long)n);
+        return 0;
+    }
+    *starts = s;
+    return 1;
+}
+
+/* ---- copying, by one or several threads --------------------------------------------------------------- */
+
+typedef struct {
+    const uint8_t *const *source;
+    const int64_t *length, *target; /* NULL: every range is `width` bytes, laid end to end */
+    int64_t width, stride, from, to;
+    uint8_t *out;
+} job;
+
+#define COPY_ITEMS(T)                                                                                        \
+    for (int64_t k = j->from; k < j->to; k++) memcpy(j->out + k * sizeof(T), j->source[k], sizeof(T))
+
+static void copy_fixed(const job *j) {
+    int64_t width = j->width, fetch = width < 512 ? width : 512;
+    switch (width) {
+    case 1: COPY_ITEMS(uint8_t); return;
+    case 2: COPY_ITEMS(uint16_t); return;
+    case 4: COPY_ITEMS(uint32_t); return;
+    case 8: COPY_ITEMS(uint64_t); return;
+    }
+    for (int64_t k = j->from; k < j->to; k++) {
+        if (k + AHEAD < j->to)
+            for (int64_t b = 0; b < fetch; b += 64) PREFETCH(j->source[k + AHEAD] + b);
+        memcpy(j->out + k * width, j->source[k], (size_t)width);
+    }
+}
+
+static void copy_ranges(const job *j) {
+    for (int64_t k = j->from; k < j->to; k++) {
+        int64_t length = j->length[k];
+        uint8_t *to = j->target ? j->out + j->target[k] : j->out + k * j->stride;
+        if (k + AHEAD < j->to) {
+            int64_t fetch = j->length[k + AHEAD] < 512 ? j->length[k + AHEAD] : 512;
+            for (int64_t b = 0; b < fetch; b += 64) PREFETCH(j->source[k + AHEAD] + b);
+        }
+        if (length) memcpy(to, j->source[k], (size_t)length);
+        if (!j->target) memset(to + length, 0, (size_t)(j->stride - length));
+    }
+}
+
+static void *run(void *v) {
+    const job *j = v;
+    if (j->length) copy_ranges(j);
+    else copy_fixed(j);
+    return NULL;
+}
+
+static void copy(job *whole, int64_t n, int64_t bytes, int threads) {
+    whole->from = 0;
+    whole->to = n;
+#ifdef HAVE_THREADS
+    int64_t most = bytes / THREAD_BYTES;
+    if (threads > MAX_THREADS) threads = MAX_THREADS;
+    if (threads > most) threads = (int)most;
+    if (threads > 1 && n >= threads) {
+        job jobs[MAX_THREADS];
+        pthread_t ids[MAX_THREADS];
+        int started[MAX_THREADS];
+        for (int t = 0; t < threads; t++) {
+            jobs[t] = *whole;
+            jobs[t].from = n * t / threads;
+            jobs[t].to = n * (t + 1) / threads;
+            started[t] = t > 0 && pthread_create(&ids[t], NULL, run, &jobs[t]) == 0;
+        }
+        for (int t = 0; t < threads; t++)
+            if (!started[t]) run(&jobs[t]);
+        for (int t = 1; t < threads; t++)
+            if (started[t]) pthread_join(ids[t], NULL);
+        return;
+    }
+#else
+    (void)threads, (void)bytes;
+#endif
+    run(whole);
+}
+
+/* ---- fixed(address, size, starts, rows, width, out, threads) ---------------------------------------- */
+
+static PyObject *fixed(PyObject *self, PyObject *args) {
+    Py_buffer address, size, start, row, out;
+    Py_ssize_t width;
+    int threads;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*nw*i:fixed", &address, &size, &start, &row, &width, &out, &threads)) return NULL;
+    PyObject *result = NULL;
+    const uint8_t **source = NULL;
+    const int64_t *starts, *rows = row.buf;
+    int64_t n;
+    table t;
+    if (!table_of(&address, &size, &t) || !starts_of(&start, t.segments, &starts) || !length_of(&row, 8, "rows", &n)) goto end;
+    if (width < 0 || (width && n > PY_SSIZE_T_MAX / width) || out.len != n * width) {
+        PyErr_Format(PyExc_ValueError, "out: expected %lld rows of %zd bytes, got %zd bytes", (long long)n, width, out.len);
+        goto end;
+    }
+    if (!(source = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *source))) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    verdict v = FINE;
+    int64_t k = 0, segment = 0, total = starts[t.segments];
+    Py_BEGIN_ALLOW_THREADS
+    for (; k < n; k++) {
+        if (rows[k] < 0 || rows[k] >= total) { v = OUTSIDE; break; }
+        segment = segment_of(starts, t.segments, rows[k]);
+        int64_t local = rows[k] - starts[segment];
+        if (!t.address[segment]) { v = CLOSED; break; }
+        if (local < 0 || (width && (uint64_t)local >= t.size[segment] / (uint64_t)width)) { v = SHORT; break; }
+        source[k] = (const uint8_t *)(uintptr_t)t.address[segment] + local * width;
+    }
+    if (v == FINE) {
+        job j = {.source = source, .width = width, .out = out.buf};
+        copy(&j, n, n * width, threads);
+    }
+    Py_END_ALLOW_THREADS
+    result = answer(v, k, segment);
+end:
+    PyMem_Free(source);
+    PyBuffer_Release(&address), PyBuffer_Release(&size), PyBuffer_Release(&start), PyBuffer_Release(&row), PyBuffer_Release(&out);
+    return result;
+}
+
+/* ---- locate(address, size, starts, rows, width, item, which, begin, length) -------------------------- */
+
+static int64_t offset_at(const uint8_t *base, int64_t k, Py_ssize_t width) {
+    if (width == 4) {
+        int32_t x;
+        memcpy(&x, base + k * 4, 4);
+        return x;
+    }
+    int64_t x;
+    memcpy(&x, base + k * 8, 8);
+    return x;
+}
+
+static PyObject *locate(PyObject *self, PyObject *args) {
+    Py_buffer address, size, start, row, which, begin, length;
+    Py_ssize_t width, item;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*nnw*w*w*:locate", &address, &size, &start, &row, &width, &item, &which, &begin, &length))
+        return NULL;
+    PyObject *result = NULL;
+    const int64_t *starts, *rows = row.buf;
+    int64_t n;
+    table t;
+    if (!table_of(&address, &size, &t) || !starts_of(&start, t.segments, &starts) || !length_of(&row, 8, "rows", &n)) goto end;
+    if ((width != 4 && width != 8) || item < 1 || which.len != n * 8 || begin.len != n * 8 || length.len != n * 8) {
+        PyErr_SetString(PyExc_ValueError, "locate: expected offsets of 4 or 8 bytes, items of at least 1, and outputs as long as rows");
+        goto end;
+    }
+    int64_t *w = which.buf, *b = begin.buf, *l = length.buf;
+    verdict v = FINE;
+    int64_t k = 0, segment = 0, total = starts[t.segments];
+    Py_BEGIN_ALLOW_THREADS
+    for (; k < n; k++) {
+        if (rows[k] < 0 || rows[k] >= total) { v = OUTSIDE; break; }
+        segment = segment_of(starts, t.segments, rows[k]);
+        int64_t local = rows[k] - starts[segment];
+        if (!t.address[segment]) { v = CLOSED; break; }
+        if (local < 0 || (uint64_t)local + 1 >= t.size[segment] / (uint64_t)width) { v = SHORT; break; }
+        const uint8_t *base = (const uint8_t *)(uintptr_t)t.address[segment];
+        int64_t from = offset_at(base, local, width), to = offset_at(base, local + 1, width);
+        if (from < 0 || to < from || to > INT64_MAX / item) { v = BROKEN; break; }
+        w[k] = segment;
+        b[k] = from * item;
+        l[k] = (to - from) * item;
+    }
+    Py_END_ALLOW_THREADS
+    result = answer(v, k, segment);
+end:
+    PyBuffer_Release(&address), PyBuffer_Release(&size), PyBuffer_Release(&start), PyBuffer_Release(&row);
+    PyBuffer_Release(&which), PyBuffer_Release(&begin), PyBuffer_Release(&length);
+    return result;
+}
+
+/* ---- ranges(address, size, which, begin, length, out, stride, threads) and texts(..., kind) --------- */
+
+static verdict check(const table *t, const int64_t *which, const int64_t *begin, const int64_t *length, int64_t n,
+                     const uint8_t **source, int64_t *at, int64_t *segment) {
+    for (int64_t k = 0; k < n; k++) {
+        int64_t s = which[k];
+        *at = k;
+        *segment = s;
+        if (s < 0 || s >= t->segments) return OUTSIDE;
+        if (!t->address[s]) return CLOSED;
+        if (begin[k] < 0 || length[k] < 0 || (uint64_t)begin[k] > t->size[s] || (uint64_t)length[k] > t->size[s] - (uint64_t)begin[k])
+            return SHORT;
+        source[k] = (const uint8_t *)(uintptr_t)t->address[s] + begin[k];
+    }
+    return FINE;
+}
+
+static int ranges_of(const Py_buffer *which, const Py_buffer *begin, const Py_buffer *length, int64_t *n) {
+    int64_t b, l;
+    if (!length_of(which, 8, "which", n) || !length_of(begin, 8, "begin", &b) || !length_of(length, 8, "length", &l)) return 0;
+    if (b == *n && l == *n) return 1;
+    PyErr_SetString(PyExc_ValueError, "expected which, begin and length of one size");
+    return 0;
+}
+
+static PyObject *ranges(PyObject *self, PyObject *args) {
+    Py_buffer address, size, which, begin, length, out;
+    Py_ssize_t stride;
+    int threads;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*w*ni:ranges", &address, &size, &which, &begin, &length, &out, &stride, &threads)) return NULL;
+    PyObject *result = NULL;
+    const uint8_t **source = NULL;
+    int64_t *target = NULL, n;
+    table t;
+    if (!table_of(&address, &size, &t) || !ranges_of(&which, &begin, &length, &n)) goto end;
+    source = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *source);
+    target = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *target);
+    if (!source || !target) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    const int64_t *l = length.buf;
+    int64_t k = 0, segment = 0, total = 0;
+    verdict v;
+    Py_BEGIN_ALLOW_THREADS
+    v = check(&t, which.buf, begin.buf, l, n, source, &k, &segment);
+    for (int64_t i = 0; v == FINE && i < n; i++) { /* where each range goes, and whether it fits */
+        target[i] = total;
+        if (l[i] > (stride < 0 ? out.len - total : stride)) v = OVERFLOWS, k = i;
+        else total += stride < 0 ? l[i] : stride;
+    }
+    if (v == FINE && total != out.len) v = OVERFLOWS, k = n;
+    if (v == FINE) {
+        job j = {.source = source, .length = l, .target = stride < 0 ? target : NULL, .stride = stride, .out = out.buf};
+        copy(&j, n, total, threads);
+    }
+    Py_END_ALLOW_THREADS
+    result = answer(v, k, segment);
+end:
+    PyMem_Free(source);
+    PyMem_Free(target);
+    PyBuffer_Release(&address), PyBuffer_Release(&size), PyBuffer_Release(&which), PyBuffer_Release(&begin);
+    PyBuffer_Release(&length), PyBuffer_Release(&out);
+    return result;
+}
+
+/* Short texts repeat (labels, sources): remember the last object made for each of a few hash slots. */
+enum { SLOTS = 64, SHORTEST_LONG = 24 };
+
+static PyObject *one_text(const uint8_t *p, int64_t length, const uint8_t **seen, int64_t *sizes, PyObject **made) {
+    if (length >= SHORTEST_LONG) return PyUnicode_DecodeUTF8((const char *)p, (Py_ssize_t)length, NULL);
+    uint32_t slot = (uint32_t)length;
+    for (int64_t i = 0; i < length; i++) slot = slot * 31 + p[i];
+    slot %= SLOTS;
+    if (made[slot] && sizes[slot] == length && memcmp(seen[slot], p, (size_t)length) == 0) return Py_NewRef(made[slot]);
+    PyObject *text = PyUnicode_DecodeUTF8((const char *)p, (Py_ssize_t)length, NULL);
+    if (text) seen[slot] = p, sizes[slot] = length, made[slot] = text; /* borrowed: the list keeps it alive */
+    return text;
+}
+
+static PyObject *values(PyObject *self, PyObject *args) {
+    Py_buffer address, size, which, begin, length;
+    int text;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*p:values", &address, &size, &which, &begin, &length, &text)) return NULL;
+    PyObject *result = NULL;
+    const uint8_t **source = NULL, *seen[SLOTS];
+    int64_t n, k = 0, segment = 0, sizes[SLOTS];
+    PyObject *made[SLOTS] = {0};
+    table t;
+    if (!table_of(&address, &size, &t) || !ranges_of(&which, &begin, &length, &n)) goto end;
+    if (!(source = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *source))) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    const int64_t *l = length.buf;
+    verdict v = check(&t, which.buf, begin.buf, l, n, source, &k, &segment);
+    if (v != FINE) {
+        result = answer(v, k, segment);
+        goto end;
+    }
+    if (!(result = PyList_New((Py_ssize_t)n))) goto end;
+    for (k = 0; k < n; k++) {
+        PyObject *value = text ? one_text(source[k], l[k], seen, sizes, made)
+                               : PyBytes_FromStringAndSize((const char *)source[k], (Py_ssize_t)l[k]);
+        if (!value || PyList_SetItem(result, (Py_ssize_t)k, value) < 0) {
+            Py_CLEAR(result);
+            goto end;
+        }
+    }
+end:
+    PyMem_Free(source);
+    PyBuffer_Release(&address), PyBuffer_Release(&size), PyBuffer_Release(&which), PyBuffer_Release(&begin), PyBuffer_Release(&length);
+    return result;
+}
+
+/* ---- line_ends(buffer, start, out): positions just after each newline -------------------------------- */
+
+static PyObject *line_ends(PyObject *self, PyObject *args) {
+    Py_buffer data, out;
+    Py_ssize_t start;
+    if (!PyArg_ParseTuple(args, "y*nw*:line_ends", &data, &start, &out)) return NULL;
+    PyObject *result = NULL;
+    int64_t room, n = 0, *ends = out.buf;
+    if (!length_of(&out, 8, "out", &room)) goto end;
+    if (start < 0 || start > data.len) {
+        PyErr_Format(PyExc_ValueError, "start: expected 0 to %zd, got %zd", data.len, start);
+        goto end;
+    }
+    const char *base = data.buf, *p = base + start, *stop = base + data.len;
+    Py_BEGIN_ALLOW_THREADS
+    while (n < room && p < stop) {
+        const char *newline = memchr(p, '\n', (size_t)(stop - p));
+        if (!newline) break;
+        p = newline + 1;
+        ends[n++] = p - base;
+    }
+    Py_END_ALLOW_THREADS
+    result = PyLong_FromLongLong(n);
+end:
+    PyBuffer_Release(&data), PyBuffer_Release(&out);
+    return result;
+}
+
+/* ---- permute(size, multiply, add, shift, mask, positions, out, inverse) ------------------------------ */
+
+static uint64_t forward(uint64_t x, const uint64_t *multiply, const uint64_t *add, int64_t rounds, int shift, uint64_t mask) {
+    for (int64_t r = 0; r < rounds; r++) {
+        x = (x * multiply[r] + add[r]) & mask;
+        x ^= x >> shift;
+    }
+    return x;
+}
+
+/* `multiply` then holds the inverses, in the same order as for the way forward. */
+static uint64_t backward(uint64_t x, const uint64_t *multiply, const uint64_t *add, int64_t rounds, int shift, uint64_t mask) {
+    for (int64_t r = rounds; r-- > 0;) {
+        x ^= x >> shift;
+        x = ((x - add[r]) * multiply[r]) & mask;
+    }
+    return x;
+}
+
+static PyObject *permute(PyObject *self, PyObject *args) {
+    Py_buffer multiply, add, position, out;
+    unsigned long long size, mask;
+    int shift, inverse;
+    if (!PyArg_ParseTuple(args, "Ky*y*iKy*w*p:permute", &size, &multiply, &add, &shift, &mask, &position, &out, &inverse)) return NULL;
+    PyObject *result = NULL;
+    int64_t n, rounds, adds, outs;
+    if (!length_of(&position, 8, "positions", &n) || !length_of(&multiply, 8, "multiply", &rounds) ||
+        !length_of(&add, 8, "add", &adds) || !length_of(&out, 8, "out", &outs))
+        goto end;
+    if (rounds != adds || outs != n || shift < 1 || shift > 63 || (size && mask < size - 1)) {
+        PyErr_SetString(PyExc_ValueError, "permute: expected as many adds as multiplies, an output as long as positions and a mask that covers the size");
+        goto end;
+    }
+    const uint64_t *p = position.buf, *m = multiply.buf, *a = add.buf;
+    uint64_t *o = out.buf;
+    int64_t bad = -1;
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t k = 0; k < n && bad < 0; k++)
+        if (p[k] >= size) bad = k;
+    for (int64_t k = 0; k < n && bad < 0; k++) {
+        uint64_t x = p[k];
+        do x = inverse ? backward(x, m, a, rounds, shift, mask) : forward(x, m, a, rounds, shift, mask);
+        while (x >= size);
+        o[k] = x;
+    }
+    Py_END_ALLOW_THREADS
+    result = answer(bad < 0 ? FINE : OUTSIDE, bad, 0);
+end:
+    PyBuffer_Release(&multiply), PyBuffer_Release(&add), PyBuffer_Release(&position), PyBuffer_Release(&out);
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"fixed", fixed, METH_VARARGS, "Copy rows of one width, found by number, end to end."},
+    {"locate", locate, METH_VARARGS, "Turn row numbers into byte ranges through arrays of offsets."},
+    {"ranges", ranges, METH_VARARGS, "Copy byte ranges end to end (stride < 0) or one per stride, zero-filled."},
+    {"values", values, METH_VARARGS, "Make one bytes or str object per range."},
+    {"line_ends", line_ends, METH_VARARGS, "Find the position after each newline."},
+    {"permute", permute, METH_VARARGS, "Map positions through a keyed permutation of [0, size)."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_gather", "The gather kernel; see gather.py.", 0, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__gather(void) { return PyModuleDef_Init(&module); }

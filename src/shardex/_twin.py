@@ -1,0 +1,171 @@
+"""The numpy twin of `_gather.c`: the same functions with the same answers, for where no compiler is at hand.
+
+Each takes the `Segments` table itself where the kernel takes its addresses and sizes, and likewise returns the
+number of a segment that is not open, or -1. Only `gather.py` calls it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+_BLOCK = 1 << 22
+
+
+def fixed(table: Any, starts: Integers, rows: Integers, width: int, out: Any, threads: int) -> int:
+    target = _bytes_of(out)
+    if width < 0 or target.size != len(rows) * width:
+        raise ValueError(f"out: expected {len(rows)} rows of {width} bytes, got {target.size} bytes")
+    found = _rows(table, starts, rows)
+    if isinstance(found, int):
+        return found
+    segment, local = found
+    too_far = local >= table.size[segment].astype(np.int64) // max(width, 1)
+    if width and too_far.any():
+        raise ValueError(f"range {int(too_far.argmax())} of the request ends past its buffer")
+    target = target.reshape(len(rows), width)
+    for number in np.unique(segment).tolist():
+        here = segment == number
+        whole = table.buffers[number]
+        target[here] = whole[: whole.size // width * width].reshape(-1, width)[local[here]] if width else 0
+    return -1
+
+
+def locate(
+    table: Any, starts: Integers, rows: Integers, width: int, item: int, which: Integers, begin: Integers, length: Integers
+) -> int:
+    if width not in (4, 8) or item < 1 or not len(which) == len(begin) == len(length) == len(rows):
+        raise ValueError("locate: expected offsets of 4 or 8 bytes, items of at least 1, and outputs as long as rows")
+    found = _rows(table, starts, rows)
+    if isinstance(found, int):
+        return found
+    segment, local = found
+    too_far = local + 1 >= table.size[segment].astype(np.int64) // width
+    if too_far.any():
+        raise ValueError(f"range {int(too_far.argmax())} of the request ends past its buffer")
+    first, last = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    for number in np.unique(segment).tolist():
+        here = segment == number
+        whole = table.buffers[number]
+        offsets = whole[: whole.size // width * width].view(np.int32 if width == 4 else np.int64)
+        first[here], last[here] = offsets[local[here]], offsets[local[here] + 1]
+    backwards = (first < 0) | (last < first) | (last > np.iinfo(np.int64).max // item)
+    if backwards.any():
+        raise ValueError(f"range {int(backwards.argmax())} of the request has offsets that run backwards")
+    which[:], begin[:], length[:] = segment, first * item, (last - first) * item
+    return -1
+
+
+def ranges(
+    table: Any, which: Integers, begin: Integers, length: Integers, out: Any, stride: int, threads: int
+) -> int:
+    if (missing := _check(table, which, begin, length)) >= 0:
+        return missing
+    target = _bytes_of(out)
+    total = int(length.sum()) if stride < 0 else stride * len(which)
+    if total != target.size or (stride >= 0 and len(which) and int(length.max()) > stride):
+        raise ValueError("a range of the request does not fit the output")
+    if stride >= 0:
+        target[:] = 0
+    at = 0
+    for k, (number, first, size) in enumerate(zip(which.tolist(), begin.tolist(), length.tolist(), strict=True)):
+        at = at if stride < 0 else k * stride
+        target[at : at + size] = table.buffers[number][first : first + size]
+        at += size
+    return -1
+
+
+def values(table: Any, which: Integers, begin: Integers, length: Integers, text: bool) -> int | list[Any]:
+    if (missing := _check(table, which, begin, length)) >= 0:
+        return missing
+    triples = zip(which.tolist(), begin.tolist(), length.tolist(), strict=True)
+    data = [table.buffers[number][first : first + size].tobytes() for number, first, size in triples]
+    return [value.decode() for value in data] if text else data
+
+
+def line_ends(buffer: Any, start: int, out: Integers) -> int:
+    data = np.frombuffer(buffer, np.uint8)
+    if not 0 <= start <= data.size:
+        raise ValueError(f"start: expected 0 to {data.size}, got {start}")
+    count = 0
+    for block in range(start, data.size, _BLOCK):
+        ends = np.flatnonzero(data[block : block + _BLOCK] == ord("\n"))[: len(out) - count] + block + 1
+        out[count : count + len(ends)] = ends
+        count += len(ends)
+        if count == len(out):
+            break
+    return count
+
+
+def permute(
+    size: int,
+    multiply: NDArray[np.uint64],
+    add: NDArray[np.uint64],
+    shift: int,
+    mask: int,
+    positions: Integers,
+    out: Integers,
+    inverse: bool,
+) -> int:
+    outside = (positions < 0) | (positions >= size)
+    if outside.any():
+        raise IndexError(f"row {int(outside.argmax())} of the request lies outside the data")
+    keys = list(zip(multiply.tolist(), add.tolist(), strict=True))
+    step = _backward if inverse else _forward
+    x = positions.astype(np.uint64)
+    todo = np.arange(len(x))
+    while len(todo):
+        x[todo] = step(x[todo], keys, np.uint64(shift), np.uint64(mask))
+        todo = todo[x[todo] >= np.uint64(size)]
+    out[:] = x.astype(np.int64)
+    return -1
+
+
+def _forward(x: NDArray[np.uint64], keys: list[tuple[int, int]], shift: np.uint64, mask: np.uint64) -> NDArray[np.uint64]:
+    for multiply, add in keys:
+        x = (x * np.uint64(multiply) + np.uint64(add)) & mask
+        x = x ^ (x >> shift)
+    return x
+
+
+def _backward(x: NDArray[np.uint64], keys: list[tuple[int, int]], shift: np.uint64, mask: np.uint64) -> NDArray[np.uint64]:
+    for multiply, add in reversed(keys):
+        x = x ^ (x >> shift)
+        x = ((x - np.uint64(add)) * np.uint64(multiply)) & mask
+    return x
+
+
+def _bytes_of(out: Any) -> NDArray[np.uint8]:
+    return np.frombuffer(memoryview(out).cast("B"), np.uint8) if memoryview(out).nbytes else np.empty(0, np.uint8)
+
+
+def _rows(table: Any, starts: Integers, rows: Integers) -> int | tuple[Integers, Integers]:
+    """Segment and row in it of each row, or the number of a segment that is not open."""
+    if len(starts) != len(table) + 1 or starts[0] != 0:
+        raise ValueError(f"starts: expected {len(table) + 1} numbers from 0 on, got {len(starts)}")
+    outside = (rows < 0) | (rows >= starts[-1])
+    if outside.any():
+        raise IndexError(f"row {int(outside.argmax())} of the request lies outside the data")
+    segment = np.searchsorted(starts, rows, "right") - 1
+    closed = table.address[segment] == 0
+    return int(segment[closed.argmax()]) if closed.any() else (segment, rows - starts[segment])
+
+
+def _check(table: Any, which: Integers, begin: Integers, length: Integers) -> int:
+    if not len(which) == len(begin) == len(length):
+        raise ValueError("expected which, begin and length of one size")
+    outside = (which < 0) | (which >= len(table))
+    if outside.any():
+        raise IndexError(f"row {int(outside.argmax())} of the request lies outside the data")
+    closed = table.address[which] == 0
+    if closed.any():
+        return int(which[closed.argmax()])
+    size = table.size[which].astype(np.int64)
+    bad = (begin < 0) | (length < 0) | (begin > size) | (length > size - begin)
+    if bad.any():
+        k = int(bad.argmax())
+        raise ValueError(f"range {k} of the request ends past its buffer (segment {which[k]})")
+    return -1

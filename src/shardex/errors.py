@@ -1,0 +1,168 @@
+"""The tree of errors. Every message says what was expected, what was found, where, and what to do.
+
+::
+
+    ShardexError
+    ├── RowError (IndexError)                 a row or position outside the dataset
+    ├── FieldError (KeyError)                 a field the dataset does not have
+    ├── SchemaError (TypeError, ValueError)   a value, type or annotation that does not fit
+    ├── FormatError (ValueError)              bytes that are not what their format promises
+    │   ├── UnknownFormatError                nothing recognises what was opened
+    │   ├── TruncatedShardError               a file shorter than it was, or than it says it is
+    │   ├── ChecksumError                     bytes that changed since they were written
+    │   └── RangeError                        a byte range that lies outside its buffer
+    ├── StaleIndexError (ValueError)          files that no longer match what was opened
+    ├── UnsafeError (ValueError)              data that asks for something we never do
+    │   └── PathError                         a path that leaves its folder
+    ├── SourceError (OSError)                 storage that refused
+    │   ├── NotFoundError (FileNotFoundError)
+    │   ├── AlreadyExistsError (FileExistsError)
+    │   ├── AccessDeniedError (PermissionError)
+    │   └── StorageFullError
+    ├── ClosedError (ValueError)              a writer used after it was closed
+    └── MissingExtraError (ImportError)       an optional dependency that is not installed
+
+Each class also inherits the built-in that a caller would expect, so ``except IndexError`` keeps working.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = [
+    "AccessDeniedError",
+    "AlreadyExistsError",
+    "ChecksumError",
+    "ClosedError",
+    "FieldError",
+    "FormatError",
+    "MissingExtraError",
+    "NotFoundError",
+    "PathError",
+    "RangeError",
+    "RowError",
+    "SchemaError",
+    "ShardexError",
+    "SourceError",
+    "StaleIndexError",
+    "StorageFullError",
+    "TruncatedShardError",
+    "UnknownFormatError",
+    "UnsafeError",
+    "storage_errors",
+]
+
+
+class ShardexError(Exception):
+    """Root of all errors raised by shardex."""
+
+
+class RowError(ShardexError, IndexError):
+    """A row or position outside the dataset."""
+
+
+class FieldError(ShardexError, KeyError):
+    """A field the dataset does not have."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class SchemaError(ShardexError, TypeError, ValueError):
+    """A value, type or annotation that does not fit the schema."""
+
+
+class FormatError(ShardexError, ValueError):
+    """Bytes that are not what their format promises."""
+
+
+class UnknownFormatError(FormatError):
+    """Nothing recognises what was opened."""
+
+
+class TruncatedShardError(FormatError):
+    """A file that is shorter than it was when it was written or indexed."""
+
+
+class ChecksumError(FormatError):
+    """Bytes that changed since they were written."""
+
+
+class RangeError(FormatError):
+    """A byte range that lies outside its buffer."""
+
+
+class StaleIndexError(ShardexError, ValueError):
+    """Files that no longer match what was opened."""
+
+
+class UnsafeError(ShardexError, ValueError):
+    """Data that asks for something shardex never does: run code, follow a link, leave its folder."""
+
+
+class PathError(UnsafeError):
+    """A path inside a dataset that leaves the dataset's folder."""
+
+
+class SourceError(ShardexError, OSError):
+    """Storage that refused."""
+
+
+class NotFoundError(SourceError, FileNotFoundError):
+    """No such file or folder."""
+
+
+class AlreadyExistsError(SourceError, FileExistsError):
+    """Something is there already, and it was not asked to be replaced."""
+
+
+class AccessDeniedError(SourceError, PermissionError):
+    """The storage does not let us read or write here."""
+
+
+class StorageFullError(SourceError):
+    """No room left where we write."""
+
+
+class ClosedError(ShardexError, ValueError):
+    """A writer used after it was closed."""
+
+
+class MissingExtraError(ShardexError, ImportError):
+    """An optional dependency is not installed; the message holds the command that installs it."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'shardex[{extra}]'")
+
+
+_BY_ERRNO: dict[int, type[SourceError]] = {
+    errno.ENOENT: NotFoundError,
+    errno.ENOTDIR: NotFoundError,
+    errno.EEXIST: AlreadyExistsError,
+    errno.EACCES: AccessDeniedError,
+    errno.EPERM: AccessDeniedError,
+    errno.EROFS: AccessDeniedError,
+    errno.ENOSPC: StorageFullError,
+    errno.EDQUOT: StorageFullError,
+    errno.EFBIG: StorageFullError,
+}
+
+
+@contextmanager
+def storage_errors(path: object, doing: str) -> Iterator[None]:
+    """Translate the operating system's errors into ours, at the one place where they are met.
+
+    >>> with storage_errors("/nowhere", "read"):
+    ...     raise FileNotFoundError(2, "No such file or directory")
+    Traceback (most recent call last):
+    shardex.errors.NotFoundError: [Errno 2] cannot read: No such file or directory: '/nowhere'
+    """
+    try:
+        yield
+    except SourceError:
+        raise
+    except OSError as error:
+        kind = _BY_ERRNO.get(error.errno or 0, SourceError)
+        raise kind(error.errno, f"cannot {doing}: {error.strerror or error}", str(path)) from error

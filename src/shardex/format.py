@@ -1,0 +1,151 @@
+"""What a format is: the contracts `Format` and `ShardWriter`, the table of formats, and how one is recognised.
+
+A format is a module in `formats/` that can recognise files, open them as rows, and create a dataset. It is
+imported when it is first needed. `open_rows` is the one way in; what it returns pickles as a description of what
+was opened (`Opened`) and opens again on the other side.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+from shardex.errors import FormatError, SchemaError, StaleIndexError, UnknownFormatError
+from shardex.rows import Rows
+from shardex.schema import Features
+from shardex.shards import Files, What, find
+
+__all__ = ["FORMATS", "Format", "Opened", "ShardRows", "ShardWriter", "format_named", "open_rows"]
+
+FORMATS: dict[str, str] = {
+    "arrow": "shardex.formats.arrow",
+    "columns_tar": "shardex.formats.columns_tar",
+    "bins": "shardex.formats.bins",
+    "tokens": "shardex.formats.tokens",
+    "tar": "shardex.formats.tar",
+    "jsonl": "shardex.formats.jsonl",
+    "parquet": "shardex.formats.parquet",
+}
+"""Name and module of each format, in the order in which they are asked whether they recognise something."""
+
+
+class ShardWriter(Protocol):
+    """Takes samples and makes shards of them; nothing is visible before `close` returns."""
+
+    def append(self, sample: Mapping[str, Any]) -> None:
+        """Take one sample. On an error the sample is not taken and the writer stays usable."""
+
+    def close(self) -> None:
+        """Make everything durable and visible, in one step."""
+
+    def abort(self) -> None:
+        """Leave everything as it was before."""
+
+
+class Format(Protocol):
+    """A module that reads and writes one kind of shard."""
+
+    def recognise(self, files: Files) -> bool:
+        """Whether these files are of this format, by their names (and a look at a small file where names are not enough)."""
+
+    def open(self, files: Files, *, schema: Features | None = None, **options: Any) -> ShardRows:
+        """The samples in these files."""
+
+    def create(self, path: str, features: Features, *, mode: str, **options: Any) -> ShardWriter:
+        """Begin a dataset at `path`; `mode` is "create", "append" or "overwrite"."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What was opened and how: enough to open it again in another process."""
+
+    what: str | tuple[str, ...]
+    format: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ShardRows:
+    """Rows made by a format. Subclasses have `__len__`, `read`, `features` and `fingerprint`."""
+
+    opened: Opened
+    """Set by `open_rows`."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def features(self) -> Features:
+        """Name and feature of each field."""
+        raise NotImplementedError
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the data does."""
+        raise NotImplementedError
+
+    def shard_names(self) -> list[str]:
+        """The files, as messages name them."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _open_again, (self.opened, self.fingerprint)
+
+
+def _open_again(opened: Opened, fingerprint: str) -> Rows:
+    rows = open_rows(opened.what, opened.format, **opened.options)
+    if (found := rows.fingerprint) != fingerprint:
+        raise StaleIndexError(f"{opened.what}: expected the data as it was when it was opened first, got a changed one ({found}, not {fingerprint})")
+    return cast(Rows, rows)
+
+
+def format_named(name: str) -> Format:
+    """The module of a format."""
+    if name not in FORMATS:
+        raise UnknownFormatError(f"expected a format out of {', '.join(sorted(FORMATS))}, got {name!r}")
+    return cast(Format, importlib.import_module(FORMATS[name]))
+
+
+def open_rows(what: What, format: str | None = None, **options: Any) -> ShardRows:
+    """Open files as rows: by the format named, or by the first that recognises them."""
+    files = find(what)
+    name = format or _recognise(files)
+    module = format_named(name)
+    check_options(module.open, name, options)
+    rows = module.open(files, **options)
+    rows.opened = Opened(files.what, name, options)
+    return rows
+
+
+def check_options(function: Any, name: str, options: Mapping[str, Any]) -> None:
+    """Refuse an option that a format does not have, and say which it has."""
+    known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for option in options:
+        if option not in known:
+            raise SchemaError(f"expected options of the format {name} ({', '.join(known) or 'it has none'}), got {option!r}")
+
+
+def _recognise(files: Files) -> str:
+    for name in FORMATS:
+        if format_named(name).recognise(files):
+            return name
+    raise UnknownFormatError(f"{files}: expected shards of a known format ({', '.join(sorted(FORMATS))}), saw {_look(files)}; say which with format=")
+
+
+def _look(files: Files) -> str:
+    if not files.paths:
+        return "an empty folder"
+    kinds: dict[str, int] = {}
+    for path in files.paths:
+        kind = os.path.splitext(path)[1] or "(no extension)"
+        kinds[kind] = kinds.get(kind, 0) + 1
+    counted = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1])[:5])
+    first = files.paths[0]
+    try:
+        head = bytes(files.source.map(first)[:16])
+    except (FormatError, OSError):
+        head = b""
+    return f"{len(files.paths)} files ({counted}), {first} beginning with {head!r}"

@@ -1,0 +1,270 @@
+"""Copy many ranges of many buffers into one: the operation under almost every read.
+
+`Segments` is a table of buffers, some not open yet; `Ranges` is a list of byte ranges in it that has not been
+copied; `take` copies rows of one width, `locate` turns rows into ranges through offsets. The work is done by
+`_gather.c` or, where that is not compiled (or ``SHARDEX_KERNEL=numpy`` says so), by the numpy twin `_twin.py`,
+which gives the same answers. Knows nothing of files, fields or samples.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardex import _twin
+from shardex.errors import RangeError, RowError
+
+try:
+    from shardex import _gather
+except ImportError:  # no compiler when it was installed
+    _gather = None
+
+__all__ = ["KERNEL", "Ranges", "Segments", "line_ends", "locate", "permute", "take"]
+
+Integers = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+
+class _Kernel(Protocol):
+    def fixed(self, *arguments: Any) -> int: ...
+    def locate(self, *arguments: Any) -> int: ...
+    def ranges(self, *arguments: Any) -> int: ...
+    def values(self, *arguments: Any) -> int | list[Any]: ...
+    def line_ends(self, *arguments: Any) -> int: ...
+    def permute(self, *arguments: Any) -> int: ...
+
+
+KERNEL = "numpy" if _gather is None or os.environ.get("SHARDEX_KERNEL") == "numpy" else "c"
+"""Which kernel runs: ``"c"`` or ``"numpy"``."""
+
+_kernel = cast(_Kernel, _twin if KERNEL == "numpy" else _gather)
+
+_THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def _nothing_to_open(number: int) -> None:
+    raise RangeError(f"expected segment {number} to be open")
+
+
+class Segments:
+    """Buffers by number. One that is not open yet is opened by `opener` when a range first lies in it.
+
+    >>> table = Segments(2)
+    >>> table.put(0, b"hello"), table.put(1, b"world")
+    (None, None)
+    >>> Ranges(table, [1, 0], [0, 1], [5, 4]).text()
+    ['world', 'ello']
+    """
+
+    __slots__ = ("_opener", "address", "buffers", "name", "size")
+
+    def __init__(
+        self,
+        count: int,
+        opener: Callable[[int], None] = _nothing_to_open,
+        name: Callable[[int], str] = "segment {}".format,
+    ) -> None:
+        self.address = np.zeros(count, np.uint64)
+        self.size = np.zeros(count, np.uint64)
+        self.buffers: list[Bytes | None] = [None] * count
+        self.name = name
+        self._opener = opener
+
+    @classmethod
+    def of(cls, buffer: Any) -> Segments:
+        """A table of one buffer."""
+        table = cls(1)
+        table.put(0, buffer)
+        return table
+
+    def __len__(self) -> int:
+        return len(self.buffers)
+
+    def put(self, number: int, buffer: Any) -> None:
+        """Open a segment: from now on its bytes are `buffer`."""
+        view = memoryview(buffer).cast("B")
+        array = np.frombuffer(view, np.uint8) if len(view) else np.empty(0, np.uint8)
+        self.buffers[number] = array
+        self.size[number] = array.size
+        # An empty buffer is open too; address 1 is never read because no byte of it is in range.
+        self.address[number] = array.__array_interface__["data"][0] or 1
+
+    def open(self, number: int) -> Bytes:
+        """The bytes of a segment, opened if need be."""
+        if (buffer := self.buffers[number]) is None:
+            self._opener(number)
+            buffer = self.buffers[number]
+            if buffer is None:
+                raise RangeError(f"{self.name(number)}: expected its opener to open it")
+        return buffer
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a kernel function on this table, opening the segments that it turns out to need."""
+        first = (self,) if KERNEL == "numpy" else (self.address, self.size)
+        try:
+            while isinstance(missing := function(*first, *arguments), int) and missing >= 0:
+                self.open(missing)
+        except IndexError as error:
+            raise RowError(str(error)) from None
+        except UnicodeDecodeError:
+            raise
+        except ValueError as error:
+            raise RangeError(str(error)) from None
+        return missing
+
+
+class Ranges:
+    """Byte ranges of a table, not copied yet: take them packed, padded, or as one object each."""
+
+    __slots__ = ("begin", "length", "segments", "which")
+
+    def __init__(self, segments: Segments, which: Any, begin: Any, length: Any) -> None:
+        self.segments = segments
+        self.which: Integers = np.ascontiguousarray(which, np.int64)
+        self.begin: Integers = np.ascontiguousarray(begin, np.int64)
+        self.length: Integers = np.ascontiguousarray(length, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+    def __getitem__(self, where: Any) -> Ranges:
+        return Ranges(self.segments, self.which[where], self.begin[where], self.length[where])
+
+    def packed(self) -> tuple[Bytes, Integers]:
+        """All bytes end to end, and the offsets between them.
+
+        >>> data, offsets = Ranges(Segments.of(b"abcdef"), [0, 0], [4, 0], [2, 3]).packed()
+        >>> bytes(data), offsets.tolist()
+        (b'efabc', [0, 2, 5])
+        """
+        offsets = np.zeros(len(self) + 1, np.int64)
+        np.cumsum(self.length, out=offsets[1:])
+        self._check_lengths()
+        return self._copy(np.empty(int(offsets[-1]), np.uint8), -1), offsets
+
+    def padded(self, stride: int | None = None) -> Bytes:
+        """One range per row of a matrix, filled up with zeros.
+
+        >>> Ranges(Segments.of(b"abcdef"), [0, 0], [4, 0], [2, 3]).padded().tobytes()
+        b'ef\\x00abc'
+        """
+        if stride is None:
+            stride = int(self.length.max(initial=0))
+        self._check_lengths()
+        return self._copy(np.empty((len(self), stride), np.uint8), stride)
+
+    def _check_lengths(self) -> None:
+        # Before memory is asked for: a damaged length must be an error, not an attempt to allocate it.
+        most = int(self.length.max(initial=0))
+        if most > 1 << 20 or int(self.length.min(initial=0)) < 0:
+            for number in np.unique(self.which).tolist():
+                self.segments.open(number)
+            self._refuse(self.begin + self.length > self.segments.size[self.which].astype(np.int64))
+            self._refuse(self.length < 0)
+
+    def _refuse(self, bad: NDArray[np.bool_]) -> None:
+        if bad.any():
+            k = int(bad.argmax())
+            number = int(self.which[k])
+            raise RangeError(
+                f"{self.segments.name(number)}: expected bytes {self.begin[k]} to {self.begin[k] + self.length[k]}, "
+                f"got a file of {self.segments.size[number]} bytes"
+            )
+
+    def _copy(self, out: Bytes, stride: int) -> Bytes:
+        self.segments.call(_kernel.ranges, self.which, self.begin, self.length, out, stride, _THREADS)
+        return out
+
+    def bytes(self) -> list[bytes]:
+        """One `bytes` object per range."""
+        return cast("list[bytes]", self.segments.call(_kernel.values, self.which, self.begin, self.length, False))
+
+    def text(self) -> list[str]:
+        """One `str` per range, decoded as UTF-8."""
+        return cast("list[str]", self.segments.call(_kernel.values, self.which, self.begin, self.length, True))
+
+    def views(self) -> list[memoryview]:
+        """One read-only view per range, nothing copied."""
+        out = []
+        for number, begin, length in zip(self.which.tolist(), self.begin.tolist(), self.length.tolist(), strict=True):
+            buffer = self.segments.open(number)
+            if begin < 0 or length < 0 or begin + length > buffer.size:
+                self._refuse(self.begin + self.length > self.segments.size[self.which].astype(np.int64))
+                raise RangeError(f"{self.segments.name(number)}: expected a range inside it, got {begin}+{length}")
+            out.append(memoryview(buffer[begin : begin + length]).toreadonly())
+        return out
+
+
+def take(segments: Segments, starts: Integers, rows: Integers, width: int, out: NDArray[Any]) -> None:
+    """Copy rows of `width` bytes into `out`; row r lies in the segment s with ``starts[s] <= r < starts[s+1]``.
+
+    >>> out = np.empty(2, np.uint16)
+    >>> take(Segments.of(np.arange(9, dtype=np.uint16)), np.array([0, 9]), np.array([7, 2]), 2, out)
+    >>> out.tolist()
+    [7, 2]
+    """
+    segments.call(_kernel.fixed, starts, rows, width, out, _THREADS)
+
+
+def locate(
+    segments: Segments, starts: Integers, rows: Integers, width: int, item: int, values: Segments
+) -> Ranges:
+    """The ranges in `values` of rows whose offsets (of `width` bytes, counted in items) lie in `segments`.
+
+    >>> offsets = Segments.of(np.array([0, 2, 5], np.int64))
+    >>> locate(offsets, np.array([0, 2]), np.array([1]), 8, 1, Segments.of(b"abcde")).text()
+    ['cde']
+    """
+    which, begin, length = (np.empty(len(rows), np.int64) for _ in range(3))
+    segments.call(_kernel.locate, starts, rows, width, item, which, begin, length)
+    return Ranges(values, which, begin, length)
+
+
+_LINES_AT_ONCE = 1 << 16
+
+
+def line_ends(buffer: Any) -> Integers:
+    """The position after each newline; a last line without one ends at the end.
+
+    >>> line_ends(b"a\\nbc\\n\\nd").tolist()
+    [2, 5, 6, 7]
+    """
+    found: list[Integers] = []
+    start, size = 0, len(memoryview(buffer).cast("B"))
+    while start < size:
+        out = np.empty(_LINES_AT_ONCE, np.int64)
+        count = _kernel.line_ends(buffer, start, out)
+        found.append(out[:count] if count == len(out) else out[:count].copy())
+        if count < len(out):
+            break
+        start = int(out[-1])
+    ends = np.concatenate(found) if found else np.empty(0, np.int64)
+    if size and (not len(ends) or ends[-1] != size):
+        ends = np.append(ends, np.int64(size))
+    return ends
+
+
+def permute(
+    size: int,
+    multiply: NDArray[np.uint64],
+    add: NDArray[np.uint64],
+    shift: int,
+    mask: int,
+    positions: Integers,
+    *,
+    inverse: bool = False,
+) -> Integers:
+    """Map positions through rounds of ``x = (x * multiply + add) & mask; x ^= x >> shift``, walking back into size.
+
+    Going back, `multiply` holds the inverses modulo ``mask + 1``. `shuffle` in `order.py` makes the keys.
+    """
+    out = np.empty(len(positions), np.int64)
+    try:
+        _kernel.permute(size, multiply, add, shift, mask, np.ascontiguousarray(positions, np.int64), out, inverse)
+    except IndexError as error:
+        raise RowError(str(error)) from None
+    return out

@@ -1,0 +1,290 @@
+"""Where each sample of a record format lies: columns of numbers, one row per sample, in a memory-mapped Arrow file.
+
+`Index.of` scans the files that have no entry yet, in parallel and with a progress bar, and saves the result beside
+the data (`.shardex/`) or, if that is read-only, in the cache folder. A file that changed is scanned again alone; one
+that vanished or got shorter is an error. Opening costs the same for ten samples and a billion: blocks of rows are
+checked against their checksum when they are first touched. Knows no format: a `Scanner` says what a file holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from shardex.errors import (
+    ChecksumError,
+    FormatError,
+    NotFoundError,
+    ShardexError,
+    SourceError,
+    StaleIndexError,
+    TruncatedShardError,
+)
+from shardex.gather import Integers, Segments, take
+from shardex.shards import Files
+from shardex.source import Source
+from shardex.sources.local import LocalSource
+
+__all__ = ["Index", "IndexedFile", "Scanner"]
+
+VERSION = 1
+_BLOCK_ROWS = 1 << 18
+_WORTH_PROCESSES = 256 << 20
+
+Scan = dict[str, NDArray[Any]]
+"""What a scanner returns: equally long columns of numbers from 0 on."""
+
+
+class Scanner(Protocol):
+    """Finds the samples of one file. Picklable, and equal scanners must give equal answers."""
+
+    @property
+    def name(self) -> str:
+        """Names format and options: indexes of another name are not used."""
+
+    @property
+    def in_python(self) -> bool:
+        """Whether the scan holds the interpreter, so that only processes make it parallel."""
+
+    def scan(self, source: Source, path: str) -> Scan:
+        """The columns of one file."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedFile:
+    """A data file as it was when it was scanned."""
+
+    path: str
+    size: int
+    tag: str
+    rows: int
+
+
+class Index:
+    """The samples of some files. `starts[k]` is the first row of block k, `file_of_block[k]` the file it lies in."""
+
+    def __init__(self, data: memoryview, name: str) -> None:
+        self.name = name
+        self.nbytes = len(data)
+        self._reader, head = _decode(data, name)
+        self.scanner: str = head["scanner"]
+        self.files = tuple(IndexedFile(**file) for file in head["files"])
+        self._blocks: list[dict[str, int]] = head["blocks"]
+        self.file_of_block: Integers = np.array([block["file"] for block in self._blocks], np.int64)
+        self.starts: Integers = np.cumsum([0, *(block["rows"] for block in self._blocks)], dtype=np.int64)
+        self._types = {field.name: np.dtype(field.type.to_pandas_dtype()) for field in self._reader.schema}
+        self._columns = {name: Segments(len(self._blocks), self._open_block, self._block_name) for name in self._types}
+
+    @classmethod
+    def of(cls, files: Files, scanner: Scanner, *, rebuild: bool = False, progress: bool | None = None) -> Index:
+        """The index of these files: the saved one if it still fits, else with what changed scanned again."""
+        old = None if rebuild else _load(files, scanner)
+        if old is not None and old.fits(files):
+            return old
+        known = {file.path: file for file in old.files} if old is not None else {}
+        if old is not None:
+            _refuse_losses(files, known, old.name)
+        stats = [files.source.stat(path) for path in files.paths]
+        todo = [
+            path
+            for path, stat in zip(files.paths, stats, strict=True)
+            if path not in known or (known[path].size, known[path].tag) != (stat.size, stat.tag)
+        ]
+        scans = _scan_all(files, todo, scanner, progress)
+        entries, columns = [], []
+        for path, stat in zip(files.paths, stats, strict=True):
+            scan = scans[path] if path in scans else old.scan_of(path)  # type: ignore[union-attr]
+            entries.append(IndexedFile(path, stat.size, stat.tag, len(next(iter(scan.values()), ()))))
+            columns.append(scan)
+        return cls(*_save(files, scanner, _encode(scanner.name, entries, columns)))
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names the files, sizes and tags that were indexed."""
+        plain = msgspec.json.encode([self.scanner, [asdict(file) for file in self.files]])
+        return hashlib.sha256(plain).hexdigest()[:16]
+
+    def fits(self, files: Files) -> bool:
+        """Whether the files are the ones that were indexed, unchanged."""
+        if tuple(file.path for file in self.files) != files.paths:
+            return False
+        for file in self.files:
+            stat = files.source.stat(file.path)
+            if (stat.size, stat.tag) != (file.size, file.tag):
+                return False
+        return True
+
+    def file(self, rows: Integers) -> Integers:
+        """The number of the file that each row lies in."""
+        return self.file_of_block[np.searchsorted(self.starts, rows, "right") - 1]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self._types)
+
+    def read(self, column: str, rows: Integers) -> Integers:
+        """Values of a column at these rows."""
+        dtype = self._types[column]
+        out = np.empty(len(rows), dtype)
+        take(self._columns[column], self.starts, rows, dtype.itemsize, out)
+        return out.astype(np.int64)
+
+    def scan_of(self, path: str) -> Scan:
+        """All columns of one file, as its scan gave them."""
+        number = [file.path for file in self.files].index(path)
+        blocks = [self._block(k) for k in np.flatnonzero(self.file_of_block == number).tolist()]
+        return {name: np.concatenate([np.empty(0, dtype), *(b[name] for b in blocks)]) for name, dtype in self._types.items()}
+
+    def _block_name(self, number: int) -> str:
+        return f"{self.name}, block {number}"
+
+    def _block(self, number: int) -> Scan:
+        batch = self._reader.get_batch(number)
+        block = {name: column.to_numpy() for name, column in zip(self._types, batch.columns, strict=True)}
+        expected = self._blocks[number]
+        if batch.num_rows != expected["rows"] or _digest(block) != expected["xxh3"]:
+            raise ChecksumError(
+                f"{self._block_name(number)}: expected the rows that were written, got other bytes; "
+                "open with rebuild=True (or delete the file) to make the index again"
+            )
+        return block
+
+    def _open_block(self, number: int) -> None:
+        for name, column in self._block(number).items():
+            self._columns[name].put(number, column)
+
+
+def _scan_all(files: Files, todo: Sequence[str], scanner: Scanner, progress: bool | None) -> dict[str, Scan]:
+    if not todo:
+        return {}
+    sizes = {path: files.source.stat(path).size for path in todo}
+    bar = tqdm(total=sum(sizes.values()), unit="B", unit_scale=True, desc="index", disable=None if progress is None else not progress)
+    with bar, _executor(scanner, len(todo), sum(sizes.values())) as pool:
+        scans = {}
+        for path, scan in zip(todo, pool.map(scanner.scan, [files.source] * len(todo), todo), strict=True):
+            scans[path] = scan
+            bar.update(sizes[path])
+    return scans
+
+
+def _executor(scanner: Scanner, files: int, size: int) -> Executor:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = max(1, min(cores, files))
+    if scanner.in_python and workers > 1 and size > _WORTH_PROCESSES:
+        return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+    return ThreadPoolExecutor(1 if scanner.in_python else workers)
+
+
+def _refuse_losses(files: Files, known: dict[str, IndexedFile], name: str) -> None:
+    remedy = "if that is meant, open with rebuild=True"
+    here = set(files.paths)
+    for path, file in known.items():
+        if path not in here:
+            raise StaleIndexError(f"{os.path.join(files.source.url, path)}: expected this file with {file.rows} samples, it is gone ({name} names it); {remedy}")
+        if (size := files.source.stat(path).size) < file.size:
+            raise TruncatedShardError(f"{os.path.join(files.source.url, path)}: expected at least {file.size} bytes as when it was indexed, got {size}; {remedy}")
+
+
+# -- the file -------------------------------------------------------------------------------------------------
+
+
+def _encode(scanner: str, files: list[IndexedFile], scans: list[Scan]) -> memoryview:
+    types = _types(scans)
+    blocks = [
+        (number, {name: scan[name][begin : begin + _BLOCK_ROWS].astype(dtype) for name, dtype in types.items()})
+        for number, scan in enumerate(scans)
+        for begin in range(0, files[number].rows, _BLOCK_ROWS)
+    ]
+    heads = [{"file": number, "rows": len(next(iter(block.values()))), "xxh3": _digest(block)} for number, block in blocks]
+    head = msgspec.json.encode({"version": VERSION, "scanner": scanner, "files": [asdict(f) for f in files], "blocks": heads})
+    schema = pa.schema([(name, pa.from_numpy_dtype(dtype)) for name, dtype in types.items()])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema.with_metadata({"shardex": head, "xxh3": xxhash.xxh3_64_hexdigest(head)})) as writer:
+        for _, block in blocks:
+            writer.write_batch(pa.record_batch([pa.array(column) for column in block.values()], schema))
+    return memoryview(sink.getvalue())
+
+
+def _types(scans: list[Scan]) -> dict[str, np.dtype[Any]]:
+    """Each column as narrow as its values allow, so that a sample costs few bytes."""
+    names = next(iter(scans), {})
+    largest = {name: max(int(np.max(scan[name], initial=0)) for scan in scans) for name in names}
+    return {name: np.min_scalar_type(most) for name, most in largest.items()}
+
+
+def _digest(block: Scan) -> int:
+    digest = xxhash.xxh3_64()
+    for column in block.values():
+        digest.update(np.ascontiguousarray(column).view(np.uint8))
+    return digest.intdigest()
+
+
+def _decode(data: memoryview, name: str) -> tuple[pa.ipc.RecordBatchFileReader, dict[str, Any]]:
+    try:
+        reader = pa.ipc.open_file(pa.py_buffer(data))
+        metadata = reader.schema.metadata or {}
+        plain = metadata.get(b"shardex", b"")
+        if xxhash.xxh3_64_hexdigest(plain).encode() != metadata.get(b"xxh3"):
+            raise ChecksumError(f"{name}: expected an index with an intact head, got other bytes")
+        head = msgspec.json.decode(plain)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, msgspec.DecodeError) as error:
+        raise FormatError(f"{name}: expected an index, got something else: {error}") from None
+    if head.get("version") != VERSION:
+        raise FormatError(f"{name}: expected an index of version {VERSION}, got {head.get('version')}")
+    return reader, head
+
+
+# -- its place ------------------------------------------------------------------------------------------------
+
+
+def _places(files: Files, scanner: Scanner) -> list[tuple[LocalSource, str]]:
+    """Beside the data, or in the cache folder."""
+    key = hashlib.sha256(repr((files.what, scanner.name)).encode()).hexdigest()[:16]
+    name = f"{scanner.name.partition(' ')[0]}-{key}.arrow"
+    cache = os.environ.get("SHARDEX_CACHE") or os.path.join(os.path.expanduser("~"), ".cache", "shardex")
+    beside = [(LocalSource(files.source.root), f".shardex/{name}")] if isinstance(files.source, LocalSource) else []
+    return [*beside, (LocalSource(cache), f"index/{name}")]
+
+
+def _load(files: Files, scanner: Scanner) -> Index | None:
+    for place, path in _places(files, scanner):
+        full = os.path.join(place.url, path)
+        try:
+            index = Index(place.map(path), full)
+        except NotFoundError:
+            continue
+        except (ShardexError, KeyError, TypeError) as error:
+            warnings.warn(f"{error}; making the index again", stacklevel=4)
+            continue
+        if index.scanner == scanner.name:
+            return index
+    return None
+
+
+def _save(files: Files, scanner: Scanner, data: memoryview) -> tuple[memoryview, str]:
+    """Keep it in the first place that lets us; in memory if none does."""
+    for place, path in _places(files, scanner):
+        try:
+            place.put(path, data)
+            return place.map(path), os.path.join(place.url, path)
+        except SourceError:
+            continue
+    return data, f"the index of {files} in memory"

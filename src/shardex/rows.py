@@ -1,0 +1,125 @@
+"""The one protocol: rows. Anything with `len` and `read(rows, fields)` is a dataset.
+
+Shards of any format, views, joins, a list in a test: layers above know nothing else of them. Two abilities are
+optional and separate: to tell the features, and to read one sample faster than a read of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardex.columns import Columns
+from shardex.errors import FieldError, RowError, SchemaError
+from shardex.schema import Features, infer
+
+__all__ = ["Described", "ListRows", "ReadsOne", "Rows", "check_fields", "features_of", "normalise"]
+
+Integers = NDArray[np.int64]
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """Samples by number."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """The fields of these rows (all fields if none are named), in this order; rows are from 0 to len."""
+
+
+@runtime_checkable
+class Described(Protocol):
+    """Rows that know their features."""
+
+    @property
+    def features(self) -> Features:
+        """Name and feature of each field."""
+
+
+@runtime_checkable
+class ReadsOne(Protocol):
+    """Rows with a shorter way to one sample than `read` of one row."""
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """The fields of one row from 0 to len."""
+
+
+class ListRows:
+    """Rows around a list of dicts: for tests and for small data.
+
+    >>> ListRows([{"x": 1}, {"x": 2}]).read(np.array([1, 0]))["x"]
+    array([2, 1])
+    """
+
+    def __init__(self, samples: Sequence[Mapping[str, Any]]) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def features(self) -> Features:
+        """What fits all samples."""
+        return infer(self.samples)
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Pick samples and stack them."""
+        columns = Columns.from_samples([self.samples[row] for row in rows.tolist()]).stack()
+        return columns if fields is None or not len(rows) else columns.select(fields)
+
+
+def features_of(rows: Rows) -> Features:
+    """The features of rows: their own, or what their first samples look like."""
+    if isinstance(rows, Described):
+        return rows.features
+    return infer(rows.read(np.arange(min(len(rows), 16))).to_samples())
+
+
+def check_fields(known: Sequence[str], fields: Sequence[str] | None) -> list[str]:
+    """The fields to read: those asked for, or all; an error names one that is not there.
+
+    >>> check_fields(["x", "y"], ["y"]), check_fields(["x", "y"], None)
+    (['y'], ['x', 'y'])
+    """
+    if fields is None:
+        return list(known)
+    if isinstance(fields, str):
+        raise SchemaError(f"expected a list of field names, got the text {fields!r}")
+    for name in fields:
+        if name not in known:
+            raise FieldError(f"expected one of the fields {', '.join(known)}, got {name!r}")
+    return list(fields)
+
+
+def normalise(where: Any, length: int) -> Integers:
+    """Row numbers for what people write between brackets: ints, slices, lists, arrays, masks; negative from the end.
+
+    >>> normalise([0, -1], 5).tolist(), normalise(slice(None, None, 2), 5).tolist()
+    ([0, 4], [0, 2, 4])
+    >>> normalise([False, True, True], 3).tolist()
+    [1, 2]
+    """
+    if isinstance(where, slice):
+        return np.arange(*where.indices(length), dtype=np.int64)
+    try:
+        array = np.asarray(where)
+    except ValueError:
+        raise SchemaError(f"expected row numbers, a slice or a mask, got {type(where).__name__}") from None
+    if array.size == 0 and array.ndim == 1 and array.dtype.kind == "f":
+        return np.empty(0, np.int64)
+    if array.ndim == 1 and array.dtype.kind == "b":
+        if len(array) != length:
+            raise RowError(f"expected a mask of {length} truth values, got {len(array)}")
+        return np.flatnonzero(array)
+    if array.ndim > 1 or array.dtype.kind not in "iu":
+        raise SchemaError(f"expected row numbers, a slice or a mask, got {array.dtype} of {array.ndim} dimensions")
+    rows = array.reshape(-1).astype(np.int64, copy=False)
+    if len(rows) and (int(rows.min()) < -length or int(rows.max()) >= length):
+        bad = rows[(rows < -length) | (rows >= length)][0]
+        raise RowError(f"expected a row from {-length} to {length - 1}, got {bad}" if length else f"the dataset is empty, got row {bad}")
+    return np.where(rows < 0, rows + length, rows) if len(rows) and int(rows.min()) < 0 else rows

@@ -1,0 +1,447 @@
+"""What a sample is made of: a tree of frozen features, one per field, kept with the data as JSON.
+
+`Features.of` takes a dict, a class with annotations, an Arrow schema or Features; `infer` looks at first samples.
+Everybody else walks the tree: builders store by it, readers decode by it. It holds no data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from shardex.errors import FieldError, FormatError, SchemaError
+
+__all__ = [
+    "Array",
+    "Bytes",
+    "ClassLabel",
+    "Feature",
+    "Features",
+    "Json",
+    "Opaque",
+    "Optional",
+    "Sequence",
+    "Struct",
+    "Text",
+    "Value",
+    "infer",
+]
+
+_SCALARS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """What one field holds; the classes below say which kinds there are. `str()` gives the short form in messages."""
+
+    kind: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form; `Features.from_json` reads it back."""
+        plain = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return {"kind": self.kind, **plain}
+
+
+@dataclass(frozen=True, slots=True)
+class Value(Feature):
+    """One number or truth value of a numpy dtype.
+
+    >>> str(Value("int32"))
+    'int32'
+    """
+
+    kind: ClassVar[str] = "value"
+    dtype: str
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _SCALARS:
+            raise SchemaError(f"expected a dtype out of {', '.join(_SCALARS)}, got {self.dtype!r}")
+
+    def __str__(self) -> str:
+        return self.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Feature):
+    """A string."""
+
+    kind: ClassVar[str] = "text"
+
+    def __str__(self) -> str:
+        return "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes(Feature):
+    """Raw bytes."""
+
+    kind: ClassVar[str] = "bytes"
+
+    def __str__(self) -> str:
+        return "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Json(Feature):
+    """Any value that JSON can hold."""
+
+    kind: ClassVar[str] = "json"
+
+    def __str__(self) -> str:
+        return "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Array(Feature):
+    """A numpy array; `None` in the shape is a free size, no shape any shape, no dtype any dtype.
+
+    >>> str(Array("float32", (100,))), str(Array("uint8", (None, None, 3))), str(Array())
+    ('float32[100]', 'uint8[?, ?, 3]', 'any[...]')
+    """
+
+    kind: ClassVar[str] = "array"
+    dtype: str | None = None
+    shape: tuple[int | None, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.shape is not None:
+            object.__setattr__(self, "shape", tuple(None if n is None else int(n) for n in self.shape))
+            if any(n is not None and n < 0 for n in self.shape):
+                raise SchemaError(f"expected sizes of 0 or more, got shape {self.shape}")
+        if self.dtype is None:
+            if self.shape is not None:
+                raise SchemaError(f"expected a dtype together with the shape {self.shape}, got none")
+            return
+        try:
+            dtype = np.dtype(self.dtype)
+        except TypeError as error:
+            raise SchemaError(f"expected a numpy dtype, got {self.dtype!r}: {error}") from None
+        if dtype.kind not in "biufcMm" or not dtype.isnative:
+            raise SchemaError(
+                f"expected a native dtype of numbers, truth values or times, got {self.dtype!r} (Array() takes arrays of any dtype)"
+            )
+        object.__setattr__(self, "dtype", dtype.name)
+
+    def __str__(self) -> str:
+        sizes = ["..."] if self.shape is None else ["?" if n is None else str(n) for n in self.shape]
+        return f"{self.dtype or 'any'}[{', '.join(sizes)}]"
+
+    @property
+    def fixed(self) -> bool:
+        """Whether every sample has the same shape."""
+        return self.shape is not None and None not in self.shape
+
+    @property
+    def ragged(self) -> bool:
+        """Whether only the first size is free (and the others hold something)."""
+        return self.shape is not None and self.shape[:1] == (None,) and all(self.shape[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class ClassLabel(Feature):
+    """One of some named classes, kept as its number.
+
+    >>> label = ClassLabel(("cat", "dog")); label.number("dog"), label.name(0)
+    (1, 'cat')
+    """
+
+    kind: ClassVar[str] = "class"
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(self.names))
+        if len(set(self.names)) != len(self.names):
+            raise SchemaError(f"expected different class names, got {self.names}")
+
+    def __str__(self) -> str:
+        return f"class of {len(self.names)}"
+
+    def number(self, name: str) -> int:
+        """The number of a class."""
+        try:
+            return self.names.index(name)
+        except ValueError:
+            raise SchemaError(f"expected a class out of {', '.join(self.names[:20])}, got {name!r}") from None
+
+    def name(self, number: int) -> str:
+        """The name of a class."""
+        if not 0 <= number < len(self.names):
+            raise SchemaError(f"expected a class number below {len(self.names)}, got {number}")
+        return self.names[number]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence(Feature):
+    """A list of values of one feature."""
+
+    kind: ClassVar[str] = "sequence"
+    feature: Feature
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "feature", feature_of(self.feature))
+
+    def __str__(self) -> str:
+        return f"list of {self.feature}"
+
+
+@dataclass(frozen=True, slots=True)
+class Struct(Feature):
+    """Named values inside one field.
+
+    >>> str(Struct({"x": "int32", "y": str}))
+    'struct of x int32, y text'
+    """
+
+    kind: ClassVar[str] = "struct"
+    fields: Mapping[str, Feature]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", Features.of(self.fields))
+
+    def __str__(self) -> str:
+        return "struct of " + ", ".join(f"{name} {feature}" for name, feature in self.fields.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Optional(Feature):
+    """A feature, or `None`."""
+
+    kind: ClassVar[str] = "optional"
+    feature: Feature
+
+    def __post_init__(self) -> None:
+        inner = feature_of(self.feature)
+        object.__setattr__(self, "feature", inner.feature if isinstance(inner, Optional) else inner)
+
+    def __str__(self) -> str:
+        return f"{self.feature} or none"
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque(Feature):
+    """A type that only another tool knows (a timestamp, a decimal of an Arrow file); read as Python values."""
+
+    kind: ClassVar[str] = "opaque"
+    type: str
+
+    def __str__(self) -> str:
+        return self.type
+
+
+_KINDS: dict[str, type[Feature]] = {
+    c.kind: c for c in (Value, Text, Bytes, Json, Array, ClassLabel, Sequence, Struct, Optional, Opaque)
+}
+
+
+class Features(Mapping[str, Feature]):
+    """The fields of a dataset, in order; equal, hashable, and with a fingerprint that names them.
+
+    >>> f = Features.of({"x": Array("float32", (3,)), "label": int, "note": str | None})
+    >>> print(f)
+    x float32[3], label int64, note text or none
+    >>> Features.from_json(f.to_json()) == f
+    True
+    """
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Mapping[str, Feature]) -> None:
+        for name in fields:
+            if not isinstance(name, str) or not name:
+                raise SchemaError(f"expected a field name, got {name!r}")
+        self._fields = dict(fields)
+
+    @classmethod
+    def of(cls, schema: Any) -> Features:
+        """Features from a mapping of names to features, dtypes or types, or from a class with annotations."""
+        if isinstance(schema, Features):
+            return schema
+        if isinstance(schema, Mapping):
+            return cls({name: feature_of(feature) for name, feature in schema.items()})
+        if isinstance(schema, type) and (hints := typing.get_type_hints(schema, include_extras=True)):
+            return cls({name: feature_of(hint) for name, hint in hints.items() if typing.get_origin(hint) is not ClassVar})
+        raise SchemaError(f"expected a mapping of field names to features, or a class with annotations, got {schema!r}")
+
+    def __getitem__(self, name: str) -> Feature:
+        try:
+            return self._fields[name]
+        except KeyError:
+            raise FieldError(f"expected one of the fields {', '.join(self._fields)}, got {name!r}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._fields))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Features) and list(self.items()) == list(other.items())
+
+    def __repr__(self) -> str:
+        return f"Features({self})"
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {feature}" for name, feature in self.items())
+
+    def select(self, names: SequenceOf[str]) -> Features:
+        """Only these fields, in this order."""
+        return Features({name: self[name] for name in names})
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, to be kept with the data."""
+        return {name: feature.to_json() for name, feature in self.items()}
+
+    @classmethod
+    def from_json(cls, plain: Any) -> Features:
+        """Read back what `to_json` made."""
+        if not isinstance(plain, dict):
+            raise FormatError(f"expected a schema as a JSON object, got {type(plain).__name__}")
+        return cls({name: _from_json(one) for name, one in plain.items()})
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that are the same exactly when names, order and features are."""
+        return hashlib.sha256(msgspec.json.encode(self.to_json())).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Feature | Features):
+        return value.to_json()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _from_json(plain: Any) -> Feature:
+    try:
+        rest = dict(plain)
+        kind = _KINDS[rest.pop("kind")]
+        if "feature" in rest:
+            rest["feature"] = _from_json(rest["feature"])
+        if "fields" in rest:
+            rest["fields"] = Features.from_json(rest["fields"])
+        return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in rest.items()})
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"expected the JSON form of a feature, got {plain!r}: {error}") from None
+
+
+# -- from types -------------------------------------------------------------------------------------------
+
+_PLAIN_TYPES: dict[Any, Feature] = {
+    bool: Value("bool"),
+    int: Value("int64"),
+    float: Value("float64"),
+    str: Text(),
+    bytes: Bytes(),
+    dict: Json(),
+    list: Json(),
+    tuple: Json(),
+    Any: Json(),
+    np.ndarray: Array(),
+}
+_NAMED = {"str": Text(), "text": Text(), "bytes": Bytes(), "json": Json(), "int": Value("int64"), "float": Value("float64")}
+
+
+def feature_of(hint: Any) -> Feature:
+    """The feature for a feature, dtype, type or annotation.
+
+    >>> str(feature_of("float32")), str(feature_of(list[int])), str(feature_of(np.typing.NDArray[np.int8]))
+    ('float32', 'list of int64', 'int8[...]')
+    """
+    if isinstance(hint, Feature):
+        return hint
+    if isinstance(hint, str | np.dtype):
+        return _NAMED.get(str(hint)) or Value(str(hint))
+    try:
+        if (known := _PLAIN_TYPES.get(hint)) is not None:
+            return known
+    except TypeError:
+        pass
+    if isinstance(hint, type) and issubclass(hint, np.generic):
+        return Value(np.dtype(hint).name)
+    if (made := _of_generic(hint)) is not None:
+        return made
+    if isinstance(hint, Mapping) or (isinstance(hint, type) and getattr(hint, "__annotations__", None)):
+        return Struct(Features.of(hint))
+    raise SchemaError(f"expected a feature, a dtype or a type such as int, str or list[int], got {hint!r}")
+
+
+def _of_generic(hint: Any) -> Feature | None:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return next((a for a in arguments[1:] if isinstance(a, Feature)), None) or feature_of(arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        rest = [a for a in arguments if a is not types.NoneType]
+        if len(rest) == 1:
+            return Optional(feature_of(rest[0]))
+        raise SchemaError(f"expected one type, or one type and None, got {hint}")
+    if origin is typing.Literal:
+        kinds = {type(a) for a in arguments}
+        return feature_of(kinds.pop()) if len(kinds) == 1 else Json()
+    if origin in (list, tuple) and len(arguments) in (1, 2) and arguments[1:] in ((), (...,)):
+        return Sequence(feature_of(arguments[0]))
+    if origin is np.ndarray:
+        scalar = typing.get_args(arguments[1])[:1] if len(arguments) == 2 else ()
+        known = scalar and isinstance(scalar[0], type) and issubclass(scalar[0], np.generic) and scalar[0] is not np.generic
+        return Array(np.dtype(scalar[0]).name) if known else Array()
+    return Json() if origin in (dict, tuple) else None
+
+
+# -- from samples -------------------------------------------------------------------------------------------
+
+
+def infer(samples: SequenceOf[Mapping[str, Any]]) -> Features:
+    """The features that fit all of these samples: sizes that differ are free, fields that lack are optional.
+
+    >>> print(infer([{"x": np.zeros(2, "f4"), "n": 1}, {"x": np.zeros(3, "f4"), "n": None}]))
+    x float32[?], n int64 or none
+    """
+    fields: dict[str, Feature] = {}
+    for name in dict.fromkeys(name for sample in samples for name in sample):
+        found = [sample.get(name) for sample in samples]
+        kinds = [_of_value(value, name) for value in found if value is not None]
+        feature: Feature = Json()
+        for k, other in enumerate(kinds):
+            feature = other if k == 0 else _join(feature, other, name)
+        fields[name] = Optional(feature) if len(kinds) < len(found) else feature
+    return Features(fields)
+
+
+def _of_value(value: Any, name: str) -> Feature:
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            raise SchemaError(f"expected an array of numbers, text or bytes, got dtype object - at field {name}")
+        numbers = value.dtype.kind in "biufcMm" and value.dtype.isnative
+        return Array(value.dtype.name, value.shape) if numbers else Array()
+    if isinstance(value, np.generic) and value.dtype.name in _SCALARS:
+        return Value(value.dtype.name)
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return _PLAIN_TYPES[kind]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return Bytes()
+    if isinstance(value, dict | list | tuple):
+        return Json()
+    raise SchemaError(f"expected a number, text, bytes, array, list or dict, got {type(value).__name__} - at field {name}")
+
+
+def _join(a: Feature, b: Feature, name: str) -> Feature:
+    if a == b:
+        return a
+    if isinstance(a, Array) and isinstance(b, Array):
+        if a.dtype != b.dtype or a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+            return Array(a.dtype) if a.dtype == b.dtype else Array()
+        return Array(a.dtype, tuple(m if m == n else None for m, n in zip(a.shape, b.shape, strict=True)))
+    if isinstance(a, Value) and isinstance(b, Value) and "bool" not in (a.dtype, b.dtype):
+        return Value(np.promote_types(a.dtype, b.dtype).name)
+    raise SchemaError(f"expected values of one kind, got {a} and {b} - at field {name} (give a schema)")

@@ -1,0 +1,92 @@
+"""Where bytes live: the contracts `Source` (read) and `Sink` (write).
+
+A source knows paths below its root and byte ranges, nothing of shards or samples. Paths are relative, written
+with slashes, and never leave the root (`inside` checks). The parts lie beside this file, in `sources/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Protocol, runtime_checkable
+
+from shardex.errors import PathError
+from shardex.ranges import ByteRange
+
+__all__ = ["Draft", "Sink", "Source", "Stat", "inside"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What is known of a file without reading it."""
+
+    size: int
+    tag: str
+    """Changes when the content does: a modification time or an ETag."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Reads byte ranges of files below a root."""
+
+    @property
+    def url(self) -> str:
+        """The root, in the form that opens it again."""
+
+    def stat(self, path: str) -> Stat:
+        """Size and tag of a file."""
+
+    def list(self, prefix: str = "") -> list[str]:
+        """All files whose path begins with `prefix`, sorted."""
+
+    def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        """The bytes of each range; an error if the file ends before one does."""
+
+    def map(self, path: str) -> memoryview:
+        """The whole file as one read-only buffer, loaded as it is touched; holds no file open."""
+
+
+class Draft(Protocol):
+    """A file being written that nobody sees until it is published."""
+
+    @property
+    def file(self) -> BinaryIO:
+        """Write here."""
+
+    def publish(self, path: str) -> None:
+        """Make what was written durable, and visible under `path`, in one step."""
+
+    def discard(self) -> None:
+        """Forget what was written; does nothing after `publish`."""
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Writes whole files below a root, each durable and visible at once or not at all."""
+
+    def put(self, path: str, data: Any) -> None:
+        """Create or replace a file."""
+
+    def put_if_absent(self, path: str, data: Any) -> bool:
+        """Create a file; false, and nothing changed, if there is one already."""
+
+    def draft(self) -> Draft:
+        """Begin a file too large to hold in memory."""
+
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+
+
+def inside(path: str) -> str:
+    """The path itself, if it stays inside its root.
+
+    >>> inside("data/a.arrow")
+    'data/a.arrow'
+    >>> inside("../secret")
+    Traceback (most recent call last):
+    shardex.errors.PathError: expected a relative path inside the dataset's folder, got '../secret'
+    """
+    parts = path.split("/")
+    if not path or path.startswith("/") or "\\" in path or "\0" in path or ".." in parts or ":" in parts[0]:
+        raise PathError(f"expected a relative path inside the dataset's folder, got {path!r}")
+    return path

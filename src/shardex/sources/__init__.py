@@ -1,0 +1,1 @@
+"""The sources, one file each: local folders and memory."""

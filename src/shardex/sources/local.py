@@ -1,0 +1,213 @@
+"""Files in a local folder: mapped or read by ranges, written durably.
+
+No file stays open: a mapping outlives its descriptor, a ranged read opens and closes. So a dataset of any
+number of shards works within any `ulimit -n`, and nothing is shared with a forked child but read-only pages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import secrets
+import sys
+import weakref
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, BinaryIO
+
+from shardex.errors import TruncatedShardError, storage_errors
+from shardex.ranges import ByteRange, plan
+from shardex.source import Stat, inside
+
+__all__ = ["LocalSource", "sync_folder"]
+
+_GAP = 16 << 10
+_LARGEST = 8 << 20
+
+
+class LocalSource:
+    """A folder; source and sink.
+
+    >>> import tempfile; place = LocalSource(tempfile.mkdtemp())
+    >>> place.put("a/b.bin", b"0123456789")
+    >>> place.list(), bytes(place.read("a/b.bin", [ByteRange(2, 3)])[0]), bytes(place.map("a/b.bin"))
+    (['a/b.bin'], b'234', b'0123456789')
+    >>> place.put_if_absent("a/b.bin", b"other")
+    False
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = os.path.abspath(os.fspath(root))
+
+    def __repr__(self) -> str:
+        return f"LocalSource({self.root!r})"
+
+    @property
+    def url(self) -> str:
+        """The folder's path."""
+        return self.root
+
+    def path(self, path: str) -> str:
+        """Where a file of this source lies on disk."""
+        return os.path.join(self.root, inside(path))
+
+    def stat(self, path: str) -> Stat:
+        """Size and modification time."""
+        with storage_errors(full := self.path(path), "look at"):
+            found = os.stat(full)
+        return Stat(found.st_size, str(found.st_mtime_ns))
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Every file below, at any depth."""
+        found = []
+        for folder, _, names in os.walk(self.root):
+            relative = os.path.relpath(folder, self.root).replace(os.sep, "/")
+            found += [name if relative == "." else f"{relative}/{name}" for name in names]
+        return sorted(path for path in found if path.startswith(prefix))
+
+    def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        """Read ranges with as few system calls as their distances allow."""
+        full = self.path(path)
+        out: list[memoryview] = [memoryview(b"")] * len(ranges)
+        with storage_errors(full, "read"), open(full, "rb", buffering=0) as file:
+            for step in plan(ranges, gap=_GAP, largest=_LARGEST):
+                data = memoryview(_pread(file.fileno(), step.range, full))
+                for number in step.wanted:
+                    begin = ranges[number].begin - step.range.begin
+                    out[number] = data[begin : begin + ranges[number].length]
+        return out
+
+    def map(self, path: str) -> memoryview:
+        """Map a file; the mapping lives as long as the view does."""
+        full = self.path(path)
+        with storage_errors(full, "map"), open(full, "rb", buffering=0) as file:
+            return _map(file.fileno(), os.fstat(file.fileno()).st_size)
+
+    def put(self, path: str, data: Any) -> None:
+        """Write, sync and rename, so that a reader or a crash sees the old file or the new one."""
+        self._put(path, data, replace=True)
+
+    def put_if_absent(self, path: str, data: Any) -> bool:
+        """Write, sync and link: the link fails if the name is taken."""
+        return self._put(path, data, replace=False)
+
+    def _put(self, path: str, data: Any, *, replace: bool) -> bool:
+        draft = self.draft()
+        try:
+            draft.file.write(data)
+            return draft.finish(path, replace=replace)
+        finally:
+            draft.discard()
+
+    def draft(self) -> LocalDraft:
+        """A temporary file in the folder itself: publishing it is a rename."""
+        return LocalDraft(self)
+
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+        with storage_errors(full := self.path(path), "remove"):
+            os.unlink(full)
+            sync_folder(os.path.dirname(full))
+
+
+class LocalDraft:
+    """A temporary file that becomes visible by `publish`."""
+
+    def __init__(self, place: LocalSource) -> None:
+        self._place = place
+        self._path = os.path.join(place.root, f".{secrets.token_hex(8)}.tmp")
+        with storage_errors(self._path, "create"):
+            os.makedirs(place.root, exist_ok=True)
+            self._file = open(self._path, "xb")  # noqa: SIM115 - closed by publish or discard
+
+    @property
+    def file(self) -> BinaryIO:
+        """Write here."""
+        return self._file
+
+    @property
+    def path(self) -> str:
+        """Where the bytes lie until they are published."""
+        return self._path
+
+    def publish(self, path: str) -> None:
+        """Sync the file, rename it, sync the folder."""
+        self.finish(path, replace=True)
+
+    def finish(self, path: str, *, replace: bool) -> bool:
+        """Publish; with ``replace=False`` only if the name is free, and say whether it was."""
+        full = self._place.path(path)
+        with storage_errors(full, "write"):
+            if not self._file.closed:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                self._file.close()
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            if replace:
+                os.replace(self._path, full)
+            else:
+                try:
+                    os.link(self._path, full)
+                except FileExistsError:
+                    return False
+                os.unlink(self._path)
+            sync_folder(os.path.dirname(full))
+        return True
+
+    def discard(self) -> None:
+        """Remove the temporary file."""
+        self._file.close()
+        if os.path.exists(self._path):
+            os.unlink(self._path)
+
+
+def _pread(descriptor: int, wanted: ByteRange, full: str) -> bytes:
+    if wanted.end > (size := os.fstat(descriptor).st_size):
+        raise TruncatedShardError(f"{full}: expected bytes {wanted.begin} to {wanted.end}, got a file of {size} bytes")
+    parts, at = [], wanted.begin
+    while at < wanted.end:
+        part = os.pread(descriptor, wanted.end - at, at)
+        if not part:
+            raise TruncatedShardError(f"{full}: expected bytes up to {wanted.end}, the file ended at {at}")
+        parts.append(part)
+        at += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder durable."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _map(descriptor: int, size: int) -> memoryview:
+    """Map without keeping the descriptor: what `mmap.mmap(trackfd=False)` does from Python 3.13 on."""
+    if size == 0:
+        return memoryview(b"")
+    if sys.version_info >= (3, 13):
+        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False))
+    if os.name != "posix":
+        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ))
+    libc = _libc()
+    address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    if address in (None, ctypes.c_void_p(-1).value):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    block = (ctypes.c_ubyte * size).from_address(address)
+    # Not at exit: other objects may still look at the pages then, and the process returns them anyway.
+    weakref.finalize(block, libc.munmap, address, size).atexit = False
+    return memoryview(block).cast("B").toreadonly()
+
+
+@cache
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc

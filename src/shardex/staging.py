@@ -1,0 +1,104 @@
+"""Publishing a folder of shards in one step: written aside, then moved into place whole.
+
+Formats whose shards are plain files write into a `Stage`. A new dataset appears by one rename, an overwritten one
+by an exchange of two folders; appending moves the finished files in, synced, one after another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import secrets
+import shutil
+
+from shardex.errors import AlreadyExistsError, SchemaError, storage_errors
+from shardex.shards import natural_order
+from shardex.sources.local import LocalSource, sync_folder
+
+__all__ = ["MODES", "Stage", "check_mode"]
+
+MODES = ("create", "append", "overwrite")
+
+
+def check_mode(path: str, mode: str) -> bool:
+    """Whether something is there already; an error if the mode does not allow it."""
+    if mode not in MODES:
+        raise SchemaError(f"expected mode to be one of {', '.join(MODES)}, got {mode!r}")
+    there = os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path))
+    if there and mode == "create":
+        raise AlreadyExistsError(errno.EEXIST, 'something is there already; say mode="append" or mode="overwrite"', path)
+    if there and not os.path.isdir(path):
+        raise AlreadyExistsError(errno.EEXIST, "expected a folder, got a file", path)
+    return there
+
+
+class Stage:
+    """A folder that becomes `path` when it is published.
+
+    >>> import tempfile; target = os.path.join(tempfile.mkdtemp(), "new")
+    >>> stage = Stage(target, "create"); stage.place.put("a.txt", b"hello"); os.path.exists(target)
+    False
+    >>> stage.publish(); os.listdir(target)
+    ['a.txt']
+    """
+
+    def __init__(self, path: str | os.PathLike[str], mode: str) -> None:
+        self.path = os.path.abspath(os.fspath(path))
+        self.mode = mode
+        self._there = check_mode(self.path, mode)
+        parent, name = os.path.split(self.path)
+        self._aside = os.path.join(parent, f".{name}.{secrets.token_hex(6)}.tmp")
+        with storage_errors(self._aside, "create"):
+            os.makedirs(self._aside)
+        self.place = LocalSource(self._aside)
+        """Write here."""
+
+    @property
+    def existing(self) -> list[str]:
+        """When appending: the files that are there, in natural order."""
+        return natural_order(LocalSource(self.path).list()) if self._there and self.mode == "append" else []
+
+    def publish(self) -> None:
+        """Sync everything and move it into place."""
+        with storage_errors(self.path, "write"):
+            for folder, _, names in os.walk(self._aside):
+                for name in names:
+                    with open(os.path.join(folder, name), "rb") as file:
+                        os.fsync(file.fileno())
+                sync_folder(folder)
+            if self._there and self.mode == "append":
+                self._move_in()
+            elif os.path.isdir(self.path) and (self._there or os.listdir(self.path)):
+                _exchange(self._aside, self.path)
+            else:
+                os.rename(self._aside, self.path)
+            sync_folder(os.path.dirname(self.path))
+        self.discard()
+
+    def _move_in(self) -> None:
+        for file in LocalSource(self._aside).list():
+            target = os.path.join(self.path, file)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            if os.path.exists(target):
+                raise FileExistsError(errno.EEXIST, "a shard of this name is there already", target)
+            os.rename(os.path.join(self._aside, file), target)
+            sync_folder(os.path.dirname(target))
+
+    def discard(self) -> None:
+        """Remove what was set aside."""
+        shutil.rmtree(self._aside, ignore_errors=True)
+
+
+def _exchange(new: str, old: str) -> None:
+    """Swap two folders in one step where the system can (Linux), in two where it cannot."""
+    try:
+        swap = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        swap = None
+    at_cwd, exchange = -100, 2
+    if swap is None or swap(at_cwd, os.fsencode(new), at_cwd, os.fsencode(old), exchange) != 0:
+        gone = f"{new}.old"
+        os.rename(old, gone)
+        os.rename(new, old)
+        os.rename(gone, new)

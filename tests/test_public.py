@@ -1,0 +1,37 @@
+"""What `import shardex` offers, and what it must not load."""
+
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import shardex
+
+LAZY = {"PIL", "duckdb", "pandas", "pyarrow.dataset", "pyarrow.parquet", "ray", "redis", "torch", "webdataset"}
+
+
+def is_submodule(value: object) -> bool:
+    return isinstance(value, ModuleType) and value.__name__.startswith("shardex.")
+
+
+def test_all_is_sorted() -> None:
+    assert list(shardex.__all__) == sorted(shardex.__all__)
+
+
+def test_all_is_complete() -> None:
+    public = {name for name, value in vars(shardex).items() if not name.startswith("_") and not is_submodule(value)}
+    assert set(shardex.__all__) == public
+
+
+@pytest.mark.parametrize("name", shardex.__all__)
+def test_every_name_is_documented(name: str) -> None:
+    text = getattr(shardex, name).__doc__
+    assert text, f"shardex.{name} has no docstring"
+    assert not text.startswith(f"{name}("), f"shardex.{name} has only the docstring that dataclass makes"
+
+
+def test_import_loads_nothing_heavy() -> None:
+    code = "import sys, shardex; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not LAZY & set(done.stdout.split())
