@@ -19,7 +19,7 @@ from shardex import _twin
 from shardex.errors import RangeError, RowError
 
 try:
-    from shardex import _gather
+    from shardex import _gather  # type: ignore[attr-defined]
 except ImportError:  # no compiler when it was installed
     _gather = None
 

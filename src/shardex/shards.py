@@ -74,7 +74,7 @@ def _find_one(what: str) -> Files:
     given = os.path.abspath(os.path.expanduser(what.removeprefix("file://")))
     if os.path.isdir(given):
         source = LocalSource(given)
-        return Files(source, tuple(natural_order(source.list())), given, folder=True)
+        return Files(source, tuple(natural_order(source.paths())), given, folder=True)
     return _files(_matches(given), given)
 
 

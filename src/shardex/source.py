@@ -36,7 +36,7 @@ class Source(Protocol):
     def stat(self, path: str) -> Stat:
         """Size and tag of a file."""
 
-    def list(self, prefix: str = "") -> list[str]:
+    def paths(self, prefix: str = "") -> list[str]:
         """All files whose path begins with `prefix`, sorted."""
 
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:

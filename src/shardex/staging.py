@@ -57,7 +57,7 @@ class Stage:
     @property
     def existing(self) -> list[str]:
         """When appending: the files that are there, in natural order."""
-        return natural_order(LocalSource(self.path).list()) if self._there and self.mode == "append" else []
+        return natural_order(LocalSource(self.path).paths()) if self._there and self.mode == "append" else []
 
     def publish(self) -> None:
         """Sync everything and move it into place."""
@@ -77,7 +77,7 @@ class Stage:
         self.discard()
 
     def _move_in(self) -> None:
-        for file in LocalSource(self._aside).list():
+        for file in LocalSource(self._aside).paths():
             target = os.path.join(self.path, file)
             os.makedirs(os.path.dirname(target), exist_ok=True)
             if os.path.exists(target):

@@ -31,7 +31,7 @@ class LocalSource:
 
     >>> import tempfile; place = LocalSource(tempfile.mkdtemp())
     >>> place.put("a/b.bin", b"0123456789")
-    >>> place.list(), bytes(place.read("a/b.bin", [ByteRange(2, 3)])[0]), bytes(place.map("a/b.bin"))
+    >>> place.paths(), bytes(place.read("a/b.bin", [ByteRange(2, 3)])[0]), bytes(place.map("a/b.bin"))
     (['a/b.bin'], b'234', b'0123456789')
     >>> place.put_if_absent("a/b.bin", b"other")
     False
@@ -58,7 +58,7 @@ class LocalSource:
             found = os.stat(full)
         return Stat(found.st_size, str(found.st_mtime_ns))
 
-    def list(self, prefix: str = "") -> list[str]:
+    def paths(self, prefix: str = "") -> list[str]:
         """Every file below, at any depth."""
         found = []
         for folder, _, names in os.walk(self.root):

@@ -19,7 +19,7 @@ class MemorySource:
     """A dict of files.
 
     >>> place = MemorySource({"a.txt": b"hello"})
-    >>> bytes(place.map("a.txt")), place.put_if_absent("a.txt", b""), place.list()
+    >>> bytes(place.map("a.txt")), place.put_if_absent("a.txt", b""), place.paths()
     (b'hello', False, ['a.txt'])
     """
 
@@ -42,7 +42,7 @@ class MemorySource:
         data = self._get(path)
         return Stat(len(data), hashlib.blake2b(data, digest_size=8).hexdigest())
 
-    def list(self, prefix: str = "") -> list[str]:
+    def paths(self, prefix: str = "") -> list[str]:
         """Every path."""
         return sorted(path for path in self.files if path.startswith(prefix))
 
