@@ -1,1 +1,47 @@
-"""shardex: one dataset API over sharded files."""
+"""shardex: one dataset API over sharded files.
+
+Write samples once, or point it at the shards you already have (tar, JSONL, token files, bins, Arrow, Parquet); then
+read any sample, stream globally shuffled batches, and take views that cost nothing. Five things to know:
+
+`Dataset`   samples by position; `open` makes one of any shards, every view of it is one
+`Writer`    takes samples and publishes a dataset whole; `create` and `write` make one
+`Features`  what a sample is made of: `Array`, `Value`, `Text`, `Json`, ... by field
+`Columns`   what a read returns: many values of many fields, stacked or `Ragged`
+rows        anything with ``len`` and ``read(rows, fields)``: the one protocol underneath
+"""
+
+from shardex.columns import Columns, Ragged
+from shardex.dataset import Dataset, concat, join, open  # noqa: A004 - the verb people expect
+from shardex.errors import ShardexError
+from shardex.rows import Rows
+from shardex.sample import Batch, DictSample
+from shardex.schema import Array, Bytes, ClassLabel, Features, Json, Optional, Sequence, Struct, Text, Value
+from shardex.writer import Writer, create, write
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Array",
+    "Batch",
+    "Bytes",
+    "ClassLabel",
+    "Columns",
+    "Dataset",
+    "DictSample",
+    "Features",
+    "Json",
+    "Optional",
+    "Ragged",
+    "Rows",
+    "Sequence",
+    "ShardexError",
+    "Struct",
+    "Text",
+    "Value",
+    "Writer",
+    "concat",
+    "create",
+    "join",
+    "open",
+    "write",
+]

@@ -2,9 +2,10 @@
  *
  * A table of segments is two arrays, the address and the size of each buffer; an address of zero says
  * "not opened yet". Every function first checks all of its ranges against that table and only then copies,
- * so a wrong range is refused with nothing written. When a range lies in a segment that is not open, the
+ * so a wrong range is refused with nothing copied. When a range lies in a segment that is not open, the
  * function returns the number of that segment, and the caller opens it and asks again; -1 means done.
- * `gather.py` beside this file owns the tables, keeps the buffers alive and holds the numpy twin.
+ * An error that one segment is to blame for carries its number as a second argument: `gather.py` beside this
+ * file knows its name. It also owns the tables and keeps the buffers alive; `_twin.py` is the same in numpy.
  */
 #define PY_SSIZE_T_CLEAN
 #ifndef Py_LIMITED_API
@@ -36,8 +37,8 @@ typedef struct {
 /* ---- arguments ------------------------------------------------------------------------------------ */
 
 static int length_of(const Py_buffer *b, int64_t item, const char *name, int64_t *n) {
-    if (b->len % item) {
-        PyErr_Format(PyExc_ValueError, "%s: expected items of %lld bytes, got %zd bytes", name, (long long)item, b->len);
+    if (b->len % item || (uintptr_t)b->buf % (uintptr_t)item) {
+        PyErr_Format(PyExc_ValueError, "%s: expected aligned items of %lld bytes, got %zd bytes", name, (long long)item, b->len);
         return 0;
     }
     *n = b->len / item;
@@ -57,17 +58,22 @@ static int table_of(const Py_buffer *address, const Py_buffer *size, table *t) {
     return 1;
 }
 
+/* ValueError(message, segment) */
+static PyObject *blame(int64_t segment, const char *message, int64_t at) {
+    PyObject *text = PyUnicode_FromFormat(message, (long long)at);
+    PyObject *arguments = text ? Py_BuildValue("(NL)", text, (long long)segment) : NULL;
+    if (arguments) PyErr_SetObject(PyExc_ValueError, arguments);
+    Py_XDECREF(arguments);
+    return NULL;
+}
+
 static PyObject *answer(verdict v, int64_t at, int64_t segment) {
     switch (v) {
     case FINE: return PyLong_FromLong(-1);
     case CLOSED: return PyLong_FromLongLong(segment);
     case OUTSIDE: return PyErr_Format(PyExc_IndexError, "row %lld of the request lies outside the data", (long long)at);
-    case SHORT:
-        return PyErr_Format(PyExc_ValueError, "range %lld of the request ends past its buffer (segment %lld)",
-                            (long long)at, (long long)segment);
-    case BROKEN:
-        return PyErr_Format(PyExc_ValueError, "range %lld of the request has offsets that run backwards (segment %lld)",
-                            (long long)at, (long long)segment);
+    case SHORT: return blame(segment, "expected every range inside it, range %lld of the request is not", at);
+    case BROKEN: return blame(segment, "expected offsets that rise from 0, those of range %lld of the request do not", at);
     default: return PyErr_Format(PyExc_ValueError, "range %lld of the request does not fit the output", (long long)at);
     }
 }
@@ -88,7 +94,8 @@ static int64_t segment_of(const int64_t *starts, int64_t segments, int64_t row) 
     return low;
 }
 
-/* `starts` must rise from 0: checked once per call, so that segment_of cannot leave the table. */
+/* `starts` begins with 0, and so segment_of finds a segment of the table that starts at the row or before it,
+ * whatever the other numbers are; that they rise is the caller's duty, because checking it costs more than reading. */
 static int starts_of(const Py_buffer *b, int64_t segments, const int64_t **starts) {
     int64_t n;
     const int64_t *s = b->buf;
@@ -205,10 +212,10 @@ static PyObject *fixed(PyObject *self, PyObject *args) {
     for (; k < n; k++) {
         if (rows[k] < 0 || rows[k] >= total) { v = OUTSIDE; break; }
         segment = segment_of(starts, t.segments, rows[k]);
-        int64_t local = rows[k] - starts[segment];
+        uint64_t local = (uint64_t)rows[k] - (uint64_t)starts[segment];
         if (!t.address[segment]) { v = CLOSED; break; }
-        if (local < 0 || (width && (uint64_t)local >= t.size[segment] / (uint64_t)width)) { v = SHORT; break; }
-        source[k] = (const uint8_t *)(uintptr_t)t.address[segment] + local * width;
+        if (width && local >= t.size[segment] / (uint64_t)width) { v = SHORT; break; }
+        source[k] = (const uint8_t *)(uintptr_t)t.address[segment] + local * (uint64_t)width;
     }
     if (v == FINE) {
         job j = {.source = source, .width = width, .out = out.buf};
@@ -224,7 +231,7 @@ end:
 
 /* ---- locate(address, size, starts, rows, width, item, which, begin, length) -------------------------- */
 
-static int64_t offset_at(const uint8_t *base, int64_t k, Py_ssize_t width) {
+static int64_t offset_at(const uint8_t *base, uint64_t k, Py_ssize_t width) {
     if (width == 4) {
         int32_t x;
         memcpy(&x, base + k * 4, 4);
@@ -256,9 +263,9 @@ static PyObject *locate(PyObject *self, PyObject *args) {
     for (; k < n; k++) {
         if (rows[k] < 0 || rows[k] >= total) { v = OUTSIDE; break; }
         segment = segment_of(starts, t.segments, rows[k]);
-        int64_t local = rows[k] - starts[segment];
+        uint64_t local = (uint64_t)rows[k] - (uint64_t)starts[segment], offsets = t.size[segment] / (uint64_t)width;
         if (!t.address[segment]) { v = CLOSED; break; }
-        if (local < 0 || (uint64_t)local + 1 >= t.size[segment] / (uint64_t)width) { v = SHORT; break; }
+        if (!offsets || local >= offsets - 1) { v = SHORT; break; }
         const uint8_t *base = (const uint8_t *)(uintptr_t)t.address[segment];
         int64_t from = offset_at(base, local, width), to = offset_at(base, local + 1, width);
         if (from < 0 || to < from || to > INT64_MAX / item) { v = BROKEN; break; }
@@ -274,7 +281,7 @@ end:
     return result;
 }
 
-/* ---- ranges(address, size, which, begin, length, out, stride, threads) and texts(..., kind) --------- */
+/* ---- ranges(address, size, which, begin, length, out, stride, threads) and values(..., text) --------- */
 
 static verdict check(const table *t, const int64_t *which, const int64_t *begin, const int64_t *length, int64_t n,
                      const uint8_t **source, int64_t *at, int64_t *segment) {
@@ -321,9 +328,10 @@ static PyObject *ranges(PyObject *self, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS
     v = check(&t, which.buf, begin.buf, l, n, source, &k, &segment);
     for (int64_t i = 0; v == FINE && i < n; i++) { /* where each range goes, and whether it fits */
+        int64_t room = stride < 0 ? l[i] : stride;
         target[i] = total;
-        if (l[i] > (stride < 0 ? out.len - total : stride)) v = OVERFLOWS, k = i;
-        else total += stride < 0 ? l[i] : stride;
+        if (l[i] > room || room > out.len - total) v = OVERFLOWS, k = i;
+        else total += room;
     }
     if (v == FINE && total != out.len) v = OVERFLOWS, k = n;
     if (v == FINE) {
@@ -436,6 +444,14 @@ static uint64_t backward(uint64_t x, const uint64_t *multiply, const uint64_t *a
     return x;
 }
 
+/* What makes every round a permutation that one xor undoes, and so the walk back into the size come to an end. */
+static int keys_fit(uint64_t size, const uint64_t *multiply, int64_t rounds, int shift, uint64_t mask) {
+    if (shift < 1 || shift > 63 || mask >> shift >> shift || mask & (mask + 1) || (size && mask < size - 1)) return 0;
+    for (int64_t r = 0; r < rounds; r++)
+        if (multiply[r] % 2 == 0) return 0;
+    return 1;
+}
+
 static PyObject *permute(PyObject *self, PyObject *args) {
     Py_buffer multiply, add, position, out;
     unsigned long long size, mask;
@@ -446,8 +462,9 @@ static PyObject *permute(PyObject *self, PyObject *args) {
     if (!length_of(&position, 8, "positions", &n) || !length_of(&multiply, 8, "multiply", &rounds) ||
         !length_of(&add, 8, "add", &adds) || !length_of(&out, 8, "out", &outs))
         goto end;
-    if (rounds != adds || outs != n || shift < 1 || shift > 63 || (size && mask < size - 1)) {
-        PyErr_SetString(PyExc_ValueError, "permute: expected as many adds as multiplies, an output as long as positions and a mask that covers the size");
+    if (rounds != adds || outs != n || !keys_fit(size, multiply.buf, rounds, shift, mask)) {
+        PyErr_SetString(PyExc_ValueError, "permute: expected odd multipliers, as many adds, an output as long as positions, a mask "
+                                          "of ones that covers the size, and a shift by half its bits or more");
         goto end;
     }
     const uint64_t *p = position.buf, *m = multiply.buf, *a = add.buf;

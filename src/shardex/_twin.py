@@ -12,20 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
+Words = NDArray[np.uint64]
 _BLOCK = 1 << 22
+_OUTSIDE = "expected every range inside it, range {} of the request is not"
+_BROKEN = "expected offsets that rise from 0, those of range {} of the request do not"
 
 
 def fixed(table: Any, starts: Integers, rows: Integers, width: int, out: Any, threads: int) -> int:
-    target = _bytes_of(out)
+    target = np.frombuffer(out, np.uint8)
     if width < 0 or target.size != len(rows) * width:
         raise ValueError(f"out: expected {len(rows)} rows of {width} bytes, got {target.size} bytes")
     found = _rows(table, starts, rows)
     if isinstance(found, int):
         return found
     segment, local = found
-    too_far = local >= table.size[segment].astype(np.int64) // max(width, 1)
-    if width and too_far.any():
-        raise ValueError(f"range {int(too_far.argmax())} of the request ends past its buffer")
+    if width:
+        _refuse(_OUTSIDE, (local < 0) | (local >= table.size[segment].astype(np.int64) // width), segment)
     target = target.reshape(len(rows), width)
     for number in np.unique(segment).tolist():
         here = segment == number
@@ -35,7 +37,14 @@ def fixed(table: Any, starts: Integers, rows: Integers, width: int, out: Any, th
 
 
 def locate(
-    table: Any, starts: Integers, rows: Integers, width: int, item: int, which: Integers, begin: Integers, length: Integers
+    table: Any,
+    starts: Integers,
+    rows: Integers,
+    width: int,
+    item: int,
+    which: Integers,
+    begin: Integers,
+    length: Integers,
 ) -> int:
     if width not in (4, 8) or item < 1 or not len(which) == len(begin) == len(length) == len(rows):
         raise ValueError("locate: expected offsets of 4 or 8 bytes, items of at least 1, and outputs as long as rows")
@@ -43,28 +52,22 @@ def locate(
     if isinstance(found, int):
         return found
     segment, local = found
-    too_far = local + 1 >= table.size[segment].astype(np.int64) // width
-    if too_far.any():
-        raise ValueError(f"range {int(too_far.argmax())} of the request ends past its buffer")
+    _refuse(_OUTSIDE, (local < 0) | (local + 1 >= table.size[segment].astype(np.int64) // width), segment)
     first, last = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
     for number in np.unique(segment).tolist():
         here = segment == number
         whole = table.buffers[number]
         offsets = whole[: whole.size // width * width].view(np.int32 if width == 4 else np.int64)
         first[here], last[here] = offsets[local[here]], offsets[local[here] + 1]
-    backwards = (first < 0) | (last < first) | (last > np.iinfo(np.int64).max // item)
-    if backwards.any():
-        raise ValueError(f"range {int(backwards.argmax())} of the request has offsets that run backwards")
+    _refuse(_BROKEN, (first < 0) | (last < first) | (last > np.iinfo(np.int64).max // item), segment)
     which[:], begin[:], length[:] = segment, first * item, (last - first) * item
     return -1
 
 
-def ranges(
-    table: Any, which: Integers, begin: Integers, length: Integers, out: Any, stride: int, threads: int
-) -> int:
-    if (missing := _check(table, which, begin, length)) >= 0:
+def ranges(table: Any, which: Integers, begin: Integers, length: Integers, out: Any, stride: int, threads: int) -> int:
+    if (missing := check(table, which, begin, length)) >= 0:
         return missing
-    target = _bytes_of(out)
+    target = np.frombuffer(out, np.uint8)
     total = int(length.sum()) if stride < 0 else stride * len(which)
     if total != target.size or (stride >= 0 and len(which) and int(length.max()) > stride):
         raise ValueError("a range of the request does not fit the output")
@@ -79,7 +82,7 @@ def ranges(
 
 
 def values(table: Any, which: Integers, begin: Integers, length: Integers, text: bool) -> int | list[Any]:
-    if (missing := _check(table, which, begin, length)) >= 0:
+    if (missing := check(table, which, begin, length)) >= 0:
         return missing
     triples = zip(which.tolist(), begin.tolist(), length.tolist(), strict=True)
     data = [table.buffers[number][first : first + size].tobytes() for number, first, size in triples]
@@ -102,14 +105,19 @@ def line_ends(buffer: Any, start: int, out: Integers) -> int:
 
 def permute(
     size: int,
-    multiply: NDArray[np.uint64],
-    add: NDArray[np.uint64],
+    multiply: Words,
+    add: Words,
     shift: int,
     mask: int,
     positions: Integers,
     out: Integers,
     inverse: bool,
 ) -> int:
+    if not (len(multiply) == len(add) and len(out) == len(positions) and _keys_fit(size, multiply, shift, mask)):
+        raise ValueError(
+            "permute: expected odd multipliers, as many adds, an output as long as positions, a mask of ones that "
+            "covers the size, and a shift by half its bits or more"
+        )
     outside = (positions < 0) | (positions >= size)
     if outside.any():
         raise IndexError(f"row {int(outside.argmax())} of the request lies outside the data")
@@ -124,22 +132,24 @@ def permute(
     return -1
 
 
-def _forward(x: NDArray[np.uint64], keys: list[tuple[int, int]], shift: np.uint64, mask: np.uint64) -> NDArray[np.uint64]:
+def _keys_fit(size: int, multiply: Words, shift: int, mask: int) -> bool:
+    """Whether every round is a permutation that one xor undoes, and so the walk back into the size comes to an end."""
+    whole = mask & (mask + 1) == 0 and size <= mask + 1
+    return 1 <= shift <= 63 and mask >> 2 * shift == 0 and whole and bool((multiply % np.uint64(2) == 1).all())
+
+
+def _forward(x: Words, keys: list[tuple[int, int]], shift: np.uint64, mask: np.uint64) -> Words:
     for multiply, add in keys:
         x = (x * np.uint64(multiply) + np.uint64(add)) & mask
         x = x ^ (x >> shift)
     return x
 
 
-def _backward(x: NDArray[np.uint64], keys: list[tuple[int, int]], shift: np.uint64, mask: np.uint64) -> NDArray[np.uint64]:
+def _backward(x: Words, keys: list[tuple[int, int]], shift: np.uint64, mask: np.uint64) -> Words:
     for multiply, add in reversed(keys):
         x = x ^ (x >> shift)
         x = ((x - np.uint64(add)) * np.uint64(multiply)) & mask
     return x
-
-
-def _bytes_of(out: Any) -> NDArray[np.uint8]:
-    return np.frombuffer(memoryview(out).cast("B"), np.uint8) if memoryview(out).nbytes else np.empty(0, np.uint8)
 
 
 def _rows(table: Any, starts: Integers, rows: Integers) -> int | tuple[Integers, Integers]:
@@ -154,7 +164,8 @@ def _rows(table: Any, starts: Integers, rows: Integers) -> int | tuple[Integers,
     return int(segment[closed.argmax()]) if closed.any() else (segment, rows - starts[segment])
 
 
-def _check(table: Any, which: Integers, begin: Integers, length: Integers) -> int:
+def check(table: Any, which: Integers, begin: Integers, length: Integers) -> int:
+    """Refuse a range outside its segment; the number of a segment that is not open, or -1."""
     if not len(which) == len(begin) == len(length):
         raise ValueError("expected which, begin and length of one size")
     outside = (which < 0) | (which >= len(table))
@@ -164,8 +175,11 @@ def _check(table: Any, which: Integers, begin: Integers, length: Integers) -> in
     if closed.any():
         return int(which[closed.argmax()])
     size = table.size[which].astype(np.int64)
-    bad = (begin < 0) | (length < 0) | (begin > size) | (length > size - begin)
+    _refuse(_OUTSIDE, (begin < 0) | (length < 0) | (begin > size) | (length > size - begin), which)
+    return -1
+
+
+def _refuse(message: str, bad: NDArray[np.bool_], segment: Integers) -> None:
     if bad.any():
         k = int(bad.argmax())
-        raise ValueError(f"range {k} of the request ends past its buffer (segment {which[k]})")
-    return -1
+        raise ValueError(message.format(k), int(segment[k]))

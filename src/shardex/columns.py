@@ -240,6 +240,21 @@ class Columns:
         return cls(columns, sum(map(len, parts)))
 
     @classmethod
+    def scatter(cls, parts: Sequence[Columns], places: Sequence[Integers]) -> Columns:
+        """Undo a grouping: row k of a part goes to the place that `places` names for it.
+
+        >>> parts = [Columns({"x": np.array([1, 3])}), Columns({"x": np.array([2])})]
+        >>> Columns.scatter(parts, [np.array([0, 2]), np.array([1])])["x"]
+        array([1, 2, 3])
+        """
+        whole = cls.concat(parts)
+        if len(parts) == 1 and len(places[0]) == len(whole) and (np.diff(places[0]) == 1).all():
+            return whole
+        order = np.empty(len(whole), np.int64)
+        order[np.concatenate(places)] = np.arange(len(whole))
+        return whole.take(order)
+
+    @classmethod
     def from_samples(cls, samples: Sequence[Mapping[str, Any]]) -> Columns:
         """Turn samples into columns, values as they are (`stack` makes arrays of what has one shape)."""
         if not samples:

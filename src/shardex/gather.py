@@ -9,6 +9,7 @@ which gives the same answers. Knows nothing of files, fields or samples.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -44,6 +45,7 @@ KERNEL = "numpy" if _gather is None or os.environ.get("SHARDEX_KERNEL") == "nump
 _kernel = cast(_Kernel, _twin if KERNEL == "numpy" else _gather)
 
 _THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+_UNCHECKED = 16 << 20  # bytes that may be allocated before the ranges that ask for them are checked
 
 
 def _nothing_to_open(number: int) -> None:
@@ -60,7 +62,7 @@ class Segments:
     ['world', 'ello']
     """
 
-    __slots__ = ("_opener", "address", "buffers", "name", "size")
+    __slots__ = ("_lock", "_opener", "address", "buffers", "name", "size")
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class Segments:
         self.buffers: list[Bytes | None] = [None] * count
         self.name = name
         self._opener = opener
+        self._lock = threading.Lock()
 
     @classmethod
     def of(cls, buffer: Any) -> Segments:
@@ -85,13 +88,14 @@ class Segments:
         return len(self.buffers)
 
     def put(self, number: int, buffer: Any) -> None:
-        """Open a segment: from now on its bytes are `buffer`."""
-        view = memoryview(buffer).cast("B")
-        array = np.frombuffer(view, np.uint8) if len(view) else np.empty(0, np.uint8)
-        self.buffers[number] = array
-        self.size[number] = array.size
-        # An empty buffer is open too; address 1 is never read because no byte of it is in range.
-        self.address[number] = array.__array_interface__["data"][0] or 1
+        """Open a segment with these bytes. One that is open stays as it is: a read may be looking at it."""
+        array = np.frombuffer(buffer, np.uint8)
+        with self._lock:
+            if self.buffers[number] is None:
+                self.buffers[number] = array
+                self.size[number] = array.size
+                # An empty buffer is open too; address 1 is never read because no byte of it is in range.
+                self.address[number] = array.__array_interface__["data"][0] or 1
 
     def open(self, number: int) -> Bytes:
         """The bytes of a segment, opened if need be."""
@@ -105,16 +109,28 @@ class Segments:
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a kernel function on this table, opening the segments that it turns out to need."""
         first = (self,) if KERNEL == "numpy" else (self.address, self.size)
-        try:
-            while isinstance(missing := function(*first, *arguments), int) and missing >= 0:
-                self.open(missing)
-        except IndexError as error:
-            raise RowError(str(error)) from None
-        except UnicodeDecodeError:
-            raise
-        except ValueError as error:
-            raise RangeError(str(error)) from None
-        return missing
+        return self._settle(function, *first, *arguments)
+
+    def check(self, which: Integers, begin: Integers, length: Integers) -> None:
+        """Open the segments of some ranges and refuse a range that does not lie in its segment."""
+        self._settle(_twin.check, self, which, begin, length)
+
+    def _settle(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        while True:
+            try:
+                answer = function(*arguments)
+            except IndexError as error:
+                raise RowError(str(error)) from None
+            except UnicodeDecodeError:
+                raise
+            except ValueError as error:
+                raise RangeError(self._describe(*error.args)) from None
+            if not isinstance(answer, int) or answer < 0:
+                return answer
+            self.open(answer)
+
+    def _describe(self, message: str, segment: int | None = None) -> str:
+        return message if segment is None else f"{self.name(segment)}, {self.size[segment]} bytes: {message}"
 
 
 class Ranges:
@@ -124,9 +140,9 @@ class Ranges:
 
     def __init__(self, segments: Segments, which: Any, begin: Any, length: Any) -> None:
         self.segments = segments
-        self.which: Integers = np.ascontiguousarray(which, np.int64)
-        self.begin: Integers = np.ascontiguousarray(begin, np.int64)
-        self.length: Integers = np.ascontiguousarray(length, np.int64)
+        self.which = _integers(which)
+        self.begin = _integers(begin)
+        self.length = _integers(length)
 
     def __len__(self) -> int:
         return len(self.which)
@@ -143,8 +159,9 @@ class Ranges:
         """
         offsets = np.zeros(len(self) + 1, np.int64)
         np.cumsum(self.length, out=offsets[1:])
-        self._check_lengths()
-        return self._copy(np.empty(int(offsets[-1]), np.uint8), -1), offsets
+        total = int(offsets[-1])
+        self._check_before(total)
+        return self._copy(np.empty(total, np.uint8), -1), offsets
 
     def padded(self, stride: int | None = None) -> Bytes:
         """One range per row of a matrix, filled up with zeros.
@@ -154,26 +171,13 @@ class Ranges:
         """
         if stride is None:
             stride = int(self.length.max(initial=0))
-        self._check_lengths()
+        self._check_before(len(self) * stride)
         return self._copy(np.empty((len(self), stride), np.uint8), stride)
 
-    def _check_lengths(self) -> None:
-        # Before memory is asked for: a damaged length must be an error, not an attempt to allocate it.
-        most = int(self.length.max(initial=0))
-        if most > 1 << 20 or int(self.length.min(initial=0)) < 0:
-            for number in np.unique(self.which).tolist():
-                self.segments.open(number)
-            self._refuse(self.begin + self.length > self.segments.size[self.which].astype(np.int64))
-            self._refuse(self.length < 0)
-
-    def _refuse(self, bad: NDArray[np.bool_]) -> None:
-        if bad.any():
-            k = int(bad.argmax())
-            number = int(self.which[k])
-            raise RangeError(
-                f"{self.segments.name(number)}: expected bytes {self.begin[k]} to {self.begin[k] + self.length[k]}, "
-                f"got a file of {self.segments.size[number]} bytes"
-            )
+    def _check_before(self, allocating: int) -> None:
+        # A damaged length must be an error, not an attempt to allocate it. The kernel checks again, but only then.
+        if not 0 <= allocating <= _UNCHECKED:
+            self.segments.check(self.which, self.begin, self.length)
 
     def _copy(self, out: Bytes, stride: int) -> Bytes:
         self.segments.call(_kernel.ranges, self.which, self.begin, self.length, out, stride, _THREADS)
@@ -189,14 +193,15 @@ class Ranges:
 
     def views(self) -> list[memoryview]:
         """One read-only view per range, nothing copied."""
-        out = []
-        for number, begin, length in zip(self.which.tolist(), self.begin.tolist(), self.length.tolist(), strict=True):
-            buffer = self.segments.open(number)
-            if begin < 0 or length < 0 or begin + length > buffer.size:
-                self._refuse(self.begin + self.length > self.segments.size[self.which].astype(np.int64))
-                raise RangeError(f"{self.segments.name(number)}: expected a range inside it, got {begin}+{length}")
-            out.append(memoryview(buffer[begin : begin + length]).toreadonly())
-        return out
+        self.segments.check(self.which, self.begin, self.length)
+        triples = zip(self.which.tolist(), self.begin.tolist(), (self.begin + self.length).tolist(), strict=True)
+        return [self.segments.open(number)[begin:end].data.toreadonly() for number, begin, end in triples]
+
+
+def _integers(numbers: Any) -> Integers:
+    """As the kernel wants them: int64, one after another, aligned."""
+    array = np.ascontiguousarray(numbers, np.int64)
+    return array if array.flags.aligned else array.copy()
 
 
 def take(segments: Segments, starts: Integers, rows: Integers, width: int, out: NDArray[Any]) -> None:
@@ -207,12 +212,10 @@ def take(segments: Segments, starts: Integers, rows: Integers, width: int, out: 
     >>> out.tolist()
     [7, 2]
     """
-    segments.call(_kernel.fixed, starts, rows, width, out, _THREADS)
+    segments.call(_kernel.fixed, _integers(starts), _integers(rows), width, out, _THREADS)
 
 
-def locate(
-    segments: Segments, starts: Integers, rows: Integers, width: int, item: int, values: Segments
-) -> Ranges:
+def locate(segments: Segments, starts: Integers, rows: Integers, width: int, item: int, values: Segments) -> Ranges:
     """The ranges in `values` of rows whose offsets (of `width` bytes, counted in items) lie in `segments`.
 
     >>> offsets = Segments.of(np.array([0, 2, 5], np.int64))
@@ -220,7 +223,7 @@ def locate(
     ['cde']
     """
     which, begin, length = (np.empty(len(rows), np.int64) for _ in range(3))
-    segments.call(_kernel.locate, starts, rows, width, item, which, begin, length)
+    segments.call(_kernel.locate, _integers(starts), _integers(rows), width, item, which, begin, length)
     return Ranges(values, which, begin, length)
 
 
@@ -234,7 +237,7 @@ def line_ends(buffer: Any) -> Integers:
     [2, 5, 6, 7]
     """
     found: list[Integers] = []
-    start, size = 0, len(memoryview(buffer).cast("B"))
+    start, size = 0, memoryview(buffer).nbytes
     while start < size:
         out = np.empty(_LINES_AT_ONCE, np.int64)
         count = _kernel.line_ends(buffer, start, out)
@@ -264,7 +267,7 @@ def permute(
     """
     out = np.empty(len(positions), np.int64)
     try:
-        _kernel.permute(size, multiply, add, shift, mask, np.ascontiguousarray(positions, np.int64), out, inverse)
+        _kernel.permute(size, multiply, add, shift, mask, _integers(positions), out, inverse)
     except IndexError as error:
         raise RowError(str(error)) from None
     return out

@@ -8,6 +8,7 @@ checked against their checksum when they are first touched. Knows no format: a `
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import multiprocessing
 import os
@@ -29,6 +30,7 @@ from shardex.errors import (
     ChecksumError,
     FormatError,
     NotFoundError,
+    RowError,
     ShardexError,
     SourceError,
     StaleIndexError,
@@ -88,13 +90,24 @@ class Index:
         self.starts: Integers = np.cumsum([0, *(block["rows"] for block in self._blocks)], dtype=np.int64)
         self._types = {field.name: np.dtype(field.type.to_pandas_dtype()) for field in self._reader.schema}
         self._columns = {name: Segments(len(self._blocks), self._open_block, self._block_name) for name in self._types}
+        self.spans: dict[str, tuple[int, int]] = {name: (low, high) for name, (low, high) in head["spans"].items()}
+        """The least and the largest value of each column."""
+        self._open: dict[int, Scan] = {}
+        self._firsts: list[int] = self.starts.tolist()
 
     @classmethod
-    def of(cls, files: Files, scanner: Scanner, *, rebuild: bool = False, progress: bool | None = None) -> Index:
-        """The index of these files: the saved one if it still fits, else with what changed scanned again."""
+    def of(
+        cls, files: Files, scanner: Scanner, *, rebuild: bool = False, progress: bool | None = None, together: bool = False
+    ) -> Index:
+        """The index of these files: the saved one if it still fits, else with what changed scanned again.
+
+        Files that are one thing `together` (a table and what it points to) are all scanned again when one changed.
+        """
         old = None if rebuild else _load(files, scanner)
         if old is not None and old.fits(files):
             return old
+        if together:
+            old = None
         known = {file.path: file for file in old.files} if old is not None else {}
         if old is not None:
             _refuse_losses(files, known, old.name)
@@ -147,6 +160,29 @@ class Index:
         take(self._columns[column], self.starts, rows, dtype.itemsize, out)
         return out.astype(np.int64)
 
+    def locate(self, rows: Integers, begin: str = "offset", length: str = "length") -> tuple[Integers, Integers, Integers]:
+        """File, begin and length of each row, by two columns."""
+        return self.file(rows), self.read(begin, rows), self.read(length, rows)
+
+    def at(self, row: int, begin: str = "offset", length: str = "length") -> tuple[int, int, int]:
+        """The same for one row, without the cost of arrays."""
+        number, block, local = self._find(row)
+        return self._blocks[number]["file"], block[begin].item(local), block[length].item(local)
+
+    def values(self, row: int) -> tuple[int, dict[str, int]]:
+        """The file of one row, and its value in every column."""
+        number, block, local = self._find(row)
+        return self._blocks[number]["file"], {name: column.item(local) for name, column in block.items()}
+
+    def _find(self, row: int) -> tuple[int, Scan, int]:
+        number = bisect.bisect_right(self._firsts, row) - 1
+        if not 0 <= number < len(self._blocks):
+            raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
+        if (block := self._open.get(number)) is None:
+            self._open_block(number)
+            block = self._open[number]
+        return number, block, row - self._firsts[number]
+
     def scan_of(self, path: str) -> Scan:
         """All columns of one file, as its scan gave them."""
         number = [file.path for file in self.files].index(path)
@@ -168,8 +204,10 @@ class Index:
         return block
 
     def _open_block(self, number: int) -> None:
-        for name, column in self._block(number).items():
+        block = self._block(number)
+        for name, column in block.items():
             self._columns[name].put(number, column)
+        self._open[number] = block
 
 
 def _scan_all(files: Files, todo: Sequence[str], scanner: Scanner, progress: bool | None) -> dict[str, Scan]:
@@ -207,14 +245,17 @@ def _refuse_losses(files: Files, known: dict[str, IndexedFile], name: str) -> No
 
 
 def _encode(scanner: str, files: list[IndexedFile], scans: list[Scan]) -> memoryview:
-    types = _types(scans)
+    spans = _spans(files, scans)
+    # Each column as narrow as its values allow, so that a sample costs few bytes.
+    types = {name: np.min_scalar_type(most) for name, (_, most) in spans.items()}
     blocks = [
-        (number, {name: scan[name][begin : begin + _BLOCK_ROWS].astype(dtype) for name, dtype in types.items()})
+        (number, {name: _piece(scan, name, begin, files[number].rows).astype(dtype) for name, dtype in types.items()})
         for number, scan in enumerate(scans)
         for begin in range(0, files[number].rows, _BLOCK_ROWS)
     ]
     heads = [{"file": number, "rows": len(next(iter(block.values()))), "xxh3": _digest(block)} for number, block in blocks]
-    head = msgspec.json.encode({"version": VERSION, "scanner": scanner, "files": [asdict(f) for f in files], "blocks": heads})
+    plain = {"version": VERSION, "scanner": scanner, "files": [asdict(f) for f in files], "blocks": heads, "spans": spans}
+    head = msgspec.json.encode(plain)
     schema = pa.schema([(name, pa.from_numpy_dtype(dtype)) for name, dtype in types.items()])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema.with_metadata({"shardex": head, "xxh3": xxhash.xxh3_64_hexdigest(head)})) as writer:
@@ -223,11 +264,20 @@ def _encode(scanner: str, files: list[IndexedFile], scans: list[Scan]) -> memory
     return memoryview(sink.getvalue())
 
 
-def _types(scans: list[Scan]) -> dict[str, np.dtype[Any]]:
-    """Each column as narrow as its values allow, so that a sample costs few bytes."""
-    names = next(iter(scans), {})
-    largest = {name: max(int(np.max(scan[name], initial=0)) for scan in scans) for name in names}
-    return {name: np.min_scalar_type(most) for name, most in largest.items()}
+def _spans(files: list[IndexedFile], scans: list[Scan]) -> dict[str, tuple[int, int]]:
+    """The least and the largest value of each column that any file has; where a file lacks it, it is zero."""
+    spans = {}
+    full = [scan for file, scan in zip(files, scans, strict=True) if file.rows]
+    for name in dict.fromkeys(name for scan in scans for name in scan):
+        found = [scan[name] for scan in full if name in scan]
+        least = min((int(column.min()) for column in found), default=0) if len(found) == len(full) else 0
+        spans[name] = (least, max((int(column.max()) for column in found), default=0))
+    return spans
+
+
+def _piece(scan: Scan, name: str, begin: int, rows: int) -> NDArray[Any]:
+    end = min(begin + _BLOCK_ROWS, rows)
+    return scan[name][begin:end] if name in scan else np.zeros(end - begin, np.uint8)
 
 
 def _digest(block: Scan) -> int:

@@ -1,18 +1,23 @@
-"""Samples as byte ranges: what tar, JSONL, tokens and bins share. An `Index` says where, a mapping gives the bytes.
+"""Samples as byte ranges: what tar, JSONL, tokens and bins share. An index says where, a mapping gives the bytes.
 
-`RecordRows` turns rows into `Ranges` of the mapped files; a format decodes them into columns. A file that is no
-longer as long as it was indexed is refused when it is first touched, before a page of it is read.
+`PlacedRows` turns rows into `Ranges` of the mapped files; a format decodes them into columns. `RecordRows` does so
+by an `Index` of our own. A file that is no longer as long as it was indexed is refused when it is first touched,
+before a page of it is read.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
+import numpy as np
+
 from shardex.errors import TruncatedShardError
 from shardex.format import ShardRows
-from shardex.gather import Integers, Ranges, Segments
-from shardex.index import Index
+from shardex.gather import Bytes, Integers, Ranges, Segments
+from shardex.index import Index, IndexedFile
 from shardex.shards import Files
 
-__all__ = ["RecordRows", "map_files"]
+__all__ = ["PlacedRows", "Places", "RecordRows", "map_files"]
 
 
 def map_files(files: Files, sizes: list[int]) -> Segments:
@@ -28,10 +33,34 @@ def map_files(files: Files, sizes: list[int]) -> Segments:
     return table
 
 
-class RecordRows(ShardRows):
-    """Rows over indexed files. Subclasses add `features` and `read`."""
+class Places(Protocol):
+    """Where samples lie: an `Index`, or a table that somebody else made."""
 
-    def __init__(self, files: Files, index: Index) -> None:
+    def __len__(self) -> int:
+        """How many samples there are."""
+
+    @property
+    def files(self) -> tuple[IndexedFile, ...]:
+        """The data files."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the data does."""
+
+    def file(self, rows: Integers) -> Integers:
+        """The number of the file that each row lies in."""
+
+    def locate(self, rows: Integers, begin: str = ..., length: str = ...) -> tuple[Integers, Integers, Integers]:
+        """File, begin and length of each row."""
+
+    def at(self, row: int, begin: str = ..., length: str = ...) -> tuple[int, int, int]:
+        """The same for one row."""
+
+
+class PlacedRows(ShardRows):
+    """Rows that lie at known places of some files. Subclasses add `features` and `read`."""
+
+    def __init__(self, files: Files, index: Places) -> None:
         self.files = files
         self.index = index
         self.data = map_files(files, [file.size for file in index.files])
@@ -50,8 +79,27 @@ class RecordRows(ShardRows):
 
     def ranges(self, rows: Integers, begin: str = "offset", length: str = "length") -> Ranges:
         """Where these rows lie, by two columns of the index."""
-        return Ranges(self.data, self.index.file(rows), self.index.read(begin, rows), self.index.read(length, rows))
+        return Ranges(self.data, *self.index.locate(rows, begin, length))
+
+    def record(self, row: int, begin: str = "offset", length: str = "length") -> Bytes:
+        """The bytes of one row, not copied."""
+        number, first, size = self.index.at(row, begin, length)
+        data = self.data.open(number)
+        if first + size > data.size:
+            raise TruncatedShardError(
+                f"{self.files.name(number)}: expected bytes {first} to {first + size} for sample {row}, got a file of {data.size} bytes"
+            )
+        return data[first : first + size]
 
     def where(self, row: int) -> str:
         """The file of a row, for messages."""
-        return self.files.name(int(self.index.file_of_block[self.index.starts.searchsorted(row, "right") - 1]))
+        return self.files.name(int(self.index.file(np.array([row]))[0]))
+
+
+class RecordRows(PlacedRows):
+    """Rows over files that we indexed ourselves."""
+
+    index: Index
+
+    def __init__(self, files: Files, index: Index) -> None:
+        super().__init__(files, index)

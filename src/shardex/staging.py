@@ -11,6 +11,8 @@ import errno
 import os
 import secrets
 import shutil
+from collections.abc import Sequence
+from typing import Any
 
 from shardex.errors import AlreadyExistsError, SchemaError, storage_errors
 from shardex.shards import natural_order
@@ -58,6 +60,15 @@ class Stage:
     def existing(self) -> list[str]:
         """When appending: the files that are there, in natural order."""
         return natural_order(LocalSource(self.path).paths()) if self._there and self.mode == "append" else []
+
+    def append(self, path: str, pieces: Sequence[Any], size: int) -> int:
+        """Write pieces after the first `size` bytes of a file, and give its new size; may be tried again if it fails."""
+        with storage_errors(full := self.place.path(path), "write"), open(full, "ab", buffering=0) as file:
+            file.truncate(size)
+            data = memoryview(b"".join(pieces))
+            while len(data):
+                data = data[file.write(data) :]
+            return os.fstat(file.fileno()).st_size
 
     def publish(self) -> None:
         """Sync everything and move it into place."""

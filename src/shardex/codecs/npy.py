@@ -37,8 +37,7 @@ def decode(data: Any) -> NDArray[Any]:
     array(3.5)
     """
     view = memoryview(data).cast("B")
-    start = _header_size(view)
-    dtype, shape, fortran = _header(bytes(view[:start]))
+    start, dtype, shape, fortran = header(view)
     expected = dtype.itemsize * int(np.prod(shape, dtype=object))
     if len(view) - start != expected:
         raise FormatError(
@@ -46,6 +45,16 @@ def decode(data: Any) -> NDArray[Any]:
         )
     flat = np.frombuffer(view, dtype, offset=start) if expected else np.empty(shape, dtype)
     return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def header(view: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...], bool]:
+    """Where the elements begin, their dtype, the shape, and whether the first size runs fastest (Fortran order).
+
+    >>> header(memoryview(encode(np.zeros((2, 3), "<f4"))))
+    (128, dtype('float32'), (2, 3), False)
+    """
+    start = _header_size(view)
+    return start, *_header(bytes(view[:start]))
 
 
 def _header_size(view: memoryview) -> int:

@@ -1,0 +1,93 @@
+"""shardex as the side-by-side harness measures it: one dataset per workload, in the format its data asks for.
+
+`Shardex` is the library with its defaults; `Sharded` is the same with the series cut into 256 shards. The harness puts
+its own folder on `sys.path`, from which `adapters.base` comes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import workloads as W
+from adapters.base import Adapter, owned
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "series": {"history": ("float32", (100,)), "target": ("float32", (50,)), "length": "int32", "source": str},
+    "ragged": {"tokens": ("int32", (None,))},
+    "images": {"image": bytes, "label": "int32"},
+    "jsonl": {"id": int, "text": str, "source": str, "score": float},
+    "tokens": {"tokens": ("uint16", (W.WINDOW,))},
+}
+
+
+class Shardex(Adapter):
+    config = "sx.create with a schema (Arrow shards, checksums, synced); jsonl: sx.open of the .jsonl as it is, index built"
+    iter_unit = "batch"
+    shards: int | None = None
+
+    def build(self, src: Any) -> None:
+        import shardex as sx
+
+        if self.w == "jsonl":
+            path = self.dir / "data.jsonl"
+            if src.n == src.total:
+                path.symlink_to(src.path)
+            else:
+                path.write_bytes(src.blob[src.offsets[src.lo] : src.offsets[src.hi]].tobytes())
+            sx.open(str(path))
+            return
+        schema = {name: sx.Array(*kind) if isinstance(kind, tuple) else kind for name, kind in SCHEMAS[self.w].items()}
+        options = {} if self.shards is None else {"shard_rows": -(-src.n // self.shards)}
+        with sx.create(self.dir, schema, mode="overwrite", **options) as out:
+            for sample in src:
+                out.append(sample)
+
+    def index_bytes(self) -> int | None:
+        where = self.dir / (".shardex" if self.w == "jsonl" else "_shardex")
+        return sum(path.stat().st_size for path in where.glob("*"))
+
+    def open(self) -> None:
+        import shardex as sx
+
+        self.ds = sx.open(str(self.dir / "data.jsonl") if self.w == "jsonl" else str(self.dir))
+
+    def __len__(self) -> int:
+        return len(self.ds)
+
+    def get(self, i: int) -> Any:
+        return self.ds[i]
+
+    def get_batch(self, idx: np.ndarray) -> Any:
+        columns = self.ds.read(idx).data
+        if self.w == "ragged":
+            tokens = columns["tokens"]
+            return {"tokens": (tokens.values, tokens.offsets)}
+        return columns
+
+    def collate(self, batch: Any) -> Any:
+        if self.w == "ragged" and isinstance(batch["tokens"], tuple):
+            return W.pad_flat(*batch["tokens"])
+        return batch
+
+    def iterate(self) -> Any:
+        for batch in self.ds.ordered(1024):
+            if self.w == "ragged":
+                yield len(batch), {"tokens": (batch.tokens.values, batch.tokens.offsets)}
+            else:
+                yield len(batch), batch.columns.data
+
+    def epoch(self, seed: int, batch: int) -> Any:
+        for part in self.ds.shuffled(batch, seed=seed):
+            if self.w == "ragged":
+                yield {"tokens": part.tokens.pad(), "lengths": part.tokens.lengths}
+            else:
+                yield part.columns.data
+
+
+class Sharded(Shardex):
+    config = "the same, cut into 256 shards"
+    shards = 256
+
+
+__all__ = ["Sharded", "Shardex", "owned"]

@@ -1,0 +1,344 @@
+"""`Dataset`: rows, an order and a choice of fields; everything else is a view of that. `open` makes one.
+
+Reading is ten lines: positions go through the order to rows, the rows object returns columns, and the columns become a
+sample, a batch or a table. A dataset is itself rows, so datasets nest: `concat` and `join` are rows made of datasets.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardex.columns import Column, Columns
+from shardex.errors import MissingExtraError, RowError, SchemaError
+from shardex.format import ShardRows, open_rows
+from shardex.gather import Integers
+from shardex.order import Order, Pick, Shuffle, Span, chain, check_positions
+from shardex.rows import ListRows, ReadsOne, Rows, check_fields, features_of, normalise
+from shardex.sample import Batch, DictSample
+from shardex.schema import Features
+from shardex.shards import What
+from shardex.table import to_table
+
+__all__ = ["Dataset", "concat", "join", "open"]
+
+_READ_BYTES = 4 << 20
+"""About how much a pass reads at once: enough for the kernel's threads to pay, little enough to stay in cache."""
+_READ_ROWS = 1 << 14
+
+
+def open(what: What | Rows | Sequence[Mapping[str, Any]], *, format: str | None = None, schema: Any = None, **options: Any) -> Dataset:
+    """Open shards of any format as a dataset: a folder, a file, a glob, a brace pattern, a list of files.
+
+    `format` says which format it is where the names do not; `schema` how to decode what the data leaves open;
+    the other options are the format's own. Rows objects and lists of dicts are taken as they are.
+
+    >>> ds = open([{"x": 1}, {"x": 2}])
+    >>> len(ds), ds[-1]
+    (2, DictSample(x=2))
+    """
+    if isinstance(what, Dataset):
+        return what
+    if isinstance(what, list | tuple) and all(isinstance(one, Mapping) for one in what):
+        return Dataset(ListRows(what))
+    if isinstance(what, Rows) and not isinstance(what, Sequence):
+        return Dataset(what)
+    if schema is not None:
+        options["schema"] = Features.of(schema)
+    return Dataset(open_rows(what, format, **options))  # type: ignore[arg-type]
+
+
+class Dataset:
+    """Samples by position, through views that cost nothing.
+
+    >>> ds = open([{"x": k, "name": f"n{k}"} for k in range(10)])
+    >>> ds[3], ds[2:8:2].select("x").read([0, 2])["x"]
+    (DictSample(x=3, name='n3'), array([2, 6]))
+    """
+
+    __slots__ = ("_fields", "_one", "_order", "_plain", "_rows")
+
+    def __init__(self, rows: Rows, order: Order | None = None, fields: Sequence[str] | None = None) -> None:
+        self._rows = rows
+        self._order: Order = Span(len(rows)) if order is None else order
+        self._fields = None if fields is None else tuple(fields)
+        self._plain = isinstance(self._order, Span) and self._order == Span(len(self._order))
+        self._one = rows.sample if isinstance(rows, ReadsOne) else None
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def read(self, positions: Any, fields: Sequence[str] | None = None) -> Columns:
+        """The columns of these positions, in this order: the one way to the data."""
+        positions = check_positions(np.asarray(positions, np.int64), len(self))
+        return self._rows.read(self._order.rows(positions), self._chosen(fields))
+
+    def sample(self, position: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """One position from 0 to len as a plain dict."""
+        if self._one is None:
+            return self.read(np.array([position]), fields).sample(0)
+        row = position if self._plain else int(self._order.rows(np.array([position]))[0])
+        return self._one(row, self._fields if fields is None else self._chosen(fields))
+
+    def __getitem__(self, where: Any) -> Any:
+        """A sample for an integer, a view for anything else."""
+        try:
+            position = operator.index(where)
+        except TypeError:
+            return self._view(where)
+        length = len(self._order)
+        if position < 0:
+            position += length
+        if not 0 <= position < length:
+            raise RowError(f"expected a position from {-length} to {length - 1}, got {where}" if length else f"the dataset is empty, got position {where}")
+        return DictSample(self.sample(position))
+
+    def __getitems__(self, positions: Sequence[int]) -> Batch:
+        """A whole batch at once: what a torch `DataLoader` asks for when it can."""
+        return Batch(self.read(normalise(positions, len(self))))
+
+    def __iter__(self) -> Iterator[DictSample]:
+        for columns in self._columns(Span(len(self))):
+            yield from map(DictSample, columns.to_samples())
+
+    def _chosen(self, fields: Sequence[str] | None) -> Sequence[str] | None:
+        if fields is None or self._fields is None:
+            return self._fields if fields is None else fields
+        return check_fields(self._fields, fields)
+
+    # -- what it is ----------------------------------------------------------------------------------------
+
+    @property
+    def features(self) -> Features:
+        """Name and feature of each field."""
+        features = features_of(self._rows)
+        return features if self._fields is None else features.select(self._fields)
+
+    @property
+    def fields(self) -> list[str]:
+        """The names of the fields."""
+        return list(self.features) if self._fields is None else list(self._fields)
+
+    @property
+    def rows(self) -> Rows:
+        """What lies below this view."""
+        return self._rows
+
+    def __repr__(self) -> str:
+        return f"Dataset({len(self)} samples: {self.features}{_origin(self._rows)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Dataset, (self._rows, self._order, self._fields)
+
+    # -- views ---------------------------------------------------------------------------------------------
+
+    def _through(self, order: Order) -> Dataset:
+        return Dataset(self._rows, chain(order, self._order), self._fields)
+
+    def _view(self, where: Any) -> Dataset:
+        if isinstance(where, slice):
+            start, stop, step = where.indices(len(self))
+            return self._through(Span(len(range(start, stop, step)), start, step))
+        if isinstance(where, str):
+            raise SchemaError(f"expected a position, a slice or a list of positions, got {where!r} (fields are chosen by select)")
+        return self._through(Pick(normalise(where, len(self))))
+
+    def select(self, *fields: str) -> Dataset:
+        """Only these fields, in this order."""
+        return Dataset(self._rows, self._order, check_fields(self.fields, fields))
+
+    def take(self, count: int) -> Dataset:
+        """The first `count` samples."""
+        return self._view(slice(0, max(0, count)))
+
+    def skip(self, count: int) -> Dataset:
+        """All but the first `count` samples."""
+        return self._view(slice(max(0, count), None))
+
+    def shuffle(self, seed: int = 0, epoch: int = 0) -> Dataset:
+        """All samples in an order that seed and epoch choose; computed, not stored.
+
+        >>> ds = open([{"x": k} for k in range(5)]).shuffle(seed=3)
+        >>> sorted(s.x for s in ds)
+        [0, 1, 2, 3, 4]
+        """
+        return self._through(Shuffle(len(self), seed, epoch))
+
+    def split(self, *shares: float) -> tuple[Dataset, ...]:
+        """Cut into consecutive parts with these shares of the samples; what they leave open is one more part.
+
+        >>> [len(part) for part in open([{"x": k} for k in range(10)]).split(0.8)]
+        [8, 2]
+        """
+        if not shares or any(share < 0 for share in shares) or sum(shares) > 1 + 1e-9:
+            raise SchemaError(f"expected shares from 0 to 1 that add up to at most 1, got {shares}")
+        whole = (*shares, 1 - sum(shares)) if sum(shares) < 1 - 1e-9 else shares
+        ends = [round(len(self) * share) for share in np.cumsum([0, *whole]).tolist()]
+        return tuple(self[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True))
+
+    # -- passes --------------------------------------------------------------------------------------------
+
+    def ordered(self, batch_size: int, *, drop_last: bool = False) -> Iterator[Batch]:
+        """Batches in order."""
+        return self._batches(Span(len(self)), batch_size, drop_last)
+
+    def shuffled(self, batch_size: int, *, seed: int = 0, epoch: int = 0, drop_last: bool = False) -> Iterator[Batch]:
+        """Batches of all samples in an order that seed and epoch choose: a full shuffle, not a buffer."""
+        return self._batches(Shuffle(len(self), seed, epoch), batch_size, drop_last)
+
+    def _batches(self, order: Order, size: int, drop_last: bool) -> Iterator[Batch]:
+        if size < 1:
+            raise SchemaError(f"expected batches of at least 1 sample, got {size}")
+        for columns in self._columns(order, size):
+            for part in columns.split(size):
+                if len(part) == size or not drop_last:
+                    yield Batch(part)
+
+    def _columns(self, order: Order, size: int = 1) -> Iterator[Columns]:
+        """Read several batches at once; each pass measures how many fit into one read."""
+        start, at_once = 0, size
+        while start < len(order):
+            columns = self.read(order.rows(np.arange(start, min(start + at_once, len(order)))))
+            yield columns
+            start += len(columns)
+            most = min(_READ_ROWS, _READ_BYTES * len(columns) // max(1, _nbytes(columns)))
+            at_once = size * max(1, min(most // size, 4 * at_once // size))
+
+    # -- other tools ---------------------------------------------------------------------------------------
+
+    def to_arrow(self, fields: Sequence[str] | None = None) -> Any:
+        """All samples as a `pyarrow.Table`."""
+        features = self.features if fields is None else self.features.select(fields)
+        return to_table(self.read(np.arange(len(self)), list(features)), features)
+
+    def to_pandas(self, fields: Sequence[str] | None = None) -> Any:
+        """All samples as a `pandas.DataFrame`."""
+        try:
+            import pandas  # noqa: F401
+        except ImportError:
+            raise MissingExtraError("pandas", "pandas", "to_pandas") from None
+        return self.to_arrow(fields).to_pandas()
+
+
+def _nbytes(columns: Columns) -> int:
+    return sum(_column_bytes(column) for column in columns.data.values())
+
+
+def _column_bytes(column: Column) -> int:
+    if isinstance(column, np.ndarray):
+        return int(column.nbytes)
+    if isinstance(column, list):
+        first = column[0] if column else None
+        return len(column) * (64 + (len(first) if isinstance(first, str | bytes) else getattr(first, "nbytes", 0)))
+    return int(column.ranges.length.sum())
+
+
+def _origin(rows: Rows) -> str:
+    if isinstance(rows, ShardRows):
+        what = rows.opened.what if isinstance(rows.opened.what, str) else f"{len(rows.opened.what)} files"
+        count = len(rows.shard_names())
+        return f" - {rows.opened.format}, {count} shard{'s' * (count != 1)}, {what}"
+    return "" if isinstance(rows, Dataset) else f" - {type(rows).__name__}"
+
+
+# -- several datasets in one ----------------------------------------------------------------------------------
+
+
+class ConcatRows:
+    """The rows of several datasets, one after another."""
+
+    def __init__(self, parts: Sequence[Dataset]) -> None:
+        self.parts = list(parts)
+        self.starts: Integers = np.cumsum([0, *map(len, self.parts)], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    @property
+    def features(self) -> Features:
+        """Those of the first part; all parts have the same."""
+        return self.parts[0].features
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Each part reads its own."""
+        which = np.searchsorted(self.starts, rows, "right") - 1
+        numbers = np.unique(which).tolist() or [0]
+        places = [np.flatnonzero(which == number) for number in numbers]
+        parts = [self.parts[n].read(rows[here] - self.starts[n], fields) for n, here in zip(numbers, places, strict=True)]
+        return Columns.scatter(parts, places)
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """The part that has it reads it."""
+        number = int(np.searchsorted(self.starts, row, "right")) - 1
+        return self.parts[number].sample(row - int(self.starts[number]), fields)
+
+
+class JoinRows:
+    """The fields of several datasets of one length, side by side."""
+
+    def __init__(self, parts: Sequence[Dataset]) -> None:
+        self.parts = list(parts)
+        self.part_of = {name: part for part in self.parts for name in part.fields}
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    @property
+    def features(self) -> Features:
+        """All fields of all parts."""
+        return Features({name: feature for part in self.parts for name, feature in part.features.items()})
+
+    def _shares(self, fields: Sequence[str] | None) -> list[tuple[Dataset, list[str]]]:
+        names = check_fields(list(self.part_of), fields)
+        shares = [(part, [name for name in names if self.part_of[name] is part]) for part in self.parts]
+        return [(part, some) for part, some in shares if some]
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Each part reads its own fields."""
+        parts = [part.read(rows, some) for part, some in self._shares(fields)]
+        return Columns({name: column for part in parts for name, column in part.data.items()}, len(rows)).select(
+            check_fields(list(self.part_of), fields)
+        )
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Each part reads its own fields."""
+        found = {name: value for part, some in self._shares(fields) for name, value in part.sample(row, some).items()}
+        return {name: found[name] for name in check_fields(list(self.part_of), fields) if name in found}
+
+
+def concat(*datasets: Dataset) -> Dataset:
+    """The samples of all datasets, one after another; all must have the same fields.
+
+    >>> len(concat(open([{"x": 1}]), open([{"x": 2}, {"x": 3}])))
+    3
+    """
+    if not datasets:
+        raise SchemaError("expected at least one dataset, got none")
+    for number, other in enumerate(datasets):
+        if sorted(other.fields) != sorted(datasets[0].fields):
+            raise SchemaError(f"expected the fields of the first dataset ({', '.join(datasets[0].fields)}), got {', '.join(other.fields)} - at dataset {number}")
+    first = datasets[0].fields
+    return Dataset(ConcatRows([other if other.fields == first else other.select(*first) for other in datasets]))
+
+
+def join(*datasets: Dataset) -> Dataset:
+    """The fields of all datasets, side by side; all must have the same length and different fields.
+
+    >>> join(open([{"x": 1}]), open([{"y": 2}]))[0]
+    DictSample(x=1, y=2)
+    """
+    if not datasets:
+        raise SchemaError("expected at least one dataset, got none")
+    seen: set[str] = set()
+    for number, other in enumerate(datasets):
+        if len(other) != len(datasets[0]):
+            raise SchemaError(f"expected {len(datasets[0])} samples as in the first dataset, got {len(other)} - at dataset {number}")
+        if both := seen & set(other.fields):
+            raise SchemaError(f"expected fields of different names, got {sorted(both)[0]!r} twice - at dataset {number}")
+        seen |= set(other.fields)
+    return Dataset(JoinRows(datasets))

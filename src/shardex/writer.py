@@ -1,0 +1,143 @@
+"""Samples into shards of any format: `create` gives a `Writer`, `write` does it all in one call.
+
+The writer numbers samples, infers the schema where none is given, and hands everything to the format, which
+publishes it in one step at the end. An exception inside ``with`` leaves the target as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from tqdm import tqdm
+
+from shardex.dataset import Dataset
+from shardex.dataset import open as open_dataset
+from shardex.errors import ClosedError, SchemaError
+from shardex.format import ShardWriter, check_options, format_named
+from shardex.schema import Features, infer
+from shardex.staging import check_mode
+
+__all__ = ["Writer", "create", "write"]
+
+_LOOK_AT = 64
+
+
+def create(
+    path: str | os.PathLike[str], schema: Any = None, *, format: str = "arrow", mode: str = "create", **options: Any
+) -> Writer:
+    """Begin a dataset; use it in a ``with`` block, which publishes it at the end.
+
+    `schema` is a dict of fields, a class with annotations or Features; without one it is inferred from the first
+    samples. `mode` says what to do if something is there: "create" refuses, "append" adds, "overwrite" replaces.
+
+    >>> import tempfile; folder = tempfile.mkdtemp() + "/d"
+    >>> with create(folder, {"x": int}) as out:
+    ...     out.append(x=1); out.append({"x": 2})
+    >>> len(open_dataset(folder))
+    2
+    """
+    return Writer(os.fspath(path), schema, format, mode, options)
+
+
+def write(
+    path: str | os.PathLike[str],
+    samples: Iterable[Mapping[str, Any]],
+    schema: Any = None,
+    *,
+    format: str = "arrow",
+    mode: str = "create",
+    progress: bool | None = None,
+    **options: Any,
+) -> Dataset:
+    """Write all samples (of a list, a generator, a dataset) and open the result.
+
+    >>> import tempfile
+    >>> write(tempfile.mkdtemp() + "/d", [{"x": 1}, {"x": 2}])[1]
+    DictSample(x=2)
+    """
+    if schema is None and isinstance(samples, Dataset):
+        schema = samples.features
+    total = len(samples) if hasattr(samples, "__len__") else None
+    with create(path, schema, format=format, mode=mode, **options) as out:
+        out.extend(tqdm(samples, desc="write", unit=" samples", total=total, disable=None if progress is None else not progress))
+    return open_dataset(os.fspath(path), format=format)
+
+
+class Writer:
+    """Takes samples until it is closed; see `create`."""
+
+    def __init__(self, path: str, schema: Any, format: str, mode: str, options: Mapping[str, Any]) -> None:
+        module = format_named(format)
+        check_options(module.create, format, options)
+        self.path = os.path.abspath(path)
+        self._begin = lambda features: module.create(self.path, features, mode=mode, **options)
+        self._waiting: list[dict[str, Any]] | None = None
+        self._shards: ShardWriter | None = None
+        self._closed = False
+        self.samples = 0
+        """How many samples it has taken."""
+        if schema is not None:
+            self._shards = self._begin(Features.of(schema))
+        else:
+            self._waiting = []
+            check_mode(self.path, mode)
+
+    def append(self, sample: Mapping[str, Any] | None = None, /, **fields: Any) -> None:
+        """Take one sample, given as a mapping or as keywords."""
+        if sample is None:
+            sample = fields
+        elif fields:
+            sample = {**sample, **fields}
+        elif not isinstance(sample, Mapping):
+            raise SchemaError(f"expected a sample as a mapping or as keywords, got {type(sample).__name__} - at sample {self.samples}")
+        if self._shards is not None:
+            self._shards.append(sample)
+        else:
+            self._wait(sample)
+        self.samples += 1
+
+    def _wait(self, sample: Mapping[str, Any]) -> None:
+        if self._waiting is None:
+            raise ClosedError(f"{self.path}: expected an open writer, this one is closed")
+        self._waiting.append({name: value.copy() if hasattr(value, "copy") else value for name, value in sample.items()})
+        if len(self._waiting) == _LOOK_AT:
+            self._start()
+
+    def _start(self) -> None:
+        waiting, self._waiting = self._waiting or [], None
+        self._shards = self._begin(infer(waiting))
+        for sample in waiting:
+            self._shards.append(sample)
+
+    def extend(self, samples: Iterable[Mapping[str, Any]]) -> None:
+        """Take many samples."""
+        for sample in samples:
+            self.append(sample)
+
+    def close(self) -> None:
+        """Publish what was taken."""
+        if self._closed:
+            return
+        if self._shards is None:
+            self._start()
+        assert self._shards is not None
+        self._shards.close()
+        self._closed = True
+
+    def abort(self) -> None:
+        """Leave everything as it was before."""
+        if not self._closed and self._shards is not None:
+            self._shards.abort()
+        self._closed, self._waiting = True, None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
