@@ -25,7 +25,7 @@
 #endif
 
 enum { AHEAD = 8, MAX_THREADS = 16 };
-static const int64_t THREAD_BYTES = 1 << 20; /* below this a second thread costs more than it brings */
+static const int64_t THREAD_BYTES = 1 << 18; /* below this a second thread costs more than it brings */
 
 typedef enum { FINE, CLOSED, OUTSIDE, SHORT, BROKEN, OVERFLOWS } verdict;
 
@@ -80,15 +80,20 @@ static PyObject *answer(verdict v, int64_t at, int64_t segment) {
 
 /* ---- which segment holds a row ---------------------------------------------------------------------- */
 
-static int64_t segment_of(const int64_t *starts, int64_t segments, int64_t row) {
-    int64_t per = starts[1] - starts[0], low, high;
-    if (per > 0) { /* segments mostly have one size: guess, then check */
-        int64_t guess = row / per;
-        if (guess < segments && starts[guess] <= row && row < starts[guess + 1]) return guess;
-    }
-    for (low = 0, high = segments; high - low > 1;) {
+typedef struct {
+    const int64_t *starts;
+    int64_t segments;
+    double per_row; /* segments mostly have one size: one multiplication guesses which */
+} places;
+
+static int64_t segment_of(const places *p, int64_t row) {
+    int64_t low = 0, high = p->segments;
+    double near = (double)row * p->per_row;
+    int64_t guess = near < (double)high ? (int64_t)near : 0; /* compared first: what is too large for int64 has no cast */
+    if (p->starts[guess] <= row && row < p->starts[guess + 1]) return guess;
+    while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        if (starts[middle] <= row) low = middle;
+        if (p->starts[middle] <= row) low = middle;
         else high = middle;
     }
     return low;
@@ -96,7 +101,7 @@ static int64_t segment_of(const int64_t *starts, int64_t segments, int64_t row) 
 
 /* `starts` begins with 0, and so segment_of finds a segment of the table that starts at the row or before it,
  * whatever the other numbers are; that they rise is the caller's duty, because checking it costs more than reading. */
-static int starts_of(const Py_buffer *b, int64_t segments, const int64_t **starts) {
+static int places_of(const Py_buffer *b, int64_t segments, places *p) {
     int64_t n;
     const int64_t *s = b->buf;
     if (!length_of(b, 8, "starts", &n)) return 0;
@@ -105,8 +110,28 @@ static int starts_of(const Py_buffer *b, int64_t segments, const int64_t **start
                      (long long)n);
         return 0;
     }
-    *starts = s;
+    p->starts = s;
+    p->segments = segments;
+    p->per_row = segments && s[1] > 0 ? 1.0 / (double)s[1] : 0.0;
     return 1;
+}
+
+/* Where each row's item of `width` bytes begins, with `items` of them (itself and what must follow) in its buffer. */
+static verdict place(const table *t, const places *p, const int64_t *rows, int64_t n, uint64_t width, uint64_t items,
+                     const uint8_t **source, int64_t *which, int64_t *at, int64_t *segment) {
+    int64_t total = p->starts[p->segments];
+    uint64_t most = UINT64_MAX / (width ? width : 1) - items;
+    for (int64_t k = 0; k < n; k++) {
+        *at = k;
+        if (rows[k] < 0 || rows[k] >= total) return OUTSIDE;
+        int64_t s = *segment = segment_of(p, rows[k]);
+        uint64_t local = (uint64_t)rows[k] - (uint64_t)p->starts[s];
+        if (!t->address[s]) return CLOSED;
+        if (local > most || (local + items) * width > t->size[s]) return SHORT;
+        source[k] = (const uint8_t *)(uintptr_t)t->address[s] + local * width;
+        if (which) which[k] = s;
+    }
+    return FINE;
 }
 
 /* ---- copying, by one or several threads --------------------------------------------------------------- */
@@ -119,15 +144,18 @@ typedef struct {
 } job;
 
 #define COPY_ITEMS(T)                                                                                        \
-    for (int64_t k = j->from; k < j->to; k++) memcpy(j->out + k * sizeof(T), j->source[k], sizeof(T))
+    for (int64_t k = j->from; k < j->to; k++) {                                                              \
+        if (k + AHEAD < j->to) PREFETCH(j->source[k + AHEAD]);                                               \
+        memcpy(j->out + k * sizeof(T), j->source[k], sizeof(T));                                             \
+    }
 
 static void copy_fixed(const job *j) {
     int64_t width = j->width, fetch = width < 512 ? width : 512;
     switch (width) {
-    case 1: COPY_ITEMS(uint8_t); return;
-    case 2: COPY_ITEMS(uint16_t); return;
-    case 4: COPY_ITEMS(uint32_t); return;
-    case 8: COPY_ITEMS(uint64_t); return;
+    case 1: COPY_ITEMS(uint8_t) return;
+    case 2: COPY_ITEMS(uint16_t) return;
+    case 4: COPY_ITEMS(uint32_t) return;
+    case 8: COPY_ITEMS(uint64_t) return;
     }
     for (int64_t k = j->from; k < j->to; k++) {
         if (k + AHEAD < j->to)
@@ -194,10 +222,11 @@ static PyObject *fixed(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y*y*y*y*nw*i:fixed", &address, &size, &start, &row, &width, &out, &threads)) return NULL;
     PyObject *result = NULL;
     const uint8_t **source = NULL;
-    const int64_t *starts, *rows = row.buf;
-    int64_t n;
+    int64_t n, k = 0, segment = 0;
+    verdict v;
+    places p;
     table t;
-    if (!table_of(&address, &size, &t) || !starts_of(&start, t.segments, &starts) || !length_of(&row, 8, "rows", &n)) goto end;
+    if (!table_of(&address, &size, &t) || !places_of(&start, t.segments, &p) || !length_of(&row, 8, "rows", &n)) goto end;
     if (width < 0 || (width && n > PY_SSIZE_T_MAX / width) || out.len != n * width) {
         PyErr_Format(PyExc_ValueError, "out: expected %lld rows of %zd bytes, got %zd bytes", (long long)n, width, out.len);
         goto end;
@@ -206,17 +235,8 @@ static PyObject *fixed(PyObject *self, PyObject *args) {
         PyErr_NoMemory();
         goto end;
     }
-    verdict v = FINE;
-    int64_t k = 0, segment = 0, total = starts[t.segments];
     Py_BEGIN_ALLOW_THREADS
-    for (; k < n; k++) {
-        if (rows[k] < 0 || rows[k] >= total) { v = OUTSIDE; break; }
-        segment = segment_of(starts, t.segments, rows[k]);
-        uint64_t local = (uint64_t)rows[k] - (uint64_t)starts[segment];
-        if (!t.address[segment]) { v = CLOSED; break; }
-        if (width && local >= t.size[segment] / (uint64_t)width) { v = SHORT; break; }
-        source[k] = (const uint8_t *)(uintptr_t)t.address[segment] + local * (uint64_t)width;
-    }
+    v = place(&t, &p, row.buf, n, (uint64_t)width, 1, source, NULL, &k, &segment);
     if (v == FINE) {
         job j = {.source = source, .width = width, .out = out.buf};
         copy(&j, n, n * width, threads);
@@ -248,34 +268,37 @@ static PyObject *locate(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y*y*y*y*nnw*w*w*:locate", &address, &size, &start, &row, &width, &item, &which, &begin, &length))
         return NULL;
     PyObject *result = NULL;
-    const int64_t *starts, *rows = row.buf;
-    int64_t n;
+    const uint8_t **source = NULL;
+    int64_t n, k = 0, segment = 0;
+    verdict v;
+    places p;
     table t;
-    if (!table_of(&address, &size, &t) || !starts_of(&start, t.segments, &starts) || !length_of(&row, 8, "rows", &n)) goto end;
+    if (!table_of(&address, &size, &t) || !places_of(&start, t.segments, &p) || !length_of(&row, 8, "rows", &n)) goto end;
     if ((width != 4 && width != 8) || item < 1 || which.len != n * 8 || begin.len != n * 8 || length.len != n * 8) {
         PyErr_SetString(PyExc_ValueError, "locate: expected offsets of 4 or 8 bytes, items of at least 1, and outputs as long as rows");
         goto end;
     }
-    int64_t *w = which.buf, *b = begin.buf, *l = length.buf;
-    verdict v = FINE;
-    int64_t k = 0, segment = 0, total = starts[t.segments];
+    if (!(source = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *source))) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    int64_t *w = which.buf, *b = begin.buf, *l = length.buf, most = INT64_MAX / item;
     Py_BEGIN_ALLOW_THREADS
-    for (; k < n; k++) {
-        if (rows[k] < 0 || rows[k] >= total) { v = OUTSIDE; break; }
-        segment = segment_of(starts, t.segments, rows[k]);
-        uint64_t local = (uint64_t)rows[k] - (uint64_t)starts[segment], offsets = t.size[segment] / (uint64_t)width;
-        if (!t.address[segment]) { v = CLOSED; break; }
-        if (!offsets || local >= offsets - 1) { v = SHORT; break; }
-        const uint8_t *base = (const uint8_t *)(uintptr_t)t.address[segment];
-        int64_t from = offset_at(base, local, width), to = offset_at(base, local + 1, width);
-        if (from < 0 || to < from || to > INT64_MAX / item) { v = BROKEN; break; }
-        w[k] = segment;
-        b[k] = from * item;
-        l[k] = (to - from) * item;
+    v = place(&t, &p, row.buf, n, (uint64_t)width, 2, source, w, &k, &segment);
+    for (int64_t i = 0; v == FINE && i < n; i++) {
+        if (i + AHEAD < n) PREFETCH(source[i + AHEAD]);
+        int64_t from = offset_at(source[i], 0, width), to = offset_at(source[i], 1, width);
+        if (from < 0 || to < from || to > most) {
+            v = BROKEN, k = i, segment = w[i];
+            break;
+        }
+        b[i] = from * item;
+        l[i] = (to - from) * item;
     }
     Py_END_ALLOW_THREADS
     result = answer(v, k, segment);
 end:
+    PyMem_Free(source);
     PyBuffer_Release(&address), PyBuffer_Release(&size), PyBuffer_Release(&start), PyBuffer_Release(&row);
     PyBuffer_Release(&which), PyBuffer_Release(&begin), PyBuffer_Release(&length);
     return result;
@@ -384,6 +407,7 @@ static PyObject *values(PyObject *self, PyObject *args) {
     }
     if (!(result = PyList_New((Py_ssize_t)n))) goto end;
     for (k = 0; k < n; k++) {
+        if (k + AHEAD < n) PREFETCH(source[k + AHEAD]);
         PyObject *value = text ? one_text(source[k], l[k], seen, sizes, made)
                                : PyBytes_FromStringAndSize((const char *)source[k], (Py_ssize_t)l[k]);
         if (!value || PyList_SetItem(result, (Py_ssize_t)k, value) < 0) {

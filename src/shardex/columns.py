@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from shardex.errors import FieldError, SchemaError
+from shardex.errors import FieldError, FormatError, SchemaError
 from shardex.gather import Integers, Ranges, Segments
 
 __all__ = ["MISSING", "Column", "Columns", "Ragged"]
@@ -64,26 +64,23 @@ class Ragged:
     ) -> Ragged:
         """Rows that lie end to end in `values`; `offsets` count along its first axis."""
         values = np.ascontiguousarray(values)
-        step = values.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))
-        offsets = np.asarray(offsets, np.int64)
-        ranges = Ranges(Segments.of(values.view(np.uint8).reshape(-1) if values.size else b""), np.zeros(len(offsets) - 1),
-                        offsets[:-1] * step, np.diff(offsets) * step)  # fmt: skip
-        return cls(ranges, values.dtype, inner, shapes)
+        ends = np.asarray(offsets, np.int64) * (values.itemsize * int(np.prod(values.shape[1:], dtype=np.int64)))
+        ranges = Ranges(Segments.of(values), np.zeros(len(ends) - 1, np.int64), ends[:-1], np.diff(ends))
+        return cls(ranges, values.dtype, inner or values.shape[1:], shapes)
 
     @classmethod
     def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Ragged:
         """Pack arrays of one dtype and one number of dimensions (at least one)."""
-        kinds = {(a.dtype, a.ndim) for a in arrays}
-        if len(kinds) != 1 or (ndim := next(iter(kinds))[1]) == 0:
-            raise SchemaError(f"expected arrays of one dtype and one number of dimensions above 0, got {sorted(map(str, kinds))}")
-        offsets = np.zeros(len(arrays) + 1, np.int64)
+        kinds = {f"{a.dtype} of {a.ndim} dimensions" for a in arrays}
+        if len(kinds) != 1 or not arrays[0].ndim or arrays[0].dtype.hasobject:
+            raise SchemaError(f"expected arrays of one dtype and one number of dimensions above 0, got {sorted(kinds)}")
         inner = {a.shape[1:] for a in arrays}
-        if len(inner) == 1 and 0 not in next(iter(inner)):
-            np.cumsum([len(a) for a in arrays], out=offsets[1:])
-            return cls.from_values(np.concatenate(arrays), offsets, next(iter(inner)))
-        np.cumsum([a.size for a in arrays], out=offsets[1:])
-        shapes = np.array([a.shape for a in arrays], np.int64).reshape(len(arrays), ndim)
-        return cls.from_values(np.concatenate([a.reshape(-1) for a in arrays]), offsets, shapes=shapes)
+        if len(inner) == 1 and 0 not in arrays[0].shape[1:]:
+            return cls.from_values(np.concatenate(arrays), _ends([len(a) for a in arrays]))
+        flat = np.concatenate([a.reshape(-1) for a in arrays])
+        return cls.from_values(
+            flat, _ends([a.size for a in arrays]), shapes=np.array([a.shape for a in arrays], np.int64)
+        )
 
     def __len__(self) -> int:
         return len(self.ranges)
@@ -91,8 +88,7 @@ class Ragged:
     def __getitem__(self, where: Any) -> Any:
         if isinstance(where, int | np.integer):
             k = range(len(self))[where]
-            flat = np.frombuffer(self.ranges[k : k + 1].packed()[0], self.dtype)
-            return flat.reshape(self._shape(k))
+            return self._shaped(self.ranges[k : k + 1].packed()[0], k)
         shapes = None if self.shapes is None else self.shapes[where]
         return Ragged(self.ranges[where], self.dtype, self.inner, shapes)
 
@@ -105,12 +101,21 @@ class Ragged:
     def __reduce__(self) -> tuple[Any, ...]:
         return Ragged.from_values, (self.values, self.offsets, self.inner, self.shapes)
 
-    def _shape(self, k: int) -> tuple[int, ...]:
-        return (-1, *self.inner) if self.shapes is None else tuple(self.shapes[k].tolist())
+    def _shaped(self, flat: NDArray[Any], k: int) -> NDArray[Any]:
+        shape = (-1, *self.inner) if self.shapes is None else self.shapes[k].tolist()
+        try:
+            return flat.view(self.dtype).reshape(shape)
+        except ValueError:
+            raise FormatError(f"row {k}: expected {self.dtype} of shape {shape}, got {flat.nbytes} bytes") from None
 
     @property
     def _step(self) -> int:
         return self.dtype.itemsize * (1 if self.shapes is not None else int(np.prod(self.inner, dtype=np.int64)))
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions of each row."""
+        return 1 + len(self.inner) if self.shapes is None else self.shapes.shape[1]
 
     @property
     def lengths(self) -> Integers:
@@ -120,9 +125,13 @@ class Ragged:
 
     def _pack(self) -> tuple[NDArray[Any], Integers]:
         if self._packed is None:
+            step = self._step
+            if (uneven := self.ranges.length % step != 0).any():
+                k = int(uneven.argmax())
+                raise FormatError(f"row {k}: expected elements of {step} bytes, got {self.ranges.length[k]} bytes")
             data, offsets = self.ranges.packed()
             values = data.view(self.dtype)
-            self._packed = (values if self.shapes is not None else values.reshape(-1, *self.inner)), offsets // self._step
+            self._packed = (values if self.shapes is not None else values.reshape(-1, *self.inner)), offsets // step
         return self._packed
 
     @property
@@ -137,34 +146,45 @@ class Ragged:
 
     def pad(self, length: int | None = None, value: Any = 0) -> NDArray[Any]:
         """One array of shape (rows, longest, ...), filled up with `value`; `length` sets the longest."""
+        longest, *sizes = self._padded_shape(length)
         if self.shapes is not None:
-            return self._pad_shapes(value)
-        lengths = self.lengths
-        longest = int(lengths.max(initial=0)) if length is None else length
-        if longest < int(lengths.max(initial=0)):
-            raise SchemaError(f"expected rows of at most {length}, got one of {int(lengths.max())}")
+            out = np.full((len(self), longest, *sizes), value, self.dtype)
+            for target, array in zip(out, self.to_list(), strict=True):
+                target[tuple(slice(size) for size in array.shape)] = array
+            return out
         out = self.ranges.padded(longest * self._step).view(self.dtype).reshape(len(self), longest, *self.inner)
         if value != 0:
             out[~self.mask(longest)] = value
         return out
 
-    def _pad_shapes(self, value: Any) -> NDArray[Any]:
-        assert self.shapes is not None
-        out = np.full((len(self), *self.shapes.max(axis=0, initial=0).tolist()), value, self.dtype)
-        for k, array in enumerate(self.to_list()):
-            out[(k, *map(slice, array.shape))] = array
+    def mask(self, length: int | None = None) -> NDArray[np.bool_]:
+        """True where `pad` holds a value, false where it was filled up; without the fixed sizes after the free ones."""
+        free = self.lengths[:, None] if self.shapes is None else self.shapes
+        out = np.ones(len(self), np.bool_)
+        for axis, longest in enumerate(self._padded_shape(length)[: free.shape[1]]):
+            inside = np.arange(longest) < free[:, axis, None]
+            out = out[..., None] & inside.reshape(len(self), *[1] * axis, longest)
         return out
 
-    def mask(self, length: int | None = None) -> NDArray[np.bool_]:
-        """True where `pad` holds a value, false where it was filled up."""
-        longest = int(self.lengths.max(initial=0)) if length is None else length
-        return np.arange(longest) < self.lengths[:, None]
+    def _padded_shape(self, length: int | None) -> list[int]:
+        """Sizes of the smallest array that holds every row; the first one may be asked to be larger."""
+        free = self.lengths[:, None] if self.shapes is None else self.shapes
+        longest, *rest = free.max(axis=0, initial=0).tolist()
+        if length is not None and length < longest:
+            raise SchemaError(f"expected rows of at most {length}, got one of {longest}")
+        return [longest if length is None else length, *rest, *self.inner]
 
     def to_list(self) -> list[NDArray[Any]]:
         """One array per row, views of one buffer."""
         values, offsets = self._pack()
         rows = [values[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
-        return rows if self.shapes is None else [row.reshape(self._shape(k)) for k, row in enumerate(rows)]
+        return rows if self.shapes is None else [self._shaped(row, k) for k, row in enumerate(rows)]
+
+
+def _ends(sizes: Sequence[int] | Integers) -> Integers:
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    return ends
 
 
 Column = NDArray[Any] | Ragged | list[Any]
@@ -275,12 +295,16 @@ class Columns:
 
     def to_samples(self) -> list[dict[str, Any]]:
         """All rows as dicts."""
-        lists = [_values(column) for column in self.data.values()]
-        names = self.names
-        if any(value is MISSING for values in lists for value in values):
-            rows = zip(*lists, strict=True)
-            return [{n: v for n, v in zip(names, row, strict=True) if v is not MISSING} for row in rows]
-        return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)] if lists else [{} for _ in range(self._length)]
+        if not self.data:
+            return [{} for _ in range(self._length)]
+        rows = zip(*map(_values, self.data.values()), strict=True)
+        samples = [dict(zip(self.data, row, strict=True)) for row in rows]
+        for name, column in self.data.items():
+            if isinstance(column, list):
+                for sample, value in zip(samples, column, strict=True):
+                    if value is MISSING:
+                        del sample[name]
+        return samples
 
 
 def _value(column: Column, row: int) -> Any:
@@ -302,26 +326,33 @@ def _take(column: Column, rows: Integers) -> Column:
 
 
 def _concat(columns: list[Any]) -> Column:
+    columns = [column for column in columns if len(column)] or columns[:1]
     first = columns[0]
     if all(isinstance(c, np.ndarray) and c.dtype == first.dtype and c.shape[1:] == first.shape[1:] for c in columns):
         return np.concatenate(columns)
-    if all(isinstance(c, Ragged) and (c.dtype, c.inner) == (first.dtype, first.inner) and c.shapes is None for c in columns):
-        ends = np.cumsum([0] + [len(c.values) for c in columns])
-        offsets = [c.offsets[:-1] + start for c, start in zip(columns, ends[:-1], strict=True)]
-        return Ragged.from_values(np.concatenate([c.values for c in columns]), np.append(np.concatenate(offsets), ends[-1]), first.inner)
+    if all(isinstance(c, Ragged) and c.dtype == first.dtype and c.ndim == first.ndim for c in columns):
+        return _concat_ragged(columns)
     return [value for column in columns for value in _values(column)]
+
+
+def _concat_ragged(columns: list[Ragged]) -> Ragged:
+    if any(c.shapes is not None or c.inner != columns[0].inner for c in columns):
+        return Ragged.from_arrays([row for column in columns for row in column.to_list()])
+    lengths = np.concatenate([column.lengths for column in columns])
+    return Ragged.from_values(np.concatenate([column.values for column in columns]), _ends(lengths), columns[0].inner)
 
 
 def _stack(column: Column) -> Column:
     if not isinstance(column, list) or not column:
         return column
-    kinds = {type(value) for value in column}
-    if kinds <= {bool} or kinds <= {int} or kinds <= {float}:
+    first, kinds = column[0], {type(value) for value in column}
+    if len(kinds) == 1 and (kinds <= {bool, int, float} or isinstance(first, np.number | np.bool_)):
         try:
-            return np.array(column, {bool: np.bool_, int: np.int64, float: np.float64}[next(iter(kinds))])
+            return np.array(column, np.int64 if type(first) is int else None)
         except OverflowError:
             return column
-    if kinds <= {np.ndarray} and len({(v.dtype, v.ndim) for v in column}) == 1 and column[0].ndim:
-        same = len({v.shape for v in column}) == 1
-        return np.stack(column) if same else Ragged.from_arrays(column)
-    return column
+    if not kinds <= {np.ndarray} or first.ndim == 0 or first.dtype.hasobject:
+        return column
+    if len({(value.dtype, value.ndim) for value in column}) > 1:
+        return column
+    return np.stack(column) if len({value.shape for value in column}) == 1 else Ragged.from_arrays(column)

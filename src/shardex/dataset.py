@@ -25,7 +25,7 @@ from shardex.table import to_table
 
 __all__ = ["Dataset", "concat", "join", "open"]
 
-_READ_BYTES = 4 << 20
+_READ_BYTES = 2 << 20
 """About how much a pass reads at once: enough for the kernel's threads to pay, little enough to stay in cache."""
 _READ_ROWS = 1 << 14
 
@@ -59,24 +59,26 @@ class Dataset:
     (DictSample(x=3, name='n3'), array([2, 6]))
     """
 
-    __slots__ = ("_fields", "_one", "_order", "_plain", "_rows")
+    __slots__ = ("_fields", "_length", "_one", "_order", "_plain", "_rows")
 
     def __init__(self, rows: Rows, order: Order | None = None, fields: Sequence[str] | None = None) -> None:
         self._rows = rows
         self._order: Order = Span(len(rows)) if order is None else order
         self._fields = None if fields is None else tuple(fields)
-        self._plain = isinstance(self._order, Span) and self._order == Span(len(self._order))
+        self._length = len(self._order)
+        self._plain = self._order == Span(self._length)
         self._one = rows.sample if isinstance(rows, ReadsOne) else None
 
     # -- reading -------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self._order)
+        return self._length
 
     def read(self, positions: Any, fields: Sequence[str] | None = None) -> Columns:
         """The columns of these positions, in this order: the one way to the data."""
-        positions = check_positions(np.asarray(positions, np.int64), len(self))
-        return self._rows.read(self._order.rows(positions), self._chosen(fields))
+        positions = check_positions(np.asarray(positions, np.int64), self._length)
+        rows = positions if self._plain else self._order.rows(positions)
+        return self._rows.read(rows, self._chosen(fields))
 
     def sample(self, position: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One position from 0 to len as a plain dict."""
@@ -91,11 +93,13 @@ class Dataset:
             position = operator.index(where)
         except TypeError:
             return self._view(where)
-        length = len(self._order)
+        length = self._length
         if position < 0:
             position += length
         if not 0 <= position < length:
-            raise RowError(f"expected a position from {-length} to {length - 1}, got {where}" if length else f"the dataset is empty, got position {where}")
+            raise RowError(f"expected a position from {-length} to {length - 1}, got {where} (the dataset has {length} samples)")
+        if self._plain and self._one is not None:
+            return DictSample(self._one(position, self._fields))
         return DictSample(self.sample(position))
 
     def __getitems__(self, positions: Sequence[int]) -> Batch:

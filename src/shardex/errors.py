@@ -135,12 +135,17 @@ class MissingExtraError(ShardexError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'shardex[{extra}]'")
+        self._given = package, extra, purpose
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
+        return MissingExtraError, self._given
 
 
 _BY_ERRNO: dict[int, type[SourceError]] = {
     errno.ENOENT: NotFoundError,
     errno.ENOTDIR: NotFoundError,
     errno.EEXIST: AlreadyExistsError,
+    errno.ENOTEMPTY: AlreadyExistsError,
     errno.EACCES: AccessDeniedError,
     errno.EPERM: AccessDeniedError,
     errno.EROFS: AccessDeniedError,
@@ -164,5 +169,6 @@ def storage_errors(path: object, doing: str) -> Iterator[None]:
     except SourceError:
         raise
     except OSError as error:
-        kind = _BY_ERRNO.get(error.errno or 0, SourceError)
-        raise kind(error.errno, f"cannot {doing}: {error.strerror or error}", str(path)) from error
+        code = error.errno or errno.EIO
+        kind = _BY_ERRNO.get(code, SourceError)
+        raise kind(code, f"cannot {doing}: {error.strerror or error}", str(path)) from error

@@ -97,7 +97,13 @@ class Index:
 
     @classmethod
     def of(
-        cls, files: Files, scanner: Scanner, *, rebuild: bool = False, progress: bool | None = None, together: bool = False
+        cls,
+        files: Files,
+        scanner: Scanner,
+        *,
+        rebuild: bool = False,
+        progress: bool | None = None,
+        together: bool = False,
     ) -> Index:
         """The index of these files: the saved one if it still fits, else with what changed scanned again.
 
@@ -254,8 +260,10 @@ def _encode(scanner: str, files: list[IndexedFile], scans: list[Scan]) -> memory
         for begin in range(0, files[number].rows, _BLOCK_ROWS)
     ]
     heads = [{"file": number, "rows": len(next(iter(block.values()))), "xxh3": _digest(block)} for number, block in blocks]
-    plain = {"version": VERSION, "scanner": scanner, "files": [asdict(f) for f in files], "blocks": heads, "spans": spans}
-    head = msgspec.json.encode(plain)
+    entries = [asdict(file) for file in files]
+    head = msgspec.json.encode(
+        {"version": VERSION, "scanner": scanner, "files": entries, "blocks": heads, "spans": spans}
+    )
     schema = pa.schema([(name, pa.from_numpy_dtype(dtype)) for name, dtype in types.items()])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema.with_metadata({"shardex": head, "xxh3": xxhash.xxh3_64_hexdigest(head)})) as writer:

@@ -7,6 +7,7 @@ by how it lies: one width (`_Dense`), bits (`_Truth`), offsets and bytes (`_Blob
 
 from __future__ import annotations
 
+import ctypes
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -53,7 +54,7 @@ class MappedTable:
         """These fields of these rows."""
         return Columns({name: self._fields[name].read(rows) for name in fields}, len(rows))
 
-    def sample(self, row: int, fields: Sequence[str] | None) -> dict[str, Any]:
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One row, arrays as views of the mapped file."""
         chunk = bisect_right(self._start_list, row) - 1
         getters = self._getters[chunk] or self._open_getters(chunk)
@@ -244,14 +245,16 @@ class _Blob(_Other):
 
     def getter(self, chunk: int) -> Getter:
         offset = self._offsets.open(chunk).view(np.int32 if self._offset_width == 4 else np.int64).item
-        data = memoryview(self._data.open(chunk))
+        block = self._data.open(chunk)
+        # A slice of a char array is a bytes object made in one step: half the time of a slice of a memoryview.
+        data = (ctypes.c_char * block.size).from_address(int(self._data.address[chunk]))
         decode, text = self._decode, isinstance(self._feature, Text)
 
-        def get_text(row: int) -> str:
-            return str(data[offset(row) : offset(row + 1)], "utf-8")
+        def get_text(row: int, _alive: Any = block) -> str:
+            return data[offset(row) : offset(row + 1)].decode()
 
-        def get(row: int) -> Any:
-            raw = bytes(data[offset(row) : offset(row + 1)])
+        def get(row: int, _alive: Any = block) -> Any:
+            raw = data[offset(row) : offset(row + 1)]
             return raw if decode is None else decode(raw)
 
         return self.optional(chunk, get_text if text else get)

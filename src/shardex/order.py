@@ -154,6 +154,7 @@ def chain(outer: Order, inner: Order) -> Order:
 
 def check_positions(positions: Integers, length: int) -> Integers:
     """The positions, if they lie inside."""
-    if len(positions) and (int(positions.min()) < 0 or int(positions.max()) >= length):
+    # Seen as unsigned, a negative number is a huge one: one pass finds both kinds.
+    if len(positions) and int(positions.view(np.uint64).max()) >= length:
         raise RowError(f"expected positions from 0 to {length - 1}, got {int(positions.min())} to {int(positions.max())}")
     return positions

@@ -26,7 +26,9 @@ def map_files(files: Files, sizes: list[int]) -> Segments:
     def open_file(number: int) -> None:
         data = files.source.map(files.paths[number])
         if len(data) < sizes[number]:
-            raise TruncatedShardError(f"{files.name(number)}: expected {sizes[number]} bytes as when it was indexed, got {len(data)}")
+            raise TruncatedShardError(
+                f"{files.name(number)}: expected {sizes[number]} bytes as when it was indexed, got {len(data)}"
+            )
         table.put(number, data)
 
     table = Segments(len(files.paths), open_file, files.name)
@@ -87,7 +89,8 @@ class PlacedRows(ShardRows):
         data = self.data.open(number)
         if first + size > data.size:
             raise TruncatedShardError(
-                f"{self.files.name(number)}: expected bytes {first} to {first + size} for sample {row}, got a file of {data.size} bytes"
+                f"{self.files.name(number)}: expected bytes {first} to {first + size} for sample {row}, "
+                f"got a file of {data.size} bytes"
             )
         return data[first : first + size]
 

@@ -7,12 +7,13 @@ optional and separate: to tell the features, and to read one sample faster than 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.columns import Columns
+from shardex.columns import MISSING, Columns
 from shardex.errors import FieldError, RowError, SchemaError
 from shardex.schema import Features, infer
 
@@ -67,10 +68,15 @@ class ListRows:
         """What fits all samples."""
         return infer(self.samples)
 
+    @cached_property
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(name for sample in self.samples for name in sample))
+
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Pick samples and stack them."""
-        columns = Columns.from_samples([self.samples[row] for row in rows.tolist()]).stack()
-        return columns if fields is None or not len(rows) else columns.select(fields)
+        names = check_fields(self._names, fields)
+        samples = [self.samples[row] for row in rows.tolist()]
+        return Columns({name: [sample.get(name, MISSING) for sample in samples] for name in names}, len(rows)).stack()
 
 
 def features_of(rows: Rows) -> Features:
@@ -118,8 +124,15 @@ def normalise(where: Any, length: int) -> Integers:
         return np.flatnonzero(array)
     if array.ndim > 1 or array.dtype.kind not in "iu":
         raise SchemaError(f"expected row numbers, a slice or a mask, got {array.dtype} of {array.ndim} dimensions")
-    rows = array.reshape(-1).astype(np.int64, copy=False)
-    if len(rows) and (int(rows.min()) < -length or int(rows.max()) >= length):
-        bad = rows[(rows < -length) | (rows >= length)][0]
-        raise RowError(f"expected a row from {-length} to {length - 1}, got {bad}" if length else f"the dataset is empty, got row {bad}")
-    return np.where(rows < 0, rows + length, rows) if len(rows) and int(rows.min()) < 0 else rows
+    return _counted(array.reshape(-1), length)
+
+
+def _counted(rows: NDArray[Any], length: int) -> Integers:
+    """Rows counted from 0 on; before they are made int64, which would let the largest uint64 pass for -1."""
+    least, most = (int(rows.min()), int(rows.max())) if len(rows) else (0, -1)
+    if least < -length or most >= length:
+        bad = least if least < -length else most
+        expected = f"a row from {-length} to {length - 1}" if length else "no row, because the dataset is empty"
+        raise RowError(f"expected {expected}, got {bad}")
+    found = rows.astype(np.int64, copy=False)
+    return np.where(found < 0, found + length, found) if least < 0 else found

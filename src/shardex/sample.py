@@ -39,9 +39,7 @@ class DictSample(dict[str, Any]):
         self[name] = value
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Mapping) or self.keys() != other.keys():
-            return False
-        return all(_same(value, other[name]) for name, value in self.items())
+        return isinstance(other, Mapping) and self.keys() == other.keys() and all(_same(self[n], other[n]) for n in self)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -148,7 +146,11 @@ def _same(a: Any, b: Any) -> bool:
         if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)) or a.dtype != b.dtype:
             return False
         return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
-    return bool(a == b)
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_same(value, b[name]) for name, value in a.items())
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return bool(a == b) or (a != a and b != b)
 
 
 def _short(value: Any) -> str:

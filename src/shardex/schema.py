@@ -1,6 +1,6 @@
 """What a sample is made of: a tree of frozen features, one per field, kept with the data as JSON.
 
-`Features.of` takes a dict, a class with annotations, an Arrow schema or Features; `infer` looks at first samples.
+`Features.of` takes a dict, a class with annotations or Features; `infer` looks at first samples.
 Everybody else walks the tree: builders store by it, readers decode by it. It holds no data.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import operator
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -36,7 +37,9 @@ __all__ = [
     "infer",
 ]
 
-_SCALARS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_SCALARS = ("bool", *_INTEGERS, "float16", "float32", "float64")
+_ARRAY_KINDS = "biufcMm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +117,7 @@ class Array(Feature):
 
     def __post_init__(self) -> None:
         if self.shape is not None:
-            object.__setattr__(self, "shape", tuple(None if n is None else int(n) for n in self.shape))
-            if any(n is not None and n < 0 for n in self.shape):
-                raise SchemaError(f"expected sizes of 0 or more, got shape {self.shape}")
+            object.__setattr__(self, "shape", _checked_shape(self.shape))
         if self.dtype is None:
             if self.shape is not None:
                 raise SchemaError(f"expected a dtype together with the shape {self.shape}, got none")
@@ -125,9 +126,10 @@ class Array(Feature):
             dtype = np.dtype(self.dtype)
         except TypeError as error:
             raise SchemaError(f"expected a numpy dtype, got {self.dtype!r}: {error}") from None
-        if dtype.kind not in "biufcMm" or not dtype.isnative:
+        if dtype.kind not in _ARRAY_KINDS or not dtype.isnative:
             raise SchemaError(
-                f"expected a native dtype of numbers, truth values or times, got {self.dtype!r} (Array() takes arrays of any dtype)"
+                f"expected a native dtype of numbers, truth values or times, got {self.dtype!r} "
+                "(Array() takes arrays of any dtype)"
             )
         object.__setattr__(self, "dtype", dtype.name)
 
@@ -146,6 +148,22 @@ class Array(Feature):
         return self.shape is not None and self.shape[:1] == (None,) and all(self.shape[1:])
 
 
+def _checked_shape(shape: Any) -> tuple[int | None, ...]:
+    try:
+        sizes = tuple(None if size is None else operator.index(size) for size in shape)
+    except TypeError:
+        raise SchemaError(f"expected a shape such as (3, None), got {shape!r}") from None
+    if any(size is not None and size < 0 for size in sizes):
+        raise SchemaError(f"expected sizes of 0 or more, got shape {sizes}")
+    return sizes
+
+
+def _checked_names(names: Any) -> tuple[str, ...]:
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names) or len({*names}) != len(names):
+        raise SchemaError(f"expected a list of different class names, got {names!r}")
+    return tuple(names)
+
+
 @dataclass(frozen=True, slots=True)
 class ClassLabel(Feature):
     """One of some named classes, kept as its number.
@@ -158,9 +176,7 @@ class ClassLabel(Feature):
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", tuple(self.names))
-        if len(set(self.names)) != len(self.names):
-            raise SchemaError(f"expected different class names, got {self.names}")
+        object.__setattr__(self, "names", _checked_names(self.names))
 
     def __str__(self) -> str:
         return f"class of {len(self.names)}"
@@ -267,8 +283,8 @@ class Features(Mapping[str, Feature]):
             return schema
         if isinstance(schema, Mapping):
             return cls({name: feature_of(feature) for name, feature in schema.items()})
-        if isinstance(schema, type) and (hints := typing.get_type_hints(schema, include_extras=True)):
-            return cls({name: feature_of(hint) for name, hint in hints.items() if typing.get_origin(hint) is not ClassVar})
+        if isinstance(schema, type) and (hints := _annotations(schema)):
+            return cls({name: feature_of(hint) for name, hint in hints.items()})
         raise SchemaError(f"expected a mapping of field names to features, or a class with annotations, got {schema!r}")
 
     def __getitem__(self, name: str) -> Feature:
@@ -306,8 +322,8 @@ class Features(Mapping[str, Feature]):
     @classmethod
     def from_json(cls, plain: Any) -> Features:
         """Read back what `to_json` made."""
-        if not isinstance(plain, dict):
-            raise FormatError(f"expected a schema as a JSON object, got {type(plain).__name__}")
+        if not isinstance(plain, dict) or "" in plain:
+            raise FormatError(f"expected a schema as a JSON object of named fields, got {plain!r}")
         return cls({name: _from_json(one) for name, one in plain.items()})
 
     @property
@@ -331,8 +347,8 @@ def _from_json(plain: Any) -> Feature:
         if "fields" in rest:
             rest["fields"] = Features.from_json(rest["fields"])
         return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in rest.items()})
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"expected the JSON form of a feature, got {plain!r}: {error}") from None
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise FormatError(f"expected the JSON form of a feature, got {str(plain)[:200]}: {error}") from None
 
 
 # -- from types -------------------------------------------------------------------------------------------
@@ -349,7 +365,7 @@ _PLAIN_TYPES: dict[Any, Feature] = {
     Any: Json(),
     np.ndarray: Array(),
 }
-_NAMED = {"str": Text(), "text": Text(), "bytes": Bytes(), "json": Json(), "int": Value("int64"), "float": Value("float64")}
+_NAMED = {kind.__name__: _PLAIN_TYPES[kind] for kind in (int, float, str, bytes)} | {"text": Text(), "json": Json()}
 
 
 def feature_of(hint: Any) -> Feature:
@@ -368,33 +384,59 @@ def feature_of(hint: Any) -> Feature:
     except TypeError:
         pass
     if isinstance(hint, type) and issubclass(hint, np.generic):
-        return Value(np.dtype(hint).name)
+        return Value(_dtype_name(hint) or hint.__name__)
     if (made := _of_generic(hint)) is not None:
         return made
-    if isinstance(hint, Mapping) or (isinstance(hint, type) and getattr(hint, "__annotations__", None)):
+    if isinstance(hint, Mapping) or (isinstance(hint, type) and _annotations(hint)):
         return Struct(Features.of(hint))
     raise SchemaError(f"expected a feature, a dtype or a type such as int, str or list[int], got {hint!r}")
+
+
+def _annotations(schema: type) -> dict[str, Any]:
+    """The fields of a class with their types, also where these are written as text."""
+    try:
+        hints = typing.get_type_hints(schema, include_extras=True)
+    except NameError as error:
+        raise SchemaError(f"expected annotations that the module of {schema.__name__} knows, got: {error}") from None
+    if dataclasses.is_dataclass(schema):
+        return {field.name: hints[field.name] for field in dataclasses.fields(schema)}
+    return {name: hint for name, hint in hints.items() if ClassVar not in (hint, typing.get_origin(hint))}
 
 
 def _of_generic(hint: Any) -> Feature | None:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        return next((a for a in arguments[1:] if isinstance(a, Feature)), None) or feature_of(arguments[0])
-    if origin in (typing.Union, types.UnionType):
-        rest = [a for a in arguments if a is not types.NoneType]
-        if len(rest) == 1:
-            return Optional(feature_of(rest[0]))
-        raise SchemaError(f"expected one type, or one type and None, got {hint}")
+        said = next((a for a in arguments[1:] if isinstance(a, Feature)), None) or feature_of(arguments[0])
+        return Optional(said) if types.NoneType in typing.get_args(arguments[0]) else said
     if origin is typing.Literal:
-        kinds = {type(a) for a in arguments}
-        return feature_of(kinds.pop()) if len(kinds) == 1 else Json()
+        return _of_choice([*{type(a) for a in arguments}]) or Json()
+    if origin in (typing.Union, types.UnionType):
+        if (made := _of_choice([*arguments])) is None:
+            raise SchemaError(f"expected one type, or one type and None, got {hint}")
+        return made
     if origin in (list, tuple) and len(arguments) in (1, 2) and arguments[1:] in ((), (...,)):
         return Sequence(feature_of(arguments[0]))
     if origin is np.ndarray:
-        scalar = typing.get_args(arguments[1])[:1] if len(arguments) == 2 else ()
-        known = scalar and isinstance(scalar[0], type) and issubclass(scalar[0], np.generic) and scalar[0] is not np.generic
-        return Array(np.dtype(scalar[0]).name) if known else Array()
+        return Array(next(map(_dtype_name, typing.get_args(arguments[-1])), None))
     return Json() if origin in (dict, tuple) else None
+
+
+def _of_choice(kinds: list[Any]) -> Feature | None:
+    """The feature of one type, or of one type and None."""
+    rest = [kind for kind in kinds if kind is not types.NoneType]
+    if len(rest) != 1:
+        return None
+    return feature_of(rest[0]) if len(rest) == len(kinds) else Optional(feature_of(rest[0]))
+
+
+def _dtype_name(scalar: Any) -> str | None:
+    """The dtype of a numpy type, if it is a single one and arrays may have it."""
+    if not isinstance(scalar, type) or not issubclass(scalar, np.number | np.bool_ | np.datetime64):
+        return None
+    try:
+        return np.dtype(scalar).name
+    except TypeError:  # np.floating and other families
+        return None
 
 
 # -- from samples -------------------------------------------------------------------------------------------
@@ -421,7 +463,7 @@ def _of_value(value: Any, name: str) -> Feature:
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             raise SchemaError(f"expected an array of numbers, text or bytes, got dtype object - at field {name}")
-        numbers = value.dtype.kind in "biufcMm" and value.dtype.isnative
+        numbers = value.dtype.kind in _ARRAY_KINDS and value.dtype.isnative
         return Array(value.dtype.name, value.shape) if numbers else Array()
     if isinstance(value, np.generic) and value.dtype.name in _SCALARS:
         return Value(value.dtype.name)
@@ -432,7 +474,8 @@ def _of_value(value: Any, name: str) -> Feature:
         return Bytes()
     if isinstance(value, dict | list | tuple):
         return Json()
-    raise SchemaError(f"expected a number, text, bytes, array, list or dict, got {type(value).__name__} - at field {name}")
+    found = type(value).__name__
+    raise SchemaError(f"expected a number, text, bytes, array, list or dict, got {found} - at field {name}")
 
 
 def _join(a: Feature, b: Feature, name: str) -> Feature:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Sequence
@@ -60,6 +61,20 @@ class Stage:
     def existing(self) -> list[str]:
         """When appending: the files that are there, in natural order."""
         return natural_order(LocalSource(self.path).paths()) if self._there and self.mode == "append" else []
+
+    def next_number(self, prefix: str, extension: str) -> int:
+        """The number for the next file `{prefix}-{number}{extension}`: one more than the highest there is."""
+        pattern = re.compile(rf"{re.escape(prefix)}-(\d+){re.escape(extension)}")
+        found = [int(match[1]) for path in self.existing if (match := pattern.fullmatch(path))]
+        number = max(found, default=-1) + 1
+        name = f"{prefix}-{number:05d}{extension}"
+        shards = [path for path in self.existing if path.lower().endswith(extension)]
+        if natural_order([*shards, name])[-1] != name:
+            raise SchemaError(
+                f"{self.path}: expected shards that come before {name}, got {natural_order(shards)[-1]}: samples would not "
+                "be appended at the end; give a prefix that comes after it"
+            )
+        return number
 
     def append(self, path: str, pieces: Sequence[Any], size: int) -> int:
         """Write pieces after the first `size` bytes of a file, and give its new size; may be tried again if it fails."""

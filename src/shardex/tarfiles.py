@@ -3,6 +3,7 @@
 `members` walks a mapped tar: ustar, pax and GNU long names, sizes in octal or base-256, every checksum verified,
 every size held against the file before it is believed. `header` and `TarOutput` write plain ustar with fixed
 metadata, so equal data gives equal bytes. Names are only names: nothing is ever extracted, links are refused.
+What names mean is left to the formats above.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from zlib import adler32
 
-from shardex.errors import FormatError, SchemaError, TruncatedShardError, UnsafeError, storage_errors
+from shardex.errors import FormatError, SchemaError, TruncatedShardError, UnsafeError
+from shardex.staging import Stage
 
-__all__ = ["Member", "TarOutput", "header", "members", "padding"]
+__all__ = ["Member", "TarOutput", "header", "members", "padding", "plain_name"]
 
 _BLOCK = 512
 _RECORD = 10240
@@ -81,6 +83,15 @@ def members(data: Any, where: str, start: int = 0) -> Iterator[Member]:
         _check_end(view, first, at, where)
 
 
+def plain_name(block: bytes) -> str | None:
+    """The name in a header block that needs no other block; none if it is an extended header.
+
+    >>> plain_name(header("a/b.txt", 2)), plain_name(header("é.txt", 2)[:512])
+    ('a/b.txt', None)
+    """
+    return _name(block, {}) if block[156] in _REGULAR else None
+
+
 def _intact(block: bytes) -> bool:
     """Whether the checksum is right; the low half of Adler-32 is the sum of the bytes, at the speed of C."""
     try:
@@ -135,7 +146,8 @@ def _extend(records: dict[str, bytes], kind: int, payload: memoryview, at: int, 
     """Keep what an extended header says of the members that follow."""
     if len(payload) > _LONGEST_EXTENSION:
         raise FormatError(
-            f"{where}: expected at most {_LONGEST_EXTENSION} bytes in the extended header at offset {at}, got {len(payload)}"
+            f"{where}: expected an extended header of at most {_LONGEST_EXTENSION} bytes, "
+            f"got {len(payload)} at offset {at}"
         )
     plain = bytes(payload)
     if kind == ord("L"):
@@ -259,51 +271,35 @@ def _header(name: bytes, size: int, kind: bytes) -> bytes:
 
 
 class TarOutput:
-    """A tar being written. What `write` took is taken whole; what it refused, for want of room, can be tried again.
+    """A tar being written into a stage. What `write` took is taken whole; if it fails for want of room, try it again.
 
-    >>> import os, tempfile; path = os.path.join(tempfile.mkdtemp(), "x.tar")
-    >>> out = TarOutput(path); out.write(header("a.txt", 2) + b"hi" + padding(2)); out.close()
-    >>> os.path.getsize(path)
+    >>> import os, tempfile; stage = Stage(os.path.join(tempfile.mkdtemp(), "new"), "create")
+    >>> out = TarOutput(stage, "x.tar"); out.write(header("a.txt", 2) + b"hi" + padding(2)); out.close(); stage.publish()
+    >>> os.path.getsize(os.path.join(stage.path, "x.tar"))
     10240
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, stage: Stage, path: str) -> None:
         self.path = path
         self.size = 0
         """How much was taken."""
+        self._stage = stage
         self._waiting: list[bytes] = []
         self._written = 0
-        with storage_errors(path, "create"):
-            self._file = open(path, "xb", buffering=0)  # noqa: SIM115 - closed by close or discard
 
     def write(self, blocks: bytes) -> None:
         """Take whole blocks."""
-        if self.size - self._written > _BUFFER:
+        if self.size - self._written >= _BUFFER:
             self._flush()
         self._waiting.append(blocks)
         self.size += len(blocks)
 
-    def _flush(self) -> None:
-        data = memoryview(b"".join(self._waiting))
-        with storage_errors(self.path, "write"):
-            try:
-                done = 0
-                while done < len(data):
-                    done += self._file.write(data[done:])
-            except OSError:
-                self._file.truncate(self._written)
-                self._file.seek(self._written)
-                raise
-        self._written += len(data)
-        self._waiting = []
-
     def close(self) -> None:
-        """Write the closing zeros."""
-        if not self._file.closed:
+        """Write the zeros that end a tar, up to a whole record."""
+        if not self.size or self.size % _RECORD or self._waiting:
             self.write(bytes(2 * _BLOCK + -(self.size + 2 * _BLOCK) % _RECORD))
             self._flush()
-            self._file.close()
 
-    def discard(self) -> None:
-        """Let go of the file, whatever is in it."""
-        self._file.close()
+    def _flush(self) -> None:
+        self._written = self._stage.append(self.path, self._waiting, self._written)
+        self._waiting = []

@@ -80,6 +80,8 @@ class ArrowRows(ShardRows):
         self._features = features
         self._names = list(features)
         self._only = self._tables[0] if len(self._tables) == 1 and list(self._tables[0].features) == self._names else None
+        if self._only is not None:
+            self.sample = self._only.sample  # type: ignore[method-assign]  # one call less on the way to one sample
 
     def __len__(self) -> int:
         return self._length
@@ -109,8 +111,6 @@ class ArrowRows(ShardRows):
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One row; arrays are read-only views of the file."""
-        if self._only is not None:
-            return self._only.sample(row, fields)
         return {name: self._table_of[name].sample(row, [name])[name] for name in (fields or self._names)}
 
 

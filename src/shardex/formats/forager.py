@@ -49,7 +49,9 @@ def _below(files: Files, names: tuple[str, ...]) -> Files:
             inside(name)
         except PathError as error:
             place = os.path.join(files.source.url, NAMES)
-            raise PathError(f"{place}, line {number + 1}: {error}; if you trust this index, open it with trust_paths=True") from None
+            raise PathError(
+                f"{place}, line {number + 1}: {error}; if you trust this index, open it with trust_paths=True"
+            ) from None
     return Files(files.source, names, files.what, files.folder)
 
 
@@ -94,7 +96,9 @@ class ForagerIndex:
         """The number of the file that each row lies in."""
         return self.locate(rows)[0]
 
-    def locate(self, rows: Integers, begin: str = "offset", length: str = "length") -> tuple[Integers, Integers, Integers]:
+    def locate(
+        self, rows: Integers, begin: str = "offset", length: str = "length"
+    ) -> tuple[Integers, Integers, Integers]:
         """File, begin and length of each row, checked against the files."""
         out = np.empty((len(rows), 3), "<i8")
         take(self._table, self._starts, rows, _WIDTH, out)
@@ -126,14 +130,14 @@ class ForagerIndex:
         if unknown.any():
             k = int(unknown.argmax())
             raise FormatError(
-                f"{self.name}: expected the number of a file below {len(self.files)}, got {which[k]} - at sample {rows[k]}; "
-                "the index is damaged, make it again"
+                f"{self.name}: expected the number of a file below {len(self.files)}, got {which[k]} "
+                f"- at sample {rows[k]}; the index is damaged, make it again"
             )
         sizes = self._sizes[which]
         bad = (first < 0) | (size < 0) | (first > sizes) | (size > sizes - first)
         if bad.any():
             k = int(bad.argmax())
             raise TruncatedShardError(
-                f"{self._data.name(int(which[k]))}: expected {size[k]} bytes from {first[k]} on for sample {rows[k]}, as {self.name} says, "
-                f"got a file of {sizes[k]} bytes; if the file changed, make the index again"
+                f"{self._data.name(int(which[k]))}: expected {size[k]} bytes from {first[k]} on for sample {rows[k]}, "
+                f"as {self.name} says, got a file of {sizes[k]} bytes; if the file changed, make the index again"
             )

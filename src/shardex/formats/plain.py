@@ -73,19 +73,17 @@ def fit_sample(sample: Sample, features: Features, row: int) -> dict[str, Any]:
     return out
 
 
-def to_columns(samples: SequenceOf[Sample], names: SequenceOf[str] | None, schema: Features | None, where: Where) -> Columns:
-    """Decoded samples as columns; without names the union of their fields, or all fields of the schema."""
+def to_columns(values: Mapping[str, list[Any]], length: int, schema: Features | None, where: Where) -> Columns:
+    """Decoded values of each field as columns, by the schema if there is one."""
     if schema is None:
-        if names is None:
-            return Columns.from_samples(samples).stack()
-        return Columns({name: [sample.get(name) for sample in samples] for name in names}, len(samples)).stack()
-    wanted = list(schema) if names is None else names
-    columns = {n: _column([s.get(n, MISSING) for s in samples], schema[n], _field_at(where, n)) for n in wanted}
-    return Columns(columns, len(samples))
+        return Columns(values, length).stack()
+    return Columns({n: _column(column, schema[n], _field_at(where, n)) for n, column in values.items()}, length)
 
 
-def to_sample(sample: dict[str, Any], names: SequenceOf[str] | None, schema: Features | None, where: Where) -> dict[str, Any]:
-    """The same for one decoded sample."""
+def to_sample(
+    sample: dict[str, Any], names: SequenceOf[str] | None, schema: Features | None, where: Where
+) -> dict[str, Any]:
+    """Fields of one decoded sample: all or those named, by the schema if there is one."""
     if schema is None:
         return sample if names is None else {name: sample.get(name) for name in names}
     wanted = list(schema) if names is None else names
@@ -163,16 +161,21 @@ def _array(value: Any, feature: Array, stored: bool) -> NDArray[Any]:
             array = np.array(value, dtype)  # null for NaN again
     except (ValueError, TypeError):
         raise SchemaError(f"expected {feature}, got {_describe(value)} that no array can be made of") from None
-    if stored and array.size == 0 and feature.shape is not None and array.ndim < len(feature.shape) and not feature.fixed:
-        array = array.reshape([n or 0 for n in feature.shape])  # [] stands for no rows of any width
+    if stored and array.size == 0 and array.ndim < len(feature.shape or ()) and not feature.fixed:
+        array = array.reshape([n or 0 for n in feature.shape or ()])  # [] stands for no rows of any width
     # Text in an array is meant where the array was one already, an accident where it is made of a list.
-    if array.dtype.kind in ("O" if isinstance(value, np.ndarray) else "OUS") or (dtype is not None and not _castable(array, dtype, isinstance(value, np.ndarray))):
+    typed = isinstance(value, np.ndarray)
+    if array.dtype.kind in ("O" if typed else "OUS") or (dtype is not None and not _castable(array, dtype, typed)):
         raise SchemaError(f"expected {feature}, got {_describe(value)}")
-    if feature.shape is not None and not (
-        array.ndim == len(feature.shape) and all(n in (None, m) for n, m in zip(feature.shape, array.shape, strict=True))
-    ):
+    if not _has_shape(array, feature.shape):
         raise SchemaError(f"expected {feature}, got {_describe(array)}")
     return array if dtype is None else array.astype(dtype, copy=False)
+
+
+def _has_shape(array: NDArray[Any], shape: tuple[int | None, ...] | None) -> bool:
+    if shape is None:
+        return True
+    return array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
 
 
 def _castable(array: NDArray[Any], dtype: np.dtype[Any], typed: bool) -> bool:
@@ -215,7 +218,9 @@ def _column(values: list[Any], feature: Feature, where: Where) -> Column:
             return np.array(fitted, feature.dtype)
     if isinstance(feature, ClassLabel):
         return np.array(fitted, np.int64)
-    return _arrays(fitted, feature) if isinstance(feature, Array) and feature.dtype and feature.shape is not None else fitted
+    if isinstance(feature, Array) and feature.dtype and feature.shape is not None:
+        return _arrays(fitted, feature)
+    return fitted
 
 
 def _column_at_once(values: list[Any], feature: Feature) -> Column | None:
@@ -241,5 +246,7 @@ def _arrays(arrays: list[NDArray[Any]], feature: Array) -> Column:
     shape = feature.shape or ()
     if feature.fixed:
         return np.stack(arrays) if arrays else np.empty((0, *(n or 0 for n in shape)), feature.dtype)
+    if arrays:
+        return Ragged.from_arrays(arrays)
     inner = tuple(n or 0 for n in shape[1:])
-    return Ragged.from_arrays(arrays) if arrays else Ragged.from_values(np.empty((0, *inner), feature.dtype), np.zeros(1, np.int64), inner)
+    return Ragged.from_values(np.empty((0, *inner), feature.dtype), np.zeros(1, np.int64), inner)

@@ -13,6 +13,7 @@ import secrets
 import sys
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, BinaryIO
 
@@ -20,7 +21,7 @@ from shardex.errors import TruncatedShardError, storage_errors
 from shardex.ranges import ByteRange, plan
 from shardex.source import Stat, inside
 
-__all__ = ["LocalSource", "sync_folder"]
+__all__ = ["LocalSource", "make_folder", "sync_folder"]
 
 _GAP = 16 << 10
 _LARGEST = 8 << 20
@@ -59,11 +60,12 @@ class LocalSource:
         return Stat(found.st_size, str(found.st_mtime_ns))
 
     def paths(self, prefix: str = "") -> list[str]:
-        """Every file below, at any depth."""
+        """Every file below, at any depth; none where there is no folder."""
         found = []
-        for folder, _, names in os.walk(self.root):
-            relative = os.path.relpath(folder, self.root).replace(os.sep, "/")
-            found += [name if relative == "." else f"{relative}/{name}" for name in names]
+        with storage_errors(self.root, "list"):
+            for folder, _, names in os.walk(self.root, onerror=_unless_gone):
+                relative = os.path.relpath(folder, self.root).replace(os.sep, "/")
+                found += [name if relative == "." else f"{relative}/{name}" for name in names]
         return sorted(path for path in found if path.startswith(prefix))
 
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
@@ -93,9 +95,11 @@ class LocalSource:
         return self._put(path, data, replace=False)
 
     def _put(self, path: str, data: Any, *, replace: bool) -> bool:
+        full = self.path(path)
         draft = self.draft()
         try:
-            draft.file.write(data)
+            with storage_errors(full, "write"):
+                draft.file.write(data)
             return draft.finish(path, replace=replace)
         finally:
             draft.discard()
@@ -118,7 +122,7 @@ class LocalDraft:
         self._place = place
         self._path = os.path.join(place.root, f".{secrets.token_hex(8)}.tmp")
         with storage_errors(self._path, "create"):
-            os.makedirs(place.root, exist_ok=True)
+            make_folder(place.root)
             self._file = open(self._path, "xb")  # noqa: SIM115 - closed by publish or discard
 
     @property
@@ -143,7 +147,7 @@ class LocalDraft:
                 self._file.flush()
                 os.fsync(self._file.fileno())
                 self._file.close()
-            os.makedirs(os.path.dirname(full), exist_ok=True)
+            make_folder(os.path.dirname(full))
             if replace:
                 os.replace(self._path, full)
             else:
@@ -157,8 +161,9 @@ class LocalDraft:
 
     def discard(self) -> None:
         """Remove the temporary file."""
-        self._file.close()
-        if os.path.exists(self._path):
+        with suppress(OSError):  # closing writes what is still buffered, and there may be no room for it
+            self._file.close()
+        with suppress(FileNotFoundError), storage_errors(self._path, "remove"):
             os.unlink(self._path)
 
 
@@ -173,6 +178,21 @@ def _pread(descriptor: int, wanted: ByteRange, full: str) -> bytes:
         parts.append(part)
         at += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def make_folder(folder: str) -> None:
+    """Create a folder, and those above it that are not there, so that they outlive a crash."""
+    if not os.path.isdir(folder):
+        parent = os.path.dirname(folder)
+        make_folder(parent)
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+        sync_folder(parent)
 
 
 def sync_folder(folder: str) -> None:

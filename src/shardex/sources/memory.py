@@ -15,6 +15,10 @@ from shardex.source import Stat, inside
 __all__ = ["MemorySource"]
 
 
+class _Copy(bytes):
+    """Bytes that are an object of their own, even if there are none, so that identity tells who came first."""
+
+
 class MemorySource:
     """A dict of files.
 
@@ -64,8 +68,7 @@ class MemorySource:
 
     def put_if_absent(self, path: str, data: Any) -> bool:
         """Keep a copy if there is none; `setdefault` makes it one step."""
-        mine = bytes(memoryview(data))
-        mine = bytes(bytearray(mine))  # an object of its own, so that identity tells who came first
+        mine = _Copy(data)
         return self.files.setdefault(inside(path), mine) is mine
 
     def draft(self) -> MemoryDraft:

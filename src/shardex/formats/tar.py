@@ -1,0 +1,214 @@
+"""WebDataset tars: consecutive files with one key make a sample, each extension a field.
+
+The key of ``dir/000123.seg.json`` is ``dir/000123`` and its part ``seg.json``, as WebDataset has it: all up to the
+first dot of the file's name, and all after it in lower case. A sample has the field `__key__` and one field per
+part, decoded by its last extension (``json``, ``txt``, ``cls``, ``npy``, ``msgpack``; the rest stays bytes) or as
+the schema says. Where the only part is ``msgpack`` (as atdata writes), the fields of that map are the fields.
+
+Writing turns a field into the part ``name.ext``, because a tar tells nothing but names: ``history`` of arrays becomes
+``history.npy``, and that is its name when it is read, unless the schema given to `open` calls it ``history``.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from shardex.codecs import msgpack
+from shardex.columns import MISSING, Column, Columns
+from shardex.errors import FormatError, NotFoundError, SchemaError, ShardexError
+from shardex.formats import parts
+from shardex.formats.members import KEY, TarScanner, TarWriter, split_name
+from shardex.formats.parts import Where
+from shardex.formats.plain import guess, to_columns, to_sample
+from shardex.gather import Integers, Ranges
+from shardex.index import Index
+from shardex.records import RecordRows
+from shardex.rows import check_fields
+from shardex.schema import Feature, Features, Optional, Text
+from shardex.shards import Files
+from shardex.tarfiles import members, plain_name
+
+__all__ = ["TarRows", "create", "open", "recognise"]
+
+_LOOK_AT = 16
+
+
+def recognise(files: Files) -> bool:
+    """Whether there are tars among them."""
+    return bool(files.having(".tar").paths)
+
+
+def open(
+    files: Files, *, schema: Features | None = None, rebuild: bool = False, progress: bool | None = None
+) -> TarRows:
+    """The samples of these tars; `schema` says how to decode fields whose extension does not tell."""
+    tars = files.having(".tar") if files.folder else files
+    if not tars.paths:
+        raise NotFoundError(errno.ENOENT, "expected a folder with .tar files, got one without", str(files))
+    index = Index.of(tars, TarScanner(), rebuild=rebuild, progress=progress)
+    return TarRows(tars, index, None if schema is None else Features.of(schema))
+
+
+def create(
+    path: str,
+    features: Features,
+    *,
+    mode: str,
+    shard_rows: int = 10_000,
+    shard_size: int = 1 << 30,
+    prefix: str = "shard",
+) -> TarWriter:
+    """Begin a folder of tars, each with at most so many samples and bytes."""
+    return TarWriter(path, features, mode, shard_rows=shard_rows, shard_size=shard_size, prefix=prefix)
+
+
+class TarRows(RecordRows):
+    """The samples of some tars."""
+
+    def __init__(self, files: Files, index: Index, schema: Features | None) -> None:
+        super().__init__(files, index)
+        self._schema = Features({} if schema is None else {n: f for n, f in schema.items() if n != KEY})
+        offsets = [name for name in index.columns if name.endswith(".offset") and index.spans[name][1]]
+        self.parts = [name.removesuffix(".offset") for name in offsets]
+        self._flat = self.parts == ["msgpack"] and "msgpack" not in self._schema
+        self._part_of = {} if self._flat else self._match_schema()
+
+    def _match_schema(self) -> dict[str, str | None]:
+        """The part of each field: of its own name, or of the name that it would be written as."""
+        found: dict[str, str | None] = {}
+        for name, feature in self._schema.items():
+            candidates = (name.lower(), parts.part_name(name, feature).lower())
+            found[name] = next((part for part in candidates if part in self.parts), None)
+            if found[name] is None and not isinstance(feature, Optional) and len(self):
+                raise SchemaError(
+                    f"{self.files}: expected the part {name!r}, got only {', '.join(self.parts)} in the tars"
+                )
+        field_of = {part: name for name, part in found.items()}
+        ordered: dict[str, str | None] = {field_of.get(part, part): part for part in self.parts}
+        return {**ordered, **found}
+
+    @cached_property
+    def features(self) -> Features:
+        """`__key__` and the parts, or what the first maps hold."""
+        if self._flat:
+            first = np.arange(min(_LOOK_AT, len(self)))
+            return Features({KEY: Text(), **guess(self._maps(first, self._where(first))), **self._schema})
+        return Features({KEY: Text(), **{name: self._feature(name, part) for name, part in self._part_of.items()}})
+
+    def _feature(self, name: str, part: str | None) -> Feature:
+        if part is None or name in self._schema:
+            return self._schema[name]
+        feature = parts.feature_of_part(part)
+        return feature if self.index.spans[f"{part}.offset"][0] else Optional(feature)
+
+    def where(self, row: int) -> str:
+        """The file and the key of a row, for messages."""
+        number, start, _ = self.index.at(row, "start", "start")
+        return f"{self.files.name(number)}, sample {self._key(number, start)!r}"
+
+    def _where(self, rows: Integers) -> Where:
+        return lambda k: self.where(int(rows[k]))
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """One gather per part."""
+        rows = np.asarray(rows, np.int64)
+        names = check_fields(list(self.features), fields)
+        which, start = self.index.file(rows), self.index.read("start", rows) if len(self) else rows
+        columns: dict[str, Column] = self._from_maps(rows, [n for n in names if n != KEY]) if self._flat else {}
+        for name in names:
+            if name == KEY:
+                columns[name] = self._keys(which, start)
+            elif name not in columns:
+                columns[name] = self._column(name, rows, which, start)
+        return Columns({name: columns[name] for name in names}, len(rows))
+
+    def _column(self, name: str, rows: Integers, which: Integers, start: Integers) -> Column:
+        feature, part = self.features[name], self._part_of[name]
+        if part is None:
+            return [None] * len(rows)
+        offset, length = self.index.read(f"{part}.offset", rows), self.index.read(f"{part}.length", rows)
+        present = offset != 0
+        if present.all():
+            return parts.column(Ranges(self.data, which, start + offset, length), part, feature, self._where(rows))
+        if not isinstance(feature, Optional):
+            raise self._lacking(int(rows[present.argmin()]), part)
+        ranges = Ranges(self.data, which[present], (start + offset)[present], length[present])
+        return parts.with_gaps(present, parts.column(ranges, part, feature, self._where(rows[present])))
+
+    def _lacking(self, row: int, part: str) -> FormatError:
+        return FormatError(f"{self.where(row)}: expected the part {part!r}, the sample has none; declare it optional")
+
+    def _keys(self, which: Integers, start: Integers) -> list[Any]:
+        blocks = Ranges(self.data, which, start, np.full(len(start), 512)).bytes()
+        names = [plain_name(block) for block in blocks]
+        return [
+            self._key(int(which[k]), int(start[k])) if name is None else name[: name.find(".", name.rfind("/") + 1)]
+            for k, name in enumerate(names)
+        ]
+
+    def _key(self, number: int, start: int) -> str:
+        """The key of the sample whose first header lies there."""
+        where = self.files.name(number)
+        split = split_name(next(members(self.data.open(number), where, start)).name, where)
+        return "" if split is None else split[0]
+
+    def _from_maps(self, rows: Integers, names: list[str]) -> dict[str, Column]:
+        if not names:
+            return {}
+        maps, where = self._maps(rows, self._where(rows)), self._where(rows)
+        typed = {n: [one.get(n, MISSING) for one in maps] for n in names if n in self._schema}
+        plain = {n: [one.get(n) for one in maps] for n in names if n not in self._schema}
+        declared = to_columns(typed, len(rows), self._schema, where)
+        return {**declared.data, **to_columns(plain, len(rows), None, where).data}
+
+    def _maps(self, rows: Integers, where: Where) -> list[dict[str, Any]]:
+        if not len(rows):
+            return []
+        which, start = self.index.file(rows), self.index.read("start", rows)
+        offset, length = self.index.read("msgpack.offset", rows), self.index.read("msgpack.length", rows)
+        views = Ranges(self.data, which, start + offset, length).views()
+        return [_map(view, k, where) for k, view in enumerate(views)]
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """One sample, without the arrays that many need."""
+        names = check_fields(list(self.features), fields)
+        number, at = self.index.values(row)
+        if self._flat:
+            return self._from_map(row, number, at, names)
+        return {
+            name: self._key(number, at["start"]) if name == KEY else self._value(name, row, number, at)
+            for name in names
+        }
+
+    def _value(self, name: str, row: int, number: int, at: dict[str, int]) -> Any:
+        feature, part = self.features[name], self._part_of[name]
+        if part is not None and at[f"{part}.offset"]:
+            return parts.value(self._view(part, number, at), part, feature, lambda _: self.where(row))
+        if part is not None and not isinstance(feature, Optional):
+            raise self._lacking(row, part)
+        return None
+
+    def _from_map(self, row: int, number: int, at: dict[str, int], names: list[str]) -> dict[str, Any]:
+        one = _map(self._view("msgpack", number, at), 0, lambda _: self.where(row))
+        declared = [name for name in names if name in self._schema]
+        found = {**one, **to_sample(one, declared, self._schema, lambda _: self.where(row))}
+        return {name: self._key(number, at["start"]) if name == KEY else found.get(name) for name in names}
+
+    def _view(self, part: str, number: int, at: dict[str, int]) -> memoryview:
+        begin = at["start"] + at[f"{part}.offset"]
+        return self.data.open(number)[begin : begin + at[f"{part}.length"]].data
+
+
+def _map(view: memoryview, k: int, where: Where) -> dict[str, Any]:
+    try:
+        one = msgpack.decode(view)
+    except ShardexError as error:
+        raise type(error)(f"{error} - at {where(k)}, field msgpack") from error
+    if not isinstance(one, dict) or not all(isinstance(name, str) for name in one):
+        raise FormatError(f"expected a map with text as keys, got {type(one).__name__} - at {where(k)}, field msgpack")
+    return one
