@@ -14,12 +14,12 @@ LAYERS = {
     0: {"errors", "ranges", "gather", "_gather", "_twin", "columns"},
     1: {"source", "sources"},
     2: {"schema", "codec", "codecs", "rows"},
-    3: {"index", "shards", "format", "layout", "mapped", "builder", "table", "manifest", "formats", "records", "staging"},
+    3: {"index", "shards", "format", "layout", "mapped", "builder", "table", "manifest", "formats", "records", "staging", "tarfiles"},
     4: {"sample", "lens", "order", "query"},
     5: {"dataset", "store", "writer"},
     6: {"loader"},
     7: {"torch", "ray", "huggingface", "catalog", "catalogs", "cli", "demo", "viewer", "compat", "testing"},
-    8: {"__init__"},
+    8: {"__init__", "__main__"},
 }
 LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
 EMPTY_WORDS = {"utils", "helpers", "common", "base", "manager", "misc"}

@@ -73,6 +73,8 @@ class ShardRows:
 
     opened: Opened
     """Set by `open_rows`."""
+    pinned: Mapping[str, Any] = {}
+    """Options that opening again needs to get the same data, such as the version."""
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -116,7 +118,7 @@ def open_rows(what: What, format: str | None = None, **options: Any) -> ShardRow
     module = format_named(name)
     check_options(module.open, name, options)
     rows = module.open(files, **options)
-    rows.opened = Opened(files.what, name, options)
+    rows.opened = Opened(files.what, name, {**options, **rows.pinned})
     return rows
 
 

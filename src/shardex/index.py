@@ -13,8 +13,8 @@ import hashlib
 import multiprocessing
 import os
 import warnings
-from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -31,6 +31,7 @@ from shardex.errors import (
     FormatError,
     NotFoundError,
     RowError,
+    SchemaError,
     ShardexError,
     SourceError,
     StaleIndexError,
@@ -38,7 +39,7 @@ from shardex.errors import (
 )
 from shardex.gather import Integers, Segments, take
 from shardex.shards import Files
-from shardex.source import Source
+from shardex.source import Source, Stat
 from shardex.sources.local import LocalSource
 
 __all__ = ["Index", "IndexedFile", "Scanner"]
@@ -75,6 +76,10 @@ class IndexedFile:
     tag: str
     rows: int
 
+    def is_still(self, stat: Stat | None) -> bool:
+        """Whether a file that looks like this now is the one that was scanned."""
+        return stat is not None and (stat.size, stat.tag) == (self.size, self.tag)
+
 
 class Index:
     """The samples of some files. `starts[k]` is the first row of block k, `file_of_block[k]` the file it lies in."""
@@ -88,10 +93,10 @@ class Index:
         self._blocks: list[dict[str, int]] = head["blocks"]
         self.file_of_block: Integers = np.array([block["file"] for block in self._blocks], np.int64)
         self.starts: Integers = np.cumsum([0, *(block["rows"] for block in self._blocks)], dtype=np.int64)
-        self._types = {field.name: np.dtype(field.type.to_pandas_dtype()) for field in self._reader.schema}
-        self._columns = {name: Segments(len(self._blocks), self._open_block, self._block_name) for name in self._types}
         self.spans: dict[str, tuple[int, int]] = {name: (low, high) for name, (low, high) in head["spans"].items()}
         """The least and the largest value of each column."""
+        self._types = _types(self.spans)
+        self._columns = {name: Segments(len(self._blocks), self._open_block, self._block_name) for name in self._types}
         self._open: dict[int, Scan] = {}
         self._firsts: list[int] = self.starts.tolist()
 
@@ -109,27 +114,22 @@ class Index:
 
         Files that are one thing `together` (a table and what it points to) are all scanned again when one changed.
         """
-        old = None if rebuild else _load(files, scanner)
-        if old is not None and old.fits(files):
-            return old
-        if together:
-            old = None
-        known = {file.path: file for file in old.files} if old is not None else {}
+        saved = [] if rebuild else _load(files, scanner)
+        for index in saved:
+            if index.fits(files):
+                return index
+        old = saved[0] if saved and not together else None
+        stats = {path: files.source.stat(path) for path in files.paths}
         if old is not None:
-            _refuse_losses(files, known, old.name)
-        stats = [files.source.stat(path) for path in files.paths]
-        todo = [
-            path
-            for path, stat in zip(files.paths, stats, strict=True)
-            if path not in known or (known[path].size, known[path].tag) != (stat.size, stat.tag)
-        ]
-        scans = _scan_all(files, todo, scanner, progress)
-        entries, columns = [], []
-        for path, stat in zip(files.paths, stats, strict=True):
-            scan = scans[path] if path in scans else old.scan_of(path)  # type: ignore[union-attr]
-            entries.append(IndexedFile(path, stat.size, stat.tag, len(next(iter(scan.values()), ()))))
-            columns.append(scan)
-        return cls(*_save(files, scanner, _encode(scanner.name, entries, columns)))
+            old.refuse_losses(files, stats)
+        kept = set() if old is None else {file.path for file in old.files if file.is_still(stats.get(file.path))}
+        scans = _scan_all(
+            files, {path: stats[path].size for path in files.paths if path not in kept}, scanner, progress
+        )
+        if old is not None:
+            scans |= {path: old.scan_of(path) for path in kept}
+        entries = [IndexedFile(path, stats[path].size, stats[path].tag, _rows(scans[path])) for path in files.paths]
+        return cls(*_save(files, scanner, _encode(scanner.name, entries, [scans[path] for path in files.paths])))
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -144,11 +144,20 @@ class Index:
         """Whether the files are the ones that were indexed, unchanged."""
         if tuple(file.path for file in self.files) != files.paths:
             return False
+        return all(file.is_still(files.source.stat(file.path)) for file in self.files)
+
+    def refuse_losses(self, files: Files, stats: dict[str, Stat]) -> None:
+        """An error if a file that was indexed is gone, or shorter than it was."""
         for file in self.files:
-            stat = files.source.stat(file.path)
-            if (stat.size, stat.tag) != (file.size, file.tag):
-                return False
-        return True
+            full, remedy = os.path.join(files.source.url, file.path), "if that is meant, open with rebuild=True"
+            if file.path not in stats:
+                raise StaleIndexError(
+                    f"{full}: expected this file with {file.rows} samples, it is gone ({self.name} names it); {remedy}"
+                )
+            if (size := stats[file.path].size) < file.size:
+                raise TruncatedShardError(
+                    f"{full}: expected at least {file.size} bytes as when it was indexed, got {size}; {remedy}"
+                )
 
     def file(self, rows: Integers) -> Integers:
         """The number of the file that each row lies in."""
@@ -161,12 +170,15 @@ class Index:
 
     def read(self, column: str, rows: Integers) -> Integers:
         """Values of a column at these rows."""
-        dtype = self._types[column]
+        # An index of no files has no columns.
+        table, dtype = (self._columns[column], self._types[column]) if len(self) else (Segments(0), np.dtype(np.int64))
         out = np.empty(len(rows), dtype)
-        take(self._columns[column], self.starts, rows, dtype.itemsize, out)
+        take(table, self.starts, rows, dtype.itemsize, out)
         return out.astype(np.int64)
 
-    def locate(self, rows: Integers, begin: str = "offset", length: str = "length") -> tuple[Integers, Integers, Integers]:
+    def locate(
+        self, rows: Integers, begin: str = "offset", length: str = "length"
+    ) -> tuple[Integers, Integers, Integers]:
         """File, begin and length of each row, by two columns."""
         return self.file(rows), self.read(begin, rows), self.read(length, rows)
 
@@ -189,20 +201,28 @@ class Index:
             block = self._open[number]
         return number, block, row - self._firsts[number]
 
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {file.path: number for number, file in enumerate(self.files)}
+
     def scan_of(self, path: str) -> Scan:
         """All columns of one file, as its scan gave them."""
-        number = [file.path for file in self.files].index(path)
-        blocks = [self._block(k) for k in np.flatnonzero(self.file_of_block == number).tolist()]
-        return {name: np.concatenate([np.empty(0, dtype), *(b[name] for b in blocks)]) for name, dtype in self._types.items()}
+        first, last = self.file_of_block.searchsorted([self._numbers[path], self._numbers[path] + 1]).tolist()
+        blocks = [self._block(number) for number in range(first, last)]
+        empty = {name: np.empty(0, dtype) for name, dtype in self._types.items()}
+        return {name: np.concatenate([block[name] for block in [empty, *blocks]]) for name in empty}
 
     def _block_name(self, number: int) -> str:
         return f"{self.name}, block {number}"
 
     def _block(self, number: int) -> Scan:
-        batch = self._reader.get_batch(number)
-        block = {name: column.to_numpy() for name, column in zip(self._types, batch.columns, strict=True)}
+        block: Scan = {}
+        with suppress(pa.ArrowException, OSError):
+            batch = self._reader.get_batch(number)
+            batch.validate()  # a damaged head of the batch may promise more bytes than there are
+            block = {name: column.to_numpy() for name, column in zip(self._types, batch.columns, strict=True)}
         expected = self._blocks[number]
-        if batch.num_rows != expected["rows"] or _digest(block) != expected["xxh3"]:
+        if _rows(block) != expected["rows"] or _digest(block) != expected["xxh3"]:
             raise ChecksumError(
                 f"{self._block_name(number)}: expected the rows that were written, got other bytes; "
                 "open with rebuild=True (or delete the file) to make the index again"
@@ -216,14 +236,17 @@ class Index:
         self._open[number] = block
 
 
-def _scan_all(files: Files, todo: Sequence[str], scanner: Scanner, progress: bool | None) -> dict[str, Scan]:
-    if not todo:
+def _rows(scan: Scan) -> int:
+    return len(next(iter(scan.values()), ()))
+
+
+def _scan_all(files: Files, sizes: dict[str, int], scanner: Scanner, progress: bool | None) -> dict[str, Scan]:
+    if not sizes:
         return {}
-    sizes = {path: files.source.stat(path).size for path in todo}
-    bar = tqdm(total=sum(sizes.values()), unit="B", unit_scale=True, desc="index", disable=None if progress is None else not progress)
-    with bar, _executor(scanner, len(todo), sum(sizes.values())) as pool:
-        scans = {}
-        for path, scan in zip(todo, pool.map(scanner.scan, [files.source] * len(todo), todo), strict=True):
+    scans, total, quiet = {}, sum(sizes.values()), None if progress is None else not progress
+    bar = tqdm(total=total, unit="B", unit_scale=True, desc="index", disable=quiet)
+    with bar, _executor(scanner, len(sizes), total) as pool:
+        for path, scan in zip(sizes, pool.map(scanner.scan, [files.source] * len(sizes), sizes), strict=True):
             scans[path] = scan
             bar.update(sizes[path])
     return scans
@@ -237,39 +260,37 @@ def _executor(scanner: Scanner, files: int, size: int) -> Executor:
     return ThreadPoolExecutor(1 if scanner.in_python else workers)
 
 
-def _refuse_losses(files: Files, known: dict[str, IndexedFile], name: str) -> None:
-    remedy = "if that is meant, open with rebuild=True"
-    here = set(files.paths)
-    for path, file in known.items():
-        if path not in here:
-            raise StaleIndexError(f"{os.path.join(files.source.url, path)}: expected this file with {file.rows} samples, it is gone ({name} names it); {remedy}")
-        if (size := files.source.stat(path).size) < file.size:
-            raise TruncatedShardError(f"{os.path.join(files.source.url, path)}: expected at least {file.size} bytes as when it was indexed, got {size}; {remedy}")
-
-
 # -- the file -------------------------------------------------------------------------------------------------
 
 
 def _encode(scanner: str, files: list[IndexedFile], scans: list[Scan]) -> memoryview:
     spans = _spans(files, scans)
-    # Each column as narrow as its values allow, so that a sample costs few bytes.
-    types = {name: np.min_scalar_type(most) for name, (_, most) in spans.items()}
+    types = _types(spans)
     blocks = [
         (number, {name: _piece(scan, name, begin, files[number].rows).astype(dtype) for name, dtype in types.items()})
         for number, scan in enumerate(scans)
         for begin in range(0, files[number].rows, _BLOCK_ROWS)
     ]
-    heads = [{"file": number, "rows": len(next(iter(block.values()))), "xxh3": _digest(block)} for number, block in blocks]
+    heads = [{"file": number, "rows": _rows(block), "xxh3": _digest(block)} for number, block in blocks]
     entries = [asdict(file) for file in files]
     head = msgspec.json.encode(
         {"version": VERSION, "scanner": scanner, "files": entries, "blocks": heads, "spans": spans}
     )
-    schema = pa.schema([(name, pa.from_numpy_dtype(dtype)) for name, dtype in types.items()])
+    schema = _schema(types).with_metadata({"shardex": head, "xxh3": xxhash.xxh3_64_hexdigest(head)})
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema.with_metadata({"shardex": head, "xxh3": xxhash.xxh3_64_hexdigest(head)})) as writer:
+    with pa.ipc.new_file(sink, schema) as writer:
         for _, block in blocks:
             writer.write_batch(pa.record_batch([pa.array(column) for column in block.values()], schema))
     return memoryview(sink.getvalue())
+
+
+def _types(spans: dict[str, tuple[int, int]]) -> dict[str, np.dtype[Any]]:
+    """Each column as narrow as its values allow, so that a sample costs few bytes."""
+    return {name: np.min_scalar_type(most) for name, (_, most) in spans.items()}
+
+
+def _schema(types: dict[str, np.dtype[Any]]) -> pa.Schema:
+    return pa.schema([(name, pa.from_numpy_dtype(dtype)) for name, dtype in types.items()])
 
 
 def _spans(files: list[IndexedFile], scans: list[Scan]) -> dict[str, tuple[int, int]]:
@@ -279,6 +300,8 @@ def _spans(files: list[IndexedFile], scans: list[Scan]) -> dict[str, tuple[int, 
     for name in dict.fromkeys(name for scan in scans for name in scan):
         found = [scan[name] for scan in full if name in scan]
         least = min((int(column.min()) for column in found), default=0) if len(found) == len(full) else 0
+        if least < 0:
+            raise SchemaError(f"expected a scan to give numbers from 0 on, got {least} - at column {name}")
         spans[name] = (least, max((int(column.max()) for column in found), default=0))
     return spans
 
@@ -291,7 +314,7 @@ def _piece(scan: Scan, name: str, begin: int, rows: int) -> NDArray[Any]:
 def _digest(block: Scan) -> int:
     digest = xxhash.xxh3_64()
     for column in block.values():
-        digest.update(np.ascontiguousarray(column).view(np.uint8))
+        digest.update(np.ascontiguousarray(column).data)
     return digest.intdigest()
 
 
@@ -303,10 +326,15 @@ def _decode(data: memoryview, name: str) -> tuple[pa.ipc.RecordBatchFileReader, 
         if xxhash.xxh3_64_hexdigest(plain).encode() != metadata.get(b"xxh3"):
             raise ChecksumError(f"{name}: expected an index with an intact head, got other bytes")
         head = msgspec.json.decode(plain)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, msgspec.DecodeError) as error:
+        if head.get("version") != VERSION:
+            raise FormatError(f"{name}: expected an index of version {VERSION}, got {head.get('version')}")
+        intact = reader.schema.equals(_schema(_types(head["spans"]))) and reader.num_record_batches == len(
+            head["blocks"]
+        )
+    except (pa.ArrowException, OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise FormatError(f"{name}: expected an index, got something else: {error}") from None
-    if head.get("version") != VERSION:
-        raise FormatError(f"{name}: expected an index of version {VERSION}, got {head.get('version')}")
+    if not intact:
+        raise ChecksumError(f"{name}: expected the columns and blocks that its head names, got others")
     return reader, head
 
 
@@ -315,14 +343,24 @@ def _decode(data: memoryview, name: str) -> tuple[pa.ipc.RecordBatchFileReader, 
 
 def _places(files: Files, scanner: Scanner) -> list[tuple[LocalSource, str]]:
     """Beside the data, or in the cache folder."""
-    key = hashlib.sha256(repr((files.what, scanner.name)).encode()).hexdigest()[:16]
-    name = f"{scanner.name.partition(' ')[0]}-{key}.arrow"
     cache = os.environ.get("SHARDEX_CACHE") or os.path.join(os.path.expanduser("~"), ".cache", "shardex")
-    beside = [(LocalSource(files.source.root), f".shardex/{name}")] if isinstance(files.source, LocalSource) else []
-    return [*beside, (LocalSource(cache), f"index/{name}")]
+    places = [(LocalSource(cache), f"index/{_file_name(scanner, files.what)}")]
+    if isinstance(files.source, LocalSource):
+        root = files.source.root
+        # Named by how the files are called from there: the folder may be moved, index and all.
+        inner = [os.path.relpath(one, root) for one in ([files.what] if isinstance(files.what, str) else files.what)]
+        places.insert(0, (LocalSource(root), f".shardex/{_file_name(scanner, inner)}"))
+    return places
 
 
-def _load(files: Files, scanner: Scanner) -> Index | None:
+def _file_name(scanner: Scanner, what: object) -> str:
+    key = hashlib.sha256(repr((what, scanner.name)).encode()).hexdigest()[:16]
+    return f"{scanner.name.partition(' ')[0]}-{key}.arrow"
+
+
+def _load(files: Files, scanner: Scanner) -> list[Index]:
+    """The indexes that were saved: first the one beside the data, which may be out of date and not ours to replace."""
+    found = []
     for place, path in _places(files, scanner):
         full = os.path.join(place.url, path)
         try:
@@ -333,8 +371,8 @@ def _load(files: Files, scanner: Scanner) -> Index | None:
             warnings.warn(f"{error}; making the index again", stacklevel=4)
             continue
         if index.scanner == scanner.name:
-            return index
-    return None
+            found.append(index)
+    return found
 
 
 def _save(files: Files, scanner: Scanner, data: memoryview) -> tuple[memoryview, str]:

@@ -9,11 +9,12 @@ import errno
 import glob
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-from shardex.errors import NotFoundError, SchemaError, UnknownFormatError
+from shardex.errors import NotFoundError, SchemaError, UnknownFormatError, UnsafeError
 from shardex.source import Source
 from shardex.sources.local import LocalSource
 
@@ -62,36 +63,50 @@ def find(what: What) -> Files:
         raise SchemaError(f"expected a path, a pattern or a list of them, got {type(what).__name__}")
     if not what:
         raise NotFoundError(errno.ENOENT, "expected at least one file, got an empty list", "[]")
-    given = tuple(os.path.abspath(os.fspath(one)) for one in what)
+    given = tuple(_absolute(os.fspath(one)) for one in what)
     return _files([path for one in given for path in _matches(one)], given)
 
 
 def _find_one(what: str) -> Files:
-    if "://" in what and not what.startswith("file://"):
-        raise UnknownFormatError(f"expected a local path, got {what!r} (remote sources are not there yet)")
-    if what.startswith("pipe:"):
-        raise UnknownFormatError(f"expected a path, got {what!r}: shardex never runs commands")
-    given = os.path.abspath(os.path.expanduser(what.removeprefix("file://")))
+    given = _absolute(what)
     if os.path.isdir(given):
         source = LocalSource(given)
         return Files(source, tuple(natural_order(source.paths())), given, folder=True)
     return _files(_matches(given), given)
 
 
+def _absolute(what: str) -> str:
+    if what.startswith("pipe:"):
+        raise UnsafeError(f"expected a path, got {what!r}: shardex never runs commands")
+    if "://" in what and not what.startswith("file://"):
+        raise UnknownFormatError(f"expected a local path, got {what!r} (remote sources are not there yet)")
+    return os.path.abspath(os.path.expanduser(what.removeprefix("file://")))
+
+
 def _matches(pattern: str) -> list[str]:
+    found: list[str] = []
+    for one in [pattern] if os.path.exists(pattern) else expand_braces(pattern):
+        some = _matches_of_one(one)
+        if not some and not os.path.isdir(one):
+            problem = "no such file or folder" if one == pattern else f"nothing matches a part of {pattern}"
+            raise NotFoundError(errno.ENOENT, problem, one)
+        found += some
+    return found
+
+
+def _matches_of_one(pattern: str) -> list[str]:
+    """The files of a glob, the data below a folder, or the file itself."""
+    if os.path.isdir(pattern):
+        below = natural_order(LocalSource(pattern).paths())
+        return [os.path.join(pattern, path) for path in below if not _NOT_DATA.search(path)]
     if os.path.exists(pattern):
         return [pattern]
-    found: list[str] = []
-    for one in expand_braces(pattern):
-        some = natural_order(glob.glob(one, recursive=True)) if glob.has_magic(one) else [one] * os.path.exists(one)
-        if not some:
-            raise NotFoundError(errno.ENOENT, "no such file or folder" if one == pattern else f"nothing matches a part of {pattern}", one)
-        found += some
-    return [path for path in found if os.path.isfile(path)]
+    return [path for path in natural_order(glob.glob(pattern, recursive=True)) if os.path.isfile(path)]
 
 
 def _files(paths: list[str], what: str | tuple[str, ...]) -> Files:
-    root = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else os.path.dirname(str(what))
+    folders = [os.path.dirname(path) for path in paths] or ([what] if isinstance(what, str) else list(what))
+    root = os.path.commonpath(folders)
     relative = tuple(os.path.relpath(path, root).replace(os.sep, "/") for path in paths)
     return Files(LocalSource(root), relative, what)
 
@@ -113,19 +128,42 @@ def natural_order(paths: Sequence[str]) -> list[str]:
 def expand_braces(pattern: str) -> list[str]:
     """All names a brace pattern stands for.
 
-    >>> expand_braces("s-{008..010}.tar"), expand_braces("{a,b}.x")
-    (['s-008.tar', 's-009.tar', 's-010.tar'], ['a.x', 'b.x'])
+    >>> expand_braces("s-{008..010}.tar"), expand_braces("{a,b{1,2}}.x")
+    (['s-008.tar', 's-009.tar', 's-010.tar'], ['a.x', 'b1.x', 'b2.x'])
     """
-    if not (match := re.search(r"\{([^{}]*)\}", pattern)):
-        return [pattern]
-    head, inner, tail = pattern[: match.start()], match[1], pattern[match.end() :]
+    for begin, end in _braces(pattern):
+        if choices := _choices(pattern[begin + 1 : end]):
+            tails = expand_braces(pattern[end + 1 :])
+            return [pattern[:begin] + choice + tail for choice in choices for tail in tails]
+    return [pattern]
+
+
+def _braces(pattern: str) -> Iterator[tuple[int, int]]:
+    """Where outermost pairs of braces open and close."""
+    depth = begin = 0
+    for at, letter in enumerate(pattern):
+        if letter == "{":
+            begin = begin if depth else at
+            depth += 1
+        elif letter == "}" and depth:
+            depth -= 1
+            if not depth:
+                yield begin, at
+
+
+def _choices(inner: str) -> list[str]:
+    """What a pair of braces stands for; nothing if it is neither a range of numbers nor a list."""
     if numbers := re.fullmatch(r"(\d+)\.\.(\d+)", inner):
         first, last = int(numbers[1]), int(numbers[2])
-        width = len(numbers[1]) if len(numbers[1]) == len(numbers[2]) or numbers[1].startswith("0") else 0
+        padded = any(len(number) > 1 and number.startswith("0") for number in numbers.groups())
+        width = max(map(len, numbers.groups())) if padded else 0
         step = 1 if last >= first else -1
-        choices = [f"{n:0{width}d}" for n in range(first, last + step, step)]
-    elif "," in inner:
-        choices = inner.split(",")
-    else:
-        return [f"{head}{{{inner}}}{rest}" for rest in expand_braces(tail)] if "{" in tail else [pattern]
-    return [done for choice in choices for done in expand_braces(head + choice + tail)]
+        return [f"{n:0{width}d}" for n in range(first, last + step, step)]
+    parts = _split(inner)
+    return [done for part in parts for done in expand_braces(part)] if len(parts) > 1 else []
+
+
+def _split(inner: str) -> list[str]:
+    """Cut at the commas that lie in no further pair of braces."""
+    cuts = [m.start() for m in re.finditer(",", inner) if not any(a < m.start() < b for a, b in _braces(inner))]
+    return [inner[a + 1 : b] for a, b in pairwise([-1, *cuts, len(inner)])]

@@ -1,7 +1,8 @@
 """Publishing a folder of shards in one step: written aside, then moved into place whole.
 
 Formats whose shards are plain files write into a `Stage`. A new dataset appears by one rename, an overwritten one
-by an exchange of two folders; appending moves the finished files in, synced, one after another.
+by an exchange of two folders; appending links the finished files in, synced, all of them or none. What somebody
+else published at the same place in the meantime is never replaced unless overwriting was asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from shardex.errors import AlreadyExistsError, SchemaError, storage_errors
 from shardex.shards import natural_order
-from shardex.sources.local import LocalSource, sync_folder
+from shardex.sources.local import LocalSource, make_folder, sync_folder
 
 __all__ = ["MODES", "Stage", "check_mode"]
 
@@ -28,9 +29,11 @@ def check_mode(path: str, mode: str) -> bool:
     """Whether something is there already; an error if the mode does not allow it."""
     if mode not in MODES:
         raise SchemaError(f"expected mode to be one of {', '.join(MODES)}, got {mode!r}")
-    there = os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path))
+    with storage_errors(path, "look at"):
+        there = os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path))
     if there and mode == "create":
-        raise AlreadyExistsError(errno.EEXIST, 'something is there already; say mode="append" or mode="overwrite"', path)
+        remedy = 'say mode="append" or mode="overwrite"'
+        raise AlreadyExistsError(errno.EEXIST, f"something is there already; {remedy}", path)
     if there and not os.path.isdir(path):
         raise AlreadyExistsError(errno.EEXIST, "expected a folder, got a file", path)
     return there
@@ -47,13 +50,13 @@ class Stage:
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: str) -> None:
-        self.path = os.path.abspath(os.fspath(path))
+        self.path = os.path.realpath(os.fspath(path))  # so that a link to the folder stays one
         self.mode = mode
         self._there = check_mode(self.path, mode)
         parent, name = os.path.split(self.path)
         self._aside = os.path.join(parent, f".{name}.{secrets.token_hex(6)}.tmp")
         with storage_errors(self._aside, "create"):
-            os.makedirs(self._aside)
+            make_folder(self._aside)
         self.place = LocalSource(self._aside)
         """Write here."""
 
@@ -71,17 +74,22 @@ class Stage:
         shards = [path for path in self.existing if path.lower().endswith(extension)]
         if natural_order([*shards, name])[-1] != name:
             raise SchemaError(
-                f"{self.path}: expected shards that come before {name}, got {natural_order(shards)[-1]}: samples would not "
-                "be appended at the end; give a prefix that comes after it"
+                f"{self.path}: expected shards that come before {name}, got {natural_order(shards)[-1]}: samples would "
+                "not be appended at the end; give a prefix that comes after it"
             )
         return number
 
     def append(self, path: str, pieces: Sequence[Any], size: int) -> int:
-        """Write pieces after the first `size` bytes of a file, and give its new size; may be tried again if it fails."""
+        """Write pieces after the first `size` bytes of a file, and give its new size; may be tried again if it fails.
+
+        >>> import tempfile; stage = Stage(os.path.join(tempfile.mkdtemp(), "new"), "create")
+        >>> stage.append("a.txt", [b"hel", b"lo"], 0), stage.append("a.txt", [b"p"], 3)
+        (5, 4)
+        """
         with storage_errors(full := self.place.path(path), "write"), open(full, "ab", buffering=0) as file:
             file.truncate(size)
             data = memoryview(b"".join(pieces))
-            while len(data):
+            while data:
                 data = data[file.write(data) :]
             return os.fstat(file.fileno()).st_size
 
@@ -93,23 +101,30 @@ class Stage:
                     with open(os.path.join(folder, name), "rb") as file:
                         os.fsync(file.fileno())
                 sync_folder(folder)
-            if self._there and self.mode == "append":
-                self._move_in()
-            elif os.path.isdir(self.path) and (self._there or os.listdir(self.path)):
+            there = check_mode(self.path, self.mode)
+            if there and self.mode == "append":
+                self._link_in()
+            elif there:
                 _exchange(self._aside, self.path)
             else:
-                os.rename(self._aside, self.path)
+                os.rename(self._aside, self.path)  # the system refuses if the folder is not empty any more
             sync_folder(os.path.dirname(self.path))
         self.discard()
 
-    def _move_in(self) -> None:
-        for file in LocalSource(self._aside).paths():
-            target = os.path.join(self.path, file)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            if os.path.exists(target):
-                raise FileExistsError(errno.EEXIST, "a shard of this name is there already", target)
-            os.rename(os.path.join(self._aside, file), target)
-            sync_folder(os.path.dirname(target))
+    def _link_in(self) -> None:
+        done: list[str] = []
+        try:
+            for file in natural_order(self.place.paths()):
+                target = os.path.join(self.path, file)
+                make_folder(os.path.dirname(target))
+                os.link(os.path.join(self._aside, file), target)  # unlike a rename it never replaces
+                done.append(target)
+        except OSError:
+            for target in done:
+                os.unlink(target)
+            raise
+        for folder in {os.path.dirname(target) for target in done}:
+            sync_folder(folder)
 
     def discard(self) -> None:
         """Remove what was set aside."""
@@ -126,5 +141,9 @@ def _exchange(new: str, old: str) -> None:
     if swap is None or swap(at_cwd, os.fsencode(new), at_cwd, os.fsencode(old), exchange) != 0:
         gone = f"{new}.old"
         os.rename(old, gone)
-        os.rename(new, old)
+        try:
+            os.rename(new, old)
+        except OSError:
+            os.rename(gone, old)
+            raise
         os.rename(gone, new)

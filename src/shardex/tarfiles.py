@@ -274,8 +274,8 @@ class TarOutput:
     """A tar being written into a stage. What `write` took is taken whole; if it fails for want of room, try it again.
 
     >>> import os, tempfile; stage = Stage(os.path.join(tempfile.mkdtemp(), "new"), "create")
-    >>> out = TarOutput(stage, "x.tar"); out.write(header("a.txt", 2) + b"hi" + padding(2)); out.close(); stage.publish()
-    >>> os.path.getsize(os.path.join(stage.path, "x.tar"))
+    >>> out = TarOutput(stage, "x.tar"); out.write(header("a.txt", 2) + b"hi" + padding(2)); out.close()
+    >>> stage.publish(); os.path.getsize(os.path.join(stage.path, "x.tar"))
     10240
     """
 
@@ -286,6 +286,7 @@ class TarOutput:
         self._stage = stage
         self._waiting: list[bytes] = []
         self._written = 0
+        self._open = True
 
     def write(self, blocks: bytes) -> None:
         """Take whole blocks."""
@@ -296,9 +297,10 @@ class TarOutput:
 
     def close(self) -> None:
         """Write the zeros that end a tar, up to a whole record."""
-        if not self.size or self.size % _RECORD or self._waiting:
+        if self._open:
             self.write(bytes(2 * _BLOCK + -(self.size + 2 * _BLOCK) % _RECORD))
-            self._flush()
+            self._open = False
+        self._flush()
 
     def _flush(self) -> None:
         self._written = self._stage.append(self.path, self._waiting, self._written)

@@ -16,7 +16,7 @@ def _plain(value: Any) -> Any:
         return value.item()
     if isinstance(value, np.ndarray):
         return compact.encode(value)
-    raise SchemaError(f"expected a value that MessagePack can hold, got {type(value).__name__}")
+    raise TypeError(f"MessagePack has no {type(value).__name__}")
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
@@ -31,7 +31,7 @@ def encode(value: Any) -> bytes:
     """
     try:
         return _encoder.encode(value)
-    except (msgspec.MsgspecError, OverflowError, TypeError) as error:
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise SchemaError(f"expected a value that MessagePack can hold, got {type(value).__name__}: {error}") from None
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
+import struct
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -14,6 +16,7 @@ from shardex.errors import FormatError, SchemaError, UnsafeError
 
 MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 64 << 10
+_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 
 
 def encode(value: Any) -> bytes:
@@ -22,12 +25,25 @@ def encode(value: Any) -> bytes:
     >>> decode(encode([1.5, 2.5]))
     array([1.5, 2.5])
     """
-    array = np.asanyarray(value)
-    if array.dtype.hasobject:
-        raise SchemaError(f"expected an array of numbers, text or bytes, got dtype {array.dtype} (objects are never stored)")
     out = io.BytesIO()
-    np.save(out, array, allow_pickle=False)
+    np.save(out, to_array(value), allow_pickle=False)
     return out.getvalue()
+
+
+def to_array(value: Any) -> NDArray[Any]:
+    """The value as an array that can be stored.
+
+    >>> to_array([1.5, 2.5])
+    array([1.5, 2.5])
+    """
+    try:
+        array: NDArray[Any] = np.asanyarray(value)
+    except ValueError as error:
+        raise SchemaError(f"expected an array, got {type(value).__name__} that is none: {error}") from None
+    if array.dtype.hasobject:
+        kind = f"dtype {array.dtype} (objects are never stored)"
+        raise SchemaError(f"expected an array of numbers, text or bytes, got {kind}")
+    return array
 
 
 def decode(data: Any) -> NDArray[Any]:
@@ -38,13 +54,25 @@ def decode(data: Any) -> NDArray[Any]:
     """
     view = memoryview(data).cast("B")
     start, dtype, shape, fortran = header(view)
-    expected = dtype.itemsize * int(np.prod(shape, dtype=object))
-    if len(view) - start != expected:
-        raise FormatError(
-            f"expected {expected} bytes of data for {dtype}{list(shape)}, got {len(view) - start} (is the file cut off?)"
-        )
-    flat = np.frombuffer(view, dtype, offset=start) if expected else np.empty(shape, dtype)
-    return flat.reshape(shape, order="F" if fortran else "C")
+    return from_elements(view[start:], dtype, shape, "F" if fortran else "C")
+
+
+def from_elements(
+    data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...], order: Literal["C", "F"] = "C"
+) -> NDArray[Any]:
+    """An array of exactly these bytes, not copied and read-only; an error if they are not what the shape needs.
+
+    >>> from_elements(memoryview(b"abcdef"), np.dtype("u1"), (2, 3))
+    array([[ 97,  98,  99],
+           [100, 101, 102]], dtype=uint8)
+    """
+    expected = dtype.itemsize * math.prod(shape)
+    if len(data) != expected or min(shape, default=0) < 0:
+        raise FormatError(f"expected {expected} bytes for {dtype}{list(shape)}, got {len(data)} (is it cut off?)")
+    try:
+        return np.ndarray(shape, dtype, data.toreadonly(), order=order)
+    except (ValueError, TypeError) as error:
+        raise FormatError(f"expected a shape that an array can have, got {list(shape)}: {error}") from None
 
 
 def header(view: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...], bool]:
@@ -69,12 +97,15 @@ def _header_size(view: memoryview) -> int:
 
 @lru_cache(maxsize=4096)
 def _header(raw: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
-    stream = io.BytesIO(raw)
+    version, rest = (raw[6], raw[7]), raw[8:]
     try:
-        version = npy_format.read_magic(stream)
-        read = {(1, 0): npy_format.read_array_header_1_0}.get(version, npy_format.read_array_header_2_0)
-        shape, fortran, dtype = read(stream)
-    except (ValueError, TypeError, SyntaxError) as error:
+        if version == (3, 0):  # like 2.0 but in UTF-8: with all else escaped, its reader does for both
+            text = rest[4:].decode().encode("ascii", "backslashreplace")
+            version, rest = (2, 0), struct.pack("<I", len(text)) + text
+        shape, fortran, dtype = _READERS[version](io.BytesIO(rest), max_header_size=_LONGEST_HEADER)
+    except KeyError:
+        raise FormatError(f"expected .npy of version 1, 2 or 3, got {raw[6]}.{raw[7]}") from None
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise FormatError(f"expected an .npy header, got one that numpy refuses: {error}") from None
     if dtype.hasobject:
         raise UnsafeError(f"expected an array of numbers, text or bytes, got dtype {dtype}: loading it would run code")

@@ -132,7 +132,7 @@ def _open_native(source: Source, manifest: Manifest, version: int, told: Feature
     shards = [f"{source.url}/{file.path}" for fragment in manifest.fragments for file in fragment.groups]
     digest = xxhash.xxh3_64_hexdigest(msgspec.json.encode([manifest.schema, manifest.fragments]))
     rows = ArrowRows(tables, manifest.rows, digest, shards, features)
-    rows.version = version  # type: ignore[attr-defined]
+    rows.pinned = {"version": version}
     return rows
 
 

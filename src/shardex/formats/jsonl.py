@@ -127,11 +127,11 @@ class JsonLines(_LineRows):
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Parse one line."""
-        line = self.record(row)
+        line = self.record(row).tobytes()
         try:
-            value = self._decode(line.data)
+            value = self._decode(line)
         except _BROKEN:
-            value = self._parse(line.tobytes(), row)
+            value = self._parse(line, row)
         sample = value if type(value) is dict else {"value": value}
         if fields is None and self._schema is None:
             return sample

@@ -24,7 +24,6 @@ from shardex.index import Scan
 from shardex.ranges import ByteRange
 from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct
 from shardex.schema import Bytes as BytesFeature
-from shardex.shards import natural_order
 from shardex.source import Source
 from shardex.staging import Stage
 
@@ -122,7 +121,7 @@ class LineWriter:
         self._features, self._shard_rows, self._shard_size, self._prefix = features, shard_rows, shard_size, prefix
         self._stage: Stage | None = Stage(path, mode)
         try:
-            self._number = self._first_number(self._stage.existing)
+            self._number = self._first_number(self._stage)
         except SchemaError:
             self.abort()
             raise
@@ -170,19 +169,11 @@ class LineWriter:
         self._size = stage.append(f"{self._prefix}-{self._number:05d}.jsonl", self._pending, self._size)
         self._pending, self._waiting = [], 0
 
-    def _first_number(self, existing: list[str]) -> int:
-        found = [re.fullmatch(rf"{re.escape(self._prefix)}-(\d+)\.jsonl", path) for path in existing]
-        number = max((int(match[1]) for match in found if match), default=-1) + 1
-        name = f"{self._prefix}-{number:05d}.jsonl"
-        lines = [path for path in existing if path.lower().endswith((".jsonl", ".ndjson", ".json-lines"))]
-        if natural_order([*lines, name])[-1] != name:
-            raise SchemaError(
-                f"expected files that come before {name}, got {natural_order(lines)[-1]}: "
-                "samples would not be appended at the end; give a prefix that comes after it"
-            )
-        if "index/file_location.txt" in existing:
-            raise SchemaError("expected lines without an index of data-forager, which would not know what is appended")
-        return number
+    def _first_number(self, stage: Stage) -> int:
+        for path in stage.existing:
+            if path == "index/file_location.txt" or path.lower().endswith((".ndjson", ".json-lines")):
+                raise SchemaError(f"{stage.path}: expected nothing but .jsonl files to append to, got {path} too")
+        return stage.next_number(self._prefix, ".jsonl")
 
 
 def _refuse_feature(feature: Feature, name: str) -> None:

@@ -28,12 +28,13 @@ __all__ = ["KEY", "TarScanner", "TarWriter", "split_name"]
 
 KEY = "__key__"
 _NO_SAMPLE = re.compile(r"__[^/]*__($|/)")
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _MOST_PARTS = 256
 
 
 @dataclass(frozen=True)
 class TarScanner:
-    """Finds the samples of a tar: where each begins, and from there where its parts lie; 0 where it has no such part."""
+    """Finds the samples of a tar: where each begins, and from there on where its parts lie (0: there is none)."""
 
     @property
     def name(self) -> str:
@@ -92,7 +93,7 @@ def split_name(name: str, where: str) -> tuple[str, str] | None:
 
 
 def _new_part(part: str, numbers: dict[str, int], key: str, where: str) -> int:
-    if part == KEY or not part.isprintable():
+    if part == KEY or _NO_TEXT.search(part):
         raise FormatError(f"{where}: expected the name of a part, got {part!r} in sample {key!r}")
     if len(numbers) == _MOST_PARTS:
         raise FormatError(
@@ -179,20 +180,20 @@ class TarWriter:
         return self._out
 
     def _key(self, given: Any, stage: Stage) -> str:
-        if given is None:
-            if self._first is None:
-                tars = [path for path in stage.existing if path.lower().endswith(".tar")]
-                self._first = len(Index.of(find(stage.path).having(".tar"), TarScanner())) if tars else 0
-            return f"{self._first + self._total:09d}"
-        if not isinstance(given, str) or not _good_key(given):
+        key = self._next_key(stage) if given is None else given
+        if not isinstance(key, str) or not _good_key(key):
             raise SchemaError(
-                f"expected a key that is a relative name without dots, got {given!r} - at sample {self._total}"
+                f"expected a key that is a relative name without dots, got {key!r} - at sample {self._total}"
             )
-        if given == self._last_key:
-            raise SchemaError(
-                f"expected a key of its own for each sample, got {given!r} again - at sample {self._total}"
-            )
-        return given
+        if key == self._last_key:
+            raise SchemaError(f"expected a key of its own for each sample, got {key!r} again - at sample {self._total}")
+        return key
+
+    def _next_key(self, stage: Stage) -> str:
+        if self._first is None:
+            tars = [path for path in stage.existing if path.lower().endswith(".tar")]
+            self._first = len(Index.of(find(stage.path).having(".tar"), TarScanner())) if tars else 0
+        return f"{self._first + self._total:09d}"
 
     def _first_number(self, existing: list[str]) -> int:
         tars = [path for path in existing if path.lower().endswith(".tar")]
@@ -227,7 +228,7 @@ def _part_names(features: Features) -> dict[str, str]:
     taken: dict[str, str] = {}
     for field, feature in features.items():
         part = names[field] = parts.part_name(field, feature)
-        if "/" in part or not part.isprintable():
+        if "/" in part or _NO_TEXT.search(part):
             raise SchemaError(f"expected a field name that can be a file extension, got {field!r}")
         if (other := taken.setdefault(part.lower(), field)) != field:
             raise SchemaError(
@@ -243,6 +244,6 @@ def _good_key(key: str) -> bool:
     [True, True, False, False, False, False, False, False]
     """
     folder, _, base = key.rpartition("/")
-    if not base or "." in base or "\0" in key or key.startswith("/") or ".." in folder.split("/"):
+    if not base or "." in base or _NO_TEXT.search(key) or key.startswith("/") or ".." in folder.split("/"):
         return False
-    return not (_NO_SAMPLE.match(key) or re.search("[\ud800-\udfff]", key))
+    return not _NO_SAMPLE.match(key)

@@ -1,0 +1,278 @@
+"""A folder with a SQLite table and one series of tars per field, as synthefy-dataset-utils writes it.
+
+``index.sqlite`` names the samples in the order they were added; ``{field}_shards/shard_0000.tar`` and so on hold one
+``{id}.npy`` per sample. The byte offsets in that table are no offsets, so the headers of the tars are scanned once and
+the true places kept in an `Index`. A sample has `id`, one array per field, and `metadata`. Ids are opaque: one with
+slashes or dots in it is a name like any other. The table is only ever read, by a connection per read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from shardex.columns import Column, Columns
+from shardex.errors import FormatError, SchemaError, StaleIndexError
+from shardex.formats import parts
+from shardex.formats.series import ColumnsWriter
+from shardex.gather import Integers, Ranges
+from shardex.index import Index, Scan
+from shardex.records import RecordRows
+from shardex.rows import check_fields
+from shardex.schema import Array, Features, Json, Optional, Text
+from shardex.shards import Files, natural_order
+from shardex.source import Source
+from shardex.sources.local import LocalSource
+from shardex.tarfiles import members
+
+__all__ = ["ColumnsRows", "ColumnsScanner", "create", "open", "recognise"]
+
+TABLE = "index.sqlite"
+_LOG = "index.sqlite-wal"
+_LOST = 1
+"""As an offset: the table names a place where nothing is. No member can begin there."""
+_AT_ONCE = 500
+
+
+def recognise(files: Files) -> bool:
+    """Whether there is a table of samples and one of fields."""
+    if not files.folder or TABLE not in files.paths:
+        return False
+    try:
+        with _connect(files.source) as table:
+            found = table.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    except FormatError:
+        return False
+    return {"samples", "fields"} <= {name for (name,) in found}
+
+
+def open(
+    files: Files, *, schema: Features | None = None, rebuild: bool = False, progress: bool | None = None
+) -> ColumnsRows:
+    """The samples of such a folder; `schema` may tell dtypes and shapes of the arrays."""
+    if TABLE not in files.paths:
+        raise FormatError(f"{files}: expected a folder with {TABLE}, got one without")
+    log = [_LOG] if _LOG in files.paths and files.source.stat(_LOG).size else []
+    tars = [path for path in files.having(".tar").paths if path.count("/") == 1]
+    known = Files(files.source, (TABLE, *log, *natural_order(tars)), files.what, files.folder)
+    index = Index.of(known, ColumnsScanner(known.paths), rebuild=rebuild, progress=progress, together=True)
+    return ColumnsRows(known, index, Features({}) if schema is None else Features.of(schema))
+
+
+def create(path: str, features: Features, *, mode: str, samples_per_shard: int = 1000) -> ColumnsWriter:
+    """Begin such a folder, with so many arrays in each tar."""
+    return ColumnsWriter(path, features, mode, samples_per_shard)
+
+
+@contextmanager
+def _connect(source: Source) -> Iterator[sqlite3.Connection]:
+    """A connection that writes nothing, closed at the end; SQLite's errors become ours.
+
+    Without a log beside it the table is said to be immutable: SQLite would otherwise create one to read it.
+    """
+    if not isinstance(source, LocalSource):
+        raise FormatError(f"{source.url}: expected a local folder, because SQLite reads no others; copy it here first")
+    path = source.path(TABLE)
+    log = source.path(_LOG)
+    still = "" if os.path.exists(log) and os.path.getsize(log) else "&immutable=1"
+    try:
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro{still}", uri=True)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise FormatError(f"{path}: expected a table of samples, SQLite says: {error}") from error
+
+
+# -- finding samples ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ColumnsScanner:
+    """Finds the place of every array: the rows are those of the table, so the tars themselves have none.
+
+    Columns: `rowid`, and of each field `.file` (0 where a sample lacks it), `.offset` and `.length`.
+    """
+
+    paths: tuple[str, ...]
+    """The files of the index: a place names its file by its number among them."""
+
+    @property
+    def name(self) -> str:
+        """Names the columns and the rules."""
+        return "columns_tar 1"
+
+    @property
+    def in_python(self) -> bool:
+        """Headers are parsed in Python."""
+        return True
+
+    def scan(self, source: Source, path: str) -> Scan:
+        """All places, when asked for the table."""
+        if path != TABLE:
+            return {}
+        with _connect(source) as table:
+            rows = table.execute("SELECT rowid, id FROM samples ORDER BY rowid").fetchall()
+            rowids = np.array([rowid for rowid, _ in rows], np.int64)
+            if rowids.min(initial=0) < 0:
+                raise FormatError(f"{source.url}: expected rows from 0 on in {TABLE}, got row {rowids.min()}")
+            ids = [f"{name}.npy" for _, name in rows]
+            scan = {"rowid": rowids}
+            for field, folder in _fields(table):
+                shards = table.execute(f"SELECT {_shard_if_there(field)} FROM samples ORDER BY rowid").fetchall()
+                scan.update(self._places(source, field, folder, ids, [shard for (shard,) in shards]))
+        return scan
+
+    def _places(self, source: Source, field: str, folder: str, ids: list[str], shards: list[Any]) -> Scan:
+        file, offset, length = (np.zeros(len(ids), np.int64) for _ in range(3))
+        rows_of: dict[Any, list[int]] = {}
+        for row, shard in enumerate(shards):
+            if shard is not None:
+                rows_of.setdefault(shard, []).append(row)
+        for shard, rows in rows_of.items():
+            path = _tar(folder, shard)
+            number = self.paths.index(path) if path in self.paths else 0
+            found = _by_name(source, path) if number else {}
+            for row in rows:
+                file[row] = number or 1
+                offset[row], length[row] = found.get(ids[row], (_LOST, 0))
+        return {f"{field}.file": file, f"{field}.offset": offset, f"{field}.length": length}
+
+
+def _fields(table: sqlite3.Connection) -> list[tuple[str, str]]:
+    """Each field and the name of its folder; where that lies is not as the table says once the whole was moved."""
+    found = table.execute("SELECT name, base_dir FROM fields ORDER BY rowid").fetchall()
+    return [(str(name), str(base).replace("\\", "/").rstrip("/").rpartition("/")[2]) for name, base in found]
+
+
+def _tar(folder: str, shard: Any) -> str:
+    return f"{folder}/shard_{shard:04d}.tar" if isinstance(shard, int) else f"{folder}/shard_{shard}.tar"
+
+
+def _shard_if_there(field: str) -> str:
+    shard, offset = (f"{field}_{column}".replace('"', '""') for column in ("shard", "offset"))
+    return f'CASE WHEN "{offset}" IS NULL THEN NULL ELSE "{shard}" END'
+
+
+def _by_name(source: Source, path: str) -> dict[str, tuple[int, int]]:
+    """Where each member lies; of several with one name the last counts."""
+    where = os.path.join(source.url, path)
+    return {member.name: (member.begin, member.size) for member in members(source.map(path), where)}
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+class ColumnsRows(RecordRows):
+    """The samples of such a folder."""
+
+    def __init__(self, files: Files, index: Index, schema: Features) -> None:
+        super().__init__(files, index)
+        names = [name.removesuffix(".file") for name in index.columns if name.endswith(".file")]
+        for name in schema:
+            if name not in (*names, "id", "metadata"):
+                raise SchemaError(f"{files}: expected one of the fields {', '.join(names)}, got {name!r} in the schema")
+        arrays = {name: schema.get(name) or self._feature(name) for name in names}
+        self._fields = {"id": Text(), **arrays, "metadata": Json()}
+        self._arrays = arrays
+
+    def _feature(self, name: str) -> Array | Optional:
+        return Array() if self.index.spans[f"{name}.file"][0] else Optional(Array())
+
+    @property
+    def features(self) -> Features:
+        """`id`, the arrays and `metadata`."""
+        return Features(self._fields)
+
+    def where(self, row: int) -> str:
+        """The folder and the id of a row, for messages."""
+        return f"{self.files}, sample {self._described(np.array([row]))[0][0]!r}"
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """One gather per field, and one look into the table if `id` or `metadata` is wanted."""
+        rows = np.asarray(rows, np.int64)
+        names = check_fields(list(self._fields), fields)
+        columns: dict[str, Column] = {name: self._column(name, rows) for name in names if name in self._arrays}
+        if len(columns) < len(set(names)):
+            told = self._described(rows)
+            columns["id"] = columns.get("id", [name for name, _ in told])
+            if "metadata" in names and "metadata" not in columns:
+                columns["metadata"] = [self._metadata(name, text) for name, text in told]
+        return Columns({name: columns[name] for name in names}, len(rows))
+
+    def _column(self, name: str, rows: Integers) -> Column:
+        feature = self._arrays[name]
+        which, offset, length = (self.index.read(f"{name}.{column}", rows) for column in ("file", "offset", "length"))
+        if (lost := offset == _LOST).any():
+            raise self._lost(int(rows[lost.argmax()]), name)
+        present = which != 0
+        if not present.all() and not isinstance(feature, Optional):
+            row = int(rows[present.argmin()])
+            raise FormatError(
+                f"{self.where(row)}: expected the field {name!r}, the sample has none; declare it optional"
+            )
+        ranges = Ranges(self.data, which[present], offset[present], length[present])
+        wanted = rows[present]
+        return parts.with_gaps(present, parts.column(ranges, name, feature, lambda k: self.where(int(wanted[k]))))
+
+    def _lost(self, row: int, field: str) -> FormatError:
+        with _connect(self.files.source) as table:
+            rowid = int(self.index.read("rowid", np.array([row]))[0])
+            found = table.execute(f"SELECT {_shard_if_there(field)} FROM samples WHERE rowid = ?", (rowid,)).fetchone()
+            tar = _tar(dict(_fields(table)).get(field, field), found[0] if found else None)
+        what = "it has no such member" if tar in self.files.paths else "there is no such file"
+        file = os.path.join(self.files.source.url, tar)
+        return FormatError(
+            f"{self.where(row)}, field {field}: expected the array in {file}, {what}; it was lost when it was written"
+        )
+
+    def _described(self, rows: Integers) -> list[tuple[str, str | None]]:
+        """Id and metadata of each row, as the table has them."""
+        rowids = self.index.read("rowid", rows).tolist() if len(rows) else []
+        found: dict[int, tuple[str, str | None]] = {}
+        with _connect(self.files.source) as table:
+            for begin in range(0, len(rowids), _AT_ONCE):
+                some = rowids[begin : begin + _AT_ONCE]
+                marks = ",".join("?" * len(some))
+                query = f"SELECT rowid, id, meta_json FROM samples WHERE rowid IN ({marks})"
+                found.update((rowid, (name, text)) for rowid, name, text in table.execute(query, some))
+        for row, rowid in zip(rows.tolist(), rowids, strict=True):
+            if rowid not in found:
+                raise StaleIndexError(
+                    f"{self.files}: expected sample {row} in {TABLE}, it is gone; open the dataset again"
+                )
+        return [found[rowid] for rowid in rowids]
+
+    def _metadata(self, name: str, text: str | None) -> Any:
+        # Not our own codec: the table is written by Python's, which has NaN and infinity.
+        try:
+            return {} if text is None else json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise FormatError(
+                f"{self.files}, sample {name!r}: expected JSON in meta_json, got {text!r:.40}: {error}"
+            ) from error
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """One sample, without the arrays that many need."""
+        names = check_fields(list(self._fields), fields)
+        _, at = self.index.values(row)
+        out = {name: self._value(name, row, at) for name in names if name in self._arrays}
+        if len(out) < len(set(names)):
+            told, text = self._described(np.array([row]))[0]
+            out = {"id": told, "metadata": self._metadata(told, text) if "metadata" in names else None, **out}
+        return {name: out[name] for name in names}
+
+    def _value(self, name: str, row: int, at: dict[str, int]) -> Any:
+        number, begin = at[f"{name}.file"], at[f"{name}.offset"]
+        if begin == _LOST:
+            raise self._lost(row, name)
+        if not number:
+            return self._column(name, np.array([row]))[0]
+        view = self.data.open(number)[begin : begin + at[f"{name}.length"]].data
+        return parts.value(view, name, self._arrays[name], lambda _: self.where(row))

@@ -1,0 +1,240 @@
+"""Raw numbers of one dtype, end to end: windows of one length, or samples of stored lengths.
+
+Fixed windows need no index at all: row and file are arithmetic, and `read` is one gather into one array. Free lengths
+lie in a file of their own beside the numbers and become an `Index` once. What `create` writes says by ``tokens.json``
+how to read it; of other people's files the caller says dtype and window. A folder that data-forager indexed is read
+through that index. `numbers` holds the files' side of it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from shardex.columns import Columns, Ragged
+from shardex.errors import FormatError, NotFoundError, RowError, SchemaError, TruncatedShardError, UnknownFormatError
+from shardex.format import ShardRows
+from shardex.formats import forager
+from shardex.formats.numbers import HEAD, Head, Lengths, NumberWriter, lengths_of, number_dtype, only_array
+from shardex.gather import Integers, take
+from shardex.index import Index
+from shardex.records import PlacedRows, Places, map_files
+from shardex.rows import check_fields
+from shardex.schema import Array, Features
+from shardex.shards import Files
+
+__all__ = ["StoredRows", "WindowRows", "create", "open", "recognise"]
+
+_LINES = (".jsonl", ".ndjson", ".json-lines")
+_DTYPES = {f".{kind}{8 * size}": f"{kind}{size}" for kind in "uif" for size in (1, 2, 4, 8) if kind != "f" or size > 1}
+"""Extensions that say which numbers a file holds: `.u16`, `.i32`, `.f32` and so on."""
+_NAMES = (".bin", ".tokens", *_DTYPES)
+
+
+def recognise(files: Files) -> bool:
+    """By ``tokens.json``, an index of data-forager over anything but lines, or the extension `.tokens`."""
+    if files.folder and HEAD in files.paths:
+        return True
+    if names := forager.listed(files):
+        return not all(name.lower().endswith(_LINES) for name in names)
+    return bool(files.having(".tokens").paths)
+
+
+def open(
+    files: Files,
+    *,
+    schema: Features | None = None,
+    dtype: str | None = None,
+    window: int | None = None,
+    field: str | None = None,
+    rebuild: bool = False,
+    progress: bool | None = None,
+    trust_paths: bool = False,
+) -> WindowRows | StoredRows:
+    """The samples of these files: windows of `window` numbers, or as long as was stored."""
+    if schema is not None:
+        name, kind, size = only_array(Features.of(schema))
+        field, dtype, window = field or name, dtype or kind, window or size
+    if window is not None and window < 1:
+        raise SchemaError(f"expected a window of at least 1, got {window}")
+    if files.folder and HEAD in files.paths:
+        head = Head.read(files.source)
+        numbers = _dtype(files, dtype, head.dtype, f"as {HEAD} says")
+        lengths, window, field = head.lengths or "uint32", window or head.window, field or head.field
+    elif forager.listed(files) is not None:
+        return _open_forager(files, field or "tokens", dtype, window, trust_paths)
+    else:
+        lengths, numbers = "uint32", _dtype(files, dtype, _dtype_of_names(files), "as their extension says")
+    data = _data_files(files)
+    if window is not None:
+        return WindowRows(data, numbers, window, field or "tokens")
+    _check_lengths(data, numbers)
+    index = Index.of(data, Lengths(numbers.itemsize, lengths), rebuild=rebuild, progress=progress)
+    return StoredRows(data, index, numbers, None, field or "tokens")
+
+
+def _open_forager(
+    files: Files, field: str, dtype: str | None, window: int | None, trust_paths: bool
+) -> WindowRows | StoredRows:
+    if "index/sample_schema.json" in files.paths:
+        raise FormatError(
+            f"{files}: expected samples of one array, got index/sample_schema.json, which names several; "
+            "such samples cannot be read yet"
+        )
+    data, index = forager.open_index(files, trust_paths=trust_paths)
+    numbers = _dtype(data, dtype, _dtype_of_names(data), "as their extension says")
+    if window is not None:
+        return WindowRows(data, numbers, window, field)
+    same = index.same_length()
+    return StoredRows(data, index, numbers, None if same is None else same // numbers.itemsize, field)
+
+
+def _data_files(files: Files) -> Files:
+    found = files.having(*_NAMES) if files.folder else files
+    data = tuple(path for path in found.paths if not path.lower().endswith(".lengths.bin"))
+    if not data:
+        raise UnknownFormatError(
+            f"{files}: expected files that end in {', '.join(_NAMES)}, got {len(files.paths)} others"
+        )
+    return Files(files.source, data, files.what, files.folder)
+
+
+def _dtype_of_names(files: Files) -> str | None:
+    kinds = (
+        {_DTYPES.get(os.path.splitext(path)[1].lower()) for path in _data_files(files).paths} if files.paths else set()
+    )
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _dtype(files: Files, given: str | None, known: str | None, why: str) -> np.dtype[Any]:
+    if given is None and known is None:
+        raise SchemaError(
+            f"{files}: expected to know which numbers these are, and the files do not say; "
+            'open with dtype="uint16" (for example)'
+        )
+    found = number_dtype(known if given is None else given)
+    if known is not None and found != np.dtype(known):
+        raise SchemaError(f"{files}: expected {np.dtype(known)}, {why}, got dtype={given!r}")
+    return found
+
+
+def _check_lengths(files: Files, dtype: np.dtype[Any]) -> None:
+    _check_sizes(files, [files.source.stat(path).size for path in files.paths], dtype)
+    for path in files.paths:
+        try:
+            files.source.stat(lengths_of(path))
+        except NotFoundError:
+            raise SchemaError(
+                f"{files}: expected to know how long samples are, got neither {HEAD} nor {lengths_of(path)}; "
+                "open with window=1024 (for example)"
+            ) from None
+
+
+def _check_sizes(files: Files, sizes: list[int], dtype: np.dtype[Any]) -> None:
+    for number, size in enumerate(sizes):
+        if size % dtype.itemsize:
+            raise TruncatedShardError(
+                f"{files.name(number)}: expected a multiple of {dtype.itemsize} bytes for numbers of {dtype}, "
+                f"got {size} bytes"
+            )
+
+
+class WindowRows(ShardRows):
+    """Windows of one length; what is left over at the end of a file is no sample."""
+
+    def __init__(self, files: Files, dtype: np.dtype[Any], window: int, field: str) -> None:
+        self.files, self.dtype, self.window, self.field = files, dtype, window, field
+        self._width = window * dtype.itemsize
+        stats = [files.source.stat(path) for path in files.paths]
+        _check_sizes(files, sizes := [stat.size for stat in stats], dtype)
+        self._tags = [(path, stat.size, stat.tag) for path, stat in zip(files.paths, stats, strict=True)]
+        self.starts: Integers = np.cumsum([0, *(size // self._width for size in sizes)], dtype=np.int64)
+        self._firsts: list[int] = self.starts.tolist()
+        self.data = map_files(files, sizes)
+
+    def __len__(self) -> int:
+        return self._firsts[-1]
+
+    @property
+    def features(self) -> Features:
+        """One field."""
+        return Features({self.field: Array(self.dtype.name, (self.window,))})
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names the files, their sizes and times, and the window."""
+        return hashlib.sha256(repr((self.dtype.name, self.window, self._tags)).encode()).hexdigest()[:16]
+
+    def shard_names(self) -> list[str]:
+        """The files, as messages name them."""
+        return [self.files.name(number) for number in range(len(self.files.paths))]
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """These windows, by one gather."""
+        if not check_fields([self.field], fields):
+            return Columns({}, len(rows))
+        out = np.empty((len(rows), self.window), self.dtype)
+        take(self.data, self.starts, rows, self._width, out)
+        return Columns({self.field: out}, len(rows))
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """One window, a read-only view of the file."""
+        if not 0 <= row < self._firsts[-1]:
+            raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
+        number = bisect.bisect_right(self._firsts, row) - 1
+        begin = (row - self._firsts[number]) * self._width
+        value = self.data.open(number)[begin : begin + self._width].view(self.dtype)
+        return dict.fromkeys(check_fields([self.field], fields), value)
+
+
+class StoredRows(PlacedRows):
+    """Samples that lie where an index says; stacked if they are known to be all of one length."""
+
+    def __init__(self, files: Files, index: Places, dtype: np.dtype[Any], window: int | None, field: str) -> None:
+        super().__init__(files, index)
+        self.dtype, self.window, self.field = dtype, window, field
+
+    @property
+    def features(self) -> Features:
+        """One field."""
+        return Features({self.field: Array(self.dtype.name, (self.window,))})
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """These samples, not copied until their form is known, unless all have one length."""
+        if not check_fields([self.field], fields):
+            return Columns({}, len(rows))
+        ranges = self.ranges(rows)
+        odd = ranges.length % self.dtype.itemsize != 0
+        if odd.any():
+            k = int(odd.argmax())
+            self._refuse(int(rows[k]), int(ranges.length[k]))
+        if self.window is None:
+            return Columns({self.field: Ragged(ranges, self.dtype)}, len(rows))
+        values = ranges.packed()[0].view(self.dtype).reshape(len(rows), self.window)
+        return Columns({self.field: values}, len(rows))
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """One sample, a read-only view of the file."""
+        data = self.record(row)
+        if data.size % self.dtype.itemsize:
+            self._refuse(row, data.size)
+        return {name: data.view(self.dtype) for name in check_fields([self.field], fields)}
+
+    def _refuse(self, row: int, size: int) -> None:
+        raise FormatError(
+            f"{self.where(row)}: expected a multiple of {self.dtype.itemsize} bytes for numbers of {self.dtype}, "
+            f"got {size} - at sample {row}; is the dtype right?"
+        )
+
+
+def create(
+    path: str, features: Features, *, mode: str = "create", window: int | None = None, shard_size: int = 1 << 30
+) -> NumberWriter:
+    """Begin files of numbers; the schema has one field, an array of one dimension, fixed or free."""
+    return NumberWriter(path, Features.of(features), mode, window, shard_size)

@@ -1,0 +1,172 @@
+"""Every format, and every view of datasets, answers as a Python list does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardex as sx
+from shardex.testing import Case, ListRows, RowsSuite
+
+Samples = list[dict[str, Any]]
+
+
+def series(count: int = 11) -> Samples:
+    """Arrays of one shape, text, numbers."""
+    random = np.random.default_rng(1)
+    return [
+        {"x": random.random(5, dtype=np.float32), "n": k, "ok": k % 3 == 0, "name": f"né{k}", "raw": bytes([k, 0])}
+        for k in range(count)
+    ]
+
+
+def mixed(count: int = 11) -> Samples:
+    """Free sizes, missing values, nested values."""
+    return [
+        {
+            "tokens": np.arange(k % 4, dtype=np.int32),
+            "pairs": np.full((k % 3, 2), k, np.int16),
+            "maybe": None if k % 2 else np.array([k, k], np.float64),
+            "note": None if k % 3 else f"note {k}",
+            "meta": {"k": [k, None, "é"]},
+            "tags": ["t"] * (k % 3),
+        }
+        for k in range(count)
+    ]
+
+
+SERIES = {"x": sx.Array("float32", (5,)), "n": "int64", "ok": bool, "name": str, "raw": bytes}
+MIXED = {
+    "tokens": sx.Array("int32", (None,)),
+    "pairs": sx.Array("int16", (None, 2)),
+    "maybe": sx.Optional(sx.Array("float64", (2,))),
+    "note": str | None,
+    "meta": sx.Json(),
+    "tags": list[str],
+}
+
+
+def plain(samples: Samples) -> Samples:
+    """What JSON can hold of the series."""
+    return [{"n": s["n"], "ok": s["ok"], "name": s["name"], "x": s["x"].tolist()} for s in samples]
+
+
+def keyed(samples: Samples) -> Samples:
+    """The series as a tar gives it back: a key, and parts with their extensions."""
+    return [
+        {"__key__": f"{k:09d}", "x.npy": s["x"], "n.cls": s["n"], "name.txt": s["name"], "raw": s["raw"]}
+        for k, s in enumerate(samples)
+    ]
+
+
+def arrow(folder: Path) -> Case:
+    return Case(sx.write(folder, series(), SERIES).rows, series())
+
+
+def arrow_in_shards(folder: Path) -> Case:
+    return Case(sx.write(folder, series(), SERIES, shard_rows=3).rows, series())
+
+
+def arrow_mixed(folder: Path) -> Case:
+    return Case(sx.write(folder, mixed(), MIXED, shard_rows=4).rows, mixed())
+
+
+def parquet(folder: Path) -> Case:
+    return Case(sx.write(folder, series(), SERIES, format="parquet", shard_rows=6, row_group_rows=4).rows, series())
+
+
+def parquet_mixed(folder: Path) -> Case:
+    return Case(sx.write(folder, mixed(), MIXED, format="parquet", row_group_rows=4).rows, mixed())
+
+
+def jsonl(folder: Path) -> Case:
+    return Case(sx.write(folder, plain(series()), format="jsonl", shard_rows=4).rows, plain(series()))
+
+
+def tar(folder: Path) -> Case:
+    schema = {"x": SERIES["x"], "n": "int64", "name": str, "raw": bytes}
+    samples = [{name: s[name] for name in schema} for s in series()]
+    return Case(sx.write(folder, samples, schema, format="tar", shard_rows=4).rows, keyed(series()))
+
+
+def tokens_fixed(folder: Path) -> Case:
+    samples: Samples = [{"tokens": np.arange(k, k + 6, dtype=np.uint16)} for k in range(11)]
+    return Case(sx.write(folder, samples, {"tokens": sx.Array("uint16", (6,))}, format="tokens").rows, samples)
+
+
+def tokens_free(folder: Path) -> Case:
+    samples: Samples = [{"tokens": np.arange(k % 5, dtype=np.uint16)} for k in range(11)]
+    return Case(sx.write(folder, samples, {"tokens": sx.Array("uint16", (None,))}, format="tokens").rows, samples)
+
+
+def bins(folder: Path) -> Case:
+    samples: Samples = [{"data": bytes([k]) * (k % 4)} for k in range(11)]
+    return Case(sx.write(folder, samples, {"data": bytes}, format="bins", splits=3).rows, samples)
+
+
+def columns_tar(folder: Path) -> Case:
+    samples: Samples = [
+        {"id": f"id/{k}", "x": np.arange(k, dtype=np.float32), "metadata": {"k": k, "note": "é"}} for k in range(11)
+    ]
+    schema = {"id": str, "x": sx.Array(), "metadata": sx.Json()}
+    return Case(sx.write(folder, samples, schema, format="columns_tar", samples_per_shard=4).rows, samples)
+
+
+def a_list(folder: Path) -> Case:
+    return Case(ListRows(series()), series())
+
+
+def a_view(folder: Path) -> Case:
+    return Case(sx.write(folder, series(14), SERIES, shard_rows=5)[2:13], series(14)[2:13])
+
+
+def a_shuffled_view(folder: Path) -> Case:
+    ds = sx.write(folder, series(), SERIES).shuffle(seed=3)
+    order = [s.n for s in ds.select("n")]
+    return Case(ds, [series()[k] for k in order])
+
+
+def concatenated(folder: Path) -> Case:
+    first = sx.write(folder / "a", series(11)[:4], SERIES)
+    second = sx.write(folder / "b", series(11)[4:], SERIES, format="parquet")
+    return Case(sx.concat(first, second[:0], second), series(11))
+
+
+def joined(folder: Path) -> Case:
+    extra: Samples = [{"score": float(k), "words": ["w"] * k} for k in range(11)]
+    other = sx.write(folder / "b", extra, {"score": float, "words": list[str]}, format="jsonl", shard_rows=4)
+    both = [{**a, **b} for a, b in zip(series(), extra, strict=True)]
+    return Case(sx.join(sx.write(folder / "a", series(), SERIES), other), both)
+
+
+MAKERS: list[Callable[[Path], Case]] = [
+    arrow,
+    arrow_in_shards,
+    arrow_mixed,
+    parquet,
+    parquet_mixed,
+    jsonl,
+    tar,
+    tokens_fixed,
+    tokens_free,
+    bins,
+    columns_tar,
+    a_list,
+    a_view,
+    a_shuffled_view,
+    concatenated,
+    joined,
+]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+class TestRows(RowsSuite):
+    """The public suite over everything we ship."""
+
+    @pytest.fixture
+    def case(self, make: Callable[[Path], Case], tmp_path: Path) -> Case:  # type: ignore[override]
+        return make(tmp_path / "data")

@@ -1,0 +1,219 @@
+"""Datasets: opening, views, passes, and the tools around them. The rows protocol itself is in test_conformance.py."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shardex as sx
+from shardex.columns import Columns
+from shardex.errors import (
+    AccessDeniedError,
+    FieldError,
+    MissingExtraError,
+    NotFoundError,
+    SchemaError,
+    StaleIndexError,
+    UnknownFormatError,
+)
+
+DATA = [{"x": k, "name": f"n{k}"} for k in range(20)]
+
+
+def test_ten_lines_around_anything_are_a_dataset() -> None:
+    class Squares:
+        def __len__(self) -> int:
+            return 1000
+
+        def read(self, rows: Any, fields: Any = None) -> Columns:
+            return Columns({"square": rows * rows})
+
+    ds = sx.open(Squares())
+    assert ds[-1] == {"square": 999**2} and ds.features["square"] == sx.Value("int64")
+    assert sorted(np.concatenate([b.square for b in ds.shuffled(64)]).tolist()) == [k * k for k in range(1000)]
+
+
+def test_views_cost_nothing_and_compose() -> None:
+    ds = sx.open(DATA)
+    view = ds.skip(2).take(10)[::2].select("x")
+    assert [s.x for s in view] == list(range(20))[2:12:2]
+    assert ds.take(0).fields == ds.fields and len(ds.skip(99)) == 0
+    assert sorted(s.x for s in ds.shuffle(seed=1).shuffle(seed=2)[3:].skip(1)) != []
+
+
+@given(st.integers(0, 40), st.lists(st.floats(0, 1), min_size=1, max_size=4))
+def test_split_covers_everything_once(length: int, shares: list[float]) -> None:
+    total = sum(shares)
+    shares = [share / max(total, 1) for share in shares]
+    ds = sx.open([{"x": k} for k in range(length)])
+    parts = ds.split(*shares)
+    assert [s.x for part in parts for s in part] == list(range(length))
+
+
+def test_split_refuses_more_than_everything() -> None:
+    with pytest.raises(SchemaError, match="add up to at most 1"):
+        sx.open(DATA).split(0.8, 0.3)
+
+
+def test_shuffled_is_the_same_for_the_same_seed_and_epoch() -> None:
+    ds = sx.open(DATA)
+
+    def order(**how: int) -> list[int]:
+        return [x for batch in ds.shuffled(7, **how) for x in batch.x]
+
+    assert order(seed=1) == order(seed=1) != order(seed=2)
+    assert order(seed=1, epoch=1) != order(seed=1)
+    assert [len(b) for b in ds.shuffled(7, drop_last=True)] == [7, 7]
+    assert [len(b) for b in ds.ordered(7)] == [7, 7, 6]
+
+
+def test_batches_are_fresh_and_writable(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", [{"x": np.zeros(4, np.float32)}] * 10)
+    for batch in ds.ordered(4):
+        batch.x += 1
+    assert ds.read(range(10))["x"].sum() == 0
+    assert not ds[0].x.flags.writeable, "a sample is a view of the file"
+
+
+def test_concat_and_join_say_what_does_not_fit() -> None:
+    a, b = sx.open([{"x": 1}]), sx.open([{"y": 1}])
+    with pytest.raises(SchemaError, match="expected the fields of the first dataset \\(x\\), got y - at dataset 1"):
+        sx.concat(a, b)
+    with pytest.raises(SchemaError, match="'x' twice - at dataset 1"):
+        sx.join(a, a)
+    with pytest.raises(SchemaError, match="expected 1 samples as in the first dataset, got 2"):
+        sx.join(a, sx.open([{"y": 1}, {"y": 2}]))
+
+
+def test_repr_tells_what_it_is(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", DATA, shard_rows=10)
+    assert repr(ds) == f"Dataset(20 samples: x int64, name text - arrow, 2 shards, {tmp_path / 'd'})"
+
+
+def test_fields_are_chosen_by_select_and_said_when_wrong() -> None:
+    ds = sx.open(DATA)
+    with pytest.raises(FieldError, match="expected one of the fields x, name, got 'nme'"):
+        ds.select("nme")
+    with pytest.raises(SchemaError, match="fields are chosen by select"):
+        ds["x"]
+    with pytest.raises(FieldError):
+        ds.select("x").read([0], ["name"])
+    with pytest.raises(SchemaError, match="at least 1 sample"):
+        list(ds.ordered(0))
+
+
+def test_to_pandas_and_arrow(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", DATA)
+    assert ds.to_pandas()["x"].tolist() == list(range(20))
+    assert ds[5:7].to_arrow(["name"]).to_pydict() == {"name": ["n5", "n6"]}
+
+
+def test_a_missing_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match=r"to_pandas needs pandas.*pip install 'shardex\[pandas\]'"):
+        sx.open(DATA).to_pandas()
+
+
+# -- opening ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    for part in range(3):
+        (tmp_path / f"part{part}.jsonl").write_text("".join(f'{{"n": {part * 10 + k}}}\n' for k in range(10)))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [("", 30), ("part1.jsonl", 10), ("part*.jsonl", 30), ("part{0..1}.jsonl", 20), ("part{0,2}.jsonl", 20)],
+)
+def test_open_takes_folders_files_globs_and_braces(corpus: Path, pattern: str, count: int) -> None:
+    assert len(sx.open(corpus / pattern if pattern else corpus)) == count
+
+
+def test_open_takes_a_list_in_its_order(corpus: Path) -> None:
+    ds = sx.open([corpus / "part2.jsonl", str(corpus / "part0.jsonl")])
+    assert [ds[0].n, ds[10].n] == [20, 0]
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no such file or folder"):
+        sx.open(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError):
+        sx.open(str(tmp_path / "*.tar"))
+
+
+def test_what_nobody_recognises_is_described(tmp_path: Path) -> None:
+    (tmp_path / "a.xyz").write_bytes(b"hello world")
+    (tmp_path / "b.xyz").write_bytes(b"")
+    with pytest.raises(UnknownFormatError, match=r"saw 2 files \(2 \.xyz\), a\.xyz beginning with b'hello world'; say which with format="):
+        sx.open(tmp_path)
+    with pytest.raises(UnknownFormatError, match="expected a format out of arrow, bins"):
+        sx.open(tmp_path, format="zip")
+    with pytest.raises(SchemaError, match="expected options of the format jsonl .*, got 'dtype'"):
+        sx.open(tmp_path, format="jsonl", dtype="u2")
+
+
+def test_permission_denied_is_said(tmp_path: Path) -> None:
+    """As another user, because root may read everything."""
+    path = tmp_path / "d"
+    sx.write(path, DATA)
+    code = (
+        "import os, sys, shardex as sx\n"
+        "os.setuid(65534)\n"
+        "try: sx.open(sys.argv[1])[0]\n"
+        "except sx.ShardexError as e: print(type(e).__name__, e); sys.exit(7)\n"
+    )
+    data = next((path / "data").iterdir())
+    data.chmod(0)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder == Path("/tmp") or folder == folder.parent:
+            break
+        folder.chmod(0o755)
+    if os.getuid() != 0:
+        with pytest.raises(AccessDeniedError, match="cannot map: Permission denied"):
+            sx.open(path)[0]
+        return
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
+    assert "AccessDeniedError" in done.stdout and "Permission denied" in done.stdout and data.name in done.stdout
+
+
+def test_a_pickled_dataset_notices_that_the_data_changed(corpus: Path) -> None:
+    data = pickle.dumps(sx.open(corpus))
+    (corpus / "part3.jsonl").write_text('{"n": 99}\n')
+    with pytest.raises(StaleIndexError, match="expected the data as it was"):
+        pickle.loads(data)
+
+
+def test_a_pickled_native_dataset_keeps_its_version(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", DATA)
+    data = pickle.dumps(ds)
+    sx.write(tmp_path / "d", DATA, mode="append")
+    assert len(sx.open(tmp_path / "d")) == 40
+    assert list(pickle.loads(data)) == list(ds)
+
+
+# -- torch -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_torch_loader_fetches_whole_batches(tmp_path: Path, workers: int) -> None:
+    torch = pytest.importorskip("torch")
+    ds = sx.write(tmp_path / "d", [{"x": np.full(3, k, np.float32), "n": k} for k in range(32)])
+    loader = torch.utils.data.DataLoader(ds, batch_size=8, shuffle=True, num_workers=workers)
+    batches = list(loader)
+    assert [tuple(b["x"].shape) for b in batches] == [(8, 3)] * 4
+    assert sorted(int(n) for b in batches for n in b["n"]) == list(range(32))
+    whole = torch.utils.data.DataLoader(ds, batch_size=8, collate_fn=lambda batch: batch)
+    assert [type(b).__name__ for b in whole] == ["Batch"] * 4

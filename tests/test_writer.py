@@ -1,0 +1,132 @@
+"""Writing: schemas given and inferred, modes, and nothing half done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardex as sx
+from shardex.errors import AlreadyExistsError, ClosedError, SchemaError, UnknownFormatError
+
+FORMATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("arrow", {"x": int}, {"x": 1}),
+    ("parquet", {"x": int}, {"x": 1}),
+    ("jsonl", {"x": int}, {"x": 1}),
+    ("tar", {"x": sx.Array("int64", (1,))}, {"x": np.array([1])}),
+    ("bins", {"data": bytes}, {"data": b"1"}),
+    ("tokens", {"tokens": sx.Array("uint16", (2,))}, {"tokens": np.array([1, 2], np.uint16)}),
+    ("columns_tar", {"x": sx.Array()}, {"x": np.array([1])}),
+]
+each_format = pytest.mark.parametrize(("format", "schema", "sample"), FORMATS, ids=[name for name, *_ in FORMATS])
+
+
+def test_append_takes_keywords_and_mappings(tmp_path: Path) -> None:
+    with sx.create(tmp_path / "d", {"x": int, "s": str}) as out:
+        out.append(x=1, s="a")
+        out.append({"x": 2}, s="b")
+        out.append(sx.DictSample(x=3, s="c"))
+        assert out.samples == 3
+    assert [s.x for s in sx.open(tmp_path / "d")] == [1, 2, 3]
+
+
+def test_a_schema_is_inferred_from_the_first_samples(tmp_path: Path) -> None:
+    samples = [{"x": np.zeros(k % 3, np.float32), "n": k if k % 2 else None, "s": "a"} for k in range(100)]
+    ds = sx.write(tmp_path / "d", samples)
+    assert str(ds.features) == "x float32[?], n int64 or none, s text"
+    with pytest.raises(SchemaError, match=r"expected text, got int - at sample 70, field s"):
+        sx.write(tmp_path / "e", [*samples[:70], {**samples[0], "s": 7}])
+    assert not (tmp_path / "e").exists()
+
+
+def test_a_class_is_a_schema(tmp_path: Path) -> None:
+    class Weather:
+        history: np.ndarray
+        station: str
+        note: str | None
+
+    with sx.create(tmp_path / "d", Weather) as out:
+        out.append(history=np.arange(3), station="a")
+    assert sx.open(tmp_path / "d")[0] == {"history": np.arange(3), "station": "a", "note": None}
+
+
+def test_the_caller_may_reuse_its_buffers(tmp_path: Path) -> None:
+    buffer, sample = np.zeros(3, np.float32), {"x": np.zeros(3, np.float32)}
+    with sx.create(tmp_path / "d") as out:
+        for k in range(200):
+            buffer[:] = k
+            sample["x"] = buffer
+            out.append(sample)
+    assert [s.x[0] for s in sx.open(tmp_path / "d")] == list(range(200))
+
+
+@each_format
+def test_an_error_inside_leaves_nothing(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
+    with pytest.raises(RuntimeError, match="oops"), sx.create(tmp_path / "d", schema, format=format) as out:
+        out.append(sample)
+        raise RuntimeError("oops")
+    assert list(tmp_path.iterdir()) == []
+
+
+@each_format
+def test_a_refused_sample_is_not_taken(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
+    with sx.create(tmp_path / "d", schema, format=format) as out:
+        out.append(sample)
+        with pytest.raises(SchemaError, match="expected .* got .* at sample 1"):
+            out.append({name: object() for name in sample})
+        with pytest.raises(SchemaError, match="at sample 1"):
+            out.append({**sample, "unknown": 1})
+        out.append(sample)
+    assert len(sx.open(tmp_path / "d", format=format)) == 2
+
+
+@each_format
+def test_modes(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
+    path = tmp_path / "d"
+    assert len(sx.write(path, [sample] * 3, schema, format=format)) == 3
+    with pytest.raises(AlreadyExistsError, match='say mode="append" or mode="overwrite"'):
+        sx.create(path, schema, format=format)
+    reader = sx.open(path, format=format)
+    first = reader[0]
+    assert len(sx.write(path, [sample], schema, format=format, mode="overwrite")) == 1
+    assert reader[0] == first
+    if format in ("bins", "columns_tar"):
+        with pytest.raises(SchemaError, match="append"):
+            sx.create(path, schema, format=format, mode="append")
+    else:
+        assert len(sx.write(path, [sample] * 2, schema, format=format, mode="append")) == 3
+    with pytest.raises(SchemaError, match="expected mode to be one of create, append, overwrite, got 'w'"):
+        sx.create(path, schema, format=format, mode="w")
+    assert {p.name for p in tmp_path.iterdir()} == {"d"}, "nothing is left beside it"
+
+
+@each_format
+def test_an_empty_dataset_is_valid(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
+    ds = sx.write(tmp_path / "d", [], schema, format=format)
+    assert len(ds) == 0 and list(ds) == []
+    with pytest.raises(IndexError):
+        ds[0]
+
+
+def test_a_closed_writer_says_so(tmp_path: Path) -> None:
+    out = sx.create(tmp_path / "d", {"x": int})
+    out.append(x=1)
+    out.close()
+    out.close()
+    with pytest.raises(ClosedError):
+        out.append(x=2)
+
+
+def test_unknown_formats_and_options(tmp_path: Path) -> None:
+    with pytest.raises(UnknownFormatError, match="got 'zip'"):
+        sx.create(tmp_path / "d", {"x": int}, format="zip")
+    with pytest.raises(SchemaError, match="expected options of the format arrow"):
+        sx.create(tmp_path / "d", {"x": int}, compresion="zstd")
+
+
+def test_a_dataset_is_written_in_another_format(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "a", [{"x": np.arange(k), "s": str(k)} for k in range(10)])
+    again = sx.write(tmp_path / "b", ds.shuffle(seed=1), format="parquet")
+    assert list(again) == list(ds.shuffle(seed=1))
