@@ -52,6 +52,7 @@ sanitize: setup    ## the kernel's tests under the address and undefined behavio
 	$(PYTEST) -q --capture=sys tests/test_gather.py
 
 bench: setup    ## measure shardex and its peers on the same data
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	$(BIN)/python benchmarks/run.py
 
 clean:    ## remove all that was built, .venv too

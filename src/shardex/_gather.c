@@ -157,22 +157,25 @@ static void copy_fixed(const job *j) {
     case 4: COPY_ITEMS(uint32_t) return;
     case 8: COPY_ITEMS(uint64_t) return;
     }
-    for (int64_t k = j->from; k < j->to; k++) {
+    for (int64_t k = j->from, run; k < j->to; k += run) {
+        for (run = 1; k + run < j->to && j->source[k + run] == j->source[k] + run * width; run++) {} /* rows in a row */
         if (k + AHEAD < j->to)
             for (int64_t b = 0; b < fetch; b += 64) PREFETCH(j->source[k + AHEAD] + b);
-        memcpy(j->out + k * width, j->source[k], (size_t)width);
+        memcpy(j->out + k * width, j->source[k], (size_t)(run * width));
     }
 }
 
 static void copy_ranges(const job *j) {
     for (int64_t k = j->from; k < j->to; k++) {
-        int64_t length = j->length[k];
+        const uint8_t *from = j->source[k];
         uint8_t *to = j->target ? j->out + j->target[k] : j->out + k * j->stride;
+        int64_t length = j->length[k];
+        while (j->target && k + 1 < j->to && j->source[k + 1] == from + length) length += j->length[++k]; /* in a row */
         if (k + AHEAD < j->to) {
             int64_t fetch = j->length[k + AHEAD] < 512 ? j->length[k + AHEAD] : 512;
             for (int64_t b = 0; b < fetch; b += 64) PREFETCH(j->source[k + AHEAD] + b);
         }
-        if (length) memcpy(to, j->source[k], (size_t)length);
+        if (length) memcpy(to, from, (size_t)length);
         if (!j->target) memset(to + length, 0, (size_t)(j->stride - length));
     }
 }

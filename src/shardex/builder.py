@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardex import codec
@@ -482,7 +481,10 @@ class _Optionals:
     def finish(self) -> pa.Array:
         array, valid = self._inner.finish(), self._valid
         self._valid = []
-        return array if all(valid) else pc.if_else(pa.array(valid), array, pa.scalar(None, array.type))
+        if all(valid):
+            return array
+        rows = np.arange(len(valid))
+        return array.take(pa.array(rows, mask=~np.array(valid)))
 
 
 def _filler(feature: Feature) -> Any:

@@ -7,7 +7,6 @@ write to the terminal what it likes.
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import os
@@ -15,10 +14,11 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 import typer
@@ -26,9 +26,8 @@ from typer.core import TyperGroup
 
 from shardex import demo as tour
 from shardex.dataset import Dataset
-from shardex.dataset import open as open_dataset
 from shardex.errors import SchemaError, ShardexError
-from shardex.format import FORMATS, ShardRows, format_named
+from shardex.format import FORMATS, ShardRows, format_named, open_rows
 from shardex.index import Index
 from shardex.schema import ClassLabel, Feature, Optional
 from shardex.shards import find
@@ -51,7 +50,7 @@ class _Commands(TyperGroup):
             sys.stdout.flush()
             return result
         except ShardexError as error:
-            print(f"shardex: {_printable(str(error))}", file=sys.stderr)
+            print(f"shardex: {_printable(_message(error))}", file=sys.stderr)
             raise typer.Exit(1) from None
         except BrokenPipeError:
             # Whoever read our output has seen enough; the flush at exit must not complain either.
@@ -61,23 +60,14 @@ class _Commands(TyperGroup):
             raise typer.Exit(130) from None
 
 
-app = typer.Typer(
-    name="shardex", cls=_Commands, rich_markup_mode=None, add_completion=False, no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)  # fmt: skip
+app = typer.Typer(cls=_Commands, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
 
 What = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="WHAT...", help="A folder, a file, a pattern in quotes, or several files.", show_default=False
-    ),
+    list[str], typer.Argument(metavar="WHAT", help="A folder, a file, a quoted pattern, or several files.")
 ]
 Format = Annotated[str | None, typer.Option("--format", help=f"One of {', '.join(FORMATS)}; recognised if not given.")]
 Options = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-o", "--option", metavar="NAME=VALUE", help="An option of the format, as dtype=uint16; may be repeated."
-    ),
+    list[str] | None, typer.Option("-o", metavar="NAME=VALUE", help="Such as window=1024; may be repeated.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
@@ -94,11 +84,9 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback()
+@app.callback(no_args_is_help=True)
 def _top(
-    _: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
+    _: Annotated[bool, typer.Option("--version", callback=_print_version, help="Print the version.")] = False,
 ) -> None:
     """One dataset API over sharded files. `shardex COMMAND --help` shows an example of each command."""
 
@@ -112,11 +100,11 @@ def info(what: What, format: Format = None, option: Options = None, as_json: AsJ
 
     Example: shardex info data/weather
     """
-    rows = _rows(_open(what, format, option))
+    rows = _open(what, format, option)
     facts: dict[str, Any] = {
         "path": rows.opened.what,
         "format": rows.opened.format,
-        "version": getattr(rows, "version", None),
+        "version": rows.pinned.get("version"),
         "samples": len(rows),
         "shards": len(rows.shard_names()),
         "bytes": _bytes_on_disk(rows),
@@ -125,8 +113,7 @@ def info(what: What, format: Format = None, option: Options = None, as_json: AsJ
     if as_json:
         _print_json({**facts, "fields": rows.features.to_json()})
         return
-    facts["path"] = _place(rows)
-    facts["bytes"] = _size(facts["bytes"])
+    facts |= {"path": _place(rows), "samples": f"{len(rows):,}", "bytes": _size(facts["bytes"])}
     _print_pairs((name, value) for name, value in facts.items() if value is not None)
     print()
     _print_pairs([("field", "feature"), *((name, str(feature)) for name, feature in rows.features.items())])
@@ -161,7 +148,7 @@ def head(
 
     Example: shardex head data/weather -n 2 --fields station,history
     """
-    ds = _open(what, format, option)
+    ds = Dataset(_open(what, format, option))  # type: ignore[arg-type]
     if fields is not None:
         ds = ds.select(*fields.split(","))
     features = ds.features
@@ -226,8 +213,9 @@ def index(
 
     Example: shardex index 'corpus/*.jsonl'
     """
+    named, name, options = _resolve(what, format, option, rebuild=rebuild)
     began, start = time.time(), time.perf_counter()
-    rows = _rows(_open(what, format, option, rebuild=rebuild))
+    rows = open_rows(named, name, **options)
     seconds = time.perf_counter() - start
     found = getattr(rows, "index", None)
     if not isinstance(found, Index):
@@ -247,10 +235,13 @@ def index(
     if as_json:
         _print_json(facts)
         return
-    facts["index"] = found.name
-    facts["bytes"] = f"{_size(found.nbytes)}, {facts.pop('bytes_per_sample')} per sample"
-    speed = facts.pop("mb_per_second")
-    facts["seconds"] = f"{seconds:.3f}" + ("" if speed is None else f", {speed} MB/s")
+    per_sample, speed = facts.pop("bytes_per_sample"), facts.pop("mb_per_second")
+    facts |= {
+        "index": found.name,
+        "samples": f"{len(found):,}",
+        "bytes": f"{_size(found.nbytes)}, {per_sample} per sample",
+    }
+    facts["seconds"] = f"{seconds:.3f}" + ("" if speed is None else f", {speed} MB/s of shards")
     _print_pairs(facts.items())
 
 
@@ -258,9 +249,7 @@ def _report_none(rows: ShardRows, as_json: bool) -> None:
     if as_json:
         _print_json({"index": None, "state": "none needed", "samples": len(rows)})
     else:
-        print(
-            f"{_printable(_place(rows))}: none is needed, {rows.opened.format} knows where its {len(rows)} samples lie"
-        )
+        print(f"none is needed: {rows.opened.format} knows where its {len(rows):,} samples lie")
 
 
 # -- demo -----------------------------------------------------------------------------------------------------
@@ -287,40 +276,49 @@ def demo(
 # -- shared by all --------------------------------------------------------------------------------------------
 
 
-def _open(what: Sequence[str], format: str | None, option: Sequence[str] | None, rebuild: bool = False) -> Dataset:
-    """Open what the command line names; several paths are what a shell makes of a pattern."""
-    options = dict(map(_parsed, option or ()))
-    named = what[0] if len(what) == 1 else list(what)
-    if rebuild and "rebuild" in inspect.signature(format_named(_format_of(named, format)).open).parameters:
-        options["rebuild"] = True
-    return open_dataset(named, format=format, **options)
+def _open(what: list[str], format: str | None, option: list[str] | None) -> ShardRows:
+    named, name, options = _resolve(what, format, option)
+    return open_rows(named, name, **options)
 
 
-def _format_of(what: str | list[str], format: str | None) -> str:
-    if format is not None:
-        return format
-    files = find(what)
-    return next((name for name in FORMATS if format_named(name).recognise(files)), "arrow")
+def _resolve(
+    what: list[str], format: str | None, option: list[str] | None, **extra: Any
+) -> tuple[Any, str | None, dict[str, Any]]:
+    """What to open, its format, and the options; extra ones only if the format has them."""
+    named = what[0] if len(what) == 1 else what  # several paths are what a shell makes of a pattern
+    if format is None:
+        files = find(named)
+        format = next((name for name in FORMATS if format_named(name).recognise(files)), None)
+    kinds = {} if format is None else get_type_hints(format_named(format).open)
+    options = dict(_parsed(pair, kinds) for pair in option or ())
+    return named, format, options | {name: value for name, value in extra.items() if name in kinds}
 
 
-def _parsed(pair: str) -> tuple[str, Any]:
-    """One option: numbers and truth values are recognised, the rest is text."""
-    name, equals, value = pair.partition("=")
+def _parsed(pair: str, kinds: Mapping[str, Any]) -> tuple[str, Any]:
+    """Name and value of an option, as the format declares it."""
+    name, equals, text = pair.partition("=")
     if not equals or not name.isidentifier() or name in ("what", "format"):
         raise SchemaError(f"expected an option of the format as -o name=value, got {pair!r}")
-    if value in ("true", "false"):
-        return name, value == "true"
-    for kind in (int, float):
-        try:
-            return name, kind(value)
-        except ValueError:
-            continue
-    return name, value
+    values = [value for value in _readings(text) if isinstance(value, kinds.get(name, object))]
+    if not values:
+        raise SchemaError(f"expected {name} to be {kinds[name]}, got {text!r}")
+    return name, values[0]
 
 
-def _rows(ds: Dataset) -> ShardRows:
-    assert isinstance(ds.rows, ShardRows)  # paths are always opened by a format
-    return ds.rows
+def _readings(text: str) -> Iterator[Any]:
+    """What a text may mean, the narrowest first."""
+    if text in ("true", "false"):
+        yield text == "true"
+    for kind in (int, float, str):
+        with suppress(ValueError):
+            yield kind(text)
+
+
+def _message(error: ShardexError) -> str:
+    """What went wrong, without the number that the system's errors begin with."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}"
+    return str(error)
 
 
 def _size(count: int) -> str:

@@ -42,7 +42,7 @@ from shardex.shards import Files
 from shardex.source import Source, Stat
 from shardex.sources.local import LocalSource
 
-__all__ = ["Index", "IndexedFile", "Scanner"]
+__all__ = ["Index", "IndexedFile", "Scanner", "encode"]
 
 VERSION = 1
 _BLOCK_ROWS = 1 << 18
@@ -129,7 +129,7 @@ class Index:
         if old is not None:
             scans |= {path: old.scan_of(path) for path in kept}
         entries = [IndexedFile(path, stats[path].size, stats[path].tag, _rows(scans[path])) for path in files.paths]
-        return cls(*_save(files, scanner, _encode(scanner.name, entries, [scans[path] for path in files.paths])))
+        return cls(*_save(files, scanner, encode(scanner.name, entries, [scans[path] for path in files.paths])))
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -180,7 +180,8 @@ class Index:
         self, rows: Integers, begin: str = "offset", length: str = "length"
     ) -> tuple[Integers, Integers, Integers]:
         """File, begin and length of each row, by two columns."""
-        return self.file(rows), self.read(begin, rows), self.read(length, rows)
+        first, size = self.read(begin, rows), self.read(length, rows)  # refuses rows outside
+        return self.file(rows), first, size
 
     def at(self, row: int, begin: str = "offset", length: str = "length") -> tuple[int, int, int]:
         """The same for one row, without the cost of arrays."""
@@ -263,7 +264,8 @@ def _executor(scanner: Scanner, files: int, size: int) -> Executor:
 # -- the file -------------------------------------------------------------------------------------------------
 
 
-def _encode(scanner: str, files: list[IndexedFile], scans: list[Scan]) -> memoryview:
+def encode(scanner: str, files: list[IndexedFile], scans: list[Scan]) -> memoryview:
+    """The bytes of an index: an Arrow file whose schema carries the files, the blocks and a checksum of each."""
     spans = _spans(files, scans)
     types = _types(spans)
     blocks = [

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -30,12 +31,17 @@ class Files:
     """Some files of one source, and what the user wrote to get them."""
 
     source: Source
-    paths: tuple[str, ...]
-    """Relative to the source, in the order of their samples."""
+    listed: tuple[str, ...] | None
+    """The paths, if they are known already."""
     what: str | tuple[str, ...]
     """As given, made absolute: opens the same files again."""
     folder: bool = False
     """Whether `what` is one folder, and the paths all files below it."""
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """Relative to the source, in the order of their samples; a folder is listed when they are first asked for."""
+        return tuple(natural_order(self.source.paths())) if self.listed is None else self.listed
 
     def __str__(self) -> str:
         return self.what if isinstance(self.what, str) else f"{len(self.what)} files from {self.what[0]} on"
@@ -70,8 +76,7 @@ def find(what: What) -> Files:
 def _find_one(what: str) -> Files:
     given = _absolute(what)
     if os.path.isdir(given):
-        source = LocalSource(given)
-        return Files(source, tuple(natural_order(source.paths())), given, folder=True)
+        return Files(LocalSource(given), None, given, folder=True)
     return _files(_matches(given), given)
 
 

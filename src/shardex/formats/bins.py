@@ -10,22 +10,34 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from shardex.codec import Codec, by_name
+from shardex.codec import by_name
+from shardex.codecs import msgpack
 from shardex.columns import MISSING, Columns
-from shardex.errors import ClosedError, FormatError, RowError, SchemaError, TruncatedShardError, UnknownFormatError
+from shardex.errors import (
+    ClosedError,
+    FormatError,
+    RowError,
+    SchemaError,
+    ShardexError,
+    TruncatedShardError,
+    UnknownFormatError,
+)
 from shardex.formats import plain
+from shardex.formats.lines import refuse_bytes, to_json
+from shardex.formats.plain import fit_sample
 from shardex.gather import Bytes as Buffer
 from shardex.gather import Integers, Ranges, Segments, take
 from shardex.index import IndexedFile
 from shardex.records import PlacedRows
 from shardex.rows import check_fields
-from shardex.schema import Bytes, Features, Text
+from shardex.schema import Bytes, Feature, Features, Text
 from shardex.shards import Files
 from shardex.staging import Stage
 
@@ -37,6 +49,9 @@ _WIDTH, _PREFIX = 12, 4
 _LARGEST = 1 << 32
 _FLUSH = 64 << 20
 _FIRST = 16
+_TRIPLE = struct.Struct("<III")
+_RAW = by_name("raw")
+_KINDS: dict[str, Feature] = {"raw": Bytes(), "text": Text()}
 
 
 def recognise(files: Files) -> bool:
@@ -63,8 +78,8 @@ class BinTable:
         data = files.source.map(INDEX)
         if len(data) % _WIDTH:
             raise FormatError(
-                f"{self.name}: expected {_WIDTH} bytes for each packet, got {len(data)} bytes, which end in a partial record; "
-                f"cut it to {len(data) // _WIDTH * _WIDTH} bytes to read the packets before it"
+                f"{self.name}: expected {_WIDTH} bytes for each packet, got {len(data)} bytes, which end in a partial "
+                f"record; cut it to {len(data) // _WIDTH * _WIDTH} bytes to read the packets before it"
             )
         self._bins, self._numbers, self._tag = bins, numbers, files.source.stat(INDEX).tag
         self._table = Segments.of(data)
@@ -72,6 +87,7 @@ class BinTable:
         stats = [bins.source.stat(path) for path in bins.paths]
         self.files = tuple(IndexedFile(p, s.size, s.tag, 0) for p, s in zip(bins.paths, stats, strict=True))
         self._sizes: Integers = np.array([file.size for file in self.files], np.int64)
+        self._place = {number: place for place, number in enumerate(numbers.tolist())}
 
     def __len__(self) -> int:
         return int(self._starts[1])
@@ -93,34 +109,209 @@ class BinTable:
         out = np.empty((len(rows), 3), "<u4")
         take(self._table, self._starts, rows, _WIDTH, out)
         number, position, size = (column.astype(np.int64) for column in out.T)
-        return self._which(rows, number), self._inside(rows, number, position, size), size
+        return self._checked(rows, number, position, size)
 
     def at(self, row: int, begin: str = "offset", length: str = "length") -> tuple[int, int, int]:
         """The same for one packet."""
         if not 0 <= row < len(self):
             raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
-        which, first, size = self.locate(np.array([row]))
-        return int(which[0]), int(first[0]), int(size[0])
+        number, position, size = _TRIPLE.unpack_from(self._table.open(0).data, row * _WIDTH)
+        place = self._place.get(number, -1)
+        if place < 0 or position + _PREFIX + size > self.files[place].size:
+            self._checked(*(np.array([value]) for value in (row, number, position, size)))
+        return place, position + _PREFIX, size
 
-    def _which(self, rows: Integers, number: Integers) -> Integers:
-        which = np.searchsorted(self._numbers, number)
-        found = which < len(self._numbers)
-        found[found] = self._numbers[which[found]] == number[found]
-        if not found.all():
-            k = int(found.argmin())
+    def _checked(
+        self, rows: Integers, number: Integers, position: Integers, size: Integers
+    ) -> tuple[Integers, Integers, Integers]:
+        place = np.searchsorted(self._numbers, number)
+        known = place < len(self._numbers)
+        known[known] = self._numbers[place[known]] == number[known]
+        if not known.all():
+            k = int(known.argmin())
             raise FormatError(
-                f"{self.name}: expected one of {len(self._numbers)} bins, got bin {number[k]}, of which there is no file "
-                f"bin{number[k]:08d}.dat - at sample {rows[k]}"
+                f"{self.name}: expected one of {len(self._numbers)} bins, got bin {number[k]}, and there is no file "
+                f"bin{number[k]:08d}.dat - at sample {rows[k]}; the bin is lost or the index damaged"
             )
-        return which
-
-    def _inside(self, rows: Integers, number: Integers, position: Integers, size: Integers) -> Integers:
-        which = np.searchsorted(self._numbers, number)
-        bad = position + _PREFIX + size > self._sizes[which]
+        bad = position + _PREFIX + size > self._sizes[place]
         if bad.any():
             k = int(bad.argmax())
             raise TruncatedShardError(
-                f"{self._bins.name(int(which[k]))}: expected bytes {position[k]} to {position[k] + _PREFIX + size[k]} for sample {rows[k]}, "
-                f"got a file of {self._sizes[which[k]]} bytes"
+                f"{self._bins.name(int(place[k]))}: expected bytes {position[k]} to {position[k] + _PREFIX + size[k]} "
+                f"for sample {rows[k]}, got a file of {self._sizes[place[k]]} bytes; the bin is cut off or the index "
+                "damaged"
             )
-        return position + _PREFIX
+        return place, position + _PREFIX, size
+
+
+class BinRows(PlacedRows):
+    """Packets as samples: the field `data`, or the fields of the dicts that they decode to."""
+
+    def __init__(self, files: Files, index: BinTable, decode: str, schema: Features | None) -> None:
+        super().__init__(files, index)
+        self._codec, self._kind, self._schema = by_name(decode), _KINDS.get(decode), schema
+        if schema is not None and self._kind is not None and list(schema.values()) != [self._kind]:
+            raise SchemaError(f"expected one field of {self._kind} for decode={decode!r}, got {schema}")
+        self._field = next(iter(schema)) if schema is not None and len(schema) == 1 else "data"
+
+    @cached_property
+    def features(self) -> Features:
+        """The schema given, or what the first packets look like."""
+        if self._schema is not None:
+            return self._schema
+        if self._kind is not None:
+            return Features({self._field: self._kind})
+        rows = np.arange(min(len(self), _FIRST))
+        return plain.guess(self._samples(self.ranges(rows).bytes(), rows)) if len(rows) else Features({})
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """These packets."""
+        names = self._names(fields)
+        if not len(rows):
+            return plain.to_columns({n: [] for n in (self.features if names is None else names)}, 0, self.features, str)
+        packets = self.ranges(rows).bytes()
+        if self._codec is _RAW:
+            return Columns(dict.fromkeys(names or (), packets), len(rows))
+        samples = self._samples(packets, rows)
+        missing = None if self._schema is None else MISSING
+        values: Mapping[str, Any] = (
+            Columns.from_samples(samples).data
+            if names is None
+            else {name: [sample.get(name, missing) for sample in samples] for name in names}
+        )
+        return plain.to_columns(values, len(rows), self._schema, lambda k: self._at(int(rows[k])))
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """One packet."""
+        names = self._names(fields)
+        value = self._decode(self.record(row).tobytes(), row)
+        sample = value if type(value) is dict else {self._field: value}
+        return plain.to_sample(sample, names, self._schema, lambda _: self._at(row))
+
+    def ranges(self, rows: Integers, begin: str = "offset", length: str = "length") -> Ranges:
+        """Where these packets lie, their prefixes checked."""
+        found = super().ranges(rows, begin, length)
+        prefixes, _ = Ranges(found.segments, found.which, found.begin - _PREFIX, np.full(len(rows), _PREFIX)).packed()
+        wrong = prefixes.view("<u4") != found.length
+        if wrong.any():
+            k = int(wrong.argmax())
+            self._refuse(int(rows[k]), int(prefixes.view("<u4")[k]), int(found.length[k]))
+        return found
+
+    def record(self, row: int, begin: str = "offset", length: str = "length") -> Buffer:
+        """The bytes of one packet, its prefix checked."""
+        place, first, size = self.index.at(row)
+        data = self.data.open(place)
+        if (prefix := int.from_bytes(data[first - _PREFIX : first], "little")) != size:
+            self._refuse(row, prefix, size)
+        return data[first : first + size]
+
+    def _refuse(self, row: int, prefix: int, size: int) -> None:
+        raise FormatError(
+            f"{self.where(row)}: expected a packet of {size} bytes, as {INDEX} says, got the prefix {prefix} "
+            f"- at sample {row}; the bin or the index is damaged"
+        )
+
+    def _at(self, row: int) -> str:
+        return f"{self.where(row)}, sample {row}"
+
+    def _names(self, fields: Sequence[str] | None) -> list[str] | None:
+        if fields is None and self._schema is None and self._kind is None:
+            return None
+        return check_fields(list(self.features), fields)
+
+    def _samples(self, packets: list[bytes], rows: Integers) -> list[dict[str, Any]]:
+        values = [self._decode(packet, row) for packet, row in zip(packets, rows.tolist(), strict=True)]
+        return [value if type(value) is dict else {self._field: value} for value in values]
+
+    def _decode(self, packet: bytes, row: int) -> Any:
+        try:
+            return self._codec.decode(packet)
+        except ShardexError as error:
+            raise type(error)(f"{self._at(row)}: {error}") from None
+
+
+# -- writing --------------------------------------------------------------------------------------------------
+
+
+def create(
+    path: str, features: Features, *, mode: str = "create", splits: int = 256, codec: str | None = None
+) -> BinWriter:
+    """Begin bins; one field of bytes is written as it is, other samples as MessagePack (or ``codec="json"``)."""
+    if mode == "append":
+        raise SchemaError('expected mode "create" or "overwrite", got "append": bins cannot be appended to yet')
+    return BinWriter(path, Features.of(features), mode, splits, codec)
+
+
+class BinWriter:
+    """Deals packets to bins in turn, as splitdataloader does; made by `create`."""
+
+    def __init__(self, path: str, features: Features, mode: str, splits: int, codec: str | None) -> None:
+        raw = list(features.values()) == [Bytes()]
+        self._codec = codec or ("raw" if raw else "msgpack")
+        if self._codec not in ("raw", "msgpack", "json") or (self._codec == "raw" and not raw):
+            raise SchemaError(f'expected codec="msgpack" or "json" (or "raw" for one field of bytes), got {codec!r}')
+        if not 1 <= splits <= _LARGEST:
+            raise SchemaError(f"expected at least one split, got {splits}")
+        if self._codec == "json":
+            for name, feature in features.items():
+                refuse_bytes(feature, name)
+        self._features, self._splits = features, splits
+        self._stage: Stage | None = Stage(path, mode)
+        self._packets: dict[int, list[bytes]] = {}
+        self._entries: list[bytes] = []
+        self._written: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
+        self._waiting = self._total = self._index_size = 0
+
+    def append(self, sample: Mapping[str, Any]) -> None:
+        """Take one sample."""
+        if (stage := self._stage) is None:
+            raise ClosedError("expected an open writer, got one that was closed")
+        packet = self._encode(sample)
+        number = self._total % self._splits
+        position = self._sizes.get(number, 0)
+        end = position + _PREFIX + len(packet)
+        if end > _LARGEST:
+            raise SchemaError(
+                f"expected bins of at most {_LARGEST} bytes, got a packet of {len(packet)} for bin {number}, "
+                f"which has {position} - at sample {self._total}; write with more than {self._splits} splits"
+            )
+        if self._waiting >= _FLUSH:
+            self._flush(stage)
+        self._packets.setdefault(number, []).append(len(packet).to_bytes(_PREFIX, "little") + packet)
+        self._entries.append(_TRIPLE.pack(number, position, len(packet)))
+        self._sizes[number] = end
+        self._waiting += len(packet) + _PREFIX + _WIDTH
+        self._total += 1
+
+    def close(self) -> None:
+        """Publish index and bins."""
+        if (stage := self._stage) is not None:
+            self._flush(stage)
+            stage.publish()
+            self._stage = None
+
+    def abort(self) -> None:
+        """Remove what was written."""
+        if self._stage is not None:
+            self._stage.discard()
+            self._stage = None
+
+    def _encode(self, sample: Mapping[str, Any]) -> bytes:
+        fitted = fit_sample(sample, self._features, self._total)
+        if self._codec == "raw":
+            (packet,) = fitted.values()
+            return bytes(packet)
+        try:
+            return to_json(fitted) if self._codec == "json" else msgpack.encode(fitted)
+        except SchemaError as error:
+            raise SchemaError(f"{error} - at sample {self._total}") from None
+
+    def _flush(self, stage: Stage) -> None:
+        for number in sorted(self._packets):
+            size = stage.append(f"bin{number:08d}.dat", self._packets[number], self._written.get(number, 0))
+            self._written[number] = size
+            del self._packets[number]
+        self._index_size = stage.append(INDEX, self._entries, self._index_size)
+        self._entries, self._waiting = [], 0

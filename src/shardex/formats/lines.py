@@ -27,7 +27,7 @@ from shardex.schema import Bytes as BytesFeature
 from shardex.source import Source
 from shardex.staging import Stage
 
-__all__ = ["LineWriter", "Lines"]
+__all__ = ["LineWriter", "Lines", "refuse_bytes", "to_json"]
 
 _PIECE = 2 << 20
 _MARK = b"\xef\xbb\xbf"
@@ -117,7 +117,7 @@ class LineWriter:
         if not re.fullmatch(r"[^/\\._][^/\\]*", prefix):
             raise SchemaError(f"expected a prefix for file names that hides or leaves nothing, got {prefix!r}")
         for name, feature in features.items():
-            _refuse_feature(feature, name)
+            refuse_bytes(feature, name)
         self._features, self._shard_rows, self._shard_size, self._prefix = features, shard_rows, shard_size, prefix
         self._stage: Stage | None = Stage(path, mode)
         try:
@@ -133,7 +133,7 @@ class LineWriter:
         stage = self._open_stage()
         fitted = fit_sample(sample, self._features, self._total)
         try:
-            line = json.encode({name: _plain(value) for name, value in fitted.items()}) + b"\n"
+            line = to_json(fitted) + b"\n"
         except SchemaError as error:
             raise SchemaError(f"{error} - at sample {self._total}") from None
         if self._rows and (self._rows >= self._shard_rows or self._size + self._waiting + len(line) > self._shard_size):
@@ -176,7 +176,8 @@ class LineWriter:
         return stage.next_number(self._prefix, ".jsonl")
 
 
-def _refuse_feature(feature: Feature, name: str) -> None:
+def refuse_bytes(feature: Feature, name: str) -> None:
+    """Refuse a feature whose values JSON cannot hold."""
     match feature:
         case BytesFeature():
             raise SchemaError(
@@ -186,10 +187,19 @@ def _refuse_feature(feature: Feature, name: str) -> None:
         case Array(dtype=str(dtype)) if np.dtype(dtype).kind not in "biuf":
             raise SchemaError(f"expected numbers that JSON can hold, got {feature} - at field {name}")
         case Optional() | Sequence():
-            _refuse_feature(feature.feature, name)
+            refuse_bytes(feature.feature, name)
         case Struct():
             for inner, one in feature.fields.items():
-                _refuse_feature(one, f"{name}.{inner}")
+                refuse_bytes(one, f"{name}.{inner}")
+
+
+def to_json(sample: Mapping[str, Any]) -> bytes:
+    """The compact JSON of a sample.
+
+    >>> to_json({"x": np.arange(3), "s": "a"})
+    b'{"x":[0,1,2],"s":"a"}'
+    """
+    return json.encode({name: _plain(value) for name, value in sample.items()})
 
 
 def _plain(value: Any) -> Any:

@@ -62,8 +62,9 @@ class LocalSource:
     def paths(self, prefix: str = "") -> list[str]:
         """Every file below, at any depth; none where there is no folder."""
         found = []
+        start = os.path.join(self.root, prefix.rpartition("/")[0])
         with storage_errors(self.root, "list"):
-            for folder, _, names in os.walk(self.root, onerror=_unless_gone):
+            for folder, _, names in os.walk(start, onerror=_unless_gone):
                 relative = os.path.relpath(folder, self.root).replace(os.sep, "/")
                 found += [name if relative == "." else f"{relative}/{name}" for name in names]
         return sorted(path for path in found if path.startswith(prefix))

@@ -1,0 +1,878 @@
+"""WebDataset tars: read as WebDataset reads them, written so that others read them, refused when they are bad."""
+
+import gc
+import gzip
+import hashlib
+import io
+import json
+import os
+import pickle
+import shutil
+import tarfile
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import webdataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from webdataset.tariterators import base_plus_ext
+
+from shardex.codecs import compact
+from shardex.columns import Ragged
+from shardex.errors import (
+    AlreadyExistsError,
+    ClosedError,
+    FieldError,
+    FormatError,
+    NotFoundError,
+    SchemaError,
+    StaleIndexError,
+    TruncatedShardError,
+    UnsafeError,
+)
+from shardex.format import format_named, open_rows
+from shardex.formats.members import TarScanner, split_name
+from shardex.formats.tar import TarRows, create, recognise
+from shardex.index import Scan
+from shardex.rows import ReadsOne, Rows
+from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
+from shardex.shards import find
+from shardex.source import Source
+from shardex.tarfiles import header, padding
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "atdata"
+Parts = Mapping[str, bytes]
+
+
+def npy(value: Any) -> bytes:
+    out = io.BytesIO()
+    np.save(out, np.asanyarray(value), allow_pickle=True)
+    return out.getvalue()
+
+
+def member(name: str, data: bytes) -> bytes:
+    return header(name, len(data)) + data + padding(len(data))
+
+
+def pack(path: Path, files: Parts, format: int = tarfile.USTAR_FORMAT) -> Path:
+    """A tar made by Python."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w", format=format) as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def open_tar(what: Any, **options: Any) -> TarRows:
+    return cast(TarRows, open_rows(what, "tar", **options))
+
+
+def all_samples(rows: TarRows) -> list[dict[str, Any]]:
+    """Every sample, read at once and one by one, which must be the same."""
+    many = rows.read(np.arange(len(rows))).to_samples()
+    for row, sample in enumerate(many):
+        assert_same(rows.sample(row), sample)
+    return many
+
+
+def assert_same(one: Any, other: Any) -> None:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    elif isinstance(one, dict):
+        assert set(one) == set(other)
+        for name in one:
+            assert_same(one[name], other[name])
+    else:
+        assert type(one) is type(other)
+        assert one == other or (np.isnan(one) and np.isnan(other))
+
+
+def by_webdataset(path: Path, decode: bool = False) -> list[dict[str, Any]]:
+    """What WebDataset reads; it leaves its file to the garbage collector, which is no fault of ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        dataset = webdataset.WebDataset(str(path), shardshuffle=False)
+        found = list(dataset.decode() if decode else dataset)
+        del dataset
+        gc.collect()
+    return [{name: value for name, value in one.items() if name not in ("__url__", "__local_path__")} for one in found]
+
+
+# -- files of others --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["single", "sharded", "legacy_npy"])
+def test_atdata(name: str, tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / name, tmp_path / name)
+    expected = json.loads((FIXTURES / "expected.json").read_text("utf-8"))[name]["samples"]
+    arrays: dict[str, Feature] = {"x": Array()} if name == "sharded" else {"image": Array()}
+    rows = open_tar(
+        tmp_path / name, schema=Features({**arrays, **({"maybe": Optional(Array())} if name == "single" else {})})
+    )
+    found = all_samples(rows)
+    assert len(found) == len(expected)
+    for sample, plain in zip(found, expected, strict=True):
+        assert sample.pop("__key__").endswith("-8000-000000000000")
+        assert set(sample) == set(plain)
+        for field, value in plain.items():
+            assert_as_expected(sample[field], value)
+
+
+def assert_as_expected(value: Any, expected: Any) -> None:
+    if isinstance(expected, dict) and "sha256_C" in expected:
+        assert isinstance(value, np.ndarray)
+        assert (value.dtype.str, list(value.shape)) == (expected["dtype"], expected["shape"])
+        assert hashlib.sha256(value.tobytes()).hexdigest() == expected["sha256_C"]
+    elif isinstance(expected, dict) and "__bytes__" in expected:
+        assert value == bytes.fromhex(expected["__bytes__"])
+    else:
+        assert value == expected
+        assert type(value) is type(expected)
+
+
+def test_arrays_in_maps_stay_bytes_without_a_schema(tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "sharded", tmp_path / "sharded")
+    rows = open_tar(tmp_path / "sharded")
+    assert str(rows.features) == "__key__ text, x bytes, label text, score float64, tags json"
+    columns = rows.read(np.array([10, 0]), ["x", "score"])
+    assert columns.names == ["x", "score"]
+    assert compact.decode(cast(list[bytes], columns["x"])[0]).tolist() == [10, 10, 10]
+    np.testing.assert_array_equal(columns["score"], [1.0, 0.0])
+
+
+NAMES = [
+    "0",
+    "a/b/1",
+    "d.x/2",
+    "l" * 140,
+    "é日本/ü",
+    "/".join(["folder" * 8] * 5),
+    "p" * 50 + "/" + "q" * 90,
+    "ü" * 100,
+]
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_what_python_writes(format: int, tmp_path: Path) -> None:
+    fits = [n for n in NAMES if format != tarfile.USTAR_FORMAT or len(n.encode()) < 95]
+    files = {f"{name}.{part}": f"{name} {part}".encode() for name in fits for part in ("txt", "Bin.X")}
+    path = pack(tmp_path / "x.tar", files, format)
+    found = all_samples(open_tar(path))
+    assert found == [{"__key__": n, "txt": f"{n} txt", "bin.x": f"{n} Bin.X".encode()} for n in fits]
+    raw = [{"__key__": s["__key__"], "txt": s["txt"].encode(), "bin.x": s["bin.x"]} for s in found]
+    assert raw == by_webdataset(path)
+
+
+def test_ustar_prefix(tmp_path: Path) -> None:
+    name = "p" * 50 + "/" + "q" * 90
+    path = pack(tmp_path / "x.tar", {f"{name}.txt": b"1"})
+    assert len(path.read_bytes()) == 10240
+    assert open_tar(path).sample(0) == {"__key__": name, "txt": "1"}
+
+
+def test_what_webdataset_writes(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    samples = [
+        {"__key__": f"k/{n}", "cls": n, "json": {"n": [n, None]}, "npy": np.arange(n + 1), "txt": f"é{n}"}
+        for n in range(5)
+    ]
+    with webdataset.TarWriter(str(path)) as out:
+        for sample in samples:
+            out.write(sample)
+    rows = open_tar(path)
+    assert str(rows.features) == "__key__ text, cls int64, json json, npy any[...], txt text"
+    for found, sample in zip(all_samples(rows), samples, strict=True):
+        assert_same(found, sample)
+
+
+def test_what_webdataset_passes_over(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    with tarfile.open(path, "w") as tar:
+        folder = tarfile.TarInfo("a/")
+        folder.type = tarfile.DIRTYPE
+        tar.addfile(folder)
+        for name in [
+            "__index__",
+            "__meta__/x.json",
+            "README",
+            "a/README",
+            ".top",
+            "d.x/.h",
+            "a/0.txt",
+            "a/__x__",
+            "a/0.b",
+            "__x__.c",
+        ]:
+            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+    found = open_tar(path).read(np.arange(2))
+    assert found["__key__"] == [sample["__key__"] for sample in by_webdataset(path)] == ["a/0", "__x__"]
+
+
+PIECES = st.text(st.sampled_from("ab./_A"), max_size=12)
+
+
+@given(PIECES)
+def test_names_are_split_as_webdataset_does(name: str) -> None:
+    key, part = base_plus_ext(name)
+    try:
+        found = split_name(name, "x.tar")
+    except UnsafeError:
+        assert name.startswith("/") or ".." in name.split("/")
+        return
+    skipped = key is None or not part or (name.startswith("__") and "__" in name.partition("/")[0][2:])
+    if skipped:
+        assert found is None or (key is not None and found == (key, part.lower()))
+    else:
+        assert found == (key, part.lower())
+
+
+# -- fields -----------------------------------------------------------------------------------------------------
+
+
+def test_fields_by_extension(tmp_path: Path) -> None:
+    files = {
+        "0.json": b'{"a": 1}',
+        "0.txt": "é".encode(),
+        "0.cls": b"7",
+        "0.npy": npy([1.5]),
+        "0.jpg": b"\xff\xd8",
+        "0.seg.json": b"3",
+        "1.json": b"[]",
+        "1.txt": b"",
+        "1.cls": b"8",
+        "1.npy": npy([2.5]),
+        "1.seg.json": b"null",
+    }
+    rows = open_tar(pack(tmp_path / "x.tar", files))
+    assert (
+        str(rows.features)
+        == "__key__ text, json json, txt text, cls int64, npy any[...], jpg bytes or none, seg.json json"
+    )
+    columns = rows.read(np.array([1, 0, 1]))
+    assert columns["__key__"] == ["1", "0", "1"]
+    assert columns["json"] == [[], {"a": 1}, []]
+    assert columns["txt"] == ["", "é", ""]
+    np.testing.assert_array_equal(columns["cls"], [8, 7, 8])
+    np.testing.assert_array_equal(columns["npy"], [[2.5], [1.5], [2.5]])
+    assert columns["jpg"] == [None, b"\xff\xd8", None]
+    assert columns["seg.json"] == [None, 3, None]
+    all_samples(rows)
+    assert isinstance(rows, Rows)
+    assert isinstance(rows, ReadsOne)
+
+
+def test_fields_asked_for(tmp_path: Path) -> None:
+    rows = open_tar(pack(tmp_path / "x.tar", {"0.txt": b"a", "0.bin": b"b"}))
+    assert rows.read(np.array([0]), ["bin"]).to_samples() == [{"bin": b"b"}] == [rows.sample(0, ["bin"])]
+    assert rows.read(np.array([0]), ["__key__"]).to_samples() == [{"__key__": "0"}]
+    assert len(rows.read(np.empty(0, np.int64))) == 0
+    with pytest.raises(FieldError, match="expected one of the fields __key__, txt, bin, got 'nothing'"):
+        rows.read(np.array([0]), ["nothing"])
+
+
+def test_schema_says_how_to_decode(tmp_path: Path) -> None:
+    files = {
+        "0.a.npy": npy(np.array([1, 2], np.float32)),
+        "0.b": compact.encode(np.arange(3)),
+        "0.c": b"2.5",
+        "0.d.json": b"true",
+        "0.e": b"text",
+        "0.f.json": b"[1, 2]",
+        "0.g.cls": b"1",
+        "0.j": b'{"x": 1}',
+        "0.h.txt": b"h",
+    }
+    schema = Features.of(
+        {
+            "a": Array("float32", (2,)),
+            "b": Array(),
+            "c": Value("float32"),
+            "d": Optional(Value("bool")),
+            "e": Text(),
+            "f": Sequence(Value("int8")),
+            "g": ClassLabel(("x", "y")),
+            "j": Json(),
+            "h.txt": Bytes(),
+            "none": Optional(Array()),
+        }
+    )
+    rows = open_tar(pack(tmp_path / "x.tar", files), schema=schema)
+    assert dict(rows.features) == {"__key__": Text(), **schema}
+    (sample,) = all_samples(rows)
+    assert_same(sample.pop("a"), np.array([1, 2], np.float32))
+    assert_same(sample.pop("b"), np.arange(3))
+    assert sample == {
+        "__key__": "0",
+        "c": 2.5,
+        "d": True,
+        "e": "text",
+        "f": [1, 2],
+        "g": 1,
+        "h.txt": b"h",
+        "j": {"x": 1},
+        "none": None,
+    }
+
+
+def test_schema_that_does_not_fit(tmp_path: Path) -> None:
+    path = pack(tmp_path / "x.tar", {"0.x.npy": npy(np.zeros(3)), "1.y": b"1"})
+    with pytest.raises(SchemaError, match=r"expected the part 'z', got only x\.npy, y in the tars"):
+        open_tar(path, schema=Features({"z": Array()}))
+    rows = open_tar(path, schema=Features({"x": Array("float64", (4,)), "y": Value("int64")}))
+    for read in (lambda: rows.read(np.array([0]), ["x"]), lambda: rows.sample(0, ["x"])):
+        with pytest.raises(
+            SchemaError, match=r"expected float64\[4\], got float64\[3\] - at .*x\.tar, sample '0', field x\.npy"
+        ):
+            read()
+    for read in (lambda: rows.read(np.array([1, 0]), ["y"]), lambda: rows.sample(0, ["y"])):
+        with pytest.raises(
+            FormatError, match=r"x\.tar, sample '0': expected the part 'y', the sample has none; declare it optional"
+        ):
+            read()
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (2, 3)])
+@pytest.mark.parametrize("dtype", ["<f4", ">i2", "|b1", "<U5", "|S2", "<M8[D]", "<c8"])
+def test_equal_arrays_are_one(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    arrays = [np.arange(n, n + int(np.prod(shape))).reshape(shape).astype("i8").astype(dtype) for n in range(4)]
+    rows = open_tar(pack(tmp_path / "x.tar", {f"{n}.npy": npy(array) for n, array in enumerate(arrays)}))
+    column = rows.read(np.array([2, 0, 3]), ["npy"])["npy"]
+    assert isinstance(column, np.ndarray) == (shape != ())
+    for found, n in zip(column, [2, 0, 3], strict=True):
+        assert_same(found, arrays[n])
+    if isinstance(column, np.ndarray) and column.size:
+        assert column.flags.writeable
+
+
+def test_different_arrays(tmp_path: Path) -> None:
+    arrays = [
+        np.arange(3.0),
+        np.arange(4.0),
+        np.asfortranarray(np.arange(6).reshape(2, 3)),
+        np.arange(6).reshape(2, 3),
+        np.float64(1),
+    ]
+    rows = open_tar(pack(tmp_path / "x.tar", {f"{n}.npy": npy(array) for n, array in enumerate(arrays)}))
+    for sample, array in zip(all_samples(rows), arrays, strict=True):
+        np.testing.assert_array_equal(sample["npy"], array)
+    assert isinstance(rows.read(np.array([0, 1]))["npy"], Ragged)
+    same = rows.read(np.array([2, 3]))["npy"]
+    assert isinstance(same, np.ndarray)
+    assert same.shape == (2, 2, 3)
+    np.testing.assert_array_equal(same[0], same[1])
+
+
+def test_maps_with_other_parts_stay_whole(tmp_path: Path) -> None:
+    rows = open_tar(pack(tmp_path / "x.tar", {"0.msgpack": b"\x81\xa1a\x01", "0.txt": b"t"}))
+    assert all_samples(rows) == [{"__key__": "0", "msgpack": {"a": 1}, "txt": "t"}]
+
+
+def test_maps(tmp_path: Path) -> None:
+    path = pack(tmp_path / "x.tar", {"0.msgpack": b"\x81\xa1a\x01", "1.msgpack": b"\x82\xa1a\x02\xa1b\xa1x"})
+    rows = open_tar(path)
+    assert all_samples(rows) == [{"__key__": "0", "a": 1, "b": None}, {"__key__": "1", "a": 2, "b": "x"}]
+    assert open_tar(path, schema=Features({"msgpack": Json()})).sample(1) == {
+        "__key__": "1",
+        "msgpack": {"a": 2, "b": "x"},
+    }
+    rows = open_tar(path, schema=Features({"b": Text()}))
+    with pytest.raises(SchemaError, match=r"expected text, got nothing .* - at .*x\.tar, sample '0', field b"):
+        rows.read(np.array([1, 0]))
+    bad = open_tar(pack(tmp_path / "bad.tar", {"0.msgpack": b"\x81\xa1a\x01", "1.msgpack": b"\x01"}))
+    for read in (lambda: bad.read(np.array([0, 1]), ["a"]), lambda: bad.sample(1, ["a"])):
+        with pytest.raises(
+            FormatError, match=r"expected a map with text as keys, got int - at .*bad\.tar, sample '1', field msgpack"
+        ):
+            read()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "error", "message"),
+    [
+        ("json", b"{", FormatError, "expected JSON"),
+        ("txt", b"\xff", FormatError, "expected UTF-8 text"),
+        ("cls", b"x", FormatError, "expected a number in decimal digits"),
+        ("cls", b"0.5", SchemaError, "expected int64, got float 0.5"),
+        ("npy", b"short", FormatError, "expected a compact array"),
+        ("npy", npy(np.zeros(3))[:-1], FormatError, "expected 24 bytes"),
+        ("npy", npy(np.array([{}], object)), UnsafeError, "got dtype object: loading it would run code"),
+        ("msgpack", b"\xc1", FormatError, "expected MessagePack"),
+    ],
+)
+def test_bad_values_are_named(name: str, data: bytes, error: type[Exception], message: str, tmp_path: Path) -> None:
+    good = {"cls": b"1", "npy": npy(np.zeros(3)), "msgpack": b"\x80", "txt": b""}.get(name, b"1")
+    rows = open_tar(pack(tmp_path / "x.tar", {f"a/0.{name}": good, f"a/1.{name}": data, "a/1.b": b""}))
+    for read in (lambda: rows.read(np.array([0, 1])), lambda: rows.sample(1)):
+        with pytest.raises(error) as caught:
+            read()
+        assert message in str(caught.value)
+        assert f"x.tar, sample 'a/1', field {name}" in str(caught.value)
+    assert rows.sample(0, ["__key__"]) == {"__key__": "a/0"}
+
+
+# -- bad files --------------------------------------------------------------------------------------------------
+
+
+def test_truncated(tmp_path: Path) -> None:
+    whole = member("0.txt", b"x" * 700) + member("1.txt", b"y" * 700)
+    for end in (len(whole), len(whole) - 100, len(whole) // 2, 0):  # a member may lack its padding
+        (tmp_path / "x.tar").write_bytes(whole[:end])
+        assert len(open_tar(tmp_path / "x.tar", rebuild=True)) == (2 if end > 1536 else 1 if end else 0)
+    for end, message in (
+        (1536 + 512 + 699, r"x\.tar: expected 700 bytes from offset 2048 on, the file ends at 2747"),
+        (1536 + 100, r"x\.tar: expected a header of 512 bytes at offset 1536, the file ends at 1636"),
+    ):
+        (tmp_path / "x.tar").write_bytes(whole[:end])
+        with pytest.raises(TruncatedShardError, match=message):
+            open_tar(tmp_path / "x.tar", rebuild=True)
+
+
+def test_a_huge_size_is_only_a_claim(tmp_path: Path) -> None:
+    for size in (1 << 30, 8**11 - 1, 1 << 62):
+        path = tmp_path / "x.tar"
+        path.write_bytes(header("0.txt", size) + bytes(512))
+        with pytest.raises(
+            TruncatedShardError, match=rf"x\.tar: expected {size} bytes from offset \d+ on, the file ends at"
+        ):
+            open_tar(path, rebuild=True)
+
+
+def test_a_flipped_header_byte(tmp_path: Path) -> None:
+    tar = bytearray(member("0.txt", b"hello") + member("1.txt", b"world") + bytes(1024))
+    tar[1100] ^= 1
+    (tmp_path / "x.tar").write_bytes(tar)
+    with pytest.raises(FormatError, match=r"x\.tar: expected a tar header at offset 1024"):
+        open_tar(tmp_path / "x.tar")
+
+
+def test_data_after_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    path.write_bytes(member("0.txt", b"") + bytes(1024) + member("1.txt", b""))
+    with pytest.raises(
+        FormatError,
+        match=r"x\.tar: expected only zeros after the end of the tar at offset 512, got data at offset 1536",
+    ):
+        open_tar(path)
+    path.write_bytes(member("0.txt", b"") + bytes(100))
+    assert len(open_tar(path, rebuild=True)) == 1
+
+
+def test_packed_tars_say_so(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    path.write_bytes(gzip.compress(os.urandom(2000)))
+    with pytest.raises(FormatError, match="expected a plain tar, got one packed with gzip; unpack it"):
+        open_tar(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        (tarfile.LNKTYPE, "hard link"),
+        (tarfile.SYMTYPE, "symbolic link"),
+        (tarfile.CHRTYPE, "character device"),
+        (tarfile.BLKTYPE, "block device"),
+        (tarfile.FIFOTYPE, "pipe"),
+    ],
+)
+def test_links_and_devices_are_refused(kind: bytes, word: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    with tarfile.open(path, "w") as tar:
+        tar.addfile(tarfile.TarInfo("0.txt"))
+        info = tarfile.TarInfo("1.txt")
+        info.type, info.linkname = kind, "/etc/passwd"
+        tar.addfile(info)
+    with pytest.raises(
+        UnsafeError, match=rf"x\.tar: expected regular files, got a {word} named '1\.txt' at offset 512"
+    ):
+        open_tar(path)
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd.txt", "../0.txt", "a/../../0.txt", "a/.."])
+def test_names_that_leave_are_refused(name: str, tmp_path: Path) -> None:
+    path = pack(tmp_path / "x.tar", {"0.txt": b"", name: b""})
+    with pytest.raises(UnsafeError, match=rf"x\.tar: expected names that stay inside the tar, got '{name}'"):
+        open_tar(path)
+
+
+def test_a_part_twice(tmp_path: Path) -> None:
+    path = pack(tmp_path / "x.tar", {"a/0.txt": b"", "a/0.b": b"", "a/0.TXT": b""})
+    with pytest.raises(
+        FormatError, match=r"x\.tar: expected each part of a sample once, got 'txt' twice in sample 'a/0'"
+    ):
+        open_tar(path)
+    assert len(open_tar(pack(tmp_path / "y.tar", {"0.txt": b"", "1.txt": b"", "./0.txt": b""}))) == 3
+    with pytest.raises(FormatError, match="expected the name of a part, got '__key__' in sample '0'"):
+        open_tar(pack(tmp_path / "z.tar", {"0.__key__": b""}))
+
+
+def test_keys_with_dots_are_noticed(tmp_path: Path) -> None:
+    path = pack(tmp_path / "x.tar", {f"v1.{n}.txt": b"" for n in range(300)})
+    with pytest.raises(FormatError, match="have your keys dots in them"):
+        open_tar(path)
+
+
+# -- the index --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scanned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What was scanned since the last look, at each look."""
+    paths: list[str] = []
+    scan = TarScanner.scan
+
+    def noted(self: TarScanner, source: Source, path: str) -> Scan:
+        paths.append(path)
+        return scan(self, source, path)
+
+    def looks() -> Iterator[list[str]]:
+        while True:
+            seen, paths[:] = list(paths), []
+            yield seen
+
+    monkeypatch.setattr(TarScanner, "scan", noted)
+    return looks()
+
+
+def test_only_what_changed_is_scanned(tmp_path: Path, scanned: Iterator[list[str]]) -> None:
+    for n in range(3):
+        pack(tmp_path / f"s{n}.tar", {f"{n}.txt": b"x"})
+    assert len(open_tar(tmp_path)) == 3
+    assert next(scanned) == ["s0.tar", "s1.tar", "s2.tar"]
+    assert len(open_tar(tmp_path)) == 3
+    assert next(scanned) == []
+    pack(tmp_path / "s1.tar", {f"1{n}.txt": b"y" * 4000 for n in range(5)})
+    pack(tmp_path / "s10.tar", {"9.txt": b"z", "9.npy": npy([1])})
+    rows = open_tar(tmp_path)
+    assert next(scanned) == ["s1.tar", "s10.tar"]
+    assert rows.read(np.arange(8), ["__key__"])["__key__"] == ["0", "10", "11", "12", "13", "14", "2", "9"]
+    assert str(rows.features) == "__key__ text, txt text, npy any[...] or none"
+    assert [sample["npy"] is None for sample in all_samples(rows)] == [True] * 7 + [False]
+    pack(tmp_path / "s10.tar", {"9.txt": b"z" * 20000})
+    assert str(open_tar(tmp_path).features) == "__key__ text, txt text"
+
+
+def test_losses_are_reported(tmp_path: Path) -> None:
+    for n in range(2):
+        pack(tmp_path / f"s{n}.tar", {f"{n}.txt": b"x" * 20000})
+    rows = open_tar(tmp_path)
+    os.truncate(tmp_path / "s1.tar", 512)
+    with pytest.raises(
+        TruncatedShardError, match=r"s1\.tar: expected at least \d+ bytes as when it was indexed, got 512"
+    ):
+        open_tar(tmp_path)
+    with pytest.raises(TruncatedShardError, match=r"s1\.tar: expected \d+ bytes as when it was indexed, got 512"):
+        rows.read(np.array([1]))
+    (tmp_path / "s1.tar").unlink()
+    with pytest.raises(StaleIndexError, match=r"s1\.tar: expected this file with 1 samples, it is gone"):
+        open_tar(tmp_path)
+    assert len(open_tar(tmp_path, rebuild=True)) == 1
+
+
+def test_the_index_is_small(tmp_path: Path) -> None:
+    count = 20_000
+    blocks = [member(f"{n:09d}.{part}", b"12345678") for n in range(count) for part in ("cls", "bin")]
+    (tmp_path / "x.tar").write_bytes(b"".join(blocks))
+    rows = open_tar(tmp_path)
+    assert len(rows) == count
+    assert rows.index.nbytes <= 24 * count
+    assert set(rows.index.spans) == {"start", "cls.offset", "cls.length", "bin.offset", "bin.length"}
+    picked = np.random.default_rng(0).permutation(count)[:1000]
+    assert rows.read(picked, ["__key__"])["__key__"] == [f"{n:09d}" for n in picked]
+
+
+def test_opening_again_elsewhere(tmp_path: Path) -> None:
+    path = pack(tmp_path / "x.tar", {"0.x.npy": npy([1, 2])})
+    rows = open_tar(path, schema=Features({"x": Array()}))
+    again = pickle.loads(pickle.dumps(rows))
+    assert_same(again.sample(0), rows.sample(0))
+    assert again.features == rows.features
+    assert rows.shard_names() == [str(path)]
+
+
+def test_recognising(tmp_path: Path) -> None:
+    pack(tmp_path / "a" / "x.tar", {})
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "x.json").write_text("{}")
+    assert recognise(find(tmp_path / "a"))
+    assert recognise(find(tmp_path / "a" / "*.tar"))
+    assert not recognise(find(tmp_path / "b"))
+    with pytest.raises(NotFoundError, match=r"expected a folder with \.tar files, got one without"):
+        open_tar(tmp_path / "b")
+    empty = open_tar(tmp_path / "a")
+    assert (len(empty), len(empty.read(np.empty(0, np.int64))), list(empty.features)) == (0, 0, ["__key__"])
+
+
+# -- writing ----------------------------------------------------------------------------------------------------
+
+FEATURES = Features.of(
+    {
+        "history": Array("float32", (3,)),
+        "any": Array(),
+        "caption": str,
+        "meta": dict,
+        "label": ClassLabel(("cat", "dog")),
+        "count": int,
+        "score": float,
+        "flag": bool,
+        "jpg": bytes,
+        "tags": list[str],
+        "box": Struct({"x": Value("int32"), "y": Value("float32")}),
+        "maybe": Optional(Text()),
+    }
+)
+PARTS = [
+    "history.npy",
+    "any.npy",
+    "caption.txt",
+    "meta.json",
+    "label.cls",
+    "count",
+    "score.json",
+    "flag.json",
+    "jpg",
+    "tags.json",
+    "box.json",
+    "maybe.txt",
+]
+
+SAMPLES = st.fixed_dictionaries(
+    {
+        "history": st.lists(st.floats(width=32), min_size=3, max_size=3).map(lambda some: np.array(some, np.float32)),
+        "any": st.one_of(
+            st.binary(max_size=9).map(lambda raw: np.frombuffer(raw, "u1")),
+            st.lists(st.text(max_size=3), min_size=1, max_size=3).map(np.array),
+            st.floats().map(np.array),
+        ),
+        "caption": st.text(),
+        "meta": st.dictionaries(st.text(), st.integers(-(2**53), 2**53) | st.text() | st.none() | st.booleans()),
+        "label": st.integers(0, 1),
+        "count": st.integers(-(2**63), 2**63 - 1),
+        "score": st.floats(allow_infinity=False),
+        "flag": st.booleans(),
+        "jpg": st.binary(max_size=1500),
+        "tags": st.lists(st.text()),
+        "box": st.fixed_dictionaries(
+            {"x": st.integers(-9, 9), "y": st.floats(width=32, allow_nan=False, allow_infinity=False)}
+        ),
+        "maybe": st.none() | st.text(),
+    }
+)
+
+
+def write(path: Path, features: Any, samples: Any, mode: str = "create", **options: Any) -> None:
+    out = create(str(path), Features.of(features), mode=mode, **options)
+    for sample in samples:
+        out.append(sample)
+    out.close()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(SAMPLES, max_size=4))
+def test_round_trip(samples: list[dict[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder) / "out", FEATURES, samples, shard_rows=3)
+        rows = open_tar(Path(folder) / "out", schema=FEATURES)
+        assert dict(rows.features) == {"__key__": Text(), **FEATURES}
+        found = all_samples(rows)
+    assert len(found) == len(samples)
+    for n, (sample, original) in enumerate(zip(found, samples, strict=True)):
+        assert sample.pop("__key__") == f"{n:09d}"
+        assert_same(sample, original)
+
+
+def one_sample(**changes: Any) -> dict[str, Any]:
+    return {
+        "history": np.array([1, 2, 3], np.float32),
+        "any": np.arange(2),
+        "caption": "é",
+        "meta": {"a": None},
+        "label": "dog",
+        "count": 3,
+        "score": 0.5,
+        "flag": True,
+        "jpg": b"\xff",
+        "tags": ["t"],
+        "box": {"x": 1, "y": 2.0},
+        **changes,
+    }
+
+
+def test_what_others_read_of_ours(tmp_path: Path) -> None:
+    long = "key/" + "ü" * 90
+    write(tmp_path / "out", FEATURES, [one_sample(), one_sample(__key__=long, maybe="m")])
+    path = tmp_path / "out" / "shard-000000.tar"
+    expected = {
+        "any.npy": npy(np.arange(2)),
+        "box.json": b'{"x":1,"y":2.0}',
+        "caption.txt": "é".encode(),
+        "count": b"3",
+        "flag.json": b"true",
+        "history.npy": npy(np.array([1, 2, 3], np.float32)),
+        "jpg": b"\xff",
+        "label.cls": b"1",
+        "meta.json": b'{"a":null}',
+        "score.json": b"0.5",
+        "tags.json": b'["t"]',
+    }
+    assert by_webdataset(path) == [
+        {"__key__": "000000000", **{name: expected[name] for name in PARTS if name in expected}},
+        {"__key__": long, **{name: expected[name] for name in PARTS if name in expected}, "maybe.txt": b"m"},
+    ]
+    with tarfile.open(path) as tar:
+        infos = tar.getmembers()
+        assert [info.name for info in infos[:11]] == [f"000000000.{part}" for part in PARTS[:-1]]
+        assert infos[-1].name == f"{long}.maybe.txt"
+        assert {(info.mtime, info.mode, info.uid, info.gid, info.uname) for info in infos} == {(0, 0o644, 0, 0, "")}
+    assert path.stat().st_size % 10240 == 0
+    decoded = by_webdataset(path, decode=True)[0]
+    assert decoded["meta.json"] == {"a": None}
+    assert decoded["label.cls"] == 1
+
+
+def test_equal_samples_give_equal_bytes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write(tmp_path / name, FEATURES, [one_sample(), one_sample(__key__="é")])
+    one, two = ((tmp_path / name / "shard-000000.tar").read_bytes() for name in ("one", "two"))
+    assert one == two
+    write(
+        tmp_path / "plain",
+        {"txt": str, "bin": bytes},
+        [{"__key__": key, "txt": "hi", "bin": b"\0"} for key in ("a", "é")],
+    )
+    plain = (tmp_path / "plain" / "shard-000000.tar").read_bytes()
+    assert hashlib.sha256(plain).hexdigest() == "f14a268cc8f655b28a7b8ef575bd1cdc4820b21375dad22b6f0083b395f97ef3"
+
+
+def test_shards_by_rows_and_by_size(tmp_path: Path) -> None:
+    samples = [{"bin": bytes(600)} for _ in range(7)]
+    write(tmp_path / "rows", {"bin": bytes}, samples, shard_rows=3, prefix="train")
+    assert sorted(os.listdir(tmp_path / "rows")) == ["train-000000.tar", "train-000001.tar", "train-000002.tar"]
+    assert open_tar(tmp_path / "rows").read(np.arange(7))["__key__"] == [f"{n:09d}" for n in range(7)]
+    write(tmp_path / "size", {"bin": bytes}, samples, shard_size=10240)
+    assert [os.path.getsize(tmp_path / "size" / f"shard-00000{n}.tar") for n in range(2)] == [10240, 10240]
+    assert len(open_tar(tmp_path / "size")) == 7
+    write(tmp_path / "tiny", {"bin": bytes}, samples, shard_size=1)
+    assert len(os.listdir(tmp_path / "tiny")) == 7
+
+
+def test_modes(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    write(path, {"txt": str}, [{"txt": "a"}, {"txt": "b"}])
+    with pytest.raises(AlreadyExistsError):
+        create(str(path), Features.of({"txt": str}), mode="create")
+    write(path, {"txt": str, "cls": int}, [{"txt": "c", "cls": 1}], mode="append")
+    rows = open_tar(path)
+    assert rows.read(np.arange(3)).to_samples() == [
+        {"__key__": "000000000", "txt": "a", "cls": None},
+        {"__key__": "000000001", "txt": "b", "cls": None},
+        {"__key__": "000000002", "txt": "c", "cls": 1},
+    ]
+    write(path, {}, [], mode="append")
+    assert [name for name in sorted(os.listdir(path)) if name.endswith(".tar")] == [
+        "shard-000000.tar",
+        "shard-000001.tar",
+    ]
+    with pytest.raises(SchemaError, match=r"expected tars that come before a-000000\.tar, got shard-000001\.tar"):
+        create(str(path), Features.of({"txt": str}), mode="append", prefix="a")
+    write(path, {"txt": str}, [{"txt": "new"}], mode="overwrite")
+    assert all_samples(open_tar(path)) == [{"__key__": "000000000", "txt": "new"}]
+    assert sorted(os.listdir(tmp_path)) == ["out"]
+
+
+def test_empty(tmp_path: Path) -> None:
+    write(tmp_path / "out", {"txt": str}, [])
+    rows = open_tar(tmp_path / "out", schema=Features.of({"txt": str}))
+    assert (len(rows), rows.read(np.empty(0, np.int64)).names) == (0, ["__key__", "txt"])
+
+
+@pytest.mark.parametrize(
+    "key", ["a.b", "..", "../a", "a/../b", "/a", "a/", "", "a\0", "__a__", "__a__/b", "a/b.c", 7, "\ud800"]
+)
+def test_bad_keys(key: Any, tmp_path: Path) -> None:
+    out = create(str(tmp_path / "out"), Features.of({"txt": str}), mode="create")
+    with pytest.raises(SchemaError, match=r"expected a key that is a relative name without dots, got .* - at sample 0"):
+        out.append({"__key__": key, "txt": ""})
+    out.append({"__key__": "d.x/good", "txt": ""})
+    with pytest.raises(
+        SchemaError, match=r"expected a key of its own for each sample, got 'd\.x/good' again - at sample 1"
+    ):
+        out.append({"__key__": "d.x/good", "txt": ""})
+    out.close()
+    assert open_tar(tmp_path / "out").read(np.array([0]))["__key__"] == ["d.x/good"]
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        ({"x": [1, 2], "s": "a"}, r"expected float32\[3\], got .* - at sample 1, field x"),
+        ({"s": "a"}, r"expected float32\[3\], got nothing .* - at sample 1, field x"),
+        ({"x": [1, 2, 3], "s": 5}, "expected text, got int 5 - at sample 1, field s"),
+        ({"x": [1, 2, 3], "t": 5}, "expected the fields x, s, f, got 't' too - at sample 1"),
+        (
+            {"x": [1, 2, 3], "f": float("inf")},
+            "expected a number that JSON can hold, got inf .* - at sample 1, field f",
+        ),
+    ],
+)
+def test_a_refused_sample_is_not_taken(sample: dict[str, Any], message: str, tmp_path: Path) -> None:
+    features = Features.of({"x": Array("float32", (3,)), "s": Optional(Text()), "f": Optional(Value("float64"))})
+    out = create(str(tmp_path / "out"), features, mode="create")
+    out.append({"x": [1, 2, 3]})
+    with pytest.raises(SchemaError, match=message):
+        out.append(sample)
+    out.append({"x": [4, 5, 6], "s": "b", "f": float("nan")})
+    out.close()
+    found = all_samples(open_tar(tmp_path / "out", schema=features))
+    assert [(sample["__key__"], sample["x"].tolist(), sample["s"]) for sample in found] == [
+        ("000000000", [1, 2, 3], None),
+        ("000000001", [4, 5, 6], "b"),
+    ]
+
+
+def test_fields_that_cannot_be_parts(tmp_path: Path) -> None:
+    for features, message in [
+        ({"a/b": str}, "expected a field name that can be a file extension, got 'a/b'"),
+        ({"x": Array(), "X": Array()}, "got 'x' and 'X', both read as 'x.npy'"),
+        (
+            {"x": Sequence(Bytes())},
+            r"expected values that JSON can hold, got list of bytes - at field x \(name it x.msgpack\)",
+        ),
+    ]:
+        with pytest.raises(SchemaError, match=message):
+            create(str(tmp_path / "out"), Features.of(features), mode="create")
+    with pytest.raises(SchemaError, match="expected a sample with at least one part"):
+        write(tmp_path / "none", {"s": Optional(Text())}, [{"s": None}])
+    for options in ({"shard_rows": 0}, {"shard_size": 0}, {"prefix": "../x"}, {"prefix": ".x"}):
+        with pytest.raises(SchemaError, match="expected"):
+            create(str(tmp_path / "out"), Features.of({"s": str}), mode="create", **cast(Any, options))
+    assert not (tmp_path / "out").exists()
+
+
+def test_maps_are_written_as_atdata_has_them(tmp_path: Path) -> None:
+    write(tmp_path / "out", {"msgpack": Json()}, [{"__key__": "k", "msgpack": {"x": np.arange(2), "s": "é"}}])
+    rows = open_tar(tmp_path / "out", schema=Features({"x": Array()}))
+    (sample,) = all_samples(rows)
+    assert_same(sample.pop("x"), np.arange(2))
+    assert sample == {"__key__": "k", "s": "é"}
+    nested = Features.of({"m.msgpack": list[bytes], "txt": str})
+    write(tmp_path / "nested", nested, [{"m.msgpack": [b"\0", b"\xff"], "txt": ""}])
+    assert open_tar(tmp_path / "nested", schema=nested).sample(0)["m.msgpack"] == [b"\0", b"\xff"]
+
+
+def test_nothing_is_seen_before_close(tmp_path: Path) -> None:
+    out = format_named("tar").create(str(tmp_path / "out"), Features.of({"s": str}), mode="create")
+    out.append({"s": "a"})
+    assert not (tmp_path / "out").exists()
+    out.abort()
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(ClosedError, match="expected an open writer"):
+        out.append({"s": "a"})
+    out.close()
+    assert os.listdir(tmp_path) == []
