@@ -82,7 +82,7 @@ def test_folder_must_be_empty(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["values", "order", "count"])
 def test_wrong_data_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
-    def bad(path: str) -> Any:
+    def bad(path: str, **_: Any) -> Any:
         ds = sx.open(path)
         if wrong == "order":
             return ds[::-1]

@@ -120,18 +120,17 @@ class Ragged:
     @property
     def lengths(self) -> Integers:
         """Size of each row along its first axis (in elements, when whole shapes are free)."""
-        lengths: Integers = self.ranges.length // self._step
+        lengths, rest = np.divmod(self.ranges.length, self._step)
+        if rest.any():
+            k = int(rest.argmax())
+            raise FormatError(f"row {k}: expected elements of {self._step} bytes, got {self.ranges.length[k]} bytes")
         return lengths
 
     def _pack(self) -> tuple[NDArray[Any], Integers]:
         if self._packed is None:
-            step = self._step
-            if (uneven := self.ranges.length % step != 0).any():
-                k = int(uneven.argmax())
-                raise FormatError(f"row {k}: expected elements of {step} bytes, got {self.ranges.length[k]} bytes")
-            data, offsets = self.ranges.packed()
-            values = data.view(self.dtype)
-            self._packed = (values if self.shapes is not None else values.reshape(-1, *self.inner)), offsets // step
+            offsets = _ends(self.lengths)
+            values = self.ranges.packed()[0].view(self.dtype)
+            self._packed = (values if self.shapes is not None else values.reshape(-1, *self.inner)), offsets
         return self._packed
 
     @property

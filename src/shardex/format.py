@@ -32,6 +32,9 @@ FORMATS: dict[str, str] = {
 }
 """Name and module of each format, in the order in which they are asked whether they recognise something."""
 
+_ONCE = ("rebuild", "progress")
+"""Options that say how to open now, and not what was opened."""
+
 
 class ShardWriter(Protocol):
     """Takes samples and makes shards of them; nothing is visible before `close` returns."""
@@ -118,7 +121,8 @@ def open_rows(what: What, format: str | None = None, **options: Any) -> ShardRow
     module = format_named(name)
     check_options(module.open, name, options)
     rows = module.open(files, **options)
-    rows.opened = Opened(files.what, name, {**options, **rows.pinned})
+    kept = {option: value for option, value in options.items() if option not in _ONCE}
+    rows.opened = Opened(files.what, name, {**kept, **rows.pinned})
     return rows
 
 

@@ -1,4 +1,4 @@
-"""How features lie in Arrow: the type each is stored as, the features of a foreign schema, and values back from arrays.
+"""How features lie in Arrow: the type each is stored as, and the features that a schema of anybody can be read as.
 
 =====================  ===================================================================
 feature                Arrow type
@@ -8,27 +8,26 @@ Text, Json             large_string
 Bytes, Array()         large_binary (arrays of any dtype in the compact form)
 Array, fixed shape     fixed_size_list of the flattened elements
 Array, first size free large_list of the flattened elements
-Array, other shapes    struct of `values` (large_list) and `shape` (list of int32)
+Array, other shapes    struct of `values` (large_list) and `shape` (list of int64)
 ClassLabel             int32
 Sequence, Struct       large_list, struct
 Optional               the same, nullable
 =====================  ===================================================================
 
-Truth values in arrays lie as uint8, times as int64, complex numbers as pairs. Readers of Arrow files and the
-builders use this; fast reads go past it, straight to the buffers.
+Truth values in arrays lie as uint8, times as int64, complex numbers as pairs. Packers store by this table and
+readers look by it; `values.py` turns arrays back into values, `mapped.py` does so straight from the buffers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from shardex import codec
-from shardex.columns import Column, Ragged
-from shardex.errors import FormatError, SchemaError
+from shardex.errors import FormatError, ShardexError, SchemaError
 from shardex.schema import (
     Array,
     Bytes,
@@ -44,7 +43,17 @@ from shardex.schema import (
     Value,
 )
 
-__all__ = ["arrow_schema", "arrow_type", "column_of", "features_of_arrow", "storage"]
+__all__ = [
+    "arrow_schema",
+    "arrow_type",
+    "features_of_arrow",
+    "is_binary",
+    "is_list",
+    "is_text",
+    "items_per_row",
+    "storage",
+    "stored_type",
+]
 
 
 def storage(dtype: str) -> np.dtype[Any]:
@@ -89,7 +98,7 @@ def _array_type(feature: Array) -> pa.DataType:
     if feature.ragged:
         return pa.large_list(item)
     size = -1 if feature.shape is None else len(feature.shape)
-    shape = pa.list_(pa.field("item", pa.int32(), nullable=False), size)
+    shape = pa.list_(pa.field("item", pa.int64(), nullable=False), size)
     return pa.struct([pa.field("values", pa.large_list(item), nullable=False), pa.field("shape", shape, nullable=False)])
 
 
@@ -110,145 +119,150 @@ def arrow_schema(features: Features) -> pa.Schema:
     return pa.schema([_field(name, feature) for name, feature in features.items()], metadata={"shardex": plain})
 
 
-# -- from a foreign schema ------------------------------------------------------------------------------------
+# -- from a schema --------------------------------------------------------------------------------------------
 
 
-def features_of_arrow(schema: pa.Schema) -> Features:
-    """The features that a file tells of itself, or those that its types suggest.
+def features_of_arrow(schema: pa.Schema, told: Features | None = None) -> Features:
+    """What a schema can be read as: as the user told, as the file tells of itself, or as its types suggest.
 
     >>> print(features_of_arrow(pa.schema([("x", pa.list_(pa.float32(), 3)), ("s", pa.string()), ("t", pa.date32())])))
     x float32[3], s text, t date32[day]
+    >>> print(features_of_arrow(pa.schema([("x", pa.binary())]), Features.of({"x": Array("int8", (2, 2))})))
+    x int8[2, 2]
     """
-    if schema.metadata and b"shardex" in schema.metadata:
-        own = Features.from_json(codec.by_name("json").decode(schema.metadata[b"shardex"]))
-        if list(own) == schema.names:
-            return own
-    return Features({field.name: _feature(field.type) for field in schema})
+    if len({*schema.names}) != len(schema.names) or "" in schema.names:
+        raise FormatError(f"expected columns of different names, got {', '.join(map(repr, schema.names))}")
+    told = told or Features({})
+    for name in told:
+        if name not in schema.names:
+            raise SchemaError(f"expected one of the fields {', '.join(schema.names)}, got {name!r} in the schema")
+    own = _own_features(schema)
+    return Features({field.name: _read_as(field, told.get(field.name), own.get(field.name)) for field in schema})
 
 
-def _feature(kind: pa.DataType) -> Feature:
+def _own_features(schema: pa.Schema) -> Mapping[str, Feature]:
+    """What a file says that its fields are; another tool may have changed them since, or written nonsense."""
+    if not schema.metadata or b"shardex" not in schema.metadata:
+        return {}
+    try:
+        return Features.from_json(codec.by_name("json").decode(schema.metadata[b"shardex"]))
+    except ShardexError:
+        return {}
+
+
+def _read_as(field: pa.Field, told: Feature | None, own: Feature | None) -> Feature:
+    if told is not None:
+        if not _readable(told, field.type):
+            raise SchemaError(f"expected a feature that {field.type} can be read as, got {told} - at field {field.name}")
+        return told
+    return own if own is not None and _readable(own, field.type) else _suggested(field.type)
+
+
+def stored_type(kind: pa.DataType) -> pa.DataType:
+    """The type below extensions and encodings that only a whole array can be freed of.
+
+    >>> stored_type(pa.uuid()), stored_type(pa.string_view())
+    (FixedSizeBinaryType(fixed_size_binary[16]), DataType(large_string))
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        return stored_type(kind.storage_type)
+    if pa.types.is_run_end_encoded(kind):
+        return stored_type(kind.value_type)
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the values themselves, below dictionaries too."""
+    kind = stored_type(kind)
+    return _value_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values are strings."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Whether values are bytes."""
     types = pa.types
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values are lists of any length, with offsets."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _suggested(kind: pa.DataType) -> Feature:
+    if (tensor := _suggested_tensor(kind)) is not None:
+        return tensor
+    types, kind = pa.types, _value_type(kind)
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
         return Value(np.dtype(kind.to_pandas_dtype()).name)
-    if types.is_string(kind) or types.is_large_string(kind):
+    if is_text(kind):
         return Text()
-    if types.is_binary(kind) or types.is_large_binary(kind):
+    if is_binary(kind):
         return Bytes()
-    if types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind):
-        inner = _feature(kind.value_type)
-        size = kind.list_size if types.is_fixed_size_list(kind) else None
-        if isinstance(inner, Value) and inner.dtype != "bool":
-            return Array(inner.dtype, (size,))
-        if size is not None and isinstance(inner, Array) and inner.fixed and inner.shape:
-            return Array(inner.dtype, (size, *inner.shape))
-        return Sequence(inner)
-    if types.is_struct(kind):
-        return Struct({field.name: _feature(field.type) for field in kind})
+    if types.is_fixed_size_list(kind) or is_list(kind):
+        return _suggested_list(kind)
+    if types.is_struct(kind) and len({field.name for field in kind} - {""}) == kind.num_fields:
+        return Struct({field.name: _suggested(field.type) for field in kind})
     return Opaque(str(kind))
 
 
-# -- values back ------------------------------------------------------------------------------------------------
+def _suggested_tensor(kind: pa.DataType) -> Feature | None:
+    """The shape that Arrow's own extension for arrays tells, if it lies as we read arrays."""
+    if not isinstance(kind, pa.FixedShapeTensorType) or (order := kind.permutation or []) != sorted(order):
+        return None
+    array = Array(str(np.dtype(kind.value_type.to_pandas_dtype())), tuple(kind.shape))
+    return array if _readable(array, kind) else None
 
 
-def column_of(array: pa.Array | pa.ChunkedArray, feature: Feature) -> Column:
-    """The values of a whole array; `None` where it has nulls."""
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks)
-    if isinstance(array, pa.DictionaryArray):
-        array = array.dictionary_decode()
-    inner = feature.feature if isinstance(feature, Optional) else feature
-    if not array.null_count:
-        return _column(array, inner)
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
-    values = iter(_list(_column(array.drop_null(), inner)))
-    return [next(values) if ok else None for ok in valid.tolist()]
+def _suggested_list(kind: pa.DataType) -> Feature:
+    inner = _suggested(kind.value_type)
+    size = kind.list_size if pa.types.is_fixed_size_list(kind) else None
+    direct = kind.value_type == _value_type(kind.value_type)
+    if isinstance(inner, Value) and inner.dtype != "bool" and direct:
+        return Array(inner.dtype, (size,))
+    if size is not None and isinstance(inner, Array) and inner.fixed and direct:
+        return Array(inner.dtype, (size, *(inner.shape or ())))
+    return Sequence(inner)
 
 
-def _list(column: Column) -> list[Any]:
-    if isinstance(column, np.ndarray):
-        return column.tolist() if column.ndim == 1 and column.dtype.kind in "biuf" else list(column)
-    return column.to_list() if isinstance(column, Ragged) else column
-
-
-def _column(array: pa.Array, feature: Feature) -> Column:
+def _readable(feature: Feature, kind: pa.DataType) -> bool:
+    """Whether values of an Arrow type can be read as this feature."""
+    kind = _value_type(kind)
     match feature:
-        case Value() | ClassLabel():
-            return np.asarray(array.to_numpy(zero_copy_only=False))
-        case Text():
-            return list(array.to_pylist())
-        case Bytes():
-            return list(array.to_pylist())
-        case Json():
-            decode = codec.by_name("json").decode
-            return [decode(text) for text in array.cast(pa.large_binary()).to_pylist()]
-        case Array() if _is_binary(array.type):
-            return [array_of_bytes(raw, feature) for raw in array.to_pylist()]
+        case Optional():
+            return _readable(feature.feature, kind)
+        case Value():
+            return bool(kind == arrow_type(feature))
+        case ClassLabel():
+            return bool(pa.types.is_integer(kind))
+        case Text() | Bytes() | Json() | Array(dtype=None):
+            return is_binary(kind) or (is_text(kind) and not isinstance(feature, Array))
         case Array():
-            return _arrays(array, feature)
+            return is_binary(kind) or _holds_array(feature, kind)
         case Sequence():
-            offsets = array.offsets.to_numpy()
-            values = _list(column_of(array.values, feature.feature))
-            return [values[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+            return (is_list(kind) or pa.types.is_fixed_size_list(kind)) and _readable(feature.feature, kind.value_type)
         case Struct():
-            columns = [_list(column_of(array.field(name), inner)) for name, inner in feature.fields.items()]
-            return [dict(zip(feature.fields, row, strict=True)) for row in zip(*columns, strict=True)]
-    return list(array.to_pylist())
+            names = [field.name for field in kind] if pa.types.is_struct(kind) else []
+            return sorted(names) == sorted(feature.fields) and all(
+                _readable(inner, kind.field(name).type) for name, inner in feature.fields.items()
+            )
+    return True
 
 
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-def array_of_bytes(raw: bytes, feature: Array) -> NDArray[Any]:
-    """An array kept as bytes: bare elements if dtype and shape are known, else the compact form.
-
-    >>> array_of_bytes(b"\\1\\0\\2\\0", Array("int16", (2,)))
-    array([1, 2], dtype=int16)
-    """
-    if feature.dtype is None or feature.shape is None:
-        return codec.by_name("compact").decode(raw)  # type: ignore[no-any-return]
-    dtype = np.dtype(feature.dtype)
-    known = int(np.prod([n for n in feature.shape if n is not None], dtype=np.int64)) * dtype.itemsize
-    free = feature.shape.count(None)
-    if free > 1 or (len(raw) != known if not free else not known or len(raw) % known):
-        raise FormatError(f"expected the bytes of {feature}, got {len(raw)} bytes")
-    return np.frombuffer(raw, dtype).reshape([-1 if n is None else n for n in feature.shape])
-
-
-def _arrays(array: pa.Array, feature: Array) -> Column:
-    assert feature.dtype is not None
-    dtype = np.dtype(feature.dtype)
-    if pa.types.is_struct(array.type):
-        return _shaped(array, dtype)
-    assert feature.shape is not None
-    flat = array
-    while pa.types.is_fixed_size_list(flat.type):
-        flat = flat.flatten()
-    if flat is not array:
-        if flat.null_count:
-            return list(array.to_pylist())
-        values = flat.to_numpy(zero_copy_only=False).view(dtype).reshape(len(array), *_sizes(feature))
-        return values if feature.shape else [np.asarray(value) for value in values]
-    offsets = array.offsets.to_numpy()
-    items = array.values.slice(offsets[0], offsets[-1] - offsets[0])
-    if items.null_count:
-        return list(array.to_pylist())
-    values = np.asarray(items.to_numpy(zero_copy_only=False)).view(dtype)
-    inner = tuple(n for n in feature.shape[1:] if n is not None)
-    step = items_per_row(feature)
-    return Ragged.from_values(values.reshape(-1, *inner), (offsets - offsets[0]) // step, inner)
-
-
-def _sizes(feature: Array) -> tuple[int, ...]:
-    assert feature.shape is not None
-    return tuple(n for n in feature.shape if n is not None)
-
-
-def _shaped(array: pa.StructArray, dtype: np.dtype[Any]) -> list[NDArray[Any]]:
-    values, shapes = array.field("values"), array.field("shape")
-    offsets = values.offsets.to_numpy().tolist()
-    flat = np.asarray(values.values.to_numpy(zero_copy_only=False))
-    rows = (flat[a:b].view(dtype) for a, b in zip(offsets[:-1], offsets[1:], strict=True))
-    return [row.reshape(shape) for row, shape in zip(rows, shapes.to_pylist(), strict=True)]
+def _holds_array(feature: Array, kind: pa.DataType) -> bool:
+    """Whether a type is that of the table above, or one that has the same elements in lists."""
+    own = arrow_type(feature)
+    if pa.types.is_struct(own):
+        return bool(kind == own)
+    item, items = own.value_type, 1
+    if is_list(kind):
+        return bool(kind.value_type == item)
+    while pa.types.is_fixed_size_list(kind):
+        kind, items = kind.value_type, items * kind.list_size
+    return bool(kind == item) and feature.fixed and items == items_per_row(feature)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import operator
+import reprlib
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -323,7 +324,7 @@ class Features(Mapping[str, Feature]):
     def from_json(cls, plain: Any) -> Features:
         """Read back what `to_json` made."""
         if not isinstance(plain, dict) or "" in plain:
-            raise FormatError(f"expected a schema as a JSON object of named fields, got {plain!r}")
+            raise FormatError(f"expected a schema as a JSON object of named fields, got {reprlib.repr(plain)}")
         return cls({name: _from_json(one) for name, one in plain.items()})
 
     @property
@@ -347,8 +348,10 @@ def _from_json(plain: Any) -> Feature:
         if "fields" in rest:
             rest["fields"] = Features.from_json(rest["fields"])
         return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in rest.items()})
+    except FormatError:
+        raise
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise FormatError(f"expected the JSON form of a feature, got {str(plain)[:200]}: {error}") from None
+        raise FormatError(f"expected the JSON form of a feature, got {reprlib.repr(plain)}: {error}") from None
 
 
 # -- from types -------------------------------------------------------------------------------------------

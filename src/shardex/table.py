@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardex.builder import builder_of
+from shardex.packer import packer_of
 from shardex.columns import MISSING, Column, Columns, Ragged
 from shardex.layout import arrow_type, storage
 from shardex.schema import Array, Feature, Features, Opaque, Optional, Value
@@ -50,7 +50,7 @@ def _built(column: Column, feature: Feature) -> pa.Array:
     if any(value is None or value is MISSING for value in values):
         feature = feature if isinstance(feature, Optional) else Optional(feature)
         values = [None if value is MISSING else value for value in values]
-    builder = builder_of(feature)
+    builder = packer_of(feature)
     for value in values:
         builder.append(value)
     return builder.finish()

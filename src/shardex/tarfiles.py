@@ -264,10 +264,16 @@ def _record(key: bytes, value: bytes) -> bytes:
     return b"%d" % size + rest
 
 
+_OWNER = b"0000644\0" + b"0000000\0" * 2
+_NO_TIME = b"00000000000\0"
+_REST = bytes(100) + b"ustar\00000" + bytes(64) + b"0000000\0" * 2 + bytes(167)
+_SUM = sum(_OWNER) + sum(_NO_TIME) + sum(_REST) + 8 * ord(" ")
+
+
 def _header(name: bytes, size: int, kind: bytes) -> bytes:
-    head = name.ljust(100, b"\0") + b"0000644\0" + b"0000000\0" * 2 + b"%011o\0" % size + b"00000000000\0"
-    tail = kind + bytes(100) + b"ustar\00000" + bytes(64) + b"0000000\0" * 2 + bytes(167)
-    return head + b"%06o\0 " % (sum(head) + sum(tail) + 256) + tail
+    digits = b"%011o\0" % size
+    total = _SUM + sum(name) + sum(digits) + kind[0]
+    return b"".join((name, bytes(100 - len(name)), _OWNER, digits, _NO_TIME, b"%06o\0 " % total, kind, _REST))
 
 
 class TarOutput:

@@ -26,6 +26,7 @@ from shardex.errors import (
     RowError,
     SchemaError,
     StaleIndexError,
+    StorageFullError,
     TruncatedShardError,
     UnknownFormatError,
 )
@@ -40,6 +41,7 @@ from shardex.schema import Sequence as SequenceFeature
 from shardex.shards import find
 from shardex.source import Source
 from shardex.sources.memory import MemorySource
+from shardex.staging import Stage
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "data-forager"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))
@@ -706,6 +708,31 @@ def test_nothing_is_seen_before_close(tmp_path: Path) -> None:
     writer.close()
     writer.close()
     assert every(opened(tmp_path / "d")) == [{"n": 1}]
+
+
+def test_a_full_disk_loses_nothing_that_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_PIECE", 20)
+    full = iter([False, True, True])
+    append = Stage.append
+
+    def failing(self: Stage, path: str, pieces: Sequence[Any], size: int) -> int:
+        if next(full, False):
+            append(self, path, [b"torn"], size)
+            raise StorageFullError(28, "cannot write: no room", path)
+        return append(self, path, pieces, size)
+
+    monkeypatch.setattr(Stage, "append", failing)
+    writer = create(str(tmp_path / "d"), Features.of({"n": int}))
+    taken = []
+    for k in range(20):
+        try:
+            writer.append({"n": k})
+            taken.append({"n": k})
+        except StorageFullError:
+            continue
+    writer.close()
+    assert len(taken) == 18
+    assert every(opened(tmp_path / "d")) == taken
 
 
 def test_an_empty_dataset(tmp_path: Path) -> None:

@@ -25,8 +25,19 @@ def encode(value: Any) -> bytes:
     >>> decode(encode([1.5, 2.5]))
     array([1.5, 2.5])
     """
+    array = to_array(value)
+    if array.flags.c_contiguous and array.dtype.kind in "biufcMmSU":
+        return _head(array.dtype.str, array.shape) + array.tobytes()
     out = io.BytesIO()
-    np.save(out, to_array(value), allow_pickle=False)
+    np.save(out, array, allow_pickle=False)
+    return out.getvalue()
+
+
+@lru_cache(maxsize=4096)
+def _head(descr: str, shape: tuple[int, ...]) -> bytes:
+    """Kept, because making it takes longer than copying a small array."""
+    out = io.BytesIO()
+    npy_format.write_array_header_1_0(out, {"descr": descr, "fortran_order": False, "shape": shape})
     return out.getvalue()
 
 
@@ -98,14 +109,14 @@ def _header_size(view: memoryview) -> int:
 @lru_cache(maxsize=4096)
 def _header(raw: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     version, rest = (raw[6], raw[7]), raw[8:]
+    if version not in {*_READERS, (3, 0)}:
+        raise FormatError(f"expected .npy of version 1, 2 or 3, got {raw[6]}.{raw[7]}")
     try:
         if version == (3, 0):  # like 2.0 but in UTF-8: with all else escaped, its reader does for both
             text = rest[4:].decode().encode("ascii", "backslashreplace")
             version, rest = (2, 0), struct.pack("<I", len(text)) + text
         shape, fortran, dtype = _READERS[version](io.BytesIO(rest), max_header_size=_LONGEST_HEADER)
-    except KeyError:
-        raise FormatError(f"expected .npy of version 1, 2 or 3, got {raw[6]}.{raw[7]}") from None
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+    except Exception as error:  # there are parsers inside that raise almost anything
         raise FormatError(f"expected an .npy header, got one that numpy refuses: {error}") from None
     if dtype.hasobject:
         raise UnsafeError(f"expected an array of numbers, text or bytes, got dtype {dtype}: loading it would run code")

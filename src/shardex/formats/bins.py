@@ -164,6 +164,10 @@ class BinRows(PlacedRows):
         rows = np.arange(min(len(self), _FIRST))
         return plain.guess(self._samples(self.ranges(rows).bytes(), rows)) if len(rows) else Features({})
 
+    @cached_property
+    def _known(self) -> list[str]:
+        return list(self.features)
+
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """These packets."""
         names = self._names(fields)
@@ -183,6 +187,8 @@ class BinRows(PlacedRows):
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One packet."""
+        if fields is None and self._codec is _RAW:
+            return {self._field: self.record(row).tobytes()}
         names = self._names(fields)
         value = self._decode(self.record(row).tobytes(), row)
         sample = value if type(value) is dict else {self._field: value}
@@ -218,7 +224,7 @@ class BinRows(PlacedRows):
     def _names(self, fields: Sequence[str] | None) -> list[str] | None:
         if fields is None and self._schema is None and self._kind is None:
             return None
-        return check_fields(list(self.features), fields)
+        return check_fields(self._known, fields)
 
     def _samples(self, packets: list[bytes], rows: Integers) -> list[dict[str, Any]]:
         values = [self._decode(packet, row) for packet, row in zip(packets, rows.tolist(), strict=True)]

@@ -68,7 +68,15 @@ def open(
 
 
 def create(path: str, features: Features, *, mode: str, samples_per_shard: int = 1000) -> ColumnsWriter:
-    """Begin such a folder, with so many arrays in each tar."""
+    """Begin such a folder, with so many arrays in each tar.
+
+    >>> import tempfile; folder = tempfile.mkdtemp()
+    >>> from shardex.shards import find
+    >>> out = create(folder, Features.of({"x": Array()}), mode="create")
+    >>> out.append({"x": [1, 2], "metadata": {"unit": "K"}}); out.close()
+    >>> open(find(folder)).sample(0)
+    {'id': 'sample_000000000001', 'x': array([1, 2]), 'metadata': {'unit': 'K'}}
+    """
     return ColumnsWriter(path, features, mode, samples_per_shard)
 
 
@@ -181,6 +189,7 @@ class ColumnsRows(RecordRows):
         arrays = {name: schema.get(name) or self._feature(name) for name in names}
         self._fields = {"id": Text(), **arrays, "metadata": Json()}
         self._arrays = arrays
+        self._decoders = {name: parts.decoder(name, feature) for name, feature in arrays.items()}
 
     def _feature(self, name: str) -> Array | Optional:
         return Array() if self.index.spans[f"{name}.file"][0] else Optional(Array())
@@ -275,4 +284,4 @@ class ColumnsRows(RecordRows):
         if not number:
             return self._column(name, np.array([row]))[0]
         view = self.data.open(number)[begin : begin + at[f"{name}.length"]].data
-        return parts.value(view, name, self._arrays[name], lambda _: self.where(row))
+        return parts.value(self._decoders[name], view, name, lambda _: self.where(row))

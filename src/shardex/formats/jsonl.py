@@ -116,6 +116,10 @@ class JsonLines(_LineRows):
         rows = np.arange(min(len(self), _FIRST))
         return plain.guess(self._samples(self.ranges(rows).bytes(), rows)) if len(rows) else Features({})
 
+    @cached_property
+    def _known(self) -> list[str]:
+        return list(self.features)
+
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Parse these lines. Without `fields` every key that one of them has; with it `None` where a key lacks."""
         names = self._names(fields)
@@ -141,7 +145,7 @@ class JsonLines(_LineRows):
         if fields is None:
             return None if self._schema is None else list(self._schema)
         try:
-            return check_fields(list(self.features), fields)
+            return check_fields(self._known, fields)
         except FieldError as error:
             raise FieldError(f"{error} (a field that only later lines have is named by schema=)") from None
 

@@ -29,7 +29,7 @@ from shardex.staging import Stage
 
 __all__ = ["LineWriter", "Lines", "refuse_bytes", "to_json"]
 
-_PIECE = 2 << 20
+_PIECE = 4 << 20
 _MARK = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN, _SPACE = b"\n\r "
 
@@ -80,6 +80,8 @@ class Lines:
         if unfinished := data[ends[-1] - 1] != _NEWLINE:
             stops[-1] = ends[-1]
         last = data.take(stops - 1, mode="clip")
+        if not (last <= _SPACE).any():  # no line is empty (its byte before is a newline) or ends in white space
+            return starts, stops
         returns = (last == _RETURN) & (stops > starts)
         returns[-1] &= not unfinished
         if returns.any():

@@ -167,7 +167,10 @@ class TarWriter:
             data = parts.encode(value, part, self._features[name])
         except SchemaError as error:
             raise SchemaError(f"{error} - at sample {self._total}, field {name}") from None
-        return header(f"{key}.{part}", len(data)) + data + padding(len(data))
+        member = f"{key}.{part}"
+        if not _reads_back(key, part):
+            raise SchemaError(f"expected a key and a part that are read back, got {member!r} - at sample {self._total}")
+        return header(member, len(data)) + data + padding(len(data))
 
     def _shard(self, stage: Stage, size: int) -> TarOutput:
         """The tar that the next sample goes into."""
@@ -181,7 +184,7 @@ class TarWriter:
 
     def _key(self, given: Any, stage: Stage) -> str:
         key = self._next_key(stage) if given is None else given
-        if not isinstance(key, str) or not _good_key(key):
+        if not isinstance(key, str) or _NO_TEXT.search(key) or not _reads_back(key, "x"):
             raise SchemaError(
                 f"expected a key that is a relative name without dots, got {key!r} - at sample {self._total}"
             )
@@ -237,13 +240,13 @@ def _part_names(features: Features) -> dict[str, str]:
     return names
 
 
-def _good_key(key: str) -> bool:
-    """Whether a member with this key is read back with this key.
+def _reads_back(key: str, part: str) -> bool:
+    """Whether the member that these make is read as these.
 
-    >>> [_good_key(key) for key in ("a/0", "./0", "a.b", "../a", "/a", "a/", "__a__/0", "a\\0")]
-    [True, True, False, False, False, False, False, False]
+    >>> [_reads_back(key, "txt") for key in ("a/0", "./0", "a.b", "../a", "/a", "", "__a__/0")]
+    [True, True, False, False, False, False, False]
     """
-    folder, _, base = key.rpartition("/")
-    if not base or "." in base or _NO_TEXT.search(key) or key.startswith("/") or ".." in folder.split("/"):
+    try:
+        return split_name(f"{key}.{part}", "") == (key, part.lower())
+    except UnsafeError:
         return False
-    return not _NO_SAMPLE.match(key)

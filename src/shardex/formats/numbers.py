@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from shardex.codecs import json
 from shardex.errors import ClosedError, FormatError, SchemaError, TruncatedShardError
@@ -139,7 +140,7 @@ class NumberWriter:
 
     def __init__(self, path: str, features: Features, mode: str, window: int | None, shard_size: int) -> None:
         self._features, self._head = _plan(features, window)
-        self._shard_size = shard_size
+        self._dtype, self._shard_size = np.dtype(self._head.dtype), shard_size
         self._stage: Stage | None = Stage(path, mode)
         try:
             self._appending = bool(self._stage.existing)
@@ -157,7 +158,7 @@ class NumberWriter:
         """Take one sample."""
         if (stage := self._stage) is None:
             raise ClosedError('expected an open writer, got one that was closed; create another with mode="append"')
-        array = fit_sample(sample, self._features, self._rows)[self._head.field]
+        array = self._array(sample)
         size = self._size + self._waiting
         if self._head.lengths == "uint32" and len(array) > _NARROW:
             self._widen(stage)
@@ -170,6 +171,13 @@ class NumberWriter:
         self._lengths.append(len(array))
         self._waiting += array.nbytes
         self._rows += 1
+
+    def _array(self, sample: Mapping[str, Any]) -> NDArray[Any]:
+        array: Any = sample.get(self._head.field)
+        known = type(array) is np.ndarray and array.dtype == self._dtype and array.ndim == 1 and len(sample) == 1
+        if not known or self._head.window not in (None, len(array)):
+            array = fit_sample(sample, self._features, self._rows)[self._head.field]
+        return cast(NDArray[Any], array)
 
     def close(self) -> None:
         """Publish the files; a dataset without samples has an empty one."""

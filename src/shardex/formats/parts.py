@@ -35,7 +35,7 @@ from shardex.schema import (
 )
 from shardex.schema import Sequence as SequenceOf
 
-__all__ = ["Where", "column", "encode", "feature_of_part", "part_name", "value", "with_gaps"]
+__all__ = ["Where", "column", "decoder", "encode", "feature_of_part", "part_name", "value", "with_gaps"]
 
 Where = Callable[[int], str]
 """Says where the k-th value of a column lies, for messages."""
@@ -97,15 +97,27 @@ def encode(value: Any, part: str, feature: Feature) -> bytes:
     return npy.encode(value) if isinstance(inner, Array) else _codec(part, feature).encode(value)
 
 
-def value(data: memoryview, part: str, feature: Feature, where: Where) -> Any:
-    """The value of one part."""
-    decoded = _decode(_codec(part, feature), data, part, 0, where)
-    inner = _inner(feature)
+def decoder(part: str, feature: Feature) -> Callable[[memoryview], Any]:
+    """What turns the bytes of one part into its value.
+
+    >>> decoder("cls", Value("float32"))(memoryview(b"7"))
+    7.0
+    """
+    decode, inner = _codec(part, feature).decode, _inner(feature)
+    if isinstance(inner, Value):
+        kind = np.dtype(inner.dtype).type
+        return lambda data: kind(fit(decode(data), inner, stored=True)).item()
+    if isinstance(inner, Text | Bytes | Json) or inner == Array():
+        return decode
+    return lambda data: fit(decode(data), inner, stored=True)
+
+
+def value(decode: Callable[[memoryview], Any], data: memoryview, part: str, where: Where, k: int = 0) -> Any:
+    """The value of one part; an error says where it lies."""
     try:
-        decoded = fit(decoded, inner, stored=True)
-    except SchemaError as error:
-        raise SchemaError(f"{error} - at {where(0)}, field {part}") from None
-    return np.dtype(inner.dtype).type(decoded).item() if isinstance(inner, Value) else decoded
+        return decode(data)
+    except ShardexError as error:
+        raise type(error)(f"{error} - at {where(k)}, field {part}") from error
 
 
 def column(ranges: Ranges, part: str, feature: Feature, where: Where) -> Column:
@@ -120,8 +132,8 @@ def column(ranges: Ranges, part: str, feature: Feature, where: Where) -> Column:
             pass  # one by one, to say which it is
     if isinstance(inner, Array) and (stacked := _stacked(ranges, inner)) is not None:
         return stacked
-    codec = _codec(part, feature)
-    values = [_decode(codec, view, part, k, where) for k, view in enumerate(ranges.views())]
+    decode = _codec(part, feature).decode
+    values = [value(decode, view, part, where, k) for k, view in enumerate(ranges.views())]
     made = to_columns({part: values}, len(values), Features({part: inner}), where)
     return (made.stack() if isinstance(inner, Array) else made)[part]
 
@@ -165,13 +177,6 @@ def _has_bytes(feature: Feature) -> bool:
         case Struct():
             return any(map(_has_bytes, feature.fields.values()))
     return False
-
-
-def _decode(codec: Codec, data: memoryview, part: str, k: int, where: Where) -> Any:
-    try:
-        return codec.decode(data)
-    except ShardexError as error:
-        raise type(error)(f"{error} - at {where(k)}, field {part}") from error
 
 
 def _stacked(ranges: Ranges, feature: Array) -> NDArray[Any] | None:

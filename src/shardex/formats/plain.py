@@ -155,6 +155,8 @@ def _array(value: Any, feature: Array, stored: bool) -> NDArray[Any]:
     if stored and isinstance(value, bytes):
         value = compact.decode(value)
     dtype = None if feature.dtype is None else np.dtype(feature.dtype)
+    if type(value) is np.ndarray and value.dtype == dtype and _has_shape(value, feature.shape):
+        return value
     try:
         array = np.asarray(value)
         if stored and array.dtype.hasobject and dtype is not None and dtype.kind == "f":

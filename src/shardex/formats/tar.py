@@ -12,7 +12,7 @@ Writing turns a field into the part ``name.ext``, because a tar tells nothing bu
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -20,9 +20,9 @@ import numpy as np
 
 from shardex.codecs import msgpack
 from shardex.columns import MISSING, Column, Columns
-from shardex.errors import FormatError, NotFoundError, SchemaError, ShardexError
+from shardex.errors import FormatError, NotFoundError, SchemaError
 from shardex.formats import parts
-from shardex.formats.members import KEY, TarScanner, TarWriter, split_name
+from shardex.formats.members import KEY, TarScanner, TarWriter
 from shardex.formats.parts import Where
 from shardex.formats.plain import guess, to_columns, to_sample
 from shardex.gather import Integers, Ranges
@@ -63,7 +63,15 @@ def create(
     shard_size: int = 1 << 30,
     prefix: str = "shard",
 ) -> TarWriter:
-    """Begin a folder of tars, each with at most so many samples and bytes."""
+    """Begin a folder of tars, each with at most so many samples and bytes.
+
+    >>> import tempfile; folder = tempfile.mkdtemp()
+    >>> from shardex.schema import Array; from shardex.shards import find
+    >>> out = create(folder, Features.of({"history": Array("float32", (2,)), "cls": int}), mode="create")
+    >>> out.append({"history": [1, 2], "cls": 7}); out.close()
+    >>> open(find(folder)).sample(0)
+    {'__key__': '000000000', 'history.npy': array([1., 2.], dtype=float32), 'cls': 7}
+    """
     return TarWriter(path, features, mode, shard_rows=shard_rows, shard_size=shard_size, prefix=prefix)
 
 
@@ -100,6 +108,10 @@ class TarRows(RecordRows):
             return Features({KEY: Text(), **guess(self._maps(first, self._where(first))), **self._schema})
         return Features({KEY: Text(), **{name: self._feature(name, part) for name, part in self._part_of.items()}})
 
+    @cached_property
+    def _names(self) -> list[str]:
+        return list(self.features)
+
     def _feature(self, name: str, part: str | None) -> Feature:
         if part is None or name in self._schema:
             return self._schema[name]
@@ -117,7 +129,7 @@ class TarRows(RecordRows):
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """One gather per part."""
         rows = np.asarray(rows, np.int64)
-        names = check_fields(list(self.features), fields)
+        names = check_fields(self._names, fields)
         which, start = self.index.file(rows), self.index.read("start", rows) if len(self) else rows
         columns: dict[str, Column] = self._from_maps(rows, [n for n in names if n != KEY]) if self._flat else {}
         for name in names:
@@ -145,17 +157,18 @@ class TarRows(RecordRows):
 
     def _keys(self, which: Integers, start: Integers) -> list[Any]:
         blocks = Ranges(self.data, which, start, np.full(len(start), 512)).bytes()
-        names = [plain_name(block) for block in blocks]
-        return [
-            self._key(int(which[k]), int(start[k])) if name is None else name[: name.find(".", name.rfind("/") + 1)]
-            for k, name in enumerate(names)
-        ]
+        files, starts = which.tolist(), start.tolist()
+        return [self._key_in(block, files[k], starts[k]) for k, block in enumerate(blocks)]
 
     def _key(self, number: int, start: int) -> str:
         """The key of the sample whose first header lies there."""
-        where = self.files.name(number)
-        split = split_name(next(members(self.data.open(number), where, start)).name, where)
-        return "" if split is None else split[0]
+        return self._key_in(self.data.open(number)[start : start + 512].tobytes(), number, start)
+
+    def _key_in(self, block: bytes, number: int, start: int) -> str:
+        name = plain_name(block)
+        if name is None:
+            name = next(members(self.data.open(number), self.files.name(number), start)).name
+        return name[: name.find(".", name.rfind("/") + 1)]
 
     def _from_maps(self, rows: Integers, names: list[str]) -> dict[str, Column]:
         if not names:
@@ -176,7 +189,7 @@ class TarRows(RecordRows):
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One sample, without the arrays that many need."""
-        names = check_fields(list(self.features), fields)
+        names = check_fields(self._names, fields)
         number, at = self.index.values(row)
         if self._flat:
             return self._from_map(row, number, at, names)
@@ -185,11 +198,15 @@ class TarRows(RecordRows):
             for name in names
         }
 
+    @cached_property
+    def _decoders(self) -> dict[str, Callable[[memoryview], Any]]:
+        return {name: parts.decoder(part, self.features[name]) for name, part in self._part_of.items() if part}
+
     def _value(self, name: str, row: int, number: int, at: dict[str, int]) -> Any:
-        feature, part = self.features[name], self._part_of[name]
+        part = self._part_of[name]
         if part is not None and at[f"{part}.offset"]:
-            return parts.value(self._view(part, number, at), part, feature, lambda _: self.where(row))
-        if part is not None and not isinstance(feature, Optional):
+            return parts.value(self._decoders[name], self._view(part, number, at), part, lambda _: self.where(row))
+        if part is not None and not isinstance(self.features[name], Optional):
             raise self._lacking(row, part)
         return None
 
@@ -205,10 +222,7 @@ class TarRows(RecordRows):
 
 
 def _map(view: memoryview, k: int, where: Where) -> dict[str, Any]:
-    try:
-        one = msgpack.decode(view)
-    except ShardexError as error:
-        raise type(error)(f"{error} - at {where(k)}, field msgpack") from error
+    one = parts.value(msgpack.decode, view, "msgpack", where, k)
     if not isinstance(one, dict) or not all(isinstance(name, str) for name in one):
         raise FormatError(f"expected a map with text as keys, got {type(one).__name__} - at {where(k)}, field msgpack")
     return one

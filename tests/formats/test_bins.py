@@ -1,0 +1,467 @@
+"""Bins: what splitdataloader writes is read, what we write it reads, and damage is named."""
+
+import hashlib
+import json
+import os
+import pickle
+import resource
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from splitdataloader import SplitDataLoader, write_split_data
+
+from shardex.codecs import compact, msgpack, npy
+from shardex.errors import (
+    AlreadyExistsError,
+    ClosedError,
+    FieldError,
+    FormatError,
+    RowError,
+    SchemaError,
+    StaleIndexError,
+    StorageFullError,
+    TruncatedShardError,
+    UnknownFormatError,
+    UnsafeError,
+)
+from shardex.format import format_named, open_rows
+from shardex.formats import bins
+from shardex.formats.bins import BinRows, create, recognise
+from shardex.rows import ReadsOne, Rows
+from shardex.schema import Array, Bytes, Features, Json, Optional, Text, Value
+from shardex.shards import find
+from shardex.staging import Stage
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "splitdataloader"
+EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))
+
+
+def opened(path: Path, **options: Any) -> BinRows:
+    rows = open_rows(path, "bins", **options)
+    assert isinstance(rows, BinRows)
+    return rows
+
+
+def every(rows: BinRows, fields: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """All samples, the same by `read` and by `sample`."""
+    samples = rows.read(np.arange(len(rows)), fields).to_samples()
+    assert repr(samples) == repr([rows.sample(k, fields) for k in range(len(rows))])
+    return samples
+
+
+def packets(rows: BinRows) -> list[bytes]:
+    return [sample["data"] for sample in every(rows)]
+
+
+def write(path: Path, features: Any, samples: Sequence[dict[str, Any]], **options: Any) -> Path:
+    writer = create(str(path), Features.of(features), **options)
+    for sample in samples:
+        writer.append(sample)
+    writer.close()
+    return path
+
+
+def real(path: Path, *given: bytes, splits: int = 3) -> Path:
+    write_split_data(str(path), given, splits=splits)
+    return path
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+
+
+# -- reading --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["basic", "utf8_json"])
+def test_what_splitdataloader_wrote(name: str) -> None:
+    expected = EXPECTED[name]
+    rows = opened(FIXTURES / name)
+    assert recognise(find(FIXTURES / name))
+    assert len(rows) == expected["len"]
+    found = packets(rows)
+    assert [len(packet) for packet in found] == expected["lengths"]
+    assert [hashlib.sha256(packet).hexdigest() for packet in found] == expected["sha256"]
+    assert found[0].hex().startswith(expected["first_hex"])
+    which, begin, length = rows.index.locate(np.arange(len(rows)))
+    numbers = [int(os.path.basename(path)[3:11]) for path in rows.shard_names()]
+    triples = [[numbers[w], b - 4, n] for w, b, n in zip(which.tolist(), begin.tolist(), length.tolist(), strict=True)]
+    assert triples == expected["index_triples_bin_pos_len"]
+    assert {file: len(data) for file, data in contents(FIXTURES / name).items()} == expected["files"]
+
+
+def test_packets_as_fields(tmp_path: Path) -> None:
+    rows = opened(FIXTURES / "utf8_json", decode="json")
+    assert every(rows)[0] == json.loads(packets(opened(FIXTURES / "utf8_json"))[0])
+    assert str(rows.features) == "i int64, t text"
+    assert cast(Any, rows.read(np.array([5, 0]), ["i"])["i"]).tolist() == [5, 0]
+    with pytest.raises(FieldError, match="expected one of the fields i, t, got 'x'"):
+        rows.read(np.array([0]), ["x"])
+    assert opened(FIXTURES / "utf8_json", decode="text").features == Features({"data": Text()})
+    assert every(opened(FIXTURES / "utf8_json", decode="text"))[0]["data"].startswith('{"i"')
+
+
+def test_it_reads_what_the_real_one_writes(tmp_path: Path) -> None:
+    given = [b"a", b"", bytes(300), b"xyz"] * 5
+    rows = opened(real(tmp_path / "d", *given))
+    assert isinstance(rows, Rows)
+    assert isinstance(rows, ReadsOne)
+    assert packets(rows) == given
+    assert rows.features == Features({"data": Bytes()})
+    assert rows.read(np.array([3, 0, 3]))["data"] == [b"xyz", b"a", b"xyz"]
+    assert rows.read(np.array([0]), []).names == []
+    real(tmp_path / "d", b"more", b"and more", splits=7)
+    assert packets(opened(tmp_path / "d")) == [*given, b"more", b"and more"]
+    assert not (tmp_path / "d" / ".shardex").exists()
+
+
+def test_mixed_packets(tmp_path: Path) -> None:
+    path = real(tmp_path / "d", b'{"a": 1}', b"[1]", b'{"a": 2, "b": "x"}')
+    rows = opened(path, decode="json")
+    assert every(rows) == [{"a": 1}, {"data": [1]}, {"a": 2, "b": "x"}]
+    assert every(rows, ["a", "b"])[1] == {"a": None, "b": None}
+
+
+def test_arrays(tmp_path: Path) -> None:
+    arrays = [np.arange(3, dtype=np.float32) + k for k in range(4)]
+    for name, codec in (("npy", npy), ("compact", compact)):
+        rows = opened(real(tmp_path / name, *map(codec.encode, arrays)), decode=name)
+        column = rows.read(np.arange(4))["data"]
+        assert isinstance(column, np.ndarray)
+        assert column.tolist() == np.stack(arrays).tolist()
+        assert rows.features == Features({"data": Array("float32", (3,))})
+        assert rows.sample(2)["data"].tolist() == arrays[2].tolist()
+
+
+def test_a_schema(tmp_path: Path) -> None:
+    rows = opened(real(tmp_path / "d", b"x"), schema=Features.of({"payload": bytes}))
+    assert every(rows) == [{"payload": b"x"}]
+    with pytest.raises(SchemaError, match="expected one field of bytes for decode='raw', got n int64"):
+        opened(tmp_path / "d", schema=Features.of({"n": int}))
+    given = [msgpack.encode({"x": np.arange(2, dtype=np.int16), "n": 1}), msgpack.encode({"x": [1, 2]})]
+    path = real(tmp_path / "e", *given)
+    rows = opened(path, decode="msgpack", schema=Features.of({"x": Array("int16", (2,)), "n": int | None}))
+    assert cast(Any, rows.read(np.array([0, 1]))["x"]).tolist() == [[0, 1], [1, 2]]
+    assert rows.sample(1)["n"] is None
+    rows = opened(path, decode="msgpack", schema=Features.of({"n": int}))
+    with pytest.raises(SchemaError, match=r"expected int64, got nothing .* - at .*bin00000001\.dat, sample 1, field n"):
+        rows.read(np.array([0, 1]))
+
+
+def test_an_empty_dataset(tmp_path: Path) -> None:
+    path = real(tmp_path / "d")
+    assert recognise(find(path))
+    for decode in ("raw", "json"):
+        rows = opened(path, decode=decode)
+        assert len(rows) == 0
+        assert len(rows.read(np.empty(0, np.int64))) == 0
+        with pytest.raises(RowError):
+            rows.sample(0)
+    assert rows.features == Features({})
+
+
+@pytest.mark.parametrize("row", [-1, 2, 10**12])
+def test_rows_outside(tmp_path: Path, row: int) -> None:
+    rows = opened(real(tmp_path / "d", b"a", b"b"))
+    for read in (lambda: rows.read(np.array([0, row])), lambda: rows.sample(row)):
+        with pytest.raises(RowError):
+            read()
+
+
+def test_only_bins_directly_in_the_folder_count(tmp_path: Path) -> None:
+    path = real(tmp_path / "d", b"a", b"b", splits=1)
+    real(path / "nested", b"other", splits=4)
+    assert recognise(find(path))
+    rows = opened(path)
+    assert rows.shard_names() == [str(path / "bin00000000.dat")]
+    assert packets(rows) == [b"a", b"b"]
+    (path / "bin1.dat").write_bytes(b"")
+    assert not recognise(find(path))
+    assert packets(opened(path)) == [b"a", b"b"]
+    assert not recognise(find(tmp_path))
+    with pytest.raises(UnknownFormatError, match=r"expected a folder with index\.dat, got none"):
+        opened(tmp_path)
+    with pytest.raises(UnknownFormatError, match=r"expected a folder with index\.dat"):
+        opened(path / "index.dat")
+
+
+def test_it_pickles_as_what_was_opened(tmp_path: Path) -> None:
+    rows = opened(real(tmp_path / "d", b"a"))
+    assert pickle.loads(pickle.dumps(rows)).sample(0) == {"data": b"a"}
+    real(tmp_path / "d", b"b")
+    with pytest.raises(StaleIndexError):
+        pickle.loads(pickle.dumps(rows))
+    assert format_named("bins").recognise is recognise
+
+
+# -- damage ---------------------------------------------------------------------------------------------------
+
+
+def refused(path: Path, row: int, error: type[Exception], message: str, **options: Any) -> None:
+    rows = opened(path, **options)
+    with pytest.raises(error, match=message):
+        rows.read(np.array([0, row]))
+    with pytest.raises(error, match=message):
+        rows.sample(row)
+
+
+def test_a_partial_record(tmp_path: Path) -> None:
+    path = real(tmp_path / "d", b"a", b"b")
+    with (path / "index.dat").open("ab") as file:
+        file.write(b"1234")
+    with pytest.raises(
+        FormatError, match=r"index\.dat: expected 12 bytes for each packet, got 28 bytes, .* cut it to 24"
+    ):
+        opened(path)
+
+
+def test_a_truncated_bin(tmp_path: Path) -> None:
+    path = real(tmp_path / "d", b"first", b"second", b"third", splits=2)
+    os.truncate(path / "bin00000000.dat", 16)
+    message = r"bin00000000\.dat: expected bytes 9 to 18 for sample 2, got a file of 16 bytes"
+    refused(path, 2, TruncatedShardError, message)
+    assert opened(path).sample(0) == {"data": b"first"}
+
+
+def test_a_bin_that_shrank_while_open(tmp_path: Path) -> None:
+    path = real(tmp_path / "d", b"first", b"second", splits=1)
+    rows = opened(path)
+    os.truncate(path / "bin00000000.dat", 9)
+    with pytest.raises(TruncatedShardError, match="expected 19 bytes as when it was indexed, got 9"):
+        rows.read(np.array([0]))
+
+
+def test_a_flipped_prefix(tmp_path: Path) -> None:
+    path = real(tmp_path / "d", b"first", b"second", splits=1)
+    data = bytearray((path / "bin00000000.dat").read_bytes())
+    data[9] ^= 8
+    (path / "bin00000000.dat").write_bytes(data)
+    message = r"bin00000000\.dat: expected a packet of 6 bytes, as index\.dat says, got the prefix 14 - at sample 1"
+    refused(path, 1, FormatError, message)
+
+
+def test_a_lost_bin(tmp_path: Path) -> None:
+    path = real(tmp_path / "d", b"first", b"second", splits=2)
+    (path / "bin00000001.dat").unlink()
+    refused(
+        path,
+        1,
+        FormatError,
+        r"index\.dat: expected one of 1 bins, got bin 1, and there is no file bin00000001\.dat - at sample 1",
+    )
+    (path / "bin00000000.dat").unlink()
+    refused(path, 1, FormatError, r"expected one of 0 bins, got bin [01], and there is no file")
+
+
+@pytest.mark.parametrize(("row", "number"), [(0, 1), (1, 1), (1, 2)])
+def test_a_length_of_3_gb_in_a_small_file(tmp_path: Path, row: int, number: int) -> None:
+    path = real(tmp_path / "d", bytes(500), bytes(500), splits=1)
+    index = np.fromfile(path / "index.dat", "<u4").reshape(2, 3)
+    index[row, number] = 3 << 30
+    (path / "index.dat").write_bytes(index.tobytes())
+    begin = time.perf_counter()
+    refused(path, row, TruncatedShardError, r"bin00000000\.dat: expected bytes .* got a file of 1008 bytes")
+    assert time.perf_counter() - begin < 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(min_size=12, max_size=120))
+def test_a_garbage_index(tmp_path_factory: pytest.TempPathFactory, garbage: bytes) -> None:
+    path = real(tmp_path_factory.mktemp("g") / "d", b"first", b"second")
+    (path / "index.dat").write_bytes(garbage[: len(garbage) // 12 * 12])
+    rows = opened(path)
+    for row in range(len(rows)):
+        one, many = outcome(rows.sample, row), outcome(lambda k: rows.read(np.array([k])).sample(0), row)
+        assert one == many
+        assert isinstance(one, dict) or f"sample {row}" in one
+
+
+def outcome(read: Callable[[int], dict[str, Any]], row: int) -> dict[str, Any] | str:
+    """What was read, or the message of the error."""
+    try:
+        return read(row)
+    except FormatError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    ("decode", "error", "message"),
+    [
+        ("json", FormatError, "expected JSON, got"),
+        ("msgpack", FormatError, "expected MessagePack, got"),
+        ("npy", FormatError, "expected the magic bytes of .npy, got"),
+        ("text", FormatError, "expected UTF-8 text, got byte 0"),
+    ],
+)
+def test_packets_that_do_not_decode(tmp_path: Path, decode: str, error: type[Exception], message: str) -> None:
+    good = {"json": b"{}", "msgpack": msgpack.encode({}), "npy": npy.encode([1]), "text": b"x"}[decode]
+    path = real(tmp_path / "d", good, b"\xc1nonsense")
+    refused(path, 1, error, rf"bin00000001\.dat, sample 1: {message}", decode=decode)
+
+
+def test_no_packet_runs_code(tmp_path: Path) -> None:
+    np.save(tmp_path / "o.npy", np.array([{}], dtype=object))
+    path = real(tmp_path / "d", npy.encode([1]), (tmp_path / "o.npy").read_bytes())
+    refused(path, 1, UnsafeError, r"bin00000001\.dat, sample 1: .* would run code", decode="npy")
+    with pytest.raises(FormatError, match=r"expected a codec out of compact, json, .*, got 'pickle'"):
+        opened(path, decode="pickle")
+
+
+# -- writing --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("splits", [1, 3, 256])
+def test_it_writes_what_the_real_one_writes(tmp_path: Path, splits: int) -> None:
+    given = [bytes([k]) * (k % 7) for k in range(50)]
+    ours = write(tmp_path / "ours", {"anything": bytes}, [{"anything": packet} for packet in given], splits=splits)
+    assert contents(ours) == contents(real(tmp_path / "real", *given, splits=splits))
+    loader = SplitDataLoader(str(ours))
+    assert [loader[k] for k in range(len(loader))] == given
+    assert sorted(loader.iterate_binwise()) == sorted(given)
+    assert packets(opened(ours)) == given
+
+
+def test_the_real_one_can_append_to_ours(tmp_path: Path) -> None:
+    path = write(tmp_path / "d", {"b": bytes}, [{"b": b"ours"}], splits=2)
+    real(path, b"theirs", b"and more", splits=2)
+    assert packets(opened(path)) == [b"ours", b"theirs", b"and more"]
+
+
+def test_nothing_to_write(tmp_path: Path) -> None:
+    path = write(tmp_path / "d", {"b": bytes}, [])
+    assert contents(path) == {"index.dat": b""} == contents(real(tmp_path / "real"))
+    assert len(opened(path)) == 0
+
+
+def test_samples_of_fields(tmp_path: Path) -> None:
+    features = {"x": Array("int16", (None, 2)), "s": str, "raw": bytes, "j": Json(), "o": Optional(Value("float32"))}
+    samples = [
+        {"x": np.full((k, 2), k, np.int16), "s": f"é{k}", "raw": bytes([k]), "j": {"k": [k]}, "o": None}
+        for k in range(5)
+    ]
+    path = write(tmp_path / "d", features, samples, splits=2)
+    rows = opened(path, decode="msgpack", schema=Features.of(features))
+    for found, sample in zip(every(rows), samples, strict=True):
+        assert found.pop("x").tolist() == cast(Any, sample["x"]).tolist()
+        assert found == {name: value for name, value in sample.items() if name != "x"}
+    path = write(tmp_path / "e", {"s": str, "x": Array("int8", (2,))}, [{"s": "a", "x": [1, 2]}], codec="json")
+    assert packets(opened(path)) == [b'{"s":"a","x":[1,2]}']
+    assert every(opened(path, decode="json")) == [{"s": "a", "x": [1, 2]}]
+
+
+def test_buffers_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bins, "_FLUSH", 100)
+    given = [bytes([k]) * (k % 40) for k in range(200)]
+    ours = write(tmp_path / "ours", {"b": bytes}, [{"b": packet} for packet in given], splits=5)
+    assert contents(ours) == contents(real(tmp_path / "real", *given, splits=5))
+
+
+def test_a_full_disk_loses_nothing_that_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bins, "_FLUSH", 100)
+    full = iter([False] * 4 + [True] + [False] * 3 + [True])
+    append = Stage.append
+
+    def failing(self: Stage, path: str, pieces: Sequence[Any], size: int) -> int:
+        if next(full, False):
+            append(self, path, [b"torn"], size)
+            raise StorageFullError(28, "cannot write: no room", path)
+        return append(self, path, pieces, size)
+
+    monkeypatch.setattr(Stage, "append", failing)
+    writer = create(str(tmp_path / "d"), Features.of({"b": bytes}), splits=3)
+    taken = []
+    for k in range(40):
+        try:
+            writer.append({"b": bytes([k]) * 10})
+            taken.append(bytes([k]) * 10)
+        except StorageFullError:
+            continue
+    writer.close()
+    assert len(taken) == 38
+    assert packets(opened(tmp_path / "d")) == taken
+
+
+def test_few_files_are_open_at_once(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (psutil.Process().num_fds() + 20, hard))
+    try:
+        given = [bytes([k]) for k in range(200)]
+        path = write(tmp_path / "d", {"b": bytes}, [{"b": packet} for packet in given], splits=200)
+        assert packets(opened(path)) == given
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_bin_that_would_grow_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bins, "_LARGEST", 30)
+    writer = create(str(tmp_path / "d"), Features.of({"b": bytes}), splits=1)
+    writer.append({"b": b"x" * 10})
+    with pytest.raises(
+        SchemaError,
+        match=r"at most 30 bytes, got a packet of 13 for bin 0, which has 14 - at sample 1; .*more than 1 splits",
+    ):
+        writer.append({"b": b"y" * 13})
+    writer.append({"b": b"z" * 12})
+    with pytest.raises(SchemaError, match="expected bins of at most 30 bytes"):
+        writer.append({"b": b""})
+    writer.close()
+    assert packets(opened(tmp_path / "d")) == [b"x" * 10, b"z" * 12]
+
+
+def test_modes_and_options(tmp_path: Path) -> None:
+    path = write(tmp_path / "d", {"b": bytes}, [{"b": b"old"}])
+    features = Features.of({"b": bytes})
+    with pytest.raises(SchemaError, match='got "append": bins cannot be appended to yet'):
+        create(str(path), features, mode="append")
+    with pytest.raises(AlreadyExistsError):
+        create(str(path), features)
+    write(path, features, [{"b": b"new"}], mode="overwrite")
+    assert packets(opened(path)) == [b"new"]
+    for options in ({"splits": 0}, {"codec": "npy"}, {"codec": "pickle"}):
+        with pytest.raises(SchemaError, match="expected"):
+            create(str(tmp_path / "e"), features, **cast(Any, options))
+    with pytest.raises(SchemaError, match='"raw" for one field of bytes'):
+        create(str(tmp_path / "e"), Features.of({"n": int}), codec="raw")
+    with pytest.raises(SchemaError, match="JSON has text but no bytes"):
+        create(str(tmp_path / "e"), features, codec="json")
+    assert os.listdir(tmp_path) == ["d"]
+
+
+def test_a_sample_that_is_refused_is_not_taken(tmp_path: Path) -> None:
+    writer = create(str(tmp_path / "d"), Features.of({"n": int, "j": Json()}))
+    writer.append({"n": 1, "j": None})
+    for bad, message in (
+        ({"n": "x", "j": 1}, "expected int64, got str 'x' - at sample 1, field n"),
+        ({"n": 1}, "expected json, got nothing .* - at sample 1, field j"),
+        ({"n": 1, "j": 2**70}, "expected a value that MessagePack can hold.* - at sample 1"),
+        ({"n": 1, "j": object()}, "expected a value that MessagePack can hold, got .*object - at sample 1"),
+        ({"n": 1, "j": 1, "k": 1}, "expected the fields n, j, got 'k' too"),
+    ):
+        with pytest.raises(SchemaError, match=message):
+            writer.append(bad)
+    writer.append({"n": 2, "j": [1]})
+    assert not (tmp_path / "d").exists()
+    writer.close()
+    writer.close()
+    assert every(opened(tmp_path / "d", decode="msgpack")) == [{"n": 1, "j": None}, {"n": 2, "j": [1]}]
+    with pytest.raises(ClosedError):
+        writer.append({"n": 3, "j": 0})
+    writer = create(str(tmp_path / "e"), Features.of({"n": int}))
+    writer.abort()
+    assert os.listdir(tmp_path) == ["d"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.binary(max_size=30), max_size=20), st.integers(1, 9))
+def test_round_trip(tmp_path_factory: pytest.TempPathFactory, given: list[bytes], splits: int) -> None:
+    folder = tmp_path_factory.mktemp("r")
+    ours = write(folder / "ours", {"b": bytes}, [{"b": packet} for packet in given], splits=splits)
+    assert contents(ours) == contents(real(folder / "real", *given, splits=splits))
+    assert packets(opened(ours)) == given

@@ -1,0 +1,259 @@
+"""Local files, beyond what `test_source.py` asks of every source: descriptors, mappings, crashes, full disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shardex.errors import AccessDeniedError, NotFoundError, SourceError, StorageFullError
+from shardex.ranges import ByteRange
+from shardex.sources.local import LocalSource, make_folder
+
+linux = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+
+
+def run(code: str, *arguments: object) -> str:
+    """Run Python code in a process of its own."""
+    code = "import json, os, resource, sys\nfrom shardex.errors import *\nfrom shardex.sources.local import *\n" + code
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def mappings(path: Path) -> int:
+    """How often a file is mapped into this process."""
+    return Path("/proc/self/maps").read_text("utf-8").count(str(path))
+
+
+def mount(*arguments: str | Path) -> None:
+    """Mount something, or skip the test where that is not allowed."""
+    try:
+        subprocess.run(["mount", *arguments], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("cannot mount here")
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Path]:
+    """A folder to mount something on."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    yield folder
+    if os.path.ismount(folder):
+        subprocess.run(["umount", folder], check=True)
+
+
+# -- descriptors and mappings ---------------------------------------------------------------------------------------
+
+
+@linux
+def test_no_file_stays_open(tmp_path: Path) -> None:
+    place = LocalSource(tmp_path)
+    for k in range(30):
+        place.put(f"{k}", bytes(10))
+    before = len(os.listdir("/proc/self/fd"))
+    kept = [(place.map(f"{k}"), place.read(f"{k}", [ByteRange(1, 2)]), place.stat(f"{k}")) for k in range(30)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(kept) == 30
+
+
+@linux
+def test_more_mapped_files_than_descriptors(tmp_path: Path) -> None:
+    for k in range(2000):
+        (tmp_path / f"{k}").write_bytes(b"%d" % k)
+    run(
+        """
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+place = LocalSource(sys.argv[1])
+views = [place.map(f"{k}") for k in range(2000)]
+assert [bytes(view) for view in views] == [b"%d" % k for k in range(2000)]
+""",
+        tmp_path,
+    )
+
+
+@linux
+def test_a_file_is_unmapped_when_the_last_view_goes(tmp_path: Path) -> None:
+    place, path = LocalSource(tmp_path), tmp_path / "a"
+    place.put("a", bytes(range(100)))
+    view = place.map("a")
+    part = view[10:20]
+    array = np.frombuffer(part, np.uint8)[2:]
+    assert mappings(path) == 1
+    del view
+    assert mappings(path) == 1
+    del part
+    assert array[0] == 12
+    assert mappings(path) == 1
+    del array
+    assert mappings(path) == 0
+
+
+def test_a_mapping_cannot_be_written() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        place = LocalSource(folder)
+        place.put("a", b"abc")
+        array = np.frombuffer(place.map("a"), np.uint8)
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+# -- writing --------------------------------------------------------------------------------------------------
+
+
+CRASHES = [("put", "os.replace"), ("put", "os.fsync"), ("put_if_absent", "os.link"), ("put_if_absent", "os.fsync")]
+
+
+def test_a_crash_before_the_file_is_in_place_leaves_the_old_one(tmp_path: Path) -> None:
+    for number in range(len(CRASHES)):
+        LocalSource(tmp_path / str(number)).put("old", b"old content")
+    run(
+        """
+for number, (verb, step) in enumerate(json.loads(sys.argv[2])):
+    if not (child := os.fork()):
+        exec(f"{step} = lambda *arguments: os._exit(9)")
+        place = LocalSource(f"{sys.argv[1]}/{number}")
+        getattr(place, verb)("old" if verb == "put" else "new", b"new content")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9, (verb, step)
+""",
+        tmp_path,
+        json.dumps(CRASHES),
+    )
+    for number in range(len(CRASHES)):
+        place = LocalSource(tmp_path / str(number))
+        assert [path for path in place.paths() if not path.startswith(".")] == ["old"]
+        assert bytes(place.map("old")) == b"old content"
+
+
+def test_put_if_absent_by_processes_has_one_winner_per_name(tmp_path: Path) -> None:
+    run(
+        """
+place, gate = LocalSource(sys.argv[1]), os.pipe()
+children = []
+for number in range(8):
+    if not (child := os.fork()):
+        os.close(gate[1])
+        os.read(gate[0], 1)  # until the parent closes its end
+        won = [k for k in range(20) if place.put_if_absent(f"names/{k}", bytes([number]) * 5000)]
+        place.put(f"won/{number}", json.dumps(won).encode())
+        os._exit(0)
+    children.append(child)
+os.close(gate[1])
+assert all(os.waitpid(child, 0)[1] == 0 for child in children)
+""",
+        tmp_path,
+    )
+    won = {number: json.loads((tmp_path / "won" / str(number)).read_text()) for number in range(8)}
+    assert sorted(k for names in won.values() for k in names) == list(range(20))
+    for number, names in won.items():
+        assert all((tmp_path / "names" / str(k)).read_bytes() == bytes([number]) * 5000 for k in names)
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]
+
+
+@pytest.mark.parametrize(("free", "size"), [(1 << 20, 2 << 20), (4096, 6000), (0, 5000), (0, 100_000)])
+@pytest.mark.parametrize("verb", ["put", "put_if_absent"])
+def test_a_full_disk(mounted: Path, verb: str, free: int, size: int) -> None:
+    mount("-t", "tmpfs", "-o", "size=1m", "none", mounted)
+    place = LocalSource(mounted)
+    place.put("old", b"old content")
+    with open(mounted / "filler", "wb", buffering=0) as filler:
+        while os.statvfs(mounted).f_bavail * 4096 > free:
+            filler.write(bytes(4096))
+    before = sorted(os.listdir(mounted))
+    with pytest.raises(StorageFullError, match=str(mounted / "new")) as caught:
+        getattr(place, verb)("new", bytes(size))
+    assert isinstance(caught.value, OSError)
+    assert sorted(os.listdir(mounted)) == before
+    assert bytes(place.map("old")) == b"old content"
+
+
+def test_folders_are_made_where_needed(tmp_path: Path) -> None:
+    LocalSource(tmp_path / "a" / "b").put("c/d/e", b"x")
+    assert (tmp_path / "a/b/c/d/e").read_bytes() == b"x"
+    make_folder(str(tmp_path / "a" / "b"))
+    make_folder(str(tmp_path / "q"))
+    assert (tmp_path / "q").is_dir()
+
+
+def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
+    place = LocalSource(tmp_path)
+    place.put("a", b"")
+    with pytest.raises(NotFoundError, match="Not a directory"):
+        place.put("a/b", b"")
+    with pytest.raises(NotFoundError, match="cannot list"):
+        LocalSource(tmp_path / "a").paths()
+    with pytest.raises(SourceError):
+        LocalSource(tmp_path.parent).put(tmp_path.name, b"a folder is there")
+    with pytest.raises(SourceError):
+        LocalSource(tmp_path.parent).map(tmp_path.name)
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_draft_lies_where_it_says(tmp_path: Path) -> None:
+    draft = LocalSource(tmp_path).draft()
+    draft.file.write(b"abc")
+    draft.file.flush()
+    assert Path(draft.path).read_bytes() == b"abc"
+    draft.publish("x/y")
+    assert not os.path.exists(draft.path)
+    assert (tmp_path / "x/y").read_bytes() == b"abc"
+
+
+# -- permissions ----------------------------------------------------------------------------------------------
+
+AS_NOBODY = """
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+place = LocalSource(sys.argv[1])
+for ask in (
+    lambda: place.read("secret", []),
+    lambda: place.map("secret"),
+    lambda: place.put("new", b""),
+    lambda: place.put_if_absent("new", b""),
+    lambda: place.remove("secret"),
+    lambda: LocalSource(sys.argv[1] + "/locked").paths(),
+    lambda: place.map("locked/file"),
+    lambda: LocalSource(sys.argv[1] + "/below").put("new", b""),
+):
+    try:
+        ask()
+    except AccessDeniedError as error:
+        print(isinstance(error, PermissionError), sys.argv[1] in str(error))
+"""
+
+
+def test_permission_denied() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        place = LocalSource(folder)
+        place.put("secret", b"x")
+        place.put("locked/file", b"x")
+        os.chmod(place.path("secret"), 0)
+        os.chmod(place.path("locked"), 0)
+        os.chmod(folder, 0o555)
+        assert run(AS_NOBODY, folder).split() == ["True"] * 16
+        os.chmod(folder, 0o755)
+        os.chmod(place.path("locked"), 0o755)
+
+
+def test_a_read_only_disk(mounted: Path) -> None:
+    place = LocalSource(mounted)
+    mount("-t", "tmpfs", "-o", "size=1m", "none", mounted)
+    place.put("a", b"x")
+    mount("-o", "remount,ro", mounted)
+    assert bytes(place.map("a")) == b"x"
+    for ask in (lambda: place.put("b", b""), lambda: place.remove("a"), place.draft):
+        with pytest.raises(AccessDeniedError, match="Read-only"):
+            ask()

@@ -1,0 +1,140 @@
+"""Rows: what may stand between brackets, which fields may be asked for, and a list as a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardex.columns import Columns
+from shardex.errors import FieldError, RowError, SchemaError
+from shardex.gather import Integers
+from shardex.rows import Described, ListRows, ReadsOne, Rows, check_fields, features_of, normalise
+from shardex.schema import Array, Features, Optional, Text, Value
+
+# -- normalise ---------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 20), st.data())
+def test_it_picks_what_a_list_picks(length: int, data: st.DataObject) -> None:
+    rows = list(range(length))
+    where = data.draw(st.slices(length))
+    assert normalise(where, length).tolist() == rows[where]
+    mask = data.draw(st.lists(st.booleans(), min_size=length, max_size=length))
+    if length:  # an empty list is a list of rows
+        assert normalise(mask, length).tolist() == [k for k in rows if mask[k]]
+        numbers = data.draw(st.lists(st.integers(-length, length - 1)))
+        for kind in (list, tuple, np.array, lambda some: np.array(some, np.int8)):
+            assert normalise(kind(numbers), length).tolist() == [rows[k] for k in numbers]
+        one = data.draw(st.integers(-length, length - 1))
+        for kind_of_one in (int, np.int64, np.int16, np.array):
+            assert normalise(kind_of_one(one), length).tolist() == [rows[one]]
+
+
+@given(st.integers(0, 20), st.data())
+def test_outside_is_an_error(length: int, data: st.DataObject) -> None:
+    edge = st.one_of(
+        st.integers(length, length + 3), st.integers(-length - 3, -length - 1), st.just(2**62), st.just(-(2**63))
+    )
+    bad = data.draw(edge)
+    for where in (bad, [bad], np.array([bad]), [*range(length), bad]):
+        with pytest.raises(RowError, match=f"got {bad}$") as caught:
+            normalise(where, length)
+        assert isinstance(caught.value, IndexError)
+
+
+@pytest.mark.parametrize("huge", [2**63, 2**64 - 1, 2**64 - 5])
+def test_unsigned_numbers_do_not_wrap_around(huge: int) -> None:
+    for where in (huge, np.uint64(huge), np.array([0, huge], np.uint64)):
+        with pytest.raises(RowError, match=f"got {huge}"):
+            normalise(where, 10)
+    assert normalise(np.array([3, 9], np.uint64), 10).tolist() == [3, 9]
+
+
+@pytest.mark.parametrize("where", [[], (), np.array([]), np.array([], np.int32), slice(0, 0), range(0)])
+@pytest.mark.parametrize("length", [0, 5])
+def test_no_rows(where: Any, length: int) -> None:
+    rows = normalise(where, length)
+    assert (rows.tolist(), rows.dtype) == ([], np.dtype(np.int64))
+
+
+@pytest.mark.parametrize(
+    "where", [1.0, [0.5], "a", None, [[0, 1]], True, np.zeros((1, 1), np.int64), [0, [1]], {0}, 2**70, [None], object()]
+)
+def test_what_names_no_rows(where: Any) -> None:
+    with pytest.raises(SchemaError, match="expected row numbers, a slice or a mask, got"):
+        normalise(where, 5)
+
+
+@pytest.mark.parametrize("size", [1, 4, 6])
+def test_a_mask_of_the_wrong_size(size: int) -> None:
+    with pytest.raises(RowError, match=f"expected a mask of 5 truth values, got {size}"):
+        normalise([True] * size, 5)
+
+
+# -- fields ------------------------------------------------------------------------------------------------------
+
+
+def test_check_fields() -> None:
+    assert check_fields(["x", "y"], None) == ["x", "y"]
+    assert check_fields(["x", "y"], ["y", "x"]) == ["y", "x"]
+    assert check_fields(["x", "y"], []) == []
+    with pytest.raises(FieldError, match="expected one of the fields x, y, got 'z'") as caught:
+        check_fields(["x", "y"], ["x", "z"])
+    assert isinstance(caught.value, KeyError)
+    with pytest.raises(SchemaError, match="expected a list of field names, got the text 'x'"):
+        check_fields(["x", "y"], "x")
+
+
+# -- a list as rows ------------------------------------------------------------------------------------------------
+
+SAMPLES = [{"x": k, "a": np.arange(k), **({"note": f"n{k}"} if k % 2 else {})} for k in range(5)]
+
+
+def test_a_list_is_rows() -> None:
+    rows = ListRows(SAMPLES)
+    assert isinstance(rows, Rows)
+    assert isinstance(rows, Described)
+    assert not isinstance(rows, ReadsOne)
+    assert len(rows) == 5
+    assert rows.features == Features({"x": Value("int64"), "a": Array("int64", (None,)), "note": Optional(Text())})
+    columns = rows.read(np.array([3, 0, 3]))
+    assert [list(sample) for sample in columns.to_samples()] == [["x", "a", "note"], ["x", "a"], ["x", "a", "note"]]
+    assert columns["x"].tolist() == [3, 0, 3]  # type: ignore[union-attr]
+
+
+def test_a_list_reads_the_fields_that_are_asked_for() -> None:
+    rows = ListRows(SAMPLES)
+    assert rows.read(np.array([1]), ["note", "x"]).to_samples() == [{"note": "n1", "x": 1}]
+    assert rows.read(np.array([0]), ["note"]).to_samples() == [{}]
+    assert rows.read(np.array([], np.int64), ["note"]).names == ["note"]
+    assert rows.read(np.array([], np.int64)).names == ["x", "a", "note"]
+    for wanted in ([0], []):
+        with pytest.raises(FieldError, match="got 'z'"):
+            rows.read(np.array(wanted, np.int64), ["z"])
+
+
+def test_an_empty_list() -> None:
+    assert len(ListRows([])) == 0
+    assert ListRows([]).features == Features({})
+    assert len(ListRows([]).read(np.array([], np.int64))) == 0
+
+
+class Bare:
+    """Rows that know nothing but their samples."""
+
+    def __len__(self) -> int:
+        return 100
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        assert rows.tolist() == list(range(16))
+        return Columns({"x": rows})
+
+
+def test_features_of_rows() -> None:
+    assert features_of(ListRows(SAMPLES)) == ListRows(SAMPLES).features
+    assert features_of(Bare()) == Features({"x": Value("int64")})

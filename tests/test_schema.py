@@ -1,0 +1,461 @@
+"""Features from annotations, from JSON and from samples; this module writes its annotations as text (PEP 563)."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pickle
+import typing
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypedDict
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from shardex.errors import FieldError, FormatError, SchemaError
+from shardex.schema import (
+    Array,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Features,
+    Json,
+    Opaque,
+    Optional,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+    feature_of,
+    infer,
+)
+
+INT, FLOAT = Value("int64"), Value("float64")
+
+# -- from types ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hint", "feature"),
+    [
+        (bool, Value("bool")),
+        (int, INT),
+        (float, FLOAT),
+        (str, Text()),
+        (bytes, Bytes()),
+        (dict, Json()),
+        (list, Json()),
+        (Any, Json()),
+        (np.ndarray, Array()),
+        (np.float32, Value("float32")),
+        (np.bool_, Value("bool")),
+        (np.dtype("uint16"), Value("uint16")),
+        ("int8", Value("int8")),
+        ("float", FLOAT),
+        ("int", INT),
+        ("bool", Value("bool")),
+        ("str", Text()),
+        ("text", Text()),
+        ("bytes", Bytes()),
+        ("json", Json()),
+        (typing.Optional[int], Optional(INT)),  # noqa: UP045 - people still write it
+        (typing.Union[None, str], Optional(Text())),  # noqa: UP007
+        (int | None, Optional(INT)),
+        (None | NDArray[np.int8], Optional(Array("int8"))),
+        (NDArray, Array()),
+        (NDArray[Any], Array()),
+        (NDArray[np.float32], Array("float32")),
+        (NDArray[np.bool_], Array("bool")),
+        (NDArray[np.datetime64], Array("datetime64")),
+        (NDArray[np.floating[Any]], Array()),
+        (NDArray[np.integer], Array()),
+        (NDArray[np.str_], Array()),
+        (np.ndarray[Any, np.dtype[np.int16]], Array("int16")),
+        (Annotated[NDArray[Any], Array("float32", (3,))], Array("float32", (3,))),
+        (Annotated[NDArray[Any] | None, "a note", Array("float32", (3,))], Optional(Array("float32", (3,)))),
+        (Annotated[int, "a note"], INT),
+        (Annotated[int | None, "a note"], Optional(INT)),
+        (Annotated[int, Value("uint8")], Value("uint8")),
+        (Literal["a", "b"], Text()),
+        (Literal[1, 2], INT),
+        (Literal["a", None], Optional(Text())),
+        (Literal[1, "a"], Json()),
+        (list[int], Sequence(INT)),
+        (list[list[str] | None], Sequence(Optional(Sequence(Text())))),
+        (tuple[float, ...], Sequence(FLOAT)),
+        (tuple[int, str], Json()),
+        (dict[str, int], Json()),
+        (list[Any], Sequence(Json())),
+        ({"a": int, "b": {"c": str}}, Struct({"a": INT, "b": Struct({"c": Text()})})),
+    ],
+)
+def test_hints(hint: Any, feature: Feature) -> None:
+    assert feature_of(hint) == feature
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        complex,
+        set,
+        object,
+        None,
+        3,
+        np.dtype(">i4"),
+        np.dtype("U3"),
+        np.str_,
+        np.floating,
+        np.datetime64,
+        "complex64",
+        "nonsense",
+        int | str,
+        int | str | None,
+        set[int],
+    ],
+)
+def test_what_is_no_feature(hint: Any) -> None:
+    with pytest.raises(SchemaError):
+        feature_of(hint)
+
+
+@dataclass
+class Inner:
+    x: NDArray[np.float32]
+    y: str | None = None
+
+
+@dataclass
+class Outer:
+    kind: ClassVar[str] = "not a field"
+    inner: Inner
+    many: list[Inner]
+    label: Annotated[int, ClassLabel(("cat", "dog"))]
+    _: KW_ONLY
+    maybe: Inner | None = None
+    more: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def not_a_field(self) -> int:
+        return 0
+
+
+INNER = {"x": Array("float32"), "y": Optional(Text())}
+
+
+def test_a_dataclass() -> None:
+    assert Features.of(Outer) == Features(
+        {
+            "inner": Struct(INNER),
+            "many": Sequence(Struct(INNER)),
+            "label": ClassLabel(("cat", "dog")),
+            "maybe": Optional(Struct(INNER)),
+            "more": Json(),
+        }
+    )
+
+
+class Derived(Inner):
+    """Adds nothing of its own."""
+
+
+class Named(NamedTuple):
+    a: int
+    b: str
+
+
+class Typed(TypedDict):
+    a: int
+    b: str
+
+
+class Bare:
+    plain: ClassVar = 1
+    a: int
+    b: str
+
+
+@pytest.mark.parametrize("kind", [Named, Typed, Bare])
+def test_any_class_with_annotations(kind: type) -> None:
+    assert Features.of(kind) == Features({"a": INT, "b": Text()})
+
+
+def test_inherited_annotations() -> None:
+    assert Features.of(Derived) == Features(INNER)
+    assert feature_of(Derived) == Struct(INNER)
+
+
+def test_annotations_that_cannot_be_found() -> None:
+    class Local:
+        a: Nowhere  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(SchemaError, match="Local knows, got: name 'Nowhere' is not defined"):
+        Features.of(Local)
+
+
+@pytest.mark.parametrize("schema", [int, 3, "x", None, type("Empty", (), {}), [("a", int)]])
+def test_what_is_no_schema(schema: Any) -> None:
+    with pytest.raises(SchemaError):
+        Features.of(schema)
+
+
+@pytest.mark.parametrize("name", ["", 1, None])
+def test_field_names_are_text(name: Any) -> None:
+    with pytest.raises(SchemaError, match="expected a field name"):
+        Features.of({name: int})
+
+
+# -- features --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Value("str"),
+        lambda: Value("complex64"),
+        lambda: Array("object"),
+        lambda: Array("U3"),
+        lambda: Array(">f4"),
+        lambda: Array("i4,f4"),
+        lambda: Array("nonsense"),
+        lambda: Array("float32", (-1,)),
+        lambda: Array("float32", (1.5,)),  # type: ignore[arg-type]
+        lambda: Array("float32", 3),  # type: ignore[arg-type]
+        lambda: Array("float32", ("3",)),  # type: ignore[arg-type]
+        lambda: Array(None, (3,)),
+        lambda: ClassLabel(("a", "a")),
+        lambda: ClassLabel("cat"),  # type: ignore[arg-type]
+        lambda: ClassLabel((1, 2)),  # type: ignore[arg-type]
+    ],
+)
+def test_features_are_checked_when_they_are_made(make: typing.Callable[[], Feature]) -> None:
+    with pytest.raises(SchemaError, match="expected"):
+        make()
+
+
+def test_arrays_know_their_shape() -> None:
+    assert Array("f4", [np.int64(3), None]) == Array("float32", (3, None))  # type: ignore[arg-type]
+    shapes: list[tuple[int | None, ...] | None] = [
+        (),
+        (3,),
+        (0,),
+        (3, 2),
+        (None,),
+        (None, 2),
+        (None, 0),
+        (2, None),
+        None,
+    ]
+    assert [Array("i1", shape).fixed for shape in shapes] == [True, True, True, True, *[False] * 5]
+    assert [Array("i1", shape).ragged for shape in shapes] == [*[False] * 4, True, True, False, False, False]
+
+
+def test_class_labels() -> None:
+    label = ClassLabel(["cat", "dog"])  # type: ignore[arg-type]
+    assert [label.number(name) for name in label.names] == [0, 1]
+    assert [label.name(number) for number in range(2)] == ["cat", "dog"]
+    with pytest.raises(SchemaError, match="expected a class out of cat, dog, got 'cow'"):
+        label.number("cow")
+    for number in (2, -1):
+        with pytest.raises(SchemaError, match="expected a class number below 2"):
+            label.name(number)
+
+
+def test_an_optional_of_an_optional_is_one() -> None:
+    assert Optional(Optional(INT)) == Optional(INT)
+
+
+def test_features_are_a_mapping_in_order() -> None:
+    features = Features.of({"b": int, "a": str})
+    assert list(features) == ["b", "a"]
+    assert dict(features) == {"b": INT, "a": Text()}
+    assert features != Features.of({"a": str, "b": int})
+    assert features != {"b": INT, "a": Text()}
+    assert features.select(["a"]) == Features.of({"a": str})
+    assert len({features, Features.of({"b": int, "a": str})}) == 1
+    with pytest.raises(FieldError, match="expected one of the fields b, a, got 'c'"):
+        features["c"]
+    assert "c" not in features
+    assert repr(features) == "Features(b int64, a text)"
+
+
+def test_features_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        INT.dtype = "int8"  # type: ignore[misc]
+
+
+# -- JSON and fingerprint ----------------------------------------------------------------------------------------
+
+names = st.text(min_size=1, max_size=5)
+leaves: st.SearchStrategy[Feature] = st.one_of(
+    st.sampled_from([Value("bool"), Value("int8"), FLOAT, Text(), Bytes(), Json(), Array(), Opaque("timestamp[us]")]),
+    st.builds(ClassLabel, st.lists(st.text(max_size=3), unique=True, max_size=4).map(tuple)),
+    st.builds(
+        Array,
+        st.sampled_from(["float32", "datetime64[s]", "complex128"]),
+        st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 9)), max_size=3).map(tuple)),
+    ),
+)
+features_ = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.builds(Sequence, inner),
+        st.builds(Optional, inner),
+        st.builds(Struct, st.dictionaries(names, inner, max_size=3)),
+    ),
+    max_leaves=8,
+)
+schemas = st.dictionaries(names, features_, max_size=4).map(Features)
+
+
+@given(schemas)
+def test_json_and_pickle_give_the_same_back(schema: Features) -> None:
+    plain = msgspec.json.decode(msgspec.json.encode(schema.to_json()))
+    for again in (Features.from_json(plain), pickle.loads(pickle.dumps(schema))):
+        assert again == schema
+        assert hash(again) == hash(schema)
+        assert again.fingerprint == schema.fingerprint
+        assert str(again) == str(schema)
+
+
+@given(schemas, schemas)
+def test_fingerprints_are_equal_exactly_when_schemas_are(one: Features, other: Features) -> None:
+    assert (one.fingerprint == other.fingerprint) == (one == other)
+
+
+def test_every_change_changes_the_fingerprint() -> None:
+    schemas = [
+        {},
+        {"a": int},
+        {"b": int},
+        {"a": float},
+        {"a": int | None},
+        {"a": list[int]},
+        {"a": {"b": int}},
+        {"a": {"c": int}},
+        {"a": {"b": int, "c": int}},
+        {"a": {"c": int, "b": int}},
+        {"a": int, "b": int},
+        {"b": int, "a": int},
+        {"a": Array()},
+        {"a": Array("int64")},
+        {"a": Array("int64", ())},
+        {"a": Array("int64", (1,))},
+        {"a": Array("int64", (None,))},
+        {"a": Array("int64", (None, 1))},
+        {"a": ClassLabel(("x", "y"))},
+        {"a": ClassLabel(("y", "x"))},
+        {"a": ClassLabel(("x", "z"))},
+        {"a": Opaque("x")},
+        {"a": str},
+        {"a": bytes},
+        {"a": dict},
+    ]
+    prints = [Features.of(schema).fingerprint for schema in schemas]
+    assert len(set(prints)) == len(schemas)
+    assert all(len(one) == 16 and int(one, 16) >= 0 for one in prints)
+
+
+def test_the_json_form_and_the_fingerprint_stay_what_they_are() -> None:
+    schema = Features.of(
+        {"x": Array("float32", (3, None)), "label": ClassLabel(("a", "b")), "s": {"t": list[str | None]}, "n": "uint8"}
+    )
+    written = (
+        b'{"x":{"kind":"array","dtype":"float32","shape":[3,null]},"label":{"kind":"class","names":["a","b"]},'
+        b'"s":{"kind":"struct","fields":{"t":{"kind":"sequence","feature":{"kind":"optional","feature":{"kind":"text"}}}}},'
+        b'"n":{"kind":"value","dtype":"uint8"}}'
+    )
+    assert msgspec.json.encode(schema.to_json()) == written
+    assert schema.fingerprint == hashlib.sha256(written).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        None,
+        [],
+        "x",
+        {"a": None},
+        {"a": 3},
+        {"a": {}},
+        {"a": {"kind": "nonsense"}},
+        {"a": {"kind": ["value"]}},
+        {"a": {"kind": "value"}},
+        {"a": {"kind": "value", "dtype": "str"}},
+        {"a": {"kind": "value", "dtype": "int8", "more": 1}},
+        {"a": {"kind": "value", "dtype": []}},
+        {"a": {"kind": "array", "dtype": "int8", "shape": [-1]}},
+        {"a": {"kind": "array", "dtype": "int8", "shape": 3}},
+        {"a": {"kind": "class", "names": ["a", "a"]}},
+        {"a": {"kind": "class", "names": 3}},
+        {"a": {"kind": "sequence"}},
+        {"a": {"kind": "sequence", "feature": {"kind": "x"}}},
+        {"a": {"kind": "struct", "fields": []}},
+        {"a": {"kind": "struct", "fields": {"": {"kind": "text"}}}},
+        {"": {"kind": "text"}},
+    ],
+)
+def test_json_that_is_no_schema(plain: Any) -> None:
+    with pytest.raises(FormatError, match="expected"):
+        Features.from_json(plain)
+
+
+def test_json_that_is_nested_too_deeply() -> None:
+    plain: dict[str, Any] = {"kind": "text"}
+    for _ in range(100_000):
+        plain = {"kind": "sequence", "feature": plain}
+    with pytest.raises(FormatError):
+        Features.from_json({"a": plain})
+    while "feature" in plain:  # piece by piece: freeing it in one go needs a deep stack too
+        plain = plain["feature"]
+
+
+# -- from samples ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "feature"),
+    [
+        ([True], Value("bool")),
+        ([1, 2], INT),
+        ([1, 2.5], FLOAT),
+        ([np.int8(1), np.int16(1)], Value("int16")),
+        ([np.float32(1), np.float32(2)], Value("float32")),
+        ([np.float32(1), 1.5], FLOAT),
+        (["a", np.str_("b")], Text()),
+        ([b"a", bytearray(b"b"), memoryview(b"c")], Bytes()),
+        ([[1, 2], {"a": 1}, (3,)], Json()),
+        ([None, 1], Optional(INT)),
+        ([None], Optional(Json())),
+        ([np.zeros(3, "f4"), np.zeros(3, "f4")], Array("float32", (3,))),
+        ([np.zeros((3, 2)), np.zeros((4, 2))], Array("float64", (None, 2))),
+        ([np.zeros((3, 2)), np.zeros((4, 2)), np.zeros((4, 3))], Array("float64", (None, None))),
+        ([np.zeros(3), np.zeros((4, 2))], Array("float64")),
+        ([np.zeros(3), np.zeros((4, 2)), np.zeros(3)], Array("float64")),
+        ([np.zeros(3), np.zeros(3, "f4")], Array()),
+        ([np.zeros(3), np.zeros(3, "f4"), np.zeros(3)], Array()),
+        ([np.array(["a"])], Array()),
+        ([np.zeros(3, ">f4")], Array()),
+        ([np.zeros(3, "M8[s]")], Array("datetime64[s]", (3,))),
+        ([np.array(1)], Array("int64", ())),
+    ],
+)
+def test_infer(values: list[Any], feature: Feature) -> None:
+    assert infer([{"x": value} for value in values]) == Features({"x": feature})
+
+
+def test_infer_many_fields() -> None:
+    assert infer([]) == Features({})
+    assert infer([{"a": 1}, {"b": "x"}]) == Features({"a": Optional(INT), "b": Optional(Text())})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[1, "a"], [True, 1], [[1], 1], [np.zeros(2), 1], [b"", ""], [{1, 2}], [object()], [1j], [np.array([None])]],
+)
+def test_samples_that_have_no_schema(values: list[Any]) -> None:
+    with pytest.raises(SchemaError, match="at field x"):
+        infer([{"x": value} for value in values])
