@@ -359,6 +359,23 @@ def test_take(case: tuple[int, list[list[bytes]], list[int]], tail: bytes) -> No
     assert sorted(opened) == sorted({int(np.searchsorted(starts, k, "right")) - 1 for k in wanted})
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 29), st.integers(1, 30)), max_size=6),
+    st.integers(0, 20),
+    st.lists(st.integers(0, 30)),
+)
+def test_rows_and_ranges_that_follow_each_other(runs: list[tuple[int, int]], width: int, cuts: list[int]) -> None:
+    contents = [bytes(range(k * 10, k * 10 + 10)) * width for k in range(3)]  # three segments of ten rows
+    table, _ = lazy(contents)
+    rows = [row for first, count in runs for row in range(first, min(first + count, 30))]
+    take(table, np.arange(4) * 10, np.array(rows, np.int64), width, out := np.empty(len(rows) * width, np.uint8))
+    whole = b"".join(contents)
+    assert out.tobytes() == b"".join(whole[row * width : (row + 1) * width] for row in rows)
+    ends = sorted({0, 10 * width, *(cut * width // 3 for cut in cuts if cut <= 30)})
+    triples = [(number, begin, end - begin) for number in range(3) for begin, end in pairwise([0, *ends])]
+    assert ranges_of(table, triples).packed()[0].tobytes() == whole
+
+
 @pytest.mark.parametrize("row", [-1, 4, -(2**63), MOST])
 def test_take_a_row_outside(row: int) -> None:
     out = np.full(2, 0xAA, np.uint8)

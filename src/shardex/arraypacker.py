@@ -6,13 +6,14 @@ packer is, and those of the other features, is in `packer.py`.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from shardex.fit import fit_array
-from shardex.layout import arrow_type, storage
+from shardex.layout import arrow_type, sizes, storage
 from shardex.schema import Array
 
 __all__ = ["FixedArrays", "FreeArrays", "ShapedArrays", "array_packer"]
@@ -30,13 +31,12 @@ class FixedArrays:
     """Arrays of one shape, copied into one growing matrix."""
 
     def __init__(self, feature: Array) -> None:
-        assert feature.dtype is not None and feature.shape is not None
         self._feature = feature
         self._type = arrow_type(feature)
         self._dtype = np.dtype(feature.dtype)
-        self._storage = storage(feature.dtype)
-        self._shape = tuple(n for n in feature.shape if n is not None)
-        self._width = self._dtype.itemsize * int(np.prod(self._shape, dtype=np.int64))
+        self._storage = storage(self._dtype)
+        self._shape = sizes(feature)
+        self._width = self._dtype.itemsize * math.prod(self._shape)
         self._matrix = np.empty((max(1, _FIRST_BYTES // max(1, self._width)), *self._shape), self._dtype)
         self._rows = 0
 
@@ -74,12 +74,12 @@ class FreeArrays:
     """Arrays whose first size is free, copied end to end into one growing vector."""
 
     def __init__(self, feature: Array) -> None:
-        assert feature.dtype is not None and feature.shape is not None
         self._feature = feature
         self._type = arrow_type(feature)
         self._dtype = np.dtype(feature.dtype)
-        self._storage = storage(feature.dtype)
-        self._ndim, self._inner = len(feature.shape), feature.shape[1:]
+        self._storage = storage(self._dtype)
+        self._inner = sizes(feature)
+        self._ndim = 1 + len(self._inner)
         self._vector = np.empty(_FIRST_BYTES // self._dtype.itemsize, self._dtype)
         self._ends = [0]
 

@@ -53,7 +53,7 @@ class BatchBuilder:
         """Take one sample, whole or not at all."""
         name: str | None = None
         try:
-            for name, append in self._appends:  # noqa: B007 - the name tells where it went wrong
+            for name, append in self._appends:
                 append(sample[name])
             if len(sample) != self._expected:
                 name = None

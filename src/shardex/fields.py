@@ -1,26 +1,29 @@
 """Fields of mapped Arrow batches, read straight from their buffers; `mapped.py` makes a table of them.
 
 Every field has a reader by how it lies: one width (`_Dense`), bits (`_Truth`), offsets and bytes (`_Blob`), offsets and
-elements (`_Ragged`, `_Shaped`), or anything else (`Field` itself, through Arrow, which also takes over where a batch
-has nulls). A read of many rows is one gather; a getter reads one value of one batch.
+elements (`_Ragged`, `_Shaped`), or anything else (`Field` itself, through Arrow, which also takes over where arrays
+have nulls inside). `_Maybe` is one of these for the rows that have a value. A read of many rows is one gather; a
+getter reads one value of one batch.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from shardex import codec
 from shardex.columns import Column, Ragged
 from shardex.errors import FormatError
 from shardex.gather import Integers, Ranges, Segments, locate, take
-from shardex.layout import is_binary, is_list, is_text, items_per_row, storage
+from shardex.layout import is_binary, is_list, is_text, items_per_row, sizes, storage
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Json, Optional, Text, Value
-from shardex.values import array_of_bytes, reshaped, take_rows, value_of
+from shardex.values import array_of_bytes, list_of, reshaped, take_rows, value_of
 
 __all__ = ["Chunks", "Field", "Getter", "field_of"]
 
@@ -49,23 +52,32 @@ class Chunks:
         """A table of one buffer per batch, opened with the batch."""
         return Segments(len(self.starts) - 1, self.open, self.name)
 
+    def bits(self, segments: Segments, rows: Integers) -> NDArray[np.bool_]:
+        """The bit of each row, in buffers that hold one for each."""
+        chunk = self.of(rows)
+        local = rows - self.starts[chunk]
+        packed, _ = Ranges(segments, chunk, local >> 3, np.ones(len(rows), np.int64)).packed()
+        return ((packed >> (local & 7).astype(np.uint8)) & 1).astype(np.bool_)
+
 
 def field_of(name: str, feature: Feature, kind: pa.DataType, chunks: Chunks) -> Field:
-    inner = feature.feature if isinstance(feature, Optional) else feature
-    match inner:
+    """The reader for a feature that lies as an Arrow type."""
+    match feature:
+        case Optional():
+            return _Maybe(name, feature, chunks, kind)
         case Value(dtype="bool") if pa.types.is_boolean(kind):
-            return _Truth(name, inner, chunks)
+            return _Truth(name, feature, chunks)
         case Value() | ClassLabel() if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            return _Dense(name, inner, chunks, np.dtype(kind.to_pandas_dtype()), ())
+            return _Dense(name, feature, chunks, np.dtype(kind.to_pandas_dtype()), ())
         case Text() | Bytes() | Json() | Array() if _has_offsets(kind):
-            return _Blob(name, inner, chunks, kind)
-        case Array() if inner.fixed and inner.shape and pa.types.is_fixed_size_list(kind):
-            return _Dense(name, inner, chunks, np.dtype(inner.dtype), tuple(n for n in inner.shape if n is not None))
-        case Array() if inner.ragged and is_list(kind):
-            return _Ragged(name, inner, chunks, kind)
-        case Array() if inner.shape and pa.types.is_struct(kind):
-            return _Shaped(name, inner, chunks, kind)
-    return Field(name, inner, chunks)
+            return _Blob(name, feature, chunks, kind)
+        case Array() if feature.fixed and feature.shape and pa.types.is_fixed_size_list(kind):
+            return _Dense(name, feature, chunks, np.dtype(feature.dtype), sizes(feature))
+        case Array() if feature.ragged and is_list(kind):
+            return _Ragged(name, feature, chunks, kind)
+        case Array() if feature.shape and pa.types.is_struct(kind):
+            return _Shaped(name, feature, chunks, kind)
+    return Field(name, feature, chunks)
 
 
 def _has_offsets(kind: pa.DataType) -> bool:
@@ -73,19 +85,19 @@ def _has_offsets(kind: pa.DataType) -> bool:
 
 
 class Field:
-    """Any field, read through Arrow; the others derive from it and fall back to it where there are nulls."""
+    """Any field, read through Arrow; the others derive from it and fall back to it."""
 
     def __init__(self, name: str, feature: Feature, chunks: Chunks) -> None:
         self._name = name
         self._feature = feature
         self._chunks = chunks
         self._arrays: dict[int, pa.Array] = {}
-        self._nulls = False
+        self._holes = False
+        """Whether values of some batch have nulls inside."""
 
     def put(self, chunk: int, array: pa.Array) -> None:
         """Take the array of a batch."""
         self._arrays[chunk] = array
-        self._nulls = self._nulls or array.null_count > 0
 
     def read(self, rows: Integers) -> Column:
         """The values of these rows."""
@@ -110,9 +122,30 @@ class Field:
             sample = self._chunks.starts[chunk] + row
             raise FormatError(f"{error} - at {self._chunks.name(chunk)}, sample {sample}, field {self._name}") from None
 
-    def optional(self, chunk: int, get: Getter) -> Getter:
-        """A getter that gives `None` for nulls, if the batch has any."""
-        array = self._arrays[chunk]
+
+class _Maybe(Field):
+    """A field with nulls: a bit for each row, and the field that reads those that have a value."""
+
+    def __init__(self, name: str, feature: Optional, chunks: Chunks, kind: pa.DataType) -> None:
+        super().__init__(name, feature, chunks)
+        self._inner = field_of(name, feature.feature, kind, chunks)
+        self._valid = chunks.segments()
+
+    def put(self, chunk: int, array: pa.Array) -> None:
+        super().put(chunk, array)
+        self._inner.put(chunk, array)
+        bits = array.buffers()[0] if array.null_count else None
+        self._valid.put(chunk, bits or np.full(len(array) // 8 + 1, 255, np.uint8))
+
+    def read(self, rows: Integers) -> Column:
+        valid = self._chunks.bits(self._valid, rows)
+        if valid.all():
+            return self._inner.read(rows)
+        values = iter(list_of(self._inner.read(rows[valid])))
+        return [next(values) if there else None for there in valid.tolist()]
+
+    def getter(self, chunk: int) -> Getter:
+        array, get = self._arrays[chunk], self._inner.getter(chunk)
         if not array.null_count:
             return get
         valid = array.is_valid().to_numpy(zero_copy_only=False)
@@ -131,12 +164,7 @@ class _Truth(Field):
         self._bits.put(chunk, array.buffers()[1] or b"")
 
     def read(self, rows: Integers) -> Column:
-        chunk = self._chunks.of(rows)
-        local = rows - self._chunks.starts[chunk]
-        packed, _ = Ranges(self._bits, chunk, local >> 3, np.ones(len(rows), np.int64)).packed()
-        if self._nulls:
-            return super().read(rows)
-        return ((packed >> (local & 7).astype(np.uint8)) & 1).astype(np.bool_)
+        return self._chunks.bits(self._bits, rows)
 
     def getter(self, chunk: int) -> Getter:
         return self._arrays[chunk].to_numpy(zero_copy_only=False).item  # type: ignore[no-any-return]
@@ -151,23 +179,23 @@ class _Dense(Field):
         super().__init__(name, feature, chunks)
         self._dtype = dtype
         self._shape = shape
-        self._width = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+        self._width = dtype.itemsize * math.prod(shape)
         self._data = chunks.segments()
 
     def put(self, chunk: int, array: pa.Array) -> None:
         super().put(chunk, array)
         while pa.types.is_fixed_size_list(array.type):
             array = array.values
-            self._nulls = self._nulls or array.null_count > 0
+            self._holes = self._holes or array.null_count > 0
         self._data.put(chunk, array.buffers()[1] or b"")
 
     def read(self, rows: Integers) -> Column:
         out = np.empty((len(rows), *self._shape), self._dtype)
         take(self._data, self._chunks.starts, rows, self._width, out)
-        return super().read(rows) if self._nulls else out
+        return super().read(rows) if self._holes else out
 
     def getter(self, chunk: int) -> Getter:
-        if self._nulls:
+        if self._holes:
             return super().getter(chunk)
         rows = self._chunks.rows_in(chunk)
         data = self._data.open(chunk)[: rows * self._width]  # other tools pad it
@@ -227,8 +255,6 @@ class _Blob(Field):
 
     def read(self, rows: Integers) -> Column:
         ranges = self._lists.ranges(rows)
-        if self._nulls:
-            return super().read(rows)
         if self._text:
             return ranges.text()
         raw, decode = ranges.bytes(), self._decode
@@ -251,10 +277,9 @@ class _Blob(Field):
         def get_bytes(row: int, _alive: Any = block) -> Any:
             return data[offset(row) : offset(row + 1)]
 
-        def get_decoded(row: int, _alive: Any = block) -> Any:
-            return located(chunk, row, decode, data[offset(row) : offset(row + 1)])
-
-        return self.optional(chunk, get_text if self._text else get_bytes if decode is None else get_decoded)
+        if self._text:
+            return get_text
+        return get_bytes if decode is None else lambda row: located(chunk, row, decode, get_bytes(row))
 
 
 class _Ragged(Field):
@@ -262,26 +287,25 @@ class _Ragged(Field):
 
     def __init__(self, name: str, feature: Array, chunks: Chunks, kind: pa.DataType) -> None:
         super().__init__(name, feature, chunks)
-        assert feature.dtype is not None and feature.shape is not None
         self._dtype = np.dtype(feature.dtype)
-        self._inner = tuple(n for n in feature.shape[1:] if n is not None)
-        item = storage(feature.dtype).itemsize
+        self._inner = sizes(feature)
+        item = storage(self._dtype).itemsize
         self._step = items_per_row(feature) * item
         self._lists = _Lists(chunks, kind, item)
 
     def put(self, chunk: int, array: pa.Array) -> None:
         super().put(chunk, array)
-        self._nulls = self._nulls or array.values.null_count > 0
+        self._holes = self._holes or array.values.null_count > 0
         self._lists.put(chunk, array.buffers()[1], array.values.buffers()[1])
 
     def read(self, rows: Integers) -> Column:
         ranges = self._lists.ranges(rows)
-        if self._nulls or (self._inner and (ranges.length % self._step).any()):
+        if self._holes or (self._inner and (ranges.length % self._step).any()):
             return super().read(rows)  # which finds out where lists have an odd length
         return Ragged(ranges, self._dtype, self._inner)
 
     def getter(self, chunk: int) -> Getter:
-        if self._nulls:
+        if self._holes:
             return super().getter(chunk)
         elements, shape = self._lists.elements(chunk, self._dtype), (-1, *self._inner)
         if not self._inner:
@@ -294,30 +318,29 @@ class _Shaped(Field):
 
     def __init__(self, name: str, feature: Array, chunks: Chunks, kind: pa.DataType) -> None:
         super().__init__(name, feature, chunks)
-        assert feature.dtype is not None and feature.shape is not None
         self._dtype = np.dtype(feature.dtype)
-        self._ndim = len(feature.shape)
-        self._lists = _Lists(chunks, kind.field("values").type, storage(feature.dtype).itemsize)
+        self._ndim = len(feature.shape or ())
+        self._lists = _Lists(chunks, kind.field("values").type, storage(self._dtype).itemsize)
         self._shapes = chunks.segments()
 
     def put(self, chunk: int, array: pa.Array) -> None:
         super().put(chunk, array)
         values, shapes = array.field("values"), array.field("shape")
         parts = (values, values.values, shapes, shapes.values)
-        self._nulls = self._nulls or any(part.null_count for part in parts)
+        self._holes = self._holes or any(part.null_count for part in parts)
         self._lists.put(chunk, values.buffers()[1], values.values.buffers()[1])
         self._shapes.put(chunk, shapes.values.buffers()[1] or b"")
 
     def read(self, rows: Integers) -> Column:
         ranges = self._lists.ranges(rows)
-        if self._nulls:
+        if self._holes:
             return super().read(rows)
         shapes = np.empty((len(rows), self._ndim), np.int64)
         take(self._shapes, self._chunks.starts, rows, shapes.itemsize * self._ndim, shapes)
         return Ragged(ranges, self._dtype, shapes=shapes)
 
     def getter(self, chunk: int) -> Getter:
-        if self._nulls:
+        if self._holes:
             return super().getter(chunk)
         elements = self._lists.elements(chunk, self._dtype)
         rows = self._chunks.rows_in(chunk)

@@ -8,6 +8,7 @@ raises `SchemaError`: expected, got. Who calls adds where.
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
@@ -101,8 +102,7 @@ def fit_number(value: Any, feature: Value) -> Any:
     if not isinstance(plain, allowed) or isinstance(plain, bool) != (kind == "b"):
         raise SchemaError(f"expected {feature}, got {describe(value)}")
     low, high = bounds(feature.dtype)
-    endless = kind == "f" and plain in (np.inf, -np.inf)
-    if low <= plain <= high or endless or plain != plain:
+    if low <= plain <= high or (isinstance(plain, float) and not math.isfinite(plain)):
         return plain
     raise SchemaError(f"expected {feature}, got {describe(value)}, which is out of its range")
 
@@ -132,7 +132,7 @@ def fit_array(value: Any, feature: Array) -> NDArray[Any]:
     array([1., 2.], dtype=float32)
     >>> fit_array(np.zeros(2), Array("float32", (2,)))
     Traceback (most recent call last):
-    shardex.errors.SchemaError: expected float32[2], got float64[2] (convert it yourself where the loss is meant: .astype('float32'))
+    shardex.errors.SchemaError: expected float32[2], got float64[2] (where the loss is meant: .astype('float32'))
     """
     array = _array(value, feature)
     typed = isinstance(value, np.ndarray | np.generic)
@@ -169,7 +169,7 @@ def _cast(array: NDArray[Any], feature: Array, given: Any, typed: bool) -> NDArr
     if not typed and _in_range(array, dtype):
         return array.astype(dtype)
     lossy = typed and array.dtype.kind in "biufc"
-    hint = f" (convert it yourself where the loss is meant: .astype({feature.dtype!r}))" if lossy else ""
+    hint = f" (where the loss is meant: .astype({feature.dtype!r}))" if lossy else ""
     raise SchemaError(f"expected {feature}, got {describe(given)}{hint}")
 
 
@@ -178,7 +178,7 @@ def _in_range(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     if array.dtype.kind in "iu" and dtype.kind in "iu":
         low, high = bounds(dtype.name)
         return bool(array.min() >= low and array.max() <= high)
-    if array.dtype.kind in "iuf" and dtype.kind in "fc" or array.dtype.kind == dtype.kind == "c":
+    if (array.dtype.kind in "iuf" and dtype.kind in "fc") or array.dtype.kind == dtype.kind == "c":
         with np.errstate(over="ignore"):
             return bool(np.array_equal(np.isinf(array), np.isinf(array.astype(dtype))))
     return False

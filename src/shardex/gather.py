@@ -9,7 +9,6 @@ which gives the same answers. Knows nothing of files, fields or samples.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -62,7 +61,7 @@ class Segments:
     ['world', 'ello']
     """
 
-    __slots__ = ("_lock", "_opener", "address", "buffers", "name", "size")
+    __slots__ = ("_opener", "address", "buffers", "name", "size")
 
     def __init__(
         self,
@@ -72,10 +71,9 @@ class Segments:
     ) -> None:
         self.address = np.zeros(count, np.uint64)
         self.size = np.zeros(count, np.uint64)
-        self.buffers: list[Bytes | None] = [None] * count
+        self.buffers: dict[int, Bytes] = {}
         self.name = name
         self._opener = opener
-        self._lock = threading.Lock()
 
     @classmethod
     def of(cls, buffer: Any) -> Segments:
@@ -85,26 +83,23 @@ class Segments:
         return table
 
     def __len__(self) -> int:
-        return len(self.buffers)
+        return len(self.address)
 
     def put(self, number: int, buffer: Any) -> None:
         """Open a segment with these bytes. One that is open stays as it is: a read may be looking at it."""
-        array = np.frombuffer(buffer, np.uint8)
-        with self._lock:
-            if self.buffers[number] is None:
-                self.buffers[number] = array
-                self.size[number] = array.size
-                # An empty buffer is open too; address 1 is never read because no byte of it is in range.
-                self.address[number] = array.__array_interface__["data"][0] or 1
+        # `setdefault` is one step, so of two threads that open a segment one wins; a lock could be held over a fork.
+        array = self.buffers.setdefault(number, np.frombuffer(buffer, np.uint8))
+        self.size[number] = array.size
+        # An empty buffer is open too; address 1 is never read because no byte of it is in range.
+        self.address[number] = array.__array_interface__["data"][0] or 1
 
     def open(self, number: int) -> Bytes:
         """The bytes of a segment, opened if need be."""
-        if (buffer := self.buffers[number]) is None:
+        if number not in self.buffers:
             self._opener(number)
-            buffer = self.buffers[number]
-            if buffer is None:
+            if number not in self.buffers:
                 raise RangeError(f"{self.name(number)}: expected its opener to open it")
-        return buffer
+        return self.buffers[number]
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a kernel function on this table, opening the segments that it turns out to need."""

@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-import multiprocessing
 import os
 import warnings
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from shardex.errors import (
     ChecksumError,
@@ -38,34 +35,15 @@ from shardex.errors import (
     TruncatedShardError,
 )
 from shardex.gather import Integers, Segments, take
+from shardex.scan import Scan, Scanner, scan_all
 from shardex.shards import Files
 from shardex.source import Source, Stat
 from shardex.sources.local import LocalSource
 
-__all__ = ["Index", "IndexedFile", "Scanner", "encode"]
+__all__ = ["Index", "IndexedFile", "encode"]
 
 VERSION = 1
 _BLOCK_ROWS = 1 << 18
-_WORTH_PROCESSES = 256 << 20
-
-Scan = dict[str, NDArray[Any]]
-"""What a scanner returns: equally long columns of numbers from 0 on."""
-
-
-class Scanner(Protocol):
-    """Finds the samples of one file. Picklable, and equal scanners must give equal answers."""
-
-    @property
-    def name(self) -> str:
-        """Names format and options: indexes of another name are not used."""
-
-    @property
-    def in_python(self) -> bool:
-        """Whether the scan holds the interpreter, so that only processes make it parallel."""
-
-    def scan(self, source: Source, path: str) -> Scan:
-        """The columns of one file."""
-
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
@@ -123,9 +101,8 @@ class Index:
         if old is not None:
             old.refuse_losses(files, stats)
         kept = set() if old is None else {file.path for file in old.files if file.is_still(stats.get(file.path))}
-        scans = _scan_all(
-            files, {path: stats[path].size for path in files.paths if path not in kept}, scanner, progress
-        )
+        todo = {path: stats[path].size for path in files.paths if path not in kept}
+        scans = scan_all(files.source, todo, scanner, progress)
         if old is not None:
             scans |= {path: old.scan_of(path) for path in kept}
         entries = [IndexedFile(path, stats[path].size, stats[path].tag, _rows(scans[path])) for path in files.paths]
@@ -239,26 +216,6 @@ class Index:
 
 def _rows(scan: Scan) -> int:
     return len(next(iter(scan.values()), ()))
-
-
-def _scan_all(files: Files, sizes: dict[str, int], scanner: Scanner, progress: bool | None) -> dict[str, Scan]:
-    if not sizes:
-        return {}
-    scans, total, quiet = {}, sum(sizes.values()), None if progress is None else not progress
-    bar = tqdm(total=total, unit="B", unit_scale=True, desc="index", disable=quiet)
-    with bar, _executor(scanner, len(sizes), total) as pool:
-        for path, scan in zip(sizes, pool.map(scanner.scan, [files.source] * len(sizes), sizes), strict=True):
-            scans[path] = scan
-            bar.update(sizes[path])
-    return scans
-
-
-def _executor(scanner: Scanner, files: int, size: int) -> Executor:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = max(1, min(cores, files))
-    if scanner.in_python and workers > 1 and size > _WORTH_PROCESSES:
-        return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
-    return ThreadPoolExecutor(1 if scanner.in_python else workers)
 
 
 # -- the file -------------------------------------------------------------------------------------------------

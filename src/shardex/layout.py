@@ -20,14 +20,16 @@ readers look by it; `values.py` turns arrays back into values, `mapped.py` does 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import DTypeLike
 
 from shardex import codec
-from shardex.errors import FormatError, ShardexError, SchemaError
+from shardex.errors import FormatError, SchemaError, ShardexError
 from shardex.schema import (
     Array,
     Bytes,
@@ -51,12 +53,13 @@ __all__ = [
     "is_list",
     "is_text",
     "items_per_row",
+    "sizes",
     "storage",
     "stored_type",
 ]
 
 
-def storage(dtype: str) -> np.dtype[Any]:
+def storage(dtype: DTypeLike) -> np.dtype[Any]:
     """The dtype that elements lie as, for dtypes Arrow has no list of.
 
     >>> storage("bool"), storage("complex64"), storage("datetime64[us]")
@@ -65,7 +68,9 @@ def storage(dtype: str) -> np.dtype[Any]:
     kind = np.dtype(dtype)
     if kind.kind == "c":
         return np.dtype(f"f{kind.itemsize // 2}")
-    return {"b": np.dtype("u1"), "M": np.dtype("i8"), "m": np.dtype("i8")}.get(kind.kind, kind)
+    if kind.kind == "b":
+        return np.dtype(np.uint8)
+    return np.dtype(np.int64) if kind.kind in "mM" else kind
 
 
 def arrow_type(feature: Feature) -> pa.DataType:
@@ -91,22 +96,31 @@ def arrow_type(feature: Feature) -> pa.DataType:
 
 
 def _array_type(feature: Array) -> pa.DataType:
-    assert feature.dtype is not None
-    item = pa.field("item", pa.from_numpy_dtype(storage(feature.dtype)), nullable=False)
+    item = pa.field("item", pa.from_numpy_dtype(storage(np.dtype(feature.dtype))), nullable=False)
     if feature.fixed:
         return pa.list_(item, items_per_row(feature))
     if feature.ragged:
         return pa.large_list(item)
     size = -1 if feature.shape is None else len(feature.shape)
     shape = pa.list_(pa.field("item", pa.int64(), nullable=False), size)
-    return pa.struct([pa.field("values", pa.large_list(item), nullable=False), pa.field("shape", shape, nullable=False)])
+    return pa.struct(
+        [pa.field("values", pa.large_list(item), nullable=False), pa.field("shape", shape, nullable=False)]
+    )
 
 
 def items_per_row(feature: Array) -> int:
     """Stored elements per row of a fixed array, or per step of a ragged one."""
-    assert feature.dtype is not None and feature.shape is not None
     pairs = 2 if np.dtype(feature.dtype).kind == "c" else 1
-    return pairs * int(np.prod([n for n in feature.shape if n is not None], dtype=np.int64))
+    return pairs * math.prod(sizes(feature))
+
+
+def sizes(feature: Array) -> tuple[int, ...]:
+    """The sizes that are not free.
+
+    >>> sizes(Array("uint8", (None, None, 3)))
+    (3,)
+    """
+    return tuple(n for n in feature.shape or () if n is not None)
 
 
 def _field(name: str, feature: Feature) -> pa.Field:
@@ -122,8 +136,10 @@ def arrow_schema(features: Features) -> pa.Schema:
 # -- from a schema --------------------------------------------------------------------------------------------
 
 
-def features_of_arrow(schema: pa.Schema, told: Features | None = None) -> Features:
+def features_of_arrow(schema: pa.Schema, told: Features | None = None, nulls: Collection[str] = ()) -> Features:
     """What a schema can be read as: as the user told, as the file tells of itself, or as its types suggest.
+
+    Fields that have `nulls` are optional, whoever says what they are.
 
     >>> print(features_of_arrow(pa.schema([("x", pa.list_(pa.float32(), 3)), ("s", pa.string()), ("t", pa.date32())])))
     x float32[3], s text, t date32[day]
@@ -137,7 +153,8 @@ def features_of_arrow(schema: pa.Schema, told: Features | None = None) -> Featur
         if name not in schema.names:
             raise SchemaError(f"expected one of the fields {', '.join(schema.names)}, got {name!r} in the schema")
     own = _own_features(schema)
-    return Features({field.name: _read_as(field, told.get(field.name), own.get(field.name)) for field in schema})
+    found = {field.name: _read_as(field, told.get(field.name), own.get(field.name)) for field in schema}
+    return Features({name: Optional(feature) if name in nulls else feature for name, feature in found.items()})
 
 
 def _own_features(schema: pa.Schema) -> Mapping[str, Feature]:
@@ -153,7 +170,9 @@ def _own_features(schema: pa.Schema) -> Mapping[str, Feature]:
 def _read_as(field: pa.Field, told: Feature | None, own: Feature | None) -> Feature:
     if told is not None:
         if not _readable(told, field.type):
-            raise SchemaError(f"expected a feature that {field.type} can be read as, got {told} - at field {field.name}")
+            raise SchemaError(
+                f"expected a feature that {field.type} can be read as, got {told} - at field {field.name}"
+            )
         return told
     return own if own is not None and _readable(own, field.type) else _suggested(field.type)
 

@@ -6,6 +6,7 @@ carries a checksum of itself. Paths are relative and checked. Reading and writin
 
 from __future__ import annotations
 
+import errno
 import re
 import time
 from typing import Any
@@ -21,7 +22,7 @@ __all__ = ["Batch", "DataFile", "Fragment", "Manifest", "latest_version", "manif
 
 FOLDER = "_shardex"
 FORMAT = 1
-_NAME = re.compile(rf"{FOLDER}/(\d{{8}})\.json")
+_NAME = re.compile(rf"{FOLDER}/([0-9]{{8}})\.json")
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -82,6 +83,10 @@ class _Sealed(msgspec.Struct):
     manifest: msgspec.Raw
 
 
+class _Numbered(msgspec.Struct):
+    shardex: int
+
+
 def manifest_path(version: int) -> str:
     """Where a version's manifest lies.
 
@@ -99,7 +104,8 @@ def latest_version(source: Source) -> int:
 
 def publish(sink: Sink, version: int, manifest: Manifest) -> bool:
     """Make a version; false if somebody else made that number first."""
-    plain = msgspec.json.encode(msgspec.structs.replace(manifest, made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())))
+    made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    plain = msgspec.json.encode(msgspec.structs.replace(manifest, made=made))
     sealed = _Sealed(xxhash.xxh3_64_hexdigest(plain), msgspec.Raw(plain))
     return sink.put_if_absent(manifest_path(version), msgspec.json.encode(sealed) + b"\n")
 
@@ -111,34 +117,49 @@ def read_manifest(source: Source, version: int) -> Manifest:
     try:
         data = bytes(source.map(path))
     except NotFoundError:
-        raise NotFoundError(2, f"no version {version}; the current one is {latest_version(source)}", where) from None
+        latest = latest_version(source)
+        raise NotFoundError(errno.ENOENT, f"no version {version}; the current one is {latest}", where) from None
     try:
-        sealed = msgspec.json.decode(data, type=_Sealed)
-        if xxhash.xxh3_64_hexdigest(sealed.manifest) != sealed.xxh3:
-            raise ChecksumError(f"{where}: expected the manifest as it was written, got other bytes")
-        manifest = msgspec.json.decode(sealed.manifest, type=Manifest)
+        manifest = _decode(data)
+        _check(manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise FormatError(f"{where}: expected a manifest, got something else: {error}") from None
-    _check(manifest, where)
+    except ShardexError as error:
+        raise type(error)(f"{where}: {error}") from None
     return manifest
 
 
-def _check(manifest: Manifest, where: str) -> None:
-    if manifest.shardex != FORMAT:
-        raise FormatError(f"{where}: expected a manifest of format {FORMAT}, got {manifest.shardex}; use a newer shardex")
-    try:
-        features = manifest.features
-        for fragment in manifest.fragments:
-            for file in fragment.groups:
-                inside(file.path)
-                ends = [0, *(batch.end for batch in file.batches)]
-                if [batch.begin for batch in file.batches] != ends[:-1] or ends != sorted(ends) or not 0 < ends[-1] <= file.size:
-                    raise FormatError(f"expected batches one after another in {file.path}")
-                if file.rows != fragment.rows:
-                    raise FormatError(f"expected {fragment.rows} rows in {file.path}, got {file.rows}")
-            if sorted(name for file in fragment.groups for name in file.fields) != sorted(features):
-                raise FormatError(f"expected the fields {', '.join(features)} in every fragment")
-        if sum(fragment.rows for fragment in manifest.fragments) != manifest.rows:
-            raise FormatError(f"expected fragments of {manifest.rows} rows in all")
-    except ShardexError as error:
-        raise type(error)(f"{where}: {error}") from None
+def _decode(data: bytes) -> Manifest:
+    sealed = msgspec.json.decode(data, type=_Sealed)
+    if xxhash.xxh3_64_hexdigest(sealed.manifest) != sealed.xxh3:
+        raise ChecksumError("expected the manifest as it was written, got other bytes")
+    if (number := msgspec.json.decode(sealed.manifest, type=_Numbered).shardex) != FORMAT:
+        raise FormatError(f"expected a manifest of format {FORMAT}, got {number}; use a newer shardex")
+    return msgspec.json.decode(sealed.manifest, type=Manifest)
+
+
+def _check(manifest: Manifest) -> None:
+    """Refuse what readers could trip over, even if it is what was written."""
+    features = sorted(manifest.features)
+    for fragment in manifest.fragments:
+        if fragment.deleted or fragment.overlays:
+            raise FormatError("expected fragments without deleted rows and overlays, got some; use a newer shardex")
+        for file in fragment.groups:
+            _check_file(file, fragment.rows)
+        if sorted(name for file in fragment.groups for name in file.fields) != features:
+            raise FormatError(f"expected the fields {', '.join(features)} in every fragment")
+    if (rows := sum(fragment.rows for fragment in manifest.fragments)) != manifest.rows:
+        raise FormatError(f"expected fragments of {manifest.rows} rows in all, got {rows}")
+
+
+def _check_file(file: DataFile, rows: int) -> None:
+    inside(file.path)
+    at = 0
+    for batch in file.batches:
+        if batch.begin != at or batch.end <= at or batch.rows < 1:
+            raise FormatError(f"expected batches with rows, one after another, in {file.path}, got {batch}")
+        at = batch.end
+    if not 0 < at <= file.size:
+        raise FormatError(f"expected batches inside the {file.size} bytes of {file.path}, got {at} bytes of them")
+    if file.rows != rows:
+        raise FormatError(f"expected {rows} rows in {file.path}, got {file.rows}")

@@ -19,7 +19,7 @@ from shardex.fields import Chunks, Getter, field_of
 from shardex.gather import Integers
 from shardex.layout import stored_type
 from shardex.rows import check_fields
-from shardex.schema import Features
+from shardex.schema import Features, Optional
 from shardex.values import plain_array
 
 __all__ = ["MappedTable"]
@@ -80,7 +80,12 @@ class MappedTable:
         if batch.num_rows != rows:
             raise FormatError(f"{self._chunks.name(chunk)}: expected {rows} rows, got {batch.num_rows}")
         for name, field in self._fields.items():
-            field.put(chunk, plain_array(batch.column(name)))
+            array = plain_array(batch.column(name))
+            if array.null_count and not isinstance(self.features[name], Optional):
+                raise FormatError(
+                    f"{self._chunks.name(chunk)}: expected a value in every row, got nulls - at field {name}"
+                )
+            field.put(chunk, array)
         self._opened.add(chunk)
 
     def _open_getters(self, chunk: int) -> dict[str, Getter]:

@@ -1,17 +1,18 @@
 """Samples as byte ranges: what tar, JSONL, tokens and bins share. An index says where, a mapping gives the bytes.
 
 `PlacedRows` turns rows into `Ranges` of the mapped files; a format decodes them into columns. `RecordRows` does so
-by an `Index` of our own. A file that is no longer as long as it was indexed is refused when it is first touched,
-before a page of it is read.
+by an `Index` of our own. A file that is no longer the one that was indexed is refused when it is first touched, before
+a page of it is read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
-from shardex.errors import TruncatedShardError
+from shardex.errors import StaleIndexError, TruncatedShardError
 from shardex.format import ShardRows
 from shardex.gather import Bytes, Integers, Ranges, Segments
 from shardex.index import Index, IndexedFile
@@ -20,14 +21,18 @@ from shardex.shards import Files
 __all__ = ["PlacedRows", "Places", "RecordRows", "map_files"]
 
 
-def map_files(files: Files, sizes: list[int]) -> Segments:
-    """A table of the files, each mapped when it is first touched, if it still has its size (or more)."""
+def map_files(files: Files, known: Sequence[IndexedFile]) -> Segments:
+    """A table of the files, each mapped when it is first touched, if it is still the one that is known."""
 
     def open_file(number: int) -> None:
-        data = files.source.map(files.paths[number])
-        if len(data) < sizes[number]:
+        file, data = known[number], files.source.map(files.paths[number])
+        if len(data) < file.size:
             raise TruncatedShardError(
-                f"{files.name(number)}: expected {sizes[number]} bytes as when it was indexed, got {len(data)}"
+                f"{files.name(number)}: expected {file.size} bytes as when it was indexed, got {len(data)}"
+            )
+        if not file.is_still(files.source.stat(files.paths[number])):
+            raise StaleIndexError(
+                f"{files.name(number)}: expected the file as it was when the dataset was opened, got a newer one; open it again"
             )
         table.put(number, data)
 
@@ -65,7 +70,7 @@ class PlacedRows(ShardRows):
     def __init__(self, files: Files, index: Places) -> None:
         self.files = files
         self.index = index
-        self.data = map_files(files, [file.size for file in index.files])
+        self.data = map_files(files, index.files)
 
     def __len__(self) -> int:
         return len(self.index)

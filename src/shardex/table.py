@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardex.packer import packer_of
 from shardex.columns import MISSING, Column, Columns, Ragged
 from shardex.layout import arrow_type, storage
+from shardex.packer import packer_of
 from shardex.schema import Array, Feature, Features, Opaque, Optional, Value
 
 __all__ = ["to_table"]
@@ -21,7 +21,7 @@ def to_table(columns: Columns, features: Features) -> pa.Table:
     >>> to_table(Columns({"x": np.array([1, 2])}), Features.of({"x": "int64"})).to_pydict()
     {'x': [1, 2]}
     """
-    return pa.table({name: _array(columns[name] if name in columns else [], features[name]) for name in features})
+    return pa.table({name: _array(columns.data.get(name, []), feature) for name, feature in features.items()})
 
 
 def _array(column: Column, feature: Feature) -> pa.Array:
@@ -30,7 +30,13 @@ def _array(column: Column, feature: Feature) -> pa.Array:
         return pa.array(list(column))
     if isinstance(column, np.ndarray) and isinstance(inner, Value) and inner.dtype == column.dtype.name:
         return pa.array(column)
-    if isinstance(column, np.ndarray) and isinstance(inner, Array) and inner.fixed and inner.shape and inner.dtype == column.dtype.name:
+    if (
+        isinstance(column, np.ndarray)
+        and isinstance(inner, Array)
+        and inner.fixed
+        and inner.shape
+        and inner.dtype == column.dtype.name
+    ):
         values = pa.array(np.ascontiguousarray(column).reshape(-1).view(storage(column.dtype.name)))
         return pa.Array.from_buffers(arrow_type(inner), len(column), [None], 0, children=[values])
     if isinstance(column, Ragged) and isinstance(inner, Array) and inner.ragged and column.shapes is None:

@@ -6,8 +6,10 @@ Arrow; it and `decoded.py` come here for all others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,10 +20,10 @@ from shardex import codec
 from shardex.columns import Column, Columns, Ragged
 from shardex.errors import FormatError
 from shardex.gather import Integers
-from shardex.layout import is_binary, is_list, items_per_row, stored_type
+from shardex.layout import is_binary, is_list, items_per_row, sizes, stored_type
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Json, Optional, Sequence, Struct, Text, Value
 
-__all__ = ["array_of_bytes", "column_of", "plain_array", "reshaped", "take_rows", "value_of"]
+__all__ = ["array_of_bytes", "column_of", "list_of", "plain_array", "reshaped", "take_rows", "value_of"]
 
 
 def column_of(array: pa.Array, feature: Feature) -> Column:
@@ -37,7 +39,7 @@ def column_of(array: pa.Array, feature: Feature) -> Column:
     if not array.null_count:
         return _column(array, inner)
     valid = array.is_valid().to_numpy(zero_copy_only=False)
-    values = iter(_list(_column(array.drop_null(), inner)))
+    values = iter(list_of(_column(array.drop_null(), inner)))
     return [next(values) if ok else None for ok in valid.tolist()]
 
 
@@ -72,20 +74,31 @@ def take_rows(
     parts = []
     for here in places if len(rows) else []:
         chunk = int(chunks[here[0]])
-        found, local = arrays(chunk), pa.array(rows[here] - starts[chunk])
-        some = {field: _taken(found[field], local, f, name(chunk), field) for field, f in features.items()}
+        found, local = arrays(chunk), rows[here] - starts[chunk]
+        some = {}
+        for field, feature in features.items():
+            try:
+                some[field] = column_of(found[field].take(pa.array(local)), feature)
+            except (FormatError, pa.ArrowException) as error:
+                row = _first_bad(found[field], local, feature)
+                where = f"{name(chunk)}, sample {starts[chunk] + row}, field {field}"
+                raise FormatError(f"{error} - at {where}") from None
         parts.append(Columns(some, len(here)))
     return Columns.scatter(parts, places) if parts else Columns({field: [] for field in features}, 0)
 
 
-def _taken(array: pa.Array, rows: pa.Array, feature: Feature, where: str, field: str) -> Column:
-    try:
-        return column_of(array.take(rows), feature)
-    except (FormatError, pa.ArrowException) as error:
-        raise FormatError(f"{error} - at {where}, field {field}") from None
+def _first_bad(array: pa.Array, rows: Integers, feature: Feature) -> int:
+    """The first row that cannot be read."""
+    for row in rows.tolist():
+        try:
+            value_of(array, row, feature)
+        except (FormatError, pa.ArrowException):
+            return int(row)
+    return int(rows[0])
 
 
-def _list(column: Column) -> list[Any]:
+def list_of(column: Column) -> list[Any]:
+    """The values of a column one by one: Python's numbers, arrays, or what they are."""
     if isinstance(column, np.ndarray):
         return column.tolist() if column.ndim == 1 and column.dtype.kind in "biuf" else list(column)
     return column.to_list() if isinstance(column, Ragged) else column
@@ -126,7 +139,7 @@ def _objects(array: pa.Array) -> list[Any]:
 def _structs(array: pa.StructArray, feature: Struct) -> list[dict[str, Any]]:
     if not feature.fields:
         return [{} for _ in range(len(array))]
-    columns = [_list(column_of(array.field(name), inner)) for name, inner in feature.fields.items()]
+    columns = [list_of(column_of(array.field(name), inner)) for name, inner in feature.fields.items()]
     return [dict(zip(feature.fields, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -138,8 +151,8 @@ def _lists(array: pa.Array, feature: Sequence) -> list[list[Any]]:
         offsets = array.offsets.to_numpy()
         values = array.values.slice(offsets[0], offsets[-1] - offsets[0])
         offsets = offsets - offsets[0]
-    items = _list(column_of(values, feature.feature))
-    return [items[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+    items = list_of(column_of(values, feature.feature))
+    return [items[a:b] for a, b in pairwise(offsets.tolist())]
 
 
 # -- arrays ---------------------------------------------------------------------------------------------------
@@ -154,15 +167,11 @@ def array_of_bytes(raw: bytes, feature: Array) -> NDArray[Any]:
     if feature.dtype is None or feature.shape is None:
         return codec.by_name("compact").decode(raw)  # type: ignore[no-any-return]
     dtype = np.dtype(feature.dtype)
-    known = int(np.prod(_known(feature), dtype=np.int64)) * dtype.itemsize
+    known = math.prod(sizes(feature)) * dtype.itemsize
     free = feature.shape.count(None)
     if free > 1 or (len(raw) != known if not free else not known or len(raw) % known):
         raise FormatError(f"expected the bytes of {feature}, got {len(raw)} bytes")
     return np.frombuffer(raw, dtype).reshape([-1 if n is None else n for n in feature.shape])
-
-
-def _known(feature: Array) -> tuple[int, ...]:
-    return tuple(n for n in feature.shape or () if n is not None)
 
 
 def _arrays(array: pa.Array, feature: Array) -> Column:
@@ -178,7 +187,7 @@ def _arrays(array: pa.Array, feature: Array) -> Column:
 
 
 def _stacked(values: NDArray[Any], count: int, feature: Array) -> Column:
-    stacked = values.reshape(count, *_known(feature))
+    stacked = values.reshape(count, *sizes(feature))
     return stacked if feature.shape else [np.asarray(value) for value in stacked]
 
 
@@ -194,14 +203,14 @@ def _listed(array: pa.Array, feature: Array, dtype: np.dtype[Any]) -> Column:
     values = np.asarray(items).view(dtype)
     if feature.fixed:
         return _stacked(values, len(array), feature)
-    return Ragged.from_values(values.reshape(-1, *_known(feature)), (offsets - offsets[0]) // step, _known(feature))
+    return Ragged.from_values(values.reshape(-1, *sizes(feature)), (offsets - offsets[0]) // step, sizes(feature))
 
 
 def _shaped(array: pa.StructArray, dtype: np.dtype[Any]) -> list[NDArray[Any]]:
     values, shapes = array.field("values"), array.field("shape")
     offsets = values.offsets.to_numpy().tolist()
     flat = np.asarray(values.values)
-    rows = (flat[a:b].view(dtype) for a, b in zip(offsets[:-1], offsets[1:], strict=True))
+    rows = (flat[a:b].view(dtype) for a, b in pairwise(offsets))
     return [reshaped(row, shape) for row, shape in zip(rows, shapes.to_pylist(), strict=True)]
 
 

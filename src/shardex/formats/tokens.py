@@ -23,7 +23,7 @@ from shardex.format import ShardRows
 from shardex.formats import forager
 from shardex.formats.numbers import HEAD, Head, Lengths, NumberWriter, lengths_of, number_dtype, only_array
 from shardex.gather import Integers, take
-from shardex.index import Index
+from shardex.index import Index, IndexedFile
 from shardex.records import PlacedRows, Places, map_files
 from shardex.rows import check_fields
 from shardex.schema import Array, Features
@@ -153,10 +153,11 @@ class WindowRows(ShardRows):
         self._width = window * dtype.itemsize
         stats = [files.source.stat(path) for path in files.paths]
         _check_sizes(files, sizes := [stat.size for stat in stats], dtype)
-        self._tags = [(path, stat.size, stat.tag) for path, stat in zip(files.paths, stats, strict=True)]
-        self.starts: Integers = np.cumsum([0, *(size // self._width for size in sizes)], dtype=np.int64)
+        counts = [size // self._width for size in sizes]
+        self._known = [IndexedFile(p, s.size, s.tag, n) for p, s, n in zip(files.paths, stats, counts, strict=True)]
+        self.starts: Integers = np.cumsum([0, *counts], dtype=np.int64)
         self._firsts: list[int] = self.starts.tolist()
-        self.data = map_files(files, sizes)
+        self.data = map_files(files, self._known)
 
     def __len__(self) -> int:
         return self._firsts[-1]
@@ -169,7 +170,7 @@ class WindowRows(ShardRows):
     @cached_property
     def fingerprint(self) -> str:
         """Names the files, their sizes and times, and the window."""
-        return hashlib.sha256(repr((self.dtype.name, self.window, self._tags)).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr((self.dtype.name, self.window, self._known)).encode()).hexdigest()[:16]
 
     def shard_names(self) -> list[str]:
         """The files, as messages name them."""

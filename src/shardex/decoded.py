@@ -1,0 +1,114 @@
+"""Tables that must be decoded to be read: Parquet row groups, compressed Arrow batches.
+
+A group is the smallest thing that can be decoded, so a random read costs a group; a pass in order decodes every group
+once. Only the columns asked for are decoded, and those of a few groups are kept: the least recently used go first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shardex.columns import Columns
+from shardex.errors import FormatError
+from shardex.gather import Integers
+from shardex.rows import check_fields
+from shardex.schema import Features
+from shardex.values import column_of, plain_array, take_rows, value_of
+
+__all__ = ["CACHE_BYTES", "DecodedTable"]
+
+CACHE_BYTES = 256 << 20
+
+Decode = Callable[[int, list[str]], pa.RecordBatch | pa.Table]
+
+
+class DecodedTable:
+    """Groups of rows one after another; `decode(k, names)` gives these columns of group k, of `rows[k]` rows.
+
+    >>> from shardex.schema import Value
+    >>> group = pa.record_batch({"x": [5, 6, 7]})
+    >>> features = Features({"x": Value("int64")})
+    >>> table = DecodedTable(features, group.schema, [3], lambda k, names: group, "group {}".format)
+    >>> table.sample(1), table.read(np.array([2, 0]), ["x"])["x"]
+    ({'x': 6}, array([7, 5]))
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        schema: pa.Schema,
+        rows: Sequence[int],
+        decode: Decode,
+        name: Callable[[int], str],
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        self.features = features
+        self._schema = schema
+        self._starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
+        self._decode = decode
+        self._name = name
+        self._kept: OrderedDict[tuple[int, str], pa.Array] = OrderedDict()
+        self._kept_bytes, self._cache_bytes = 0, cache_bytes
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
+        """These fields of these rows, each group decoded once."""
+        features = {name: self.features[name] for name in fields}
+        if not len(rows):
+            empty = self._schema.empty_table()
+            return Columns({n: column_of(_whole(empty.column(n)), f) for n, f in features.items()}, 0)
+        return take_rows(rows, self._starts, features, lambda group: self._arrays(group, features), self._name)
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """One row."""
+        names = check_fields(list(self.features), fields)
+        group = int(np.searchsorted(self._starts, row, "right")) - 1
+        arrays, at = self._arrays(group, names), row - int(self._starts[group])
+        try:
+            return {name: value_of(arrays[name], at, self.features[name]) for name in names}
+        except FormatError as error:
+            raise FormatError(f"{error} - at {self._name(group)}, sample {row}") from None
+
+    def _arrays(self, group: int, names: Sequence[str] | Mapping[str, Any]) -> dict[str, pa.Array]:
+        with self._lock:
+            found = {name: self._kept[group, name] for name in names if (group, name) in self._kept}
+        if missing := [name for name in names if name not in found]:
+            found |= self._decoded(group, missing)
+        with self._lock:
+            for name, array in found.items():
+                self._keep((group, name), array)
+        return found
+
+    def _decoded(self, group: int, names: list[str]) -> dict[str, pa.Array]:
+        try:
+            table = self._decode(group, names)
+            table.validate(full=True)
+            found = {name: plain_array(_whole(table.column(name))) for name in names}
+        except (pa.ArrowException, OSError) as error:
+            raise FormatError(f"{self._name(group)}: expected rows, got bytes that Arrow refuses: {error}") from None
+        if table.num_rows != (rows := int(self._starts[group + 1] - self._starts[group])):
+            raise FormatError(f"{self._name(group)}: expected {rows} rows, got {table.num_rows}")
+        return found
+
+    def _keep(self, key: tuple[int, str], array: pa.Array) -> None:
+        if key not in self._kept:
+            self._kept_bytes += array.nbytes
+            self._kept[key] = array
+        self._kept.move_to_end(key)
+        while self._kept_bytes > self._cache_bytes and len(self._kept) > 1:
+            self._kept_bytes -= self._kept.popitem(last=False)[1].nbytes
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

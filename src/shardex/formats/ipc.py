@@ -1,0 +1,209 @@
+"""Arrow IPC files and streams of anybody: mapped, validated before a value is looked at, then read in place.
+
+Nothing vouches for such files, so each batch is validated in full when a row of it is first touched. Batches that
+are not compressed are read where they lie; of files that are, a few decoded batches are kept (a stream, which cannot be
+entered in the middle, is decoded whole). A `_metadata.json` beside the shards may say their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from shardex.decoded import DecodedTable
+from shardex.errors import FormatError, TruncatedShardError
+from shardex.formats.tables import TableRows, files_digest
+from shardex.layout import features_of_arrow
+from shardex.mapped import MappedTable
+from shardex.schema import Features
+from shardex.shards import Files
+
+__all__ = ["EXTENSIONS", "open_file", "open_files", "validated"]
+
+EXTENSIONS = (".arrow", ".feather", ".ipc")
+_MAGIC = b"ARROW1"
+_REFUSED = (pa.ArrowException, OSError)
+
+Load = Callable[[list[str] | None], pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A record batch that is not loaded yet."""
+
+    rows: int
+    name: str
+    load: Load
+    """Gives these columns, or all."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    schema: pa.Schema
+    batches: list[_Batch]
+    nulls: set[str]
+    """The columns that have nulls, as far as is known; else those that may."""
+    packed: bool
+    """Whether loading a batch decodes it."""
+
+
+def open_files(files: Files, told: Features | None) -> TableRows:
+    """The rows of all files; their schemas must be the same."""
+    files, counts = _listed(files)
+    if not files.paths:
+        raise FormatError(f"{files}: expected at least one Arrow file, got none")
+    digest = files_digest(files)
+    names = [files.name(number) for number in range(len(files.paths))]
+    shards = [_shard(files.source.map(path), name) for path, name in zip(files.paths, names, strict=True)]
+    _check(shards, names, counts)
+    features = _features(shards, names[0], told)
+    table = _table(shards, features)
+    return TableRows([table], len(table), features, digest, names)
+
+
+def _check(shards: list[_Shard], names: list[str], counts: list[int] | None) -> None:
+    expected = _short(shards[0].schema)
+    for name, shard in zip(names, shards, strict=True):
+        if (found := _short(shard.schema)) != expected:
+            raise FormatError(f"{name}: expected the schema of the first shard ({expected}), got {found}")
+    for name, shard, count in zip(names, shards, counts or [], strict=False):
+        if (rows := sum(batch.rows for batch in shard.batches)) != count:
+            raise TruncatedShardError(f"{name}: expected {count} rows as _metadata.json says, got {rows}")
+
+
+def _short(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def _features(shards: list[_Shard], name: str, told: Features | None) -> Features:
+    try:
+        return features_of_arrow(shards[0].schema, told, {null for shard in shards for null in shard.nulls})
+    except FormatError as error:
+        raise FormatError(f"{name}: {error}") from None
+
+
+def _table(shards: list[_Shard], features: Features) -> MappedTable | DecodedTable:
+    batches = [batch for shard in shards for batch in shard.batches]
+    schema, rows = shards[0].schema, [batch.rows for batch in batches]
+
+    def name(number: int) -> str:
+        return batches[number].name
+
+    if any(shard.packed for shard in shards):
+        return DecodedTable(features, schema, rows, lambda number, fields: batches[number].load(fields), name)
+    return MappedTable(features, schema, rows, lambda number: validated(batches[number].load(None), name(number)), name)
+
+
+# -- one file -------------------------------------------------------------------------------------------------
+
+
+def open_file(data: Any, where: str, fields: Iterable[int] = ()) -> pa.ipc.RecordBatchFileReader:
+    """A reader of an Arrow IPC file: of all columns, or of those with these numbers."""
+    try:
+        return pa.ipc.open_file(pa.py_buffer(data), options=pa.ipc.IpcReadOptions(included_fields=sorted(fields)))
+    except _REFUSED as error:
+        raise FormatError(f"{where}: expected an Arrow IPC file, got something else: {error}") from None
+
+
+def validated(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
+    """The batch, if all its offsets and texts are what they should be: looking at others can end the process."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowException as error:
+        raise FormatError(f"{where}: expected valid Arrow data, got a damaged batch: {error}") from None
+    return batch
+
+
+def _shard(data: memoryview, where: str) -> _Shard:
+    return _file(data, where) if bytes(data[: len(_MAGIC)]) == _MAGIC else _stream(data, where)
+
+
+def _file(data: memoryview, where: str) -> _Shard:
+    reader = open_file(data, where)
+    schema, count = reader.schema, reader.num_record_batches
+    packed = count > 0 and not _lies_in(data, _get(reader, 0, where))
+    # Of compressed batches one column is decoded to know how many rows they have.
+    probe = open_file(data, where, [_narrowest(schema)]) if packed else reader
+    found = [_get(probe, number, where) for number in range(count)]
+    nulls = {field.name for field in schema if field.nullable} if packed else _nulls(found)
+
+    def load(number: int, fields: list[str] | None) -> pa.RecordBatch:
+        some = open_file(data, where, map(schema.get_field_index, fields)) if packed and fields else reader
+        return _get(some, number, where)
+
+    batches = [_Batch(batch.num_rows, f"{where}, batch {k}", partial(load, k)) for k, batch in enumerate(found)]
+    return _Shard(schema, batches, nulls, packed)
+
+
+def _get(reader: pa.ipc.RecordBatchFileReader, number: int, where: str) -> pa.RecordBatch:
+    try:
+        return reader.get_batch(number)
+    except _REFUSED as error:
+        raise FormatError(f"{where}: expected batch {number}, got bytes that Arrow refuses: {error}") from None
+
+
+def _lies_in(data: memoryview, batch: pa.RecordBatch) -> bool:
+    """Whether the buffers of a batch are parts of the file, and not decoded copies."""
+    begin = pa.py_buffer(data).address
+    buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
+    return all(begin <= buffer.address < begin + len(data) for buffer in buffers)
+
+
+def _narrowest(schema: pa.Schema) -> int:
+    widths = [field.type.bit_width if pa.types.is_primitive(field.type) else 1 << 20 for field in schema]
+    return widths.index(min(widths))
+
+
+def _nulls(batches: Iterable[pa.RecordBatch]) -> set[str]:
+    """The columns that have nulls; one that hides them in its encoding may."""
+    return {
+        field.name
+        for batch in batches
+        for field, column in zip(batch.schema, batch.columns, strict=True)
+        if column.null_count or pa.types.is_run_end_encoded(field.type)
+    }
+
+
+def _stream(data: memoryview, where: str) -> _Shard:
+    try:
+        stream = pa.ipc.open_stream(pa.py_buffer(data))
+        found = list(stream)
+    except _REFUSED as error:
+        raise FormatError(f"{where}: expected an Arrow IPC file or stream, got {bytes(data[:8])!r}: {error}") from None
+
+    def load(number: int, fields: list[str] | None) -> pa.RecordBatch:
+        return found[number]
+
+    batches = [_Batch(batch.num_rows, f"{where}, batch {k}", partial(load, k)) for k, batch in enumerate(found)]
+    return _Shard(stream.schema, batches, _nulls(found), packed=False)
+
+
+# -- which files, in which order ------------------------------------------------------------------------------
+
+
+class _Metadata(msgspec.Struct):
+    """What stable-datasets writes beside its shards; other tools have files of the same name."""
+
+    shard_filenames: list[str] | None = None
+    shard_row_counts: list[int] | None = None
+
+
+def _listed(files: Files) -> tuple[Files, list[int] | None]:
+    """The shards in the order that a `_metadata.json` beside them gives, else in natural order; their rows if known."""
+    if not files.folder:
+        return files, None
+    if "_metadata.json" in files.paths:
+        try:
+            told = msgspec.json.decode(files.source.map("_metadata.json"), type=_Metadata)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise FormatError(
+                f"{files}/_metadata.json: expected the names of shards, got something else: {error}"
+            ) from None
+        if told.shard_filenames is not None:
+            return Files(files.source, tuple(told.shard_filenames), files.what, files.folder), told.shard_row_counts
+    return files.having(*EXTENSIONS), None
