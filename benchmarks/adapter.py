@@ -22,7 +22,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 class Shardex(Adapter):
-    config = "sx.create with a schema (Arrow shards, checksums, synced); jsonl: sx.open of the .jsonl as it is, index built"
+    config = (
+        "sx.create with a schema (Arrow shards, checksums, synced); jsonl: sx.open of the .jsonl as it is, index built"
+    )
     iter_unit = "batch"
     shards: int | None = None
 
@@ -39,9 +41,7 @@ class Shardex(Adapter):
             return
         schema = {name: sx.Array(*kind) if isinstance(kind, tuple) else kind for name, kind in SCHEMAS[self.w].items()}
         options = {} if self.shards is None else {"shard_rows": -(-src.n // self.shards)}
-        with sx.create(self.dir, schema, mode="overwrite", **options) as out:
-            for sample in src:
-                out.append(sample)
+        sx.write(self.dir, src, schema, progress=False, **options)
 
     def index_bytes(self) -> int | None:
         where = self.dir / (".shardex" if self.w == "jsonl" else "_shardex")

@@ -57,7 +57,12 @@ class Shardex(Peer):
         import shardex as sx
 
         schemas: dict[str, Any] = {
-            "series": {"history": sx.Array("float32", (100,)), "target": sx.Array("float32", (50,)), "length": "int32", "source": str},
+            "series": {
+                "history": sx.Array("float32", (100,)),
+                "target": sx.Array("float32", (50,)),
+                "length": "int32",
+                "source": str,
+            },
             "tokens": {"tokens": sx.Array("uint16", (1024,))},
             "ragged": {"tokens": sx.Array("int32", (None,))},
         }
@@ -95,7 +100,13 @@ class Limit(Peer):
                 fields.setdefault(name, []).append(value)
         self.folder.mkdir(parents=True)
         for name, values in fields.items():
-            column = np.array([SOURCES.index(v) for v in values]) if name == "source" else np.array(values) if name == "length" else None
+            column = (
+                np.array([SOURCES.index(v) for v in values])
+                if name == "source"
+                else np.array(values)
+                if name == "length"
+                else None
+            )
             np.save(self.folder / f"{name}.npy", np.concatenate(values) if column is None else column)
         if self.workload == "ragged":
             np.save(self.folder / "offsets.npy", np.cumsum([0, *map(len, fields["tokens"])]))
@@ -117,8 +128,14 @@ class Limit(Peer):
 
     def batch(self, rows: np.ndarray) -> Any:
         if self.workload == "ragged":
-            return [self.values[a:b] for a, b in zip(self.offsets[rows].tolist(), self.offsets[rows + 1].tolist(), strict=True)]
-        return {n: [SOURCES[s] for s in c[rows].tolist()] if n == "source" else c.take(rows, 0) for n, c in self.columns.items()}
+            return [
+                self.values[a:b]
+                for a, b in zip(self.offsets[rows].tolist(), self.offsets[rows + 1].tolist(), strict=True)
+            ]
+        return {
+            n: [SOURCES[s] for s in c[rows].tolist()] if n == "source" else c.take(rows, 0)
+            for n, c in self.columns.items()
+        }
 
     def collated(self, batch: Any) -> Batch:
         return {"tokens": padded(batch)} if self.workload == "ragged" else batch
@@ -175,7 +192,9 @@ class Lmdb(Samples):
 
     def get(self, k: int) -> Any:
         record = pickle.loads(self.txn.get(k.to_bytes(8, "big")))
-        return {n: np.frombuffer(v, self.kinds.get(n, np.float32)) if type(v) is bytes else v for n, v in record.items()}
+        return {
+            n: np.frombuffer(v, self.kinds.get(n, np.float32)) if type(v) is bytes else v for n, v in record.items()
+        }
 
 
 class H5(Peer):
@@ -229,14 +248,21 @@ class HuggingFace(Peer):
         import datasets
 
         datasets.disable_progress_bars()
+        number, several = datasets.Value, datasets.Sequence
         kinds = {
-            "series": {"history": datasets.Sequence(datasets.Value("float32"), 100), "target": datasets.Sequence(datasets.Value("float32"), 50),
-                       "length": datasets.Value("int32"), "source": datasets.Value("string")},
-            "tokens": {"tokens": datasets.Sequence(datasets.Value("uint16"), 1024)},
-            "ragged": {"tokens": datasets.Sequence(datasets.Value("int32"))},
-        }  # fmt: skip
+            "series": {
+                "history": several(number("float32"), 100),
+                "target": several(number("float32"), 50),
+                "length": number("int32"),
+                "source": number("string"),
+            },
+            "tokens": {"tokens": several(number("uint16"), 1024)},
+            "ragged": {"tokens": several(number("int32"))},
+        }
         made = datasets.Dataset.from_generator(
-            source.__iter__, features=datasets.Features(kinds[self.workload]), cache_dir=str(self.folder.with_suffix(".cache"))
+            source.__iter__,
+            features=datasets.Features(kinds[self.workload]),
+            cache_dir=str(self.folder.with_suffix(".cache")),
         )
         made.save_to_disk(str(self.folder))
 
@@ -256,4 +282,10 @@ class HuggingFace(Peer):
         return {"tokens": padded(list(batch["tokens"]))} if self.workload == "ragged" else batch
 
 
-PEERS: dict[str, type[Peer]] = {"shardex": Shardex, "lmdb": Lmdb, "h5py": H5, "hf-datasets": HuggingFace, "limit": Limit}
+PEERS: dict[str, type[Peer]] = {
+    "shardex": Shardex,
+    "lmdb": Lmdb,
+    "h5py": H5,
+    "hf-datasets": HuggingFace,
+    "limit": Limit,
+}

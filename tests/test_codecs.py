@@ -326,7 +326,9 @@ def test_json_comes_back(value: Any) -> None:
 
 def test_plain_values_byte_by_byte() -> None:
     assert json.encode({"a": [1, 2.5, None, True, "é"]}) == '{"a":[1,2.5,null,true,"é"]}'.encode()
-    assert json.encode([math.nan, math.inf]) == b"[null,null]"
+    for lost in (math.nan, [math.inf], {"a": b"bytes"}, {1: 2}, {"a": np.array([np.nan])}, object()):
+        with pytest.raises(SchemaError, match="JSON"):
+            json.encode(lost)
     assert msgpack.encode({"a": [1, None]}) == b"\x81\xa1a\x92\x01\xc0"
 
 

@@ -168,5 +168,5 @@ class TestRows(RowsSuite):
     """The public suite over everything we ship."""
 
     @pytest.fixture
-    def case(self, make: Callable[[Path], Case], tmp_path: Path) -> Case:  # type: ignore[override]
+    def case(self, make: Callable[[Path], Case], tmp_path: Path) -> Case:
         return make(tmp_path / "data")

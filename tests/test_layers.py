@@ -15,6 +15,7 @@ LAYERS = {
     1: {"source", "sources"},
     2: {"schema", "codec", "codecs", "fit", "rows"},
     3: {
+        "scan",
         "index",
         "shards",
         "format",

@@ -64,9 +64,13 @@ def test_the_caller_may_reuse_its_buffers(tmp_path: Path) -> None:
 
 @each_format
 def test_an_error_inside_leaves_nothing(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
-    with pytest.raises(RuntimeError, match="oops"), sx.create(tmp_path / "d", schema, format=format) as out:
-        out.append(sample)
-        raise RuntimeError("oops")
+    def fail() -> None:
+        with sx.create(tmp_path / "d", schema, format=format) as out:
+            out.append(sample)
+            raise RuntimeError("oops")
+
+    with pytest.raises(RuntimeError, match="oops"):
+        fail()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -74,7 +78,7 @@ def test_an_error_inside_leaves_nothing(tmp_path: Path, format: str, schema: Any
 def test_a_refused_sample_is_not_taken(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
     with sx.create(tmp_path / "d", schema, format=format) as out:
         out.append(sample)
-        with pytest.raises(SchemaError, match="expected .* got .* at sample 1"):
+        with pytest.raises(SchemaError, match=r"expected .* got .* at sample 1"):
             out.append({name: object() for name in sample})
         with pytest.raises(SchemaError, match="at sample 1"):
             out.append({**sample, "unknown": 1})

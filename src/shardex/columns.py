@@ -216,7 +216,7 @@ class Columns:
     def __contains__(self, name: object) -> bool:
         return name in self.data
 
-    def __getitem__(self, name: str) -> Column:
+    def __getitem__(self, name: str) -> Any:  # which kind of column it is depends on the field
         try:
             return self.data[name]
         except KeyError:

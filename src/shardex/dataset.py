@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,14 @@ from shardex.table import to_table
 
 __all__ = ["Dataset", "concat", "join", "open"]
 
-_READ_BYTES = 2 << 20
-"""About how much a pass reads at once: enough for the kernel's threads to pay, little enough to stay in cache."""
+_READ_BYTES = 1 << 20
+"""About how much a pass reads at once: enough to spread the cost of a call, little enough that memory is used again."""
 _READ_ROWS = 1 << 14
 
 
-def open(what: What | Rows | Sequence[Mapping[str, Any]], *, format: str | None = None, schema: Any = None, **options: Any) -> Dataset:
+def open(
+    what: What | Rows | Sequence[Mapping[str, Any]], *, format: str | None = None, schema: Any = None, **options: Any
+) -> Dataset:
     """Open shards of any format as a dataset: a folder, a file, a glob, a brace pattern, a list of files.
 
     `format` says which format it is where the names do not; `schema` how to decode what the data leaves open;
@@ -97,7 +100,7 @@ class Dataset:
         if position < 0:
             position += length
         if not 0 <= position < length:
-            raise RowError(f"expected a position from {-length} to {length - 1}, got {where} (the dataset has {length} samples)")
+            raise RowError(f"expected a position from {-length} to {length - 1}, got {where}")
         if self._plain and self._one is not None:
             return DictSample(self._one(position, self._fields))
         return DictSample(self.sample(position))
@@ -149,7 +152,7 @@ class Dataset:
             start, stop, step = where.indices(len(self))
             return self._through(Span(len(range(start, stop, step)), start, step))
         if isinstance(where, str):
-            raise SchemaError(f"expected a position, a slice or a list of positions, got {where!r} (fields are chosen by select)")
+            raise SchemaError(f"expected positions, got {where!r} (fields are chosen by select)")
         return self._through(Pick(normalise(where, len(self))))
 
     def select(self, *fields: str) -> Dataset:
@@ -183,7 +186,7 @@ class Dataset:
             raise SchemaError(f"expected shares from 0 to 1 that add up to at most 1, got {shares}")
         whole = (*shares, 1 - sum(shares)) if sum(shares) < 1 - 1e-9 else shares
         ends = [round(len(self) * share) for share in np.cumsum([0, *whole]).tolist()]
-        return tuple(self[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True))
+        return tuple(self[a:b] for a, b in pairwise(ends))
 
     # -- passes --------------------------------------------------------------------------------------------
 
@@ -273,7 +276,8 @@ class ConcatRows:
         which = np.searchsorted(self.starts, rows, "right") - 1
         numbers = np.unique(which).tolist() or [0]
         places = [np.flatnonzero(which == number) for number in numbers]
-        parts = [self.parts[n].read(rows[here] - self.starts[n], fields) for n, here in zip(numbers, places, strict=True)]
+        chosen = zip(numbers, places, strict=True)
+        parts = [self.parts[number].read(rows[here] - self.starts[number], fields) for number, here in chosen]
         return Columns.scatter(parts, places)
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
@@ -325,7 +329,8 @@ def concat(*datasets: Dataset) -> Dataset:
         raise SchemaError("expected at least one dataset, got none")
     for number, other in enumerate(datasets):
         if sorted(other.fields) != sorted(datasets[0].fields):
-            raise SchemaError(f"expected the fields of the first dataset ({', '.join(datasets[0].fields)}), got {', '.join(other.fields)} - at dataset {number}")
+            known, found = ", ".join(datasets[0].fields), ", ".join(other.fields)
+            raise SchemaError(f"expected the fields of the first dataset ({known}), got {found} - at dataset {number}")
     first = datasets[0].fields
     return Dataset(ConcatRows([other if other.fields == first else other.select(*first) for other in datasets]))
 
@@ -340,9 +345,11 @@ def join(*datasets: Dataset) -> Dataset:
         raise SchemaError("expected at least one dataset, got none")
     seen: set[str] = set()
     for number, other in enumerate(datasets):
-        if len(other) != len(datasets[0]):
-            raise SchemaError(f"expected {len(datasets[0])} samples as in the first dataset, got {len(other)} - at dataset {number}")
+        if len(other) != (length := len(datasets[0])):
+            raise SchemaError(
+                f"expected {length} samples as in the first dataset, got {len(other)} - at dataset {number}"
+            )
         if both := seen & set(other.fields):
-            raise SchemaError(f"expected fields of different names, got {sorted(both)[0]!r} twice - at dataset {number}")
+            raise SchemaError(f"expected fields of different names, got {min(both)!r} twice - at dataset {number}")
         seen |= set(other.fields)
     return Dataset(JoinRows(datasets))

@@ -75,13 +75,17 @@ def field_of(name: str, feature: Feature, kind: pa.DataType, chunks: Chunks) -> 
             return _Dense(name, feature, chunks, np.dtype(feature.dtype), sizes(feature))
         case Array() if feature.ragged and is_list(kind):
             return _Ragged(name, feature, chunks, kind)
-        case Array() if feature.shape and pa.types.is_struct(kind):
+        case Array() if feature.shape and pa.types.is_struct(kind) and _has_sized_shapes(kind):
             return _Shaped(name, feature, chunks, kind)
     return Field(name, feature, chunks)
 
 
 def _has_offsets(kind: pa.DataType) -> bool:
     return is_text(kind) or (is_binary(kind) and not pa.types.is_fixed_size_binary(kind))
+
+
+def _has_sized_shapes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_list(kind.field("shape").type))
 
 
 class Field:
@@ -102,7 +106,7 @@ class Field:
     def read(self, rows: Integers) -> Column:
         """The values of these rows."""
         features = {self._name: self._feature}
-        return take_rows(rows, self._chunks.starts, features, self._open, self._chunks.name)[self._name]
+        return take_rows(rows, self._chunks.starts, features, self._open, self._chunks.name).data[self._name]
 
     def _open(self, chunk: int) -> dict[str, pa.Array]:
         if chunk not in self._arrays:

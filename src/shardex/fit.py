@@ -27,7 +27,7 @@ __all__ = ["absent", "bounds", "describe", "fit", "fit_array", "fit_class", "fit
 
 _PLAIN_KINDS = "biuf"
 _repr = reprlib.Repr()
-_repr.maxstring = _repr.maxother = 60
+_repr.maxlevel, _repr.maxstring, _repr.maxother = 2, 60, 60
 
 
 def fit(value: Any, feature: Feature, *, stored: bool = False) -> Any:
@@ -256,4 +256,4 @@ def describe(value: Any) -> str:
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, np.generic):
         return f"{value.dtype} {value}"
-    return "none" if value is None else f"{type(value).__name__} {_repr.repr(value)}"
+    return "none" if value is None else f"{type(value).__name__} {_repr.repr(value)}"[:120]

@@ -53,7 +53,7 @@ class Format(Protocol):
     """A module that reads and writes one kind of shard."""
 
     def recognise(self, files: Files) -> bool:
-        """Whether these files are of this format, by their names (and a look at a small file where names are not enough)."""
+        """Whether these files are of this format, by their names, or by a look into one where names do not tell."""
 
     def open(self, files: Files, *, schema: Features | None = None, **options: Any) -> ShardRows:
         """The samples in these files."""
@@ -103,7 +103,9 @@ class ShardRows:
 def _open_again(opened: Opened, fingerprint: str) -> Rows:
     rows = open_rows(opened.what, opened.format, **opened.options)
     if (found := rows.fingerprint) != fingerprint:
-        raise StaleIndexError(f"{opened.what}: expected the data as it was when it was opened first, got a changed one ({found}, not {fingerprint})")
+        raise StaleIndexError(
+            f"{opened.what}: expected the data as it was when opened ({fingerprint}), it has changed since ({found})"
+        )
     return cast(Rows, rows)
 
 
@@ -131,14 +133,18 @@ def check_options(function: Any, name: str, options: Mapping[str, Any]) -> None:
     known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     for option in options:
         if option not in known:
-            raise SchemaError(f"expected options of the format {name} ({', '.join(known) or 'it has none'}), got {option!r}")
+            has = ", ".join(known) or "it has none"
+            raise SchemaError(f"expected options of the format {name} ({has}), got {option!r}")
 
 
 def _recognise(files: Files) -> str:
     for name in FORMATS:
         if format_named(name).recognise(files):
             return name
-    raise UnknownFormatError(f"{files}: expected shards of a known format ({', '.join(sorted(FORMATS))}), saw {_look(files)}; say which with format=")
+    known = ", ".join(sorted(FORMATS))
+    raise UnknownFormatError(
+        f"{files}: expected shards of a known format ({known}), saw {_look(files)}; say which with format="
+    )
 
 
 def _look(files: Files) -> str:

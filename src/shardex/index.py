@@ -35,15 +35,17 @@ from shardex.errors import (
     TruncatedShardError,
 )
 from shardex.gather import Integers, Segments, take
+from shardex.layout import numbers
 from shardex.scan import Scan, Scanner, scan_all
 from shardex.shards import Files
-from shardex.source import Source, Stat
+from shardex.source import Stat
 from shardex.sources.local import LocalSource
 
 __all__ = ["Index", "IndexedFile", "encode"]
 
 VERSION = 1
 _BLOCK_ROWS = 1 << 18
+
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
@@ -239,7 +241,7 @@ def encode(scanner: str, files: list[IndexedFile], scans: list[Scan]) -> memoryv
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
         for _, block in blocks:
-            writer.write_batch(pa.record_batch([pa.array(column) for column in block.values()], schema))
+            writer.write_batch(pa.record_batch([numbers(column) for column in block.values()], schema))
     return memoryview(sink.getvalue())
 
 

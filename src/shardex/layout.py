@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from shardex import codec
 from shardex.errors import FormatError, SchemaError, ShardexError
@@ -53,10 +53,21 @@ __all__ = [
     "is_list",
     "is_text",
     "items_per_row",
+    "numbers",
     "sizes",
     "storage",
     "stored_type",
 ]
+
+
+def numbers(values: NDArray[Any]) -> pa.Array:
+    """Numbers of numpy as an Arrow array, nothing copied; `pa.array` would import pandas for it, if that is installed.
+
+    >>> numbers(np.array([True, False])).to_pylist(), str(numbers(np.array([7], "f4")).type)
+    ([True, False], 'float')
+    """
+    data = np.packbits(values, bitorder="little") if values.dtype.kind == "b" else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(data)], 0)
 
 
 def storage(dtype: DTypeLike) -> np.dtype[Any]:
@@ -278,10 +289,19 @@ def _holds_array(feature: Array, kind: pa.DataType) -> bool:
     """Whether a type is that of the table above, or one that has the same elements in lists."""
     own = arrow_type(feature)
     if pa.types.is_struct(own):
-        return bool(kind == own)
+        return _holds_shapes(own, kind)
     item, items = own.value_type, 1
     if is_list(kind):
         return bool(kind.value_type == item)
     while pa.types.is_fixed_size_list(kind):
         kind, items = kind.value_type, items * kind.list_size
     return bool(kind == item) and feature.fixed and items == items_per_row(feature)
+
+
+def _holds_shapes(own: pa.StructType, kind: pa.DataType) -> bool:
+    if not pa.types.is_struct(kind) or [field.name for field in kind] != ["values", "shape"]:
+        return False
+    values, shape = kind.field("values").type, kind.field("shape").type
+    sized = own.field("shape").type
+    fits = shape == sized or (is_list(shape) and shape.value_type == sized.value_type)
+    return fits and is_list(values) and bool(values.value_type == own.field("values").type.value_type)

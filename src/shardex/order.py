@@ -156,5 +156,6 @@ def check_positions(positions: Integers, length: int) -> Integers:
     """The positions, if they lie inside."""
     # Seen as unsigned, a negative number is a huge one: one pass finds both kinds.
     if len(positions) and int(positions.view(np.uint64).max()) >= length:
-        raise RowError(f"expected positions from 0 to {length - 1}, got {int(positions.min())} to {int(positions.max())}")
+        low, high = int(positions.min()), int(positions.max())
+        raise RowError(f"expected positions from 0 to {length - 1}, got {low} to {high}")
     return positions

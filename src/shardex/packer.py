@@ -17,7 +17,7 @@ from shardex import codec
 from shardex.arraypacker import array_packer
 from shardex.errors import SchemaError
 from shardex.fit import bounds, fit_class, fit_number, items_of, parts_of
-from shardex.layout import arrow_type
+from shardex.layout import arrow_type, numbers
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Json, Optional, Sequence, Struct, Text, Value
 
 __all__ = ["Packer", "packer_of"]
@@ -56,7 +56,7 @@ def packer_of(feature: Feature) -> Packer:
         case ClassLabel():
             return _Numbers("int32", (0, len(feature.names) - 1), lambda value: fit_class(value, feature))
         case Text():
-            return _Blobs(codec.by_name("text").encode, pa.large_string())
+            return _Texts(codec.by_name("text").encode, pa.large_string())
         case Json():
             return _Blobs(codec.by_name("json").encode, pa.large_string())
         case Bytes():
@@ -105,7 +105,7 @@ class _Numbers:
     def finish(self) -> pa.Array:
         array = np.array(self._values, self._dtype)
         self._values = []
-        return pa.array(array)
+        return numbers(array)
 
 
 class _Blobs:
@@ -136,6 +136,15 @@ class _Blobs:
         array = pa.Array.from_buffers(self._type, len(self._values), buffers, 0)
         self._values, self.nbytes = [], 0
         return array
+
+
+class _Texts(_Blobs):
+    """Text, most of which needs no second look."""
+
+    def append(self, value: Any) -> None:
+        data = value.encode() if type(value) is str and value.isascii() else self._encode(value)
+        self._values.append(data)
+        self.nbytes += len(data)
 
 
 # -- nested -----------------------------------------------------------------------------------------------------

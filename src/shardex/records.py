@@ -32,7 +32,7 @@ def map_files(files: Files, known: Sequence[IndexedFile]) -> Segments:
             )
         if not file.is_still(files.source.stat(files.paths[number])):
             raise StaleIndexError(
-                f"{files.name(number)}: expected the file as it was when the dataset was opened, got a newer one; open it again"
+                f"{files.name(number)}: expected the file that was indexed, got another of its name; open it again"
             )
         table.put(number, data)
 

@@ -5,6 +5,7 @@ Both are made from `Columns` by the layers above and own no way to read more.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -39,12 +40,12 @@ class DictSample(dict[str, Any]):
         self[name] = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mapping) and self.keys() == other.keys() and all(_same(self[n], other[n]) for n in self)
+        return isinstance(other, Mapping) and _same(dict(self), other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __repr__(self) -> str:
         return f"DictSample({', '.join(f'{name}={_short(value)}' for name, value in self.items())})"
@@ -85,7 +86,8 @@ class Batch:
             return _without_missing(self.columns[what])
         if isinstance(what, slice):
             start, stop, step = what.indices(len(self))
-            return Batch(self.columns.slice(start, stop) if step == 1 else self.columns.take(np.arange(start, stop, step)))
+            some = self.columns.slice(start, stop) if step == 1 else self.columns.take(np.arange(start, stop, step))
+            return Batch(some)
         if not -len(self) <= what < len(self):
             raise RowError(f"expected a sample from {-len(self)} to {len(self) - 1}, got {what}")
         return DictSample(self.columns.sample(int(what) % len(self)))
@@ -150,7 +152,8 @@ def _same(a: Any, b: Any) -> bool:
         return a.keys() == b.keys() and all(_same(value, b[name]) for name, value in a.items())
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(_same, a, b))
-    return bool(a == b) or (a != a and b != b)
+    both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
+    return both_nan or bool(a == b)
 
 
 def _short(value: Any) -> str:

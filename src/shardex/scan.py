@@ -108,6 +108,6 @@ def _answers(scanner: Scanner, source: Source, paths: Sequence[str]) -> Iterator
     for path in paths:
         try:
             yield scanner.scan(source, path)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller must see it
+        except Exception as error:
             yield error
             return

@@ -1,4 +1,7 @@
-"""Columns as a `pyarrow.Table`, for other tools: typed by the features where they can be written."""
+"""Columns as a `pyarrow.Table`, for other tools: typed by the features where they can be written.
+
+What is stacked already becomes an Arrow array without a copy; the rest goes through packers, value by value.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from shardex.columns import MISSING, Column, Columns, Ragged
-from shardex.layout import arrow_type, storage
+from shardex.errors import SchemaError
+from shardex.layout import arrow_type, items_per_row, numbers, sizes, storage
 from shardex.packer import packer_of
 from shardex.schema import Array, Feature, Features, Opaque, Optional, Value
+from shardex.values import list_of
 
 __all__ = ["to_table"]
 
@@ -21,42 +27,52 @@ def to_table(columns: Columns, features: Features) -> pa.Table:
     >>> to_table(Columns({"x": np.array([1, 2])}), Features.of({"x": "int64"})).to_pydict()
     {'x': [1, 2]}
     """
-    return pa.table({name: _array(columns.data.get(name, []), feature) for name, feature in features.items()})
+    return pa.table({name: _array(columns.data.get(name, []), f, name) for name, f in features.items()})
 
 
-def _array(column: Column, feature: Feature) -> pa.Array:
+def _array(column: Column, feature: Feature, name: str) -> pa.Array:
     inner = feature.feature if isinstance(feature, Optional) else feature
     if isinstance(inner, Opaque):
-        return pa.array(list(column))
-    if isinstance(column, np.ndarray) and isinstance(inner, Value) and inner.dtype == column.dtype.name:
-        return pa.array(column)
-    if (
-        isinstance(column, np.ndarray)
-        and isinstance(inner, Array)
-        and inner.fixed
-        and inner.shape
-        and inner.dtype == column.dtype.name
-    ):
-        values = pa.array(np.ascontiguousarray(column).reshape(-1).view(storage(column.dtype.name)))
-        return pa.Array.from_buffers(arrow_type(inner), len(column), [None], 0, children=[values])
-    if isinstance(column, Ragged) and isinstance(inner, Array) and inner.ragged and column.shapes is None:
-        return _ragged(column, inner)
-    return _built(column, feature)
+        return _guessed(column, name)
+    if isinstance(inner, Value | Array) and not isinstance(column, list) and column.dtype.name == inner.dtype:
+        made = _ragged(column, inner) if isinstance(column, Ragged) else _stacked(column, inner)
+        if made is not None:
+            return made
+    return _packed(column, feature, name)
 
 
-def _ragged(column: Ragged, feature: Array) -> pa.Array:
-    values = np.ascontiguousarray(column.values).reshape(-1).view(storage(column.dtype.name))
-    step = values.size // max(1, len(column.values)) if len(column.values) else 1
-    offsets = pa.py_buffer(np.ascontiguousarray(column.offsets * step))
-    return pa.Array.from_buffers(arrow_type(feature), len(column), [None, offsets], 0, children=[pa.array(values)])
+def _guessed(column: Column, name: str) -> pa.Array:
+    try:
+        return pa.array(list_of(column))
+    except (pa.ArrowException, TypeError) as error:
+        raise SchemaError(f"expected values that Arrow can guess the type of, got {error} - at field {name}") from None
 
 
-def _built(column: Column, feature: Feature) -> pa.Array:
-    values: list[Any] = list(column)
-    if any(value is None or value is MISSING for value in values):
-        feature = feature if isinstance(feature, Optional) else Optional(feature)
-        values = [None if value is MISSING else value for value in values]
-    builder = packer_of(feature)
-    for value in values:
-        builder.append(value)
-    return builder.finish()
+def _stacked(column: NDArray[Any], feature: Value | Array) -> pa.Array | None:
+    if isinstance(feature, Value):
+        return numbers(column)
+    if not feature.shape or column.shape[1:] != feature.shape:
+        return None
+    values = numbers(np.ascontiguousarray(column).reshape(-1).view(storage(column.dtype)))
+    return pa.Array.from_buffers(arrow_type(feature), len(column), [None], 0, children=[values])
+
+
+def _ragged(column: Ragged, feature: Value | Array) -> pa.Array | None:
+    if isinstance(feature, Value) or not feature.ragged or column.shapes is not None or column.inner != sizes(feature):
+        return None
+    values = numbers(np.ascontiguousarray(column.values).reshape(-1).view(storage(column.dtype)))
+    offsets = pa.py_buffer(np.ascontiguousarray(column.offsets * items_per_row(feature)))
+    return pa.Array.from_buffers(arrow_type(feature), len(column), [None, offsets], 0, children=[values])
+
+
+def _packed(column: Column, feature: Feature, name: str) -> pa.Array:
+    values = [None if value is MISSING else value for value in list_of(column)]
+    if any(value is None for value in values) and not isinstance(feature, Optional):
+        feature = Optional(feature)
+    packer = packer_of(feature)
+    for number, value in enumerate(values):
+        try:
+            packer.append(value)
+        except SchemaError as error:
+            raise SchemaError(f"{error} - at sample {number}, field {name}") from None
+    return packer.finish()

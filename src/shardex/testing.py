@@ -173,7 +173,8 @@ class RowsSuite:
 
         def work(seed: int) -> bool:
             rows = np.random.default_rng(seed).integers(0, len(ds), 50)
-            return list(ds.__getitems__(rows.tolist())) == [expected[k] for k in rows] and ds[int(rows[0])] == expected[rows[0]]
+            same = list(ds.__getitems__(rows.tolist())) == [expected[k] for k in rows]
+            return same and ds[int(rows[0])] == expected[rows[0]]
 
         with ThreadPoolExecutor(8) as pool:
             assert all(pool.map(work, range(32)))
@@ -184,7 +185,7 @@ class RowsSuite:
             pytest.skip(f"no {method} here")
         ds = case.dataset
         ds[0]  # a child must cope with what the parent has opened
-        context = multiprocessing.get_context(method)
+        context: Any = multiprocessing.get_context(method)
         results = context.SimpleQueue()
         children = [context.Process(target=_compare, args=(ds, case.expected, seed, results)) for seed in range(2)]
         for child in children:

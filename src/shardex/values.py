@@ -20,7 +20,7 @@ from shardex import codec
 from shardex.columns import Column, Columns, Ragged
 from shardex.errors import FormatError
 from shardex.gather import Integers
-from shardex.layout import is_binary, is_list, items_per_row, sizes, stored_type
+from shardex.layout import is_binary, is_list, items_per_row, numbers, sizes, stored_type
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Json, Optional, Sequence, Struct, Text, Value
 
 __all__ = ["array_of_bytes", "column_of", "list_of", "plain_array", "reshaped", "take_rows", "value_of"]
@@ -78,7 +78,7 @@ def take_rows(
         some = {}
         for field, feature in features.items():
             try:
-                some[field] = column_of(found[field].take(pa.array(local)), feature)
+                some[field] = column_of(found[field].take(numbers(local)), feature)
             except (FormatError, pa.ArrowException) as error:
                 row = _first_bad(found[field], local, feature)
                 where = f"{name(chunk)}, sample {starts[chunk] + row}, field {field}"

@@ -7,7 +7,7 @@ publishes it in one step at the end. An exception inside ``with`` leaves the tar
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from types import TracebackType
 from typing import Any, Self
 
@@ -60,9 +60,13 @@ def write(
     """
     if schema is None and isinstance(samples, Dataset):
         schema = samples.features
-    total = len(samples) if hasattr(samples, "__len__") else None
+    total = len(samples) if isinstance(samples, Sized) else None
     with create(path, schema, format=format, mode=mode, **options) as out:
-        out.extend(tqdm(samples, desc="write", unit=" samples", total=total, disable=None if progress is None else not progress))
+        out.extend(
+            tqdm(
+                samples, desc="write", unit=" samples", total=total, disable=None if progress is None else not progress
+            )
+        )
     return open_dataset(os.fspath(path), format=format)
 
 
@@ -73,7 +77,9 @@ class Writer:
         module = format_named(format)
         check_options(module.create, format, options)
         self.path = os.path.abspath(path)
-        self._begin = lambda features: module.create(self.path, features, mode=mode, **options)
+        self._begin: Callable[[Features], ShardWriter] = lambda features: module.create(
+            self.path, features, mode=mode, **options
+        )
         self._waiting: list[dict[str, Any]] | None = None
         self._shards: ShardWriter | None = None
         self._closed = False
@@ -92,7 +98,9 @@ class Writer:
         elif fields:
             sample = {**sample, **fields}
         elif not isinstance(sample, Mapping):
-            raise SchemaError(f"expected a sample as a mapping or as keywords, got {type(sample).__name__} - at sample {self.samples}")
+            raise SchemaError(
+                f"expected a sample as a mapping or as keywords, got {type(sample).__name__} - at sample {self.samples}"
+            )
         if self._shards is not None:
             self._shards.append(sample)
         else:
@@ -102,7 +110,9 @@ class Writer:
     def _wait(self, sample: Mapping[str, Any]) -> None:
         if self._waiting is None:
             raise ClosedError(f"{self.path}: expected an open writer, this one is closed")
-        self._waiting.append({name: value.copy() if hasattr(value, "copy") else value for name, value in sample.items()})
+        self._waiting.append(
+            {name: value.copy() if hasattr(value, "copy") else value for name, value in sample.items()}
+        )
         if len(self._waiting) == _LOOK_AT:
             self._start()
 
@@ -115,7 +125,11 @@ class Writer:
     def extend(self, samples: Iterable[Mapping[str, Any]]) -> None:
         """Take many samples."""
         for sample in samples:
-            self.append(sample)
+            if self._shards is None:
+                self.append(sample)
+            else:  # the short way: what a mapping must be, the format checks itself
+                self._shards.append(sample)
+                self.samples += 1
 
     def close(self) -> None:
         """Publish what was taken."""
@@ -136,7 +150,9 @@ class Writer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             self.close()
         else:

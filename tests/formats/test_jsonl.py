@@ -34,8 +34,8 @@ from shardex.format import format_named, open_rows
 from shardex.formats import lines
 from shardex.formats.jsonl import JsonLines, TextLines, create, recognise
 from shardex.formats.lines import Lines
-from shardex.index import Scan
 from shardex.rows import ReadsOne, Rows
+from shardex.scan import Scan
 from shardex.schema import Array, Bytes, ClassLabel, Features, Json, Optional, Struct, Text, Value
 from shardex.schema import Sequence as SequenceFeature
 from shardex.shards import find

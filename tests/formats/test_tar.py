@@ -38,8 +38,8 @@ from shardex.errors import (
 from shardex.format import format_named, open_rows
 from shardex.formats.members import TarScanner, split_name
 from shardex.formats.tar import TarRows, create, recognise
-from shardex.index import Scan
 from shardex.rows import ReadsOne, Rows
+from shardex.scan import Scan
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
 from shardex.shards import find
 from shardex.source import Source

@@ -30,8 +30,8 @@ from shardex.format import format_named, open_rows
 from shardex.formats import numbers
 from shardex.formats.numbers import Lengths
 from shardex.formats.tokens import StoredRows, WindowRows, create, recognise
-from shardex.index import Scan
 from shardex.rows import ReadsOne, Rows
+from shardex.scan import Scan
 from shardex.schema import Array, Features
 from shardex.shards import find
 from shardex.source import Source

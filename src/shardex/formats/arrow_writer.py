@@ -12,6 +12,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -54,8 +55,13 @@ class ArrowWriter:
         self._builder = BatchBuilder(features)
         self._look = 1
         """When so many samples wait, it is time to see whether they make a batch."""
+        self._rows = self._bytes = 0
+        """Of the shard that the next batch goes to."""
         self._shard: _ShardWriter | None = None
         self._done: list[_ShardWriter] = []
+        self._hand = ThreadPoolExecutor(1, "shardex-write")
+        """Writes one batch while the next is collected; only it touches the shards until it has been waited for."""
+        self._written: Future[None] | None = None
         self._closed = self._given_up = False
 
     def _begin(self, mode: str) -> tuple[int, list[Fragment]]:
@@ -99,19 +105,30 @@ class ArrowWriter:
         self._look = min(rows + max(1, min(rows, 16)), self._room())
 
     def _room(self) -> Any:
-        return self._shard_rows - (self._shard.rows if self._shard else 0)
+        return self._shard_rows - self._rows
 
-    def _flush(self) -> None:
-        if not self._builder.rows:
-            return
-        if self._shard is None:
-            self._shard = _ShardWriter(self._place, self._builder.schema)
-        self._shard.write(self._builder.finish())
-        if self._shard.size >= self._shard_size or self._shard.rows == self._shard_rows:
-            self._finish_shard()
+    def _flush(self, *, last: bool = False) -> None:
+        batch = self._builder.finish() if self._builder.rows else None
+        if batch is not None:
+            self._rows += batch.num_rows
+            self._bytes += batch.nbytes
+        full = last or self._bytes >= self._shard_size or self._rows == self._shard_rows
+        if full:
+            self._rows = self._bytes = 0
+        self._wait()
+        self._written = self._hand.submit(self._write, batch, full)
 
-    def _finish_shard(self) -> None:
-        if self._shard is not None:
+    def _wait(self) -> None:
+        """Until the batch before is written; what went wrong there is raised here."""
+        written, self._written = self._written, None
+        if written is not None:
+            written.result()
+
+    def _write(self, batch: pa.RecordBatch | None, full: bool) -> None:
+        if batch is not None:
+            self._shard = self._shard or _ShardWriter(self._place, self._builder.schema)
+            self._shard.write(batch)
+        if full and self._shard is not None:
             self._shard.finish()
             self._done.append(self._shard)
             self._shard = None
@@ -125,13 +142,14 @@ class ArrowWriter:
         if self._closed:
             return
         try:
-            self._flush()
-            self._finish_shard()
+            self._flush(last=True)
+            self._wait()
             self._publish([Fragment(shard.rows, [shard.publish(list(self._features))]) for shard in self._done])
         except BaseException:
             self.abort()
             raise
         self._closed = True
+        self._hand.shutdown()
 
     def _publish(self, new: list[Fragment]) -> None:
         while True:
@@ -151,6 +169,7 @@ class ArrowWriter:
         if self._closed:
             return
         self._closed = self._given_up = True
+        self._hand.shutdown()
         for shard in [*self._done, *filter(None, [self._shard])]:
             shard.discard()
         if self._new_folder:
@@ -205,17 +224,13 @@ class _ShardWriter:
         self._foot = ""
         self.rows = 0
 
-    @property
-    def size(self) -> int:
-        """Bytes so far."""
-        return self._sink.position
-
     def write(self, batch: pa.RecordBatch) -> None:
         """Add a record batch."""
         # Arrow writes the schema with the first batch, so that batch's stretch begins with the file.
         begin = self._batches[-1].end if self._batches else 0
         self._writer.write_batch(batch)
         self._batches.append(Batch(batch.num_rows, begin, self._sink.position, self._sink.cut()))
+        self._draft.write_on()
         self.rows += batch.num_rows
 
     def finish(self) -> None:

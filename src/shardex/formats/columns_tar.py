@@ -24,9 +24,10 @@ from shardex.errors import FormatError, SchemaError, StaleIndexError
 from shardex.formats import parts
 from shardex.formats.series import ColumnsWriter
 from shardex.gather import Integers, Ranges
-from shardex.index import Index, Scan
+from shardex.index import Index
 from shardex.records import RecordRows
 from shardex.rows import check_fields
+from shardex.scan import Scan
 from shardex.schema import Array, Features, Json, Optional, Text
 from shardex.shards import Files, natural_order
 from shardex.source import Source

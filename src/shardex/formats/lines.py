@@ -20,8 +20,8 @@ from shardex.codecs import json
 from shardex.errors import ClosedError, SchemaError
 from shardex.formats.plain import fit_sample
 from shardex.gather import Bytes, Integers, line_ends
-from shardex.index import Scan
 from shardex.ranges import ByteRange
+from shardex.scan import Scan
 from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct
 from shardex.schema import Bytes as BytesFeature
 from shardex.source import Source
@@ -201,7 +201,7 @@ def to_json(sample: Mapping[str, Any]) -> bytes:
     >>> to_json({"x": np.arange(3), "s": "a"})
     b'{"x":[0,1,2],"s":"a"}'
     """
-    return json.encode({name: _plain(value) for name, value in sample.items()})
+    return json.encode_plain({name: _plain(value) for name, value in sample.items()})
 
 
 def _plain(value: Any) -> Any:

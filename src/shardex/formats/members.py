@@ -17,7 +17,8 @@ import numpy as np
 from shardex.errors import ClosedError, FormatError, SchemaError, UnsafeError
 from shardex.formats import parts
 from shardex.formats.plain import fit_sample
-from shardex.index import Index, Scan
+from shardex.index import Index
+from shardex.scan import Scan
 from shardex.schema import Features, Optional
 from shardex.shards import find, natural_order
 from shardex.source import Source

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from shardex.codecs import json
 from shardex.errors import ClosedError, FormatError, SchemaError, TruncatedShardError
 from shardex.formats.plain import fit_sample
-from shardex.index import Scan
+from shardex.scan import Scan
 from shardex.schema import Array, Features
 from shardex.source import Source
 from shardex.sources.local import LocalSource

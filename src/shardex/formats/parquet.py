@@ -138,6 +138,16 @@ def _without_leaves(feature: Feature) -> Feature | None:
     return None
 
 
+def _storable(kind: pa.DataType, inside: bool = False) -> pa.DataType:
+    """The type to write: lists of one size inside structs as others, which Arrow can read back below a null."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_storable(field.type, inside=True)) for field in kind])
+    if not (pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind)):
+        return kind
+    item = kind.value_field.with_type(_storable(kind.value_type, inside))
+    return pa.large_list(item) if inside or pa.types.is_large_list(kind) else pa.list_(item, kind.list_size)
+
+
 class ParquetWriter:
     """Writes `part-00000.parquet`, ... aside and publishes them at the end."""
 
@@ -146,6 +156,8 @@ class ParquetWriter:
     ) -> None:
         self._stage = stage
         self._builder = BatchBuilder(features)
+        kinds = [field.with_type(_storable(field.type)) for field in self._builder.schema]
+        self._schema = pa.schema(kinds, metadata=self._builder.schema.metadata)
         self._shard_rows, self._group_rows, self._compression = shard_rows, row_group_rows, compression
         self._number = stage.next_number("part", ".parquet")
         self._file: pq.ParquetWriter | None = None
@@ -171,10 +183,10 @@ class ParquetWriter:
         with storage_errors(target, "write"):
             if self._file is None:
                 self._file = pq.ParquetWriter(
-                    target, self._builder.schema, compression=self._compression, write_page_checksum=True
+                    target, self._schema, compression=self._compression, write_page_checksum=True
                 )
             self._rows += self._builder.rows
-            self._file.write_batch(self._builder.finish())
+            self._file.write_batch(self._builder.finish().cast(self._schema))
             if self._rows >= self._shard_rows:
                 self._finish_file()
 

@@ -92,6 +92,8 @@ def part_name(field: str, feature: Feature) -> str:
 def encode(value: Any, part: str, feature: Feature) -> bytes:
     """The bytes of a value that fits its feature (`plain.fit` has seen it)."""
     inner = _inner(feature)
+    if isinstance(inner, Value) and isinstance(value, float) and math.isnan(value):
+        return b"null"  # what JSON has for it; a float that is read as null is NaN again
     if isinstance(inner, Value) and isinstance(value, float) and math.isinf(value):
         raise SchemaError(f"expected a number that JSON can hold, got {value} (an array of no dimensions can hold it)")
     return npy.encode(value) if isinstance(inner, Array) else _codec(part, feature).encode(value)

@@ -23,6 +23,7 @@ from shardex.source import Stat, inside
 
 __all__ = ["LocalSource", "make_folder", "sync_folder"]
 
+_SYNC_FILE_RANGE_WRITE = 2
 _GAP = 16 << 10
 _LARGEST = 8 << 20
 
@@ -136,6 +137,12 @@ class LocalDraft:
         """Where the bytes lie until they are published."""
         return self._path
 
+    def write_on(self) -> None:
+        """Have the system begin to write what it has been given, so that there is less to wait for in the end."""
+        if os.name == "posix" and hasattr(_libc(), "sync_file_range"):
+            self._file.flush()
+            _libc().sync_file_range(self._file.fileno(), 0, 0, _SYNC_FILE_RANGE_WRITE)
+
     def publish(self, path: str) -> None:
         """Sync the file, rename it, sync the folder."""
         self.finish(path, replace=True)
@@ -231,4 +238,6 @@ def _libc() -> Any:
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    if hasattr(libc, "sync_file_range"):
+        libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
     return libc

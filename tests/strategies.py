@@ -1,0 +1,113 @@
+"""Random schemas, and samples that fit them: every kind of feature, nested, with odd dtypes and sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from shardex.schema import (
+    Array,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Features,
+    Json,
+    Optional,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+)
+
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+FLOATS = {"float16": 16, "float32": 32, "float64": 64}
+TIMES = ["datetime64[us]", "datetime64[D]", "timedelta64[s]"]
+DTYPES = ["bool", *INTEGERS, *FLOATS, "complex64", "complex128", *TIMES]
+NAMES = st.text(min_size=1, max_size=8)
+
+shapes = st.lists(st.none() | st.integers(0, 3), max_size=3).map(tuple)
+arrays = st.builds(Array, st.sampled_from(DTYPES), st.none() | shapes)
+leaves = st.one_of(
+    st.builds(Value, st.sampled_from(["bool", *INTEGERS, *FLOATS])),
+    st.sampled_from([Text(), Bytes(), Json(), Array(), ClassLabel(("cat", "dög"))]),
+    arrays,
+    arrays,
+)
+
+
+def nested(inner: st.SearchStrategy[Feature]) -> st.SearchStrategy[Feature]:
+    """Features made of others."""
+    return st.one_of(
+        st.builds(Sequence, inner),
+        st.builds(Optional, inner),
+        st.builds(Struct, st.dictionaries(NAMES, inner, max_size=3).map(Features)),
+    )
+
+
+features: st.SearchStrategy[Feature] = st.one_of(leaves, st.builds(Optional, leaves), st.recursive(leaves, nested))
+schemas = st.dictionaries(NAMES, features, min_size=1, max_size=4).map(Features)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def array_values(draw: st.DrawFn, feature: Array) -> NDArray[Any]:
+    """An array of the feature's dtype and shape."""
+    if feature.dtype is None:
+        dtype = np.dtype(draw(st.sampled_from([*DTYPES, ">f4", "<U3", "S2", "i4,f8"])))
+    else:
+        dtype = np.dtype(feature.dtype)
+    sizes = draw(st.lists(st.none(), max_size=3)) if feature.shape is None else feature.shape
+    shape = [draw(st.integers(0, 3)) if size is None else size for size in sizes]
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    if dtype.kind in "US":
+        return random.integers(0, 100, shape).astype(dtype)
+    if dtype.kind in "iufc":  # any bits, also those of NaN and infinity
+        return np.frombuffer(random.bytes(int(np.prod(shape)) * dtype.itemsize), dtype).reshape(shape)
+    return random.integers(0, 2 if dtype.kind == "b" else 10**6, shape).astype(dtype)
+
+
+def values(feature: Feature) -> st.SearchStrategy[Any]:
+    """Values that fit a feature, in the form in which they are read."""
+    match feature:
+        case Value(dtype="bool"):
+            return st.booleans()
+        case Value() if feature.dtype in FLOATS:
+            return st.floats(width=FLOATS[feature.dtype])  # type: ignore[arg-type]
+        case Value():
+            limits = np.iinfo(feature.dtype)
+            return st.integers(int(limits.min), int(limits.max))
+        case Text():
+            return st.text(max_size=20)
+        case Bytes():
+            return st.binary(max_size=20)
+        case Json():
+            return JSON
+        case ClassLabel():
+            return st.integers(0, len(feature.names) - 1)
+        case Array():
+            return array_values(feature)
+        case Sequence():
+            return st.lists(values(feature.feature), max_size=3)
+        case Struct():
+            return st.fixed_dictionaries({name: values(inner) for name, inner in feature.fields.items()})
+        case Optional():
+            return st.none() | values(feature.feature)
+    raise TypeError(feature)
+
+
+@st.composite
+def datasets(
+    draw: st.DrawFn, schema: st.SearchStrategy[Features] = schemas, max_size: int = 12
+) -> tuple[Features, list[dict[str, Any]]]:
+    """A schema and samples of it."""
+    chosen = draw(schema)
+    sample = st.fixed_dictionaries({name: values(feature) for name, feature in chosen.items()})
+    return chosen, draw(st.lists(sample, max_size=max_size))
