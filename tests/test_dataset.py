@@ -164,6 +164,8 @@ def test_what_nobody_recognises_is_described(tmp_path: Path) -> None:
         sx.open(tmp_path, format="zip")
     with pytest.raises(SchemaError, match=r"expected options of the format jsonl .*, got 'dtype'"):
         sx.open(tmp_path, format="jsonl", dtype="u2")
+    with pytest.raises(SchemaError, match="expected bool for the option rebuild of the format jsonl, got 'yes'"):
+        sx.open(tmp_path, format="jsonl", rebuild="yes")
 
 
 def test_permission_denied_is_said(tmp_path: Path) -> None:
@@ -171,7 +173,7 @@ def test_permission_denied_is_said(tmp_path: Path) -> None:
     path = tmp_path / "d"
     sx.write(path, DATA)
     code = (
-        "import os, sys, shardex as sx\n"
+        "import os, sys, shardex as sx, shardex.formats.arrow\n"
         "os.setuid(65534)\n"
         "try: sx.open(sys.argv[1])[0]\n"
         "except sx.ShardexError as e: print(type(e).__name__, e); sys.exit(7)\n"

@@ -21,6 +21,7 @@ LAYERS = {
         "format",
         "layout",
         "values",
+        "chunks",
         "fields",
         "mapped",
         "decoded",

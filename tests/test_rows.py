@@ -104,7 +104,7 @@ def test_a_list_is_rows() -> None:
     assert rows.features == Features({"x": Value("int64"), "a": Array("int64", (None,)), "note": Optional(Text())})
     columns = rows.read(np.array([3, 0, 3]))
     assert [list(sample) for sample in columns.to_samples()] == [["x", "a", "note"], ["x", "a"], ["x", "a", "note"]]
-    assert columns["x"].tolist() == [3, 0, 3]  # type: ignore[union-attr]
+    assert columns["x"].tolist() == [3, 0, 3]
 
 
 def test_a_list_reads_the_fields_that_are_asked_for() -> None:

@@ -18,46 +18,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex import codec
+from shardex.chunks import Chunks
 from shardex.columns import Column, Ragged
 from shardex.errors import FormatError
-from shardex.gather import Integers, Ranges, Segments, locate, take
+from shardex.gather import Bytes as ByteArray
+from shardex.gather import Integers, Ranges, locate, take
 from shardex.layout import is_binary, is_list, is_text, items_per_row, sizes, storage
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Json, Optional, Text, Value
 from shardex.values import array_of_bytes, list_of, reshaped, take_rows, value_of
 
-__all__ = ["Chunks", "Field", "Getter", "field_of"]
+__all__ = ["Field", "Getter", "field_of"]
 
 Getter = Callable[[int], Any]
-
-
-class Chunks:
-    """Which rows lie in which batch, and how a batch is opened: `open` must put its arrays into the fields."""
-
-    __slots__ = ("name", "open", "starts")
-
-    def __init__(self, starts: Integers, open: Callable[[int], None], name: Callable[[int], str]) -> None:
-        self.starts = starts
-        self.open = open
-        self.name = name
-
-    def of(self, rows: Integers) -> Integers:
-        """The batch that each row lies in."""
-        return np.searchsorted(self.starts, rows, "right") - 1
-
-    def rows_in(self, chunk: int) -> int:
-        """How many rows a batch has."""
-        return int(self.starts[chunk + 1] - self.starts[chunk])
-
-    def segments(self) -> Segments:
-        """A table of one buffer per batch, opened with the batch."""
-        return Segments(len(self.starts) - 1, self.open, self.name)
-
-    def bits(self, segments: Segments, rows: Integers) -> NDArray[np.bool_]:
-        """The bit of each row, in buffers that hold one for each."""
-        chunk = self.of(rows)
-        local = rows - self.starts[chunk]
-        packed, _ = Ranges(segments, chunk, local >> 3, np.ones(len(rows), np.int64)).packed()
-        return ((packed >> (local & 7).astype(np.uint8)) & 1).astype(np.bool_)
 
 
 def field_of(name: str, feature: Feature, kind: pa.DataType, chunks: Chunks) -> Field:
@@ -82,6 +54,13 @@ def field_of(name: str, feature: Feature, kind: pa.DataType, chunks: Chunks) -> 
 
 def _has_offsets(kind: pa.DataType) -> bool:
     return is_text(kind) or (is_binary(kind) and not pa.types.is_fixed_size_binary(kind))
+
+
+def _typed(data: ByteArray, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    """The first elements of a buffer, which other tools make longer; read-only even where the buffer is not."""
+    elements = data[: count * dtype.itemsize].view(dtype)
+    elements.flags.writeable = False
+    return elements
 
 
 def _has_sized_shapes(kind: pa.DataType) -> bool:
@@ -202,8 +181,7 @@ class _Dense(Field):
         if self._holes:
             return super().getter(chunk)
         rows = self._chunks.rows_in(chunk)
-        data = self._data.open(chunk)[: rows * self._width]  # other tools pad it
-        view = data.view(self._dtype).reshape(rows, *self._shape)
+        view = _typed(self._data.open(chunk), self._dtype, rows * math.prod(self._shape)).reshape(rows, *self._shape)
         return view.__getitem__ if self._shape else view.item
 
 
@@ -228,12 +206,12 @@ class _Lists:
 
     def offset(self, chunk: int) -> Callable[[int], int]:
         """Gives the offset of a row of an open batch."""
-        return self._offsets.open(chunk).view(self._offset).item
+        return _typed(self._offsets.open(chunk), self._offset, self._chunks.rows_in(chunk) + 1).item
 
     def elements(self, chunk: int, dtype: np.dtype[Any]) -> Getter:
         """Gives the elements of a row of an open batch, not copied."""
         offset, data = self.offset(chunk), self.data.open(chunk)
-        values = data[: data.size // dtype.itemsize * dtype.itemsize].view(dtype)
+        values = _typed(data, dtype, data.size // dtype.itemsize)
         pairs = dtype.itemsize // self._item
         if pairs == 1:
             return lambda row: values[offset(row) : offset(row + 1)]
@@ -348,5 +326,5 @@ class _Shaped(Field):
             return super().getter(chunk)
         elements = self._lists.elements(chunk, self._dtype)
         rows = self._chunks.rows_in(chunk)
-        shapes = self._shapes.open(chunk)[: rows * 8 * self._ndim].view(np.int64).reshape(rows, self._ndim)
+        shapes = _typed(self._shapes.open(chunk), np.dtype(np.int64), rows * self._ndim).reshape(rows, self._ndim)
         return lambda row: self.located(chunk, row, reshaped, elements(row), shapes[row].tolist())

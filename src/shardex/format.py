@@ -12,7 +12,8 @@ import inspect
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from types import NoneType
+from typing import Any, Protocol, cast, get_args, get_type_hints
 
 from shardex.errors import FormatError, SchemaError, StaleIndexError, UnknownFormatError
 from shardex.rows import Rows
@@ -128,13 +129,23 @@ def open_rows(what: What, format: str | None = None, **options: Any) -> ShardRow
     return rows
 
 
+_PLAIN = (bool, int, float, str, NoneType)
+
+
 def check_options(function: Any, name: str, options: Mapping[str, Any]) -> None:
-    """Refuse an option that a format does not have, and say which it has."""
+    """Refuse an option that a format does not have, or a value of another type than it takes."""
+    if not options:
+        return
     known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    for option in options:
+    hints = get_type_hints(function)
+    for option, value in options.items():
         if option not in known:
             has = ", ".join(known) or "it has none"
             raise SchemaError(f"expected options of the format {name} ({has}), got {option!r}")
+        kinds = get_args(hints[option]) or (hints[option],)
+        if all(kind in _PLAIN for kind in kinds) and type(value) not in kinds:
+            wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
+            raise SchemaError(f"expected {wanted} for the option {option} of the format {name}, got {value!r}")
 
 
 def _recognise(files: Files) -> str:

@@ -54,6 +54,7 @@ __all__ = [
     "is_text",
     "items_per_row",
     "numbers",
+    "schema_text",
     "sizes",
     "storage",
     "stored_type",
@@ -142,6 +143,15 @@ def arrow_schema(features: Features) -> pa.Schema:
     """The Arrow schema of a dataset; the features go along as metadata, so that a file tells what it holds."""
     plain = codec.by_name("json").encode(features.to_json())
     return pa.schema([_field(name, feature) for name, feature in features.items()], metadata={"shardex": plain})
+
+
+def schema_text(schema: pa.Schema) -> str:
+    """Names and types, as messages show them; nothing else of a schema matters to readers.
+
+    >>> schema_text(pa.schema([("x", pa.int32()), ("s", pa.string())]))
+    'x int32, s string'
+    """
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 # -- from a schema --------------------------------------------------------------------------------------------

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from shardex.chunks import Chunks
 from shardex.columns import Columns
 from shardex.errors import FormatError
-from shardex.fields import Chunks, Getter, field_of
+from shardex.fields import Getter, field_of
 from shardex.gather import Integers
 from shardex.layout import stored_type
 from shardex.rows import check_fields

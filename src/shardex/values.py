@@ -113,7 +113,8 @@ def _column(array: pa.Array, feature: Feature) -> Column:
         case Bytes() if not is_binary(array.type):
             return [text.encode() for text in array.to_pylist()]
         case Json():
-            return [codec.by_name("json").decode(text) for text in array.to_pylist()]
+            raw = array if is_binary(array.type) else array.cast(pa.large_binary())
+            return [codec.by_name("json").decode(one) for one in raw.to_pylist()]
         case Array() if is_binary(array.type):
             return [array_of_bytes(raw, feature) for raw in array.to_pylist()]
         case Array():
@@ -183,7 +184,16 @@ def _arrays(array: pa.Array, feature: Array) -> Column:
     flat = array
     while pa.types.is_fixed_size_list(flat.type):
         flat = flat.flatten()
-    return list(array.to_pylist()) if flat.null_count else _stacked(np.asarray(flat).view(dtype), len(array), feature)
+    return (
+        _one_by_one(array, feature) if flat.null_count else _stacked(np.asarray(flat).view(dtype), len(array), feature)
+    )
+
+
+def _one_by_one(array: pa.Array, feature: Array) -> list[Any]:
+    """Lists where elements are null, arrays where none is."""
+    if len(array) == 1:
+        return list(array.to_pylist())
+    return [list_of(_arrays(array.slice(row, 1), feature))[0] for row in range(len(array))]
 
 
 def _stacked(values: NDArray[Any], count: int, feature: Array) -> Column:
@@ -196,7 +206,7 @@ def _listed(array: pa.Array, feature: Array, dtype: np.dtype[Any]) -> Column:
     offsets = array.offsets.to_numpy().astype(np.int64)
     items = array.values.slice(offsets[0], offsets[-1] - offsets[0])
     if items.null_count:
-        return list(array.to_pylist())
+        return _one_by_one(array, feature)
     lengths, step = np.diff(offsets), items_per_row(feature)
     if (lengths != step if feature.fixed else lengths % step).any():
         raise FormatError(f"expected {feature}, got lists of {', '.join(map(str, np.unique(lengths)[:5]))} elements")

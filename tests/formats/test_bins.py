@@ -352,8 +352,12 @@ def test_samples_of_fields(tmp_path: Path) -> None:
         assert found.pop("x").tolist() == cast(Any, sample["x"]).tolist()
         assert found == {name: value for name, value in sample.items() if name != "x"}
     path = write(tmp_path / "e", {"s": str, "x": Array("int8", (2,))}, [{"s": "a", "x": [1, 2]}], codec="json")
-    assert packets(opened(path)) == [b'{"s":"a","x":[1,2]}']
-    assert every(opened(path, decode="json")) == [{"s": "a", "x": [1, 2]}]
+    assert packets(opened(path, decode="raw")) == [b'{"s":"a","x":[1,2]}']
+    (found,) = every(opened(path))
+    assert found.pop("x").dtype == np.int8 and found == {"s": "a"}, "what was written is known without being told"
+    (path / "bins.json").write_bytes(b"{}")
+    with pytest.raises(FormatError, match=r"bins\.json: expected how the packets are encoded"):
+        opened(path)
 
 
 def test_buffers_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from shardex.errors import ChecksumError, FormatError, TruncatedShardError
 from shardex.formats.arrow_writer import create
 from shardex.formats.ipc import EXTENSIONS, open_file, open_files, validated
 from shardex.formats.tables import TableRows
-from shardex.layout import arrow_schema, features_of_arrow
+from shardex.layout import arrow_schema, features_of_arrow, schema_text
 from shardex.manifest import DataFile, Fragment, Manifest, latest_version, read_manifest
 from shardex.mapped import MappedTable
 from shardex.schema import Features
@@ -31,17 +31,17 @@ _OWN = re.compile(r"data/[0-9a-f]{32}\.arrow")
 
 def recognise(files: Files) -> bool:
     """A folder with a manifest, or files named as Arrow."""
-    return _is_native(files) or bool(files.having(*EXTENSIONS).paths)
+    return _latest(files) > 0 or bool(files.having(*EXTENSIONS).paths)
 
 
-def _is_native(files: Files) -> bool:
-    return files.folder and latest_version(files.source) > 0
+def _latest(files: Files) -> int:
+    return latest_version(files.source) if files.folder else 0
 
 
 def open(files: Files, *, schema: Features | None = None, version: int | None = None) -> TableRows:
     """The rows of a native dataset (at a version), or of plain Arrow files."""
-    if _is_native(files):
-        number = latest_version(files.source) if version is None else version
+    if latest := _latest(files):
+        number = latest if version is None else version
         return _open_native(files.source, read_manifest(files.source, number), number, schema)
     if version is not None:
         raise FormatError(f"{files}: expected a native dataset, which has versions, got plain Arrow files")
@@ -51,8 +51,10 @@ def open(files: Files, *, schema: Features | None = None, version: int | None = 
 
 
 def _open_native(source: Source, manifest: Manifest, version: int, told: Features | None) -> TableRows:
-    stored = arrow_schema(manifest.features)
-    features = features_of_arrow(stored, told) if told else manifest.features
+    features = manifest.features
+    stored = arrow_schema(features)
+    if told:
+        features = features_of_arrow(stored, told)
     groups: dict[tuple[str, ...], list[str]] = {}
     for name in features:
         groups.setdefault(tuple(_file_of(fragment, name).path for fragment in manifest.fragments), []).append(name)
@@ -125,8 +127,8 @@ class _CheckedFile:
         if xxhash.xxh3_64_hexdigest(data[file.batches[-1].end :]) != file.foot:
             raise ChecksumError(f"{where}: expected the foot as it was written, got other bytes")
         reader = open_file(data, where)
-        expected = [(name, self._schema.field(name).type) for name in file.fields]
-        found = [(field.name, field.type) for field in reader.schema]
-        if found != expected or reader.num_record_batches != len(file.batches):
-            raise FormatError(f"{where}: expected {len(file.batches)} batches of {expected}, got others: {found}")
+        count, found = reader.num_record_batches, schema_text(reader.schema)
+        expected = schema_text(pa.schema([self._schema.field(name) for name in file.fields]))
+        if (count, found) != (len(file.batches), expected):
+            raise FormatError(f"{where}: expected {len(file.batches)} batches of {expected}, got {count} of {found}")
         return data, reader

@@ -28,8 +28,10 @@ from shardex.staging import check_mode
 
 __all__ = ["ArrowWriter", "create"]
 
-BATCH_BYTES = 4 << 20
-"""A batch is checked whole when a row of it is first touched: 4 MiB take half a millisecond."""
+BATCH_BYTES = 2 << 20
+"""A batch is checked whole when a row of it is first touched: 2 MiB take half a millisecond, page faults included."""
+_SMALL = 256 << 10
+"""A batch below this is written in less time than another thread takes to wake up."""
 _LEFTOVER = re.compile(r"\.[0-9a-f]{16}\.tmp|data/[0-9a-f]{32}\.arrow")
 
 
@@ -116,7 +118,10 @@ class ArrowWriter:
         if full:
             self._rows = self._bytes = 0
         self._wait()
-        self._written = self._hand.submit(self._write, batch, full)
+        if batch is None or batch.nbytes < _SMALL:
+            self._write(batch, full)
+        else:
+            self._written = self._hand.submit(self._write, batch, full)
 
     def _wait(self) -> None:
         """Until the batch before is written; what went wrong there is raised here."""
@@ -230,7 +235,8 @@ class _ShardWriter:
         begin = self._batches[-1].end if self._batches else 0
         self._writer.write_batch(batch)
         self._batches.append(Batch(batch.num_rows, begin, self._sink.position, self._sink.cut()))
-        self._draft.write_on()
+        if batch.nbytes >= _SMALL:
+            self._draft.write_on()
         self.rows += batch.num_rows
 
     def finish(self) -> None:

@@ -2,7 +2,8 @@
 
 The index is used as it is, mapped: bin, position and length of each packet, three little-endian uint32. A packet is
 its length once more and then its bytes, so every read checks that both lengths agree. A packet is one field of bytes,
-or, with ``decode=``, a sample of many. Only bins that lie directly in the folder count.
+or, with ``decode=``, a sample of many; ``bins.json``, which we write beside them, says which and of what fields. Only
+bins that lie directly in the folder count.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from shardex.codec import by_name
-from shardex.codecs import msgpack
+from shardex.codecs import json, msgpack
 from shardex.columns import MISSING, Columns
 from shardex.errors import (
     ClosedError,
@@ -44,6 +45,7 @@ from shardex.staging import Stage
 __all__ = ["BinRows", "BinTable", "BinWriter", "create", "open", "recognise"]
 
 INDEX = "index.dat"
+HEAD = "bins.json"
 _BIN = re.compile(r"bin(\d{8,})\.dat")
 _WIDTH, _PREFIX = 12, 4
 _LARGEST = 1 << 32
@@ -57,17 +59,31 @@ _KINDS: dict[str, Feature] = {"raw": Bytes(), "text": Text()}
 def recognise(files: Files) -> bool:
     """A folder with ``index.dat`` and nothing but bins beside it."""
     beside = [path for path in files.having("").paths if "/" not in path]
-    return files.folder and INDEX in beside and all(path == INDEX or _BIN.fullmatch(path) for path in beside)
+    return files.folder and INDEX in beside and all(path in (INDEX, HEAD) or _BIN.fullmatch(path) for path in beside)
 
 
-def open(files: Files, *, schema: Features | None = None, decode: str = "raw") -> BinRows:
-    """The packets of a folder; `decode` names a codec that makes values of them."""
+def open(files: Files, *, schema: Features | None = None, decode: str | None = None) -> BinRows:
+    """The packets of a folder; `decode` names a codec that makes values of them, if it is not the one they have."""
     if not files.folder or INDEX not in files.paths:
         raise UnknownFormatError(f"{files}: expected a folder with {INDEX}, got none")
     numbers = sorted((int(match[1]), path) for path in files.paths if (match := _BIN.fullmatch(path)))
     bins = Files(files.source, tuple(path for _, path in numbers), files.what, files.folder)
     table = BinTable(files, bins, np.array([number for number, _ in numbers], np.int64))
-    return BinRows(bins, table, decode, None if schema is None else Features.of(schema))
+    written, fields = _head(files)
+    told = Features.of(schema) if schema is not None else fields if decode in (None, written) else None
+    return BinRows(bins, table, decode or written, told)
+
+
+def _head(files: Files) -> tuple[str, Features | None]:
+    """How packets were encoded and of what fields, if that was written down."""
+    if HEAD not in files.paths:
+        return "raw", None
+    where = os.path.join(files.source.url, HEAD)
+    try:
+        head = json.decode(files.source.map(HEAD))
+        return str(head["decode"]), Features.from_json(head["schema"])
+    except (ShardexError, KeyError, TypeError) as error:
+        raise FormatError(f"{where}: expected how the packets are encoded, got something else: {error}") from None
 
 
 class BinTable:
@@ -295,6 +311,8 @@ class BinWriter:
         """Publish index and bins."""
         if (stage := self._stage) is not None:
             self._flush(stage)
+            if self._codec != "raw":
+                stage.place.put(HEAD, json.encode({"decode": self._codec, "schema": self._features.to_json()}))
             stage.publish()
             self._stage = None
 

@@ -200,6 +200,10 @@ class ColumnsRows(RecordRows):
         """`id`, the arrays and `metadata`."""
         return Features(self._fields)
 
+    def shard_names(self) -> list[str]:
+        """The tars, as messages name them."""
+        return [name for name in super().shard_names() if name.endswith(".tar")]
+
     def where(self, row: int) -> str:
         """The folder and the id of a row, for messages."""
         return f"{self.files}, sample {self._described(np.array([row]))[0][0]!r}"

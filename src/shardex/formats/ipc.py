@@ -18,7 +18,7 @@ import pyarrow as pa
 from shardex.decoded import DecodedTable
 from shardex.errors import FormatError, TruncatedShardError
 from shardex.formats.tables import TableRows, files_digest
-from shardex.layout import features_of_arrow
+from shardex.layout import features_of_arrow, schema_text
 from shardex.mapped import MappedTable
 from shardex.schema import Features
 from shardex.shards import Files
@@ -67,17 +67,13 @@ def open_files(files: Files, told: Features | None) -> TableRows:
 
 
 def _check(shards: list[_Shard], names: list[str], counts: list[int] | None) -> None:
-    expected = _short(shards[0].schema)
+    expected = schema_text(shards[0].schema)
     for name, shard in zip(names, shards, strict=True):
-        if (found := _short(shard.schema)) != expected:
+        if (found := schema_text(shard.schema)) != expected:
             raise FormatError(f"{name}: expected the schema of the first shard ({expected}), got {found}")
     for name, shard, count in zip(names, shards, counts or [], strict=False):
         if (rows := sum(batch.rows for batch in shard.batches)) != count:
             raise TruncatedShardError(f"{name}: expected {count} rows as _metadata.json says, got {rows}")
-
-
-def _short(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def _features(shards: list[_Shard], name: str, told: Features | None) -> Features:

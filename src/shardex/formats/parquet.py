@@ -17,7 +17,7 @@ from shardex.builder import BatchBuilder
 from shardex.decoded import CACHE_BYTES, DecodedTable
 from shardex.errors import ClosedError, FormatError, SchemaError, storage_errors
 from shardex.formats.tables import TableRows, files_digest
-from shardex.layout import features_of_arrow
+from shardex.layout import features_of_arrow, schema_text
 from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct
 from shardex.shards import Files
 from shardex.staging import Stage
@@ -53,7 +53,7 @@ class _Groups:
         self._readers = [_reader(files.source.map(p), name) for p, name in zip(files.paths, self.files, strict=True)]
         self.schema: pa.Schema = self._readers[0].schema_arrow
         for name, reader in zip(self.files, self._readers, strict=True):
-            if (found := _short(reader.schema_arrow)) != (expected := _short(self.schema)):
+            if (found := schema_text(reader.schema_arrow)) != (expected := schema_text(self.schema)):
                 raise FormatError(f"{name}: expected the schema of the first file ({expected}), got {found}")
         self._places = [(n, group) for n, reader in enumerate(self._readers) for group in range(reader.num_row_groups)]
         self.rows = [self._readers[n].metadata.row_group(group).num_rows for n, group in self._places]
@@ -97,10 +97,6 @@ def _reader(data: memoryview, name: str) -> pq.ParquetFile:
         return pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{name}: expected a Parquet file, got something else: {error}") from None
-
-
-def _short(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------

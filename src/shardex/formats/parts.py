@@ -137,7 +137,7 @@ def column(ranges: Ranges, part: str, feature: Feature, where: Where) -> Column:
     decode = _codec(part, feature).decode
     values = [value(decode, view, part, where, k) for k, view in enumerate(ranges.views())]
     made = to_columns({part: values}, len(values), Features({part: inner}), where)
-    return (made.stack() if isinstance(inner, Array) else made)[part]
+    return (made.stack() if isinstance(inner, Array) else made).data[part]
 
 
 def with_gaps(present: NDArray[np.bool_], values: Column) -> Column:
