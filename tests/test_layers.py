@@ -13,7 +13,7 @@ SRC = Path(__file__).parents[1] / "src"
 LAYERS = {
     0: {"errors", "ranges", "gather", "_gather", "_twin", "columns"},
     1: {"source", "sources"},
-    2: {"schema", "codec", "codecs", "fit", "rows"},
+    2: {"features", "schema", "codec", "codecs", "fit", "rows"},
     3: {
         "scan",
         "index",

@@ -236,7 +236,8 @@ class _ShardWriter:
         self._writer.write_batch(batch)
         self._batches.append(Batch(batch.num_rows, begin, self._sink.position, self._sink.cut()))
         if batch.nbytes >= _SMALL:
-            self._draft.write_on()
+            with storage_errors(self._draft.path, "write"):
+                self._draft.write_on()
         self.rows += batch.num_rows
 
     def finish(self) -> None:

@@ -20,7 +20,7 @@ from shardex.formats.plain import fit_sample
 from shardex.index import Index
 from shardex.scan import Scan
 from shardex.schema import Features, Optional
-from shardex.shards import find, natural_order
+from shardex.shards import find
 from shardex.source import Source
 from shardex.staging import Stage
 from shardex.tarfiles import TarOutput, header, members, padding
@@ -133,7 +133,7 @@ class TarWriter:
         self._shard_rows, self._shard_size, self._prefix = shard_rows, shard_size, prefix
         self._stage: Stage | None = Stage(path, mode)
         try:
-            self._number = self._first_number(self._stage.existing)
+            self._number = self._stage.next_number(self._prefix, ".tar")
         except SchemaError:
             self.abort()
             raise
@@ -198,17 +198,6 @@ class TarWriter:
             tars = [path for path in stage.existing if path.lower().endswith(".tar")]
             self._first = len(Index.of(find(stage.path).having(".tar"), TarScanner())) if tars else 0
         return f"{self._first + self._total:09d}"
-
-    def _first_number(self, existing: list[str]) -> int:
-        tars = [path for path in existing if path.lower().endswith(".tar")]
-        found = [re.fullmatch(rf"{re.escape(self._prefix)}-(\d+)\.tar", path) for path in tars]
-        number = max((int(match[1]) for match in found if match), default=-1) + 1
-        name = f"{self._prefix}-{number:06d}.tar"
-        if natural_order([*tars, name])[-1] != name:
-            raise SchemaError(
-                f"expected tars that come before {name}, got {tars[-1]}; give a prefix that comes after it"
-            )
-        return number
 
     def close(self) -> None:
         """Publish the tars; a dataset without samples has one that is empty."""
