@@ -62,7 +62,7 @@ class Dataset:
     (DictSample(x=3, name='n3'), array([2, 6]))
     """
 
-    __slots__ = ("_fields", "_length", "_one", "_order", "_plain", "_rows")
+    __slots__ = ("_direct", "_fields", "_length", "_one", "_order", "_plain", "_rows")
 
     def __init__(self, rows: Rows, order: Order | None = None, fields: Sequence[str] | None = None) -> None:
         self._rows = rows
@@ -71,6 +71,7 @@ class Dataset:
         self._length = len(self._order)
         self._plain = self._order == Span(self._length)
         self._one = rows.sample if isinstance(rows, ReadsOne) else None
+        self._direct = self._one if self._plain else None
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -92,18 +93,16 @@ class Dataset:
 
     def __getitem__(self, where: Any) -> Any:
         """A sample for an integer, a view for anything else."""
+        if type(where) is int and 0 <= where < self._length and self._direct is not None:
+            return DictSample(self._direct(where, self._fields))
         try:
             position = operator.index(where)
         except TypeError:
             return self._view(where)
         length = self._length
-        if position < 0:
-            position += length
-        if not 0 <= position < length:
+        if not -length <= position < length:
             raise RowError(f"expected a position from {-length} to {length - 1}, got {where}")
-        if self._plain and self._one is not None:
-            return DictSample(self._one(position, self._fields))
-        return DictSample(self.sample(position))
+        return DictSample(self.sample(position % length))
 
     def __getitems__(self, positions: Sequence[int]) -> Batch:
         """A whole batch at once: what a torch `DataLoader` asks for when it can."""

@@ -21,7 +21,7 @@ readers look by it; `values.py` turns arrays back into values, `mapped.py` does 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,7 @@ from shardex.schema import (
 __all__ = [
     "arrow_schema",
     "arrow_type",
+    "check_names",
     "features_of_arrow",
     "is_binary",
     "is_list",
@@ -167,8 +168,7 @@ def features_of_arrow(schema: pa.Schema, told: Features | None = None, nulls: Co
     >>> print(features_of_arrow(pa.schema([("x", pa.binary())]), Features.of({"x": Array("int8", (2, 2))})))
     x int8[2, 2]
     """
-    if len({*schema.names}) != len(schema.names) or "" in schema.names:
-        raise FormatError(f"expected columns of different names, got {', '.join(map(repr, schema.names))}")
+    check_names(schema)
     told = told or Features({})
     for name in told:
         if name not in schema.names:
@@ -176,6 +176,22 @@ def features_of_arrow(schema: pa.Schema, told: Features | None = None, nulls: Co
     own = _own_features(schema)
     found = {field.name: _read_as(field, told.get(field.name), own.get(field.name)) for field in schema}
     return Features({name: Optional(feature) if name in nulls else feature for name, feature in found.items()})
+
+
+def check_names(schema: pa.Schema) -> None:
+    """Refuse columns without a name of their own, and names at any depth that are no text."""
+    try:
+        _walk_names(schema)
+    except UnicodeDecodeError as error:
+        raise FormatError(f"expected names in UTF-8, got {error.object!r}") from None
+    if len({*schema.names}) != len(schema.names) or "" in schema.names:
+        raise FormatError(f"expected columns of different names, got {', '.join(map(repr, schema.names))}")
+
+
+def _walk_names(fields: Iterable[pa.Field]) -> None:
+    for field in fields:
+        str(field.name)
+        _walk_names(field.type.field(number) for number in range(field.type.num_fields))
 
 
 def _own_features(schema: pa.Schema) -> Mapping[str, Feature]:

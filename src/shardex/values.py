@@ -133,7 +133,7 @@ def _objects(array: pa.Array) -> list[Any]:
             kind = "M8[ns]" if pa.types.is_timestamp(array.type) else "m8[ns]"
             return list(array.cast(pa.int64()).to_numpy().view(kind))
         return list(array.to_pylist())
-    except (ValueError, OverflowError) as error:
+    except (ValueError, TypeError, ArithmeticError, LookupError) as error:
         raise FormatError(f"expected {array.type} that Python has values for, got others: {error}") from None
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from shardex.decoded import DecodedTable
 from shardex.errors import FormatError, TruncatedShardError
 from shardex.formats.tables import TableRows, files_digest
-from shardex.layout import features_of_arrow, schema_text
+from shardex.layout import check_names, features_of_arrow, schema_text
 from shardex.mapped import MappedTable
 from shardex.schema import Features
 from shardex.shards import Files
@@ -61,7 +61,7 @@ def open_files(files: Files, told: Features | None) -> TableRows:
     names = [files.name(number) for number in range(len(files.paths))]
     shards = [_shard(files.source.map(path), name) for path, name in zip(files.paths, names, strict=True)]
     _check(shards, names, counts)
-    features = _features(shards, names[0], told)
+    features = features_of_arrow(shards[0].schema, told, {null for shard in shards for null in shard.nulls})
     table = _table(shards, features)
     return TableRows([table], len(table), features, digest, names)
 
@@ -74,13 +74,6 @@ def _check(shards: list[_Shard], names: list[str], counts: list[int] | None) -> 
     for name, shard, count in zip(names, shards, counts or [], strict=False):
         if (rows := sum(batch.rows for batch in shard.batches)) != count:
             raise TruncatedShardError(f"{name}: expected {count} rows as _metadata.json says, got {rows}")
-
-
-def _features(shards: list[_Shard], name: str, told: Features | None) -> Features:
-    try:
-        return features_of_arrow(shards[0].schema, told, {null for shard in shards for null in shard.nulls})
-    except FormatError as error:
-        raise FormatError(f"{name}: {error}") from None
 
 
 def _table(shards: list[_Shard], features: Features) -> MappedTable | DecodedTable:
@@ -101,9 +94,11 @@ def _table(shards: list[_Shard], features: Features) -> MappedTable | DecodedTab
 def open_file(data: Any, where: str, fields: Iterable[int] = ()) -> pa.ipc.RecordBatchFileReader:
     """A reader of an Arrow IPC file: of all columns, or of those with these numbers."""
     try:
-        return pa.ipc.open_file(pa.py_buffer(data), options=pa.ipc.IpcReadOptions(included_fields=sorted(fields)))
-    except _REFUSED as error:
+        reader = pa.ipc.open_file(pa.py_buffer(data), options=pa.ipc.IpcReadOptions(included_fields=sorted(fields)))
+        check_names(reader.schema)
+    except (*_REFUSED, FormatError) as error:
         raise FormatError(f"{where}: expected an Arrow IPC file, got something else: {error}") from None
+    return reader
 
 
 def validated(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
@@ -168,8 +163,9 @@ def _nulls(batches: Iterable[pa.RecordBatch]) -> set[str]:
 def _stream(data: memoryview, where: str) -> _Shard:
     try:
         stream = pa.ipc.open_stream(pa.py_buffer(data))
+        check_names(stream.schema)
         found = list(stream)
-    except _REFUSED as error:
+    except (*_REFUSED, FormatError) as error:
         raise FormatError(f"{where}: expected an Arrow IPC file or stream, got {bytes(data[:8])!r}: {error}") from None
 
     def load(number: int, fields: list[str] | None) -> pa.RecordBatch:

@@ -17,7 +17,7 @@ from shardex.builder import BatchBuilder
 from shardex.decoded import CACHE_BYTES, DecodedTable
 from shardex.errors import ClosedError, FormatError, SchemaError, storage_errors
 from shardex.formats.tables import TableRows, files_digest
-from shardex.layout import features_of_arrow, schema_text
+from shardex.layout import check_names, features_of_arrow, schema_text
 from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct
 from shardex.shards import Files
 from shardex.staging import Stage
@@ -71,20 +71,18 @@ class _Groups:
     def features(self, told: Features | None) -> Features:
         """What the columns hold."""
         ours = b"shardex" in (self.schema.metadata or {})
-        try:
-            return features_of_arrow(self.schema, told, () if ours else self._nulls())
-        except FormatError as error:
-            raise FormatError(f"{self.files[0]}: {error}") from None
+        return features_of_arrow(self.schema, told, () if ours else self._nulls())
 
     def _nulls(self) -> set[str]:
         """The columns that may have nulls: those whose statistics do not say that there are none."""
+        paths = [column.path for column in self._readers[0].schema]
         found = set()
         for number, group in self._places:
             metadata = self._readers[number].metadata.row_group(group)
-            for column in map(metadata.column, range(metadata.num_columns)):
-                statistics = column.statistics
+            for at, path in enumerate(paths):
+                statistics = metadata.column(at).statistics
                 if statistics is None or not statistics.has_null_count or statistics.null_count:
-                    found.add(column.path_in_schema)
+                    found.add(path)
         return {f.name for f in self.schema if f.nullable and any(_below(path, f.name) for path in found)}
 
 
@@ -94,9 +92,11 @@ def _below(path: str, name: str) -> bool:
 
 def _reader(data: memoryview, name: str) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
+        reader = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), page_checksum_verification=True)
+        check_names(reader.schema_arrow)
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise FormatError(f"{name}: expected a Parquet file, got something else: {error}") from None
+    return reader
 
 
 # -- writing ----------------------------------------------------------------------------------------------------
