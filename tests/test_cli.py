@@ -284,7 +284,10 @@ def test_errors_as_a_process(tmp_path: Path) -> None:
 
 
 def test_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardex.demo.run", lambda *_: signal.raise_signal(signal.SIGINT))
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shardex.demo.run", interrupted)
     done = run("demo", code=130)
     assert "Traceback" not in done.output
 

@@ -19,6 +19,7 @@ from shardex.columns import Columns
 from shardex.errors import (
     AccessDeniedError,
     FieldError,
+    FormatError,
     MissingExtraError,
     NotFoundError,
     SchemaError,
@@ -166,6 +167,27 @@ def test_what_nobody_recognises_is_described(tmp_path: Path) -> None:
         sx.open(tmp_path, format="jsonl", dtype="u2")
     with pytest.raises(SchemaError, match="expected bool for the option rebuild of the format jsonl, got 'yes'"):
         sx.open(tmp_path, format="jsonl", rebuild="yes")
+
+
+def test_two_formats_in_one_folder_are_not_guessed(corpus: Path) -> None:
+    sx.write(corpus / "table", [{"x": 1}], format="parquet")
+    with pytest.raises(UnknownFormatError, match=r"expected shards of one format \(jsonl, parquet\), saw 4 files"):
+        sx.open(corpus)
+    assert len(sx.open(corpus, format="jsonl")) == 30
+
+
+def test_compressed_files_are_said_to_be(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.gz").write_bytes(b"\x1f\x8b" + bytes(100))
+    with pytest.raises(UnknownFormatError, match="compressed: unpack it first"):
+        sx.open(tmp_path)
+
+
+def test_data_files_of_a_native_dataset_are_not_opened_by_themselves(tmp_path: Path) -> None:
+    """They would show what an overwrite has replaced."""
+    sx.write(tmp_path / "d", DATA)
+    for what in (tmp_path, tmp_path / "d" / "data" / "*.arrow"):
+        with pytest.raises(FormatError, match=r"got one of the dataset .*d; open that"):
+            sx.open(what)
 
 
 def test_permission_denied_is_said(tmp_path: Path) -> None:

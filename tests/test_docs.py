@@ -96,3 +96,11 @@ def test_page(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_readme_shows_both() -> None:
     assert {block.language for block in blocks_of(PAGES[0].read_text("utf-8"))} == {"python", "console"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Links to files of the project, not to the web."""
+    links = re.findall(r"\]\(([^)#]+)", page.read_text("utf-8"))
+    lost = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert not lost

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from shardex.errors import AlreadyExistsError, ClosedError, SchemaError, UnknownFormatError
+from shardex.errors import AlreadyExistsError, ClosedError, FormatError, SchemaError, UnknownFormatError
 
 FORMATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("arrow", {"x": int}, {"x": 1}),
@@ -104,6 +104,18 @@ def test_modes(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
     with pytest.raises(SchemaError, match="expected mode to be one of create, append, overwrite, got 'w'"):
         sx.create(path, schema, format=format, mode="w")
     assert {p.name for p in tmp_path.iterdir()} == {"d"}, "nothing is left beside it"
+
+
+@each_format
+def test_overwriting_removes_nothing_else(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
+    """A folder that holds anything but a dataset of the format is not ours to replace."""
+    path = tmp_path / "project"
+    (path / "src").mkdir(parents=True)
+    (path / "src" / "thesis.txt").write_text("years of work")
+    with pytest.raises((AlreadyExistsError, FormatError)):
+        sx.write(path, [sample], schema, format=format, mode="overwrite")
+    assert (path / "src" / "thesis.txt").read_text() == "years of work"
+    assert [p.name for p in tmp_path.iterdir()] == ["project"]
 
 
 @each_format

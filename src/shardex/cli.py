@@ -27,7 +27,7 @@ from typer.core import TyperGroup
 from shardex import demo as tour
 from shardex.dataset import Dataset
 from shardex.errors import SchemaError, ShardexError
-from shardex.format import FORMATS, ShardRows, format_named, open_rows
+from shardex.format import FORMATS, ShardRows, format_named, open_rows, recognise
 from shardex.index import Index
 from shardex.schema import ClassLabel, Feature, Optional
 from shardex.shards import find
@@ -283,13 +283,11 @@ def _open(what: list[str], format: str | None, option: list[str] | None) -> Shar
 
 def _resolve(
     what: list[str], format: str | None, option: list[str] | None, **extra: Any
-) -> tuple[Any, str | None, dict[str, Any]]:
+) -> tuple[Any, str, dict[str, Any]]:
     """What to open, its format, and the options; extra ones only if the format has them."""
     named = what[0] if len(what) == 1 else what  # several paths are what a shell makes of a pattern
-    if format is None:
-        files = find(named)
-        format = next((name for name in FORMATS if format_named(name).recognise(files)), None)
-    kinds = {} if format is None else get_type_hints(format_named(format).open)
+    format = format or recognise(find(named))
+    kinds = get_type_hints(format_named(format).open)
     options = dict(_parsed(pair, kinds) for pair in option or ())
     return named, format, options | {name: value for name, value in extra.items() if name in kinds}
 

@@ -20,7 +20,7 @@ from shardex.rows import Rows
 from shardex.schema import Features
 from shardex.shards import Files, What, find
 
-__all__ = ["FORMATS", "Format", "Opened", "ShardRows", "ShardWriter", "format_named", "open_rows"]
+__all__ = ["FORMATS", "Format", "Opened", "ShardRows", "ShardWriter", "format_named", "open_rows", "recognise"]
 
 FORMATS: dict[str, str] = {
     "arrow": "shardex.formats.arrow",
@@ -53,8 +53,8 @@ class ShardWriter(Protocol):
 class Format(Protocol):
     """A module that reads and writes one kind of shard."""
 
-    def recognise(self, files: Files) -> bool:
-        """Whether these files are of this format, by their names, or by a look into one where names do not tell."""
+    def recognise(self, files: Files) -> int:
+        """Whether these files are of this format: 0 no, 1 by the names of some, 2 by something that only it has."""
 
     def open(self, files: Files, *, schema: Features | None = None, **options: Any) -> ShardRows:
         """The samples in these files."""
@@ -120,7 +120,7 @@ def format_named(name: str) -> Format:
 def open_rows(what: What, format: str | None = None, **options: Any) -> ShardRows:
     """Open files as rows: by the format named, or by the first that recognises them."""
     files = find(what)
-    name = format or _recognise(files)
+    name = format or recognise(files)
     module = format_named(name)
     check_options(module.open, name, options)
     rows = module.open(files, **options)
@@ -148,14 +148,24 @@ def check_options(function: Any, name: str, options: Mapping[str, Any]) -> None:
             raise SchemaError(f"expected {wanted} for the option {option} of the format {name}, got {value!r}")
 
 
-def _recognise(files: Files) -> str:
+def recognise(files: Files) -> str:
+    """The name of the one format that these files have."""
+    likely = []
     for name in FORMATS:
-        if format_named(name).recognise(files):
+        if (sure := int(format_named(name).recognise(files))) == 2:
             return name
-    known = ", ".join(sorted(FORMATS))
+        likely += [name] * sure
+    if len(likely) == 1:
+        return likely[0]
+    known = ", ".join(likely or sorted(FORMATS))
+    what = "one format" if likely else "a known format"
     raise UnknownFormatError(
-        f"{files}: expected shards of a known format ({known}), saw {_look(files)}; say which with format="
+        f"{files}: expected shards of {what} ({known}), saw {_look(files)}; say which with format="
     )
+
+
+_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ")
+"""How files begin that gzip, zstd, bzip2 and xz made."""
 
 
 def _look(files: Files) -> str:
@@ -171,4 +181,5 @@ def _look(files: Files) -> str:
         head = bytes(files.source.map(first)[:16])
     except (FormatError, OSError):
         head = b""
-    return f"{len(files.paths)} files ({counted}), {first} beginning with {head!r}"
+    packed = ", compressed: unpack it first" if head.startswith(_PACKED) else ""
+    return f"{len(files.paths)} files ({counted}), {first} beginning with {head!r}{packed}"

@@ -38,7 +38,10 @@ class _Kernel(Protocol):
     def permute(self, *arguments: Any) -> int: ...
 
 
-KERNEL = "numpy" if _gather is None or os.environ.get("SHARDEX_KERNEL") == "numpy" else "c"
+if (_wanted := os.environ.get("SHARDEX_KERNEL", "")) not in ("", "c", "numpy"):
+    raise ValueError(f"expected SHARDEX_KERNEL to be c or numpy, got {_wanted!r}")
+
+KERNEL = "numpy" if _gather is None or _wanted == "numpy" else "c"
 """Which kernel runs: ``"c"`` or ``"numpy"``."""
 
 _kernel = cast(_Kernel, _twin if KERNEL == "numpy" else _gather)

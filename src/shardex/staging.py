@@ -49,16 +49,26 @@ class Stage:
     ['a.txt']
     """
 
-    def __init__(self, path: str | os.PathLike[str], mode: str) -> None:
+    def __init__(self, path: str | os.PathLike[str], mode: str, owns: str = ".*") -> None:
         self.path = os.path.realpath(os.fspath(path))  # so that a link to the folder stays one
         self.mode = mode
         self._there = check_mode(self.path, mode)
+        self._owns = re.compile(rf"({owns})|\.shardex/[^/]+", re.IGNORECASE)
+        """Which files a dataset of this kind consists of: nothing else is ever removed."""
+        self._refuse_foreign()
         parent, name = os.path.split(self.path)
         self._aside = os.path.join(parent, f".{name}.{secrets.token_hex(6)}.tmp")
         with storage_errors(self._aside, "create"):
             make_folder(self._aside)
         self.place = LocalSource(self._aside)
         """Write here."""
+
+    def _refuse_foreign(self) -> None:
+        for path in LocalSource(self.path).paths() if self._there and self.mode == "overwrite" else ():
+            if not self._owns.fullmatch(path):
+                remedy = "overwriting would remove it: choose another folder, or remove what is there yourself"
+                full = os.path.join(self.path, path)
+                raise AlreadyExistsError(errno.EEXIST, f"expected a dataset of this format alone; {remedy}", full)
 
     @property
     def existing(self) -> list[str]:
@@ -102,6 +112,7 @@ class Stage:
                         os.fsync(file.fileno())
                 sync_folder(folder)
             there = check_mode(self.path, self.mode)
+            self._refuse_foreign()
             if there and self.mode == "append":
                 self._link_in()
             elif there:

@@ -7,6 +7,7 @@ are `ipc.py`.
 
 from __future__ import annotations
 
+import os
 import re
 
 import msgspec
@@ -18,7 +19,7 @@ from shardex.formats.arrow_writer import create
 from shardex.formats.ipc import EXTENSIONS, open_file, open_files, validated
 from shardex.formats.tables import TableRows
 from shardex.layout import arrow_schema, features_of_arrow, schema_text
-from shardex.manifest import DataFile, Fragment, Manifest, latest_version, read_manifest
+from shardex.manifest import FOLDER, DataFile, Fragment, Manifest, latest_version, read_manifest
 from shardex.mapped import MappedTable
 from shardex.schema import Features
 from shardex.shards import Files
@@ -29,9 +30,9 @@ __all__ = ["create", "open", "recognise"]
 _OWN = re.compile(r"data/[0-9a-f]{32}\.arrow")
 
 
-def recognise(files: Files) -> bool:
+def recognise(files: Files) -> int:
     """A folder with a manifest, or files named as Arrow."""
-    return _latest(files) > 0 or bool(files.having(*EXTENSIONS).paths)
+    return 2 if _latest(files) else bool(files.having(*EXTENSIONS).paths)
 
 
 def _latest(files: Files) -> int:
@@ -47,7 +48,17 @@ def open(files: Files, *, schema: Features | None = None, version: int | None = 
         raise FormatError(f"{files}: expected a native dataset, which has versions, got plain Arrow files")
     if files.folder and (found := files.having(*EXTENSIONS).paths) and all(map(_OWN.fullmatch, found)):
         raise FormatError(f"{files}: expected a manifest, got only data: it was being written and never finished")
+    _refuse_own(files)
     return open_files(files, schema)
+
+
+def _refuse_own(files: Files) -> None:
+    """Data files of a native dataset, taken by themselves, would show versions that are no more."""
+    for number in range(len(files.paths)):
+        folder, name = os.path.split(files.name(number))
+        root, inner = os.path.split(folder)
+        if _OWN.fullmatch(f"{inner}/{name}") and os.path.isdir(os.path.join(root, FOLDER)):
+            raise FormatError(f"{files.name(number)}: expected plain Arrow files, got one of the dataset {root}; open that")
 
 
 def _open_native(source: Source, manifest: Manifest, version: int, told: Features | None) -> TableRows:

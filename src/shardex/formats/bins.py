@@ -56,10 +56,10 @@ _RAW = by_name("raw")
 _KINDS: dict[str, Feature] = {"raw": Bytes(), "text": Text()}
 
 
-def recognise(files: Files) -> bool:
+def recognise(files: Files) -> int:
     """A folder with ``index.dat`` and nothing but bins beside it."""
     beside = [path for path in files.having("").paths if "/" not in path]
-    return files.folder and INDEX in beside and all(path in (INDEX, HEAD) or _BIN.fullmatch(path) for path in beside)
+    return 2 * (files.folder and INDEX in beside and all(p in (INDEX, HEAD) or _BIN.fullmatch(p) for p in beside))
 
 
 def open(files: Files, *, schema: Features | None = None, decode: str | None = None) -> BinRows:
@@ -279,7 +279,7 @@ class BinWriter:
             for name, feature in features.items():
                 refuse_bytes(feature, name)
         self._features, self._splits = features, splits
-        self._stage: Stage | None = Stage(path, mode)
+        self._stage: Stage | None = Stage(path, mode, r"index\.dat|bins\.json|bin\d{8,}\.dat")
         self._packets: dict[int, list[bytes]] = {}
         self._entries: list[bytes] = []
         self._written: dict[int, int] = {}

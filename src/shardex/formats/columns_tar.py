@@ -43,16 +43,16 @@ _LOST = 1
 _AT_ONCE = 500
 
 
-def recognise(files: Files) -> bool:
+def recognise(files: Files) -> int:
     """Whether there is a table of samples and one of fields."""
     if not files.folder or TABLE not in files.paths:
-        return False
+        return 0
     try:
         with _connect(files.source) as table:
             found = table.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     except FormatError:
-        return False
-    return {"samples", "fields"} <= {name for (name,) in found}
+        return 0
+    return 2 * ({"samples", "fields"} <= {name for (name,) in found})
 
 
 def open(

@@ -34,10 +34,10 @@ _FIRST = 16
 _BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-def recognise(files: Files) -> bool:
+def recognise(files: Files) -> int:
     """JSON lines by their extension, or a folder of nothing but `.txt`."""
     if (names := forager.listed(files)) is not None and _all_json(names):
-        return True
+        return 2
     shown = files.having("").paths
     return bool(files.having(*_JSON).paths) or (bool(shown) and all(path.lower().endswith(_TEXT) for path in shown))
 

@@ -121,7 +121,7 @@ class LineWriter:
         for name, feature in features.items():
             refuse_bytes(feature, name)
         self._features, self._shard_rows, self._shard_size, self._prefix = features, shard_rows, shard_size, prefix
-        self._stage: Stage | None = Stage(path, mode)
+        self._stage: Stage | None = Stage(path, mode, r".*\.(jsonl|ndjson|json-lines)")
         try:
             self._number = self._first_number(self._stage)
         except SchemaError:

@@ -131,7 +131,7 @@ class TarWriter:
         self._features = Features({name: feature for name, feature in features.items() if name != KEY})
         self._parts = _part_names(self._features)
         self._shard_rows, self._shard_size, self._prefix = shard_rows, shard_size, prefix
-        self._stage: Stage | None = Stage(path, mode)
+        self._stage: Stage | None = Stage(path, mode, r".*\.tar")
         try:
             self._number = self._stage.next_number(self._prefix, ".tar")
         except SchemaError:

@@ -141,7 +141,7 @@ class NumberWriter:
     def __init__(self, path: str, features: Features, mode: str, window: int | None, shard_size: int) -> None:
         self._features, self._head = _plan(features, window)
         self._dtype, self._shard_size = np.dtype(self._head.dtype), shard_size
-        self._stage: Stage | None = Stage(path, mode)
+        self._stage: Stage | None = Stage(path, mode, r"tokens\.json|[^/]+\.(bin|tokens)")
         try:
             self._appending = bool(self._stage.existing)
             if self._appending:

@@ -29,7 +29,7 @@ GROUP_BYTES = 64 << 20
 _EXTENSIONS = (".parquet", ".pq")
 
 
-def recognise(files: Files) -> bool:
+def recognise(files: Files) -> int:
     """Files named as Parquet."""
     return bool(files.having(*_EXTENSIONS).paths)
 
@@ -117,7 +117,7 @@ def create(
     for name, feature in features.items():
         if (empty := _without_leaves(feature)) is not None:
             raise SchemaError(f"expected values that Parquet can hold, got {empty} without elements - at field {name}")
-    return ParquetWriter(Stage(path, mode), features, shard_rows, row_group_rows, compression)
+    return ParquetWriter(Stage(path, mode, r".*\.(parquet|pq)"), features, shard_rows, row_group_rows, compression)
 
 
 def _without_leaves(feature: Feature) -> Feature | None:

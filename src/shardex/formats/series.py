@@ -68,7 +68,7 @@ class ColumnsWriter:
             raise SchemaError(f"expected at least one sample per shard, got {samples_per_shard}")
         self._features = _check_features(features)
         arrays = [name for name in features if name not in _GIVEN]
-        self._stage: Stage | None = Stage(path, mode)
+        self._stage: Stage | None = Stage(path, mode, r"index\.sqlite(-wal|-shm|-journal)?|[^/]+_shards/shard_\d+\.tar")
         self._series = {name: _Series(self._stage, name, samples_per_shard) for name in arrays}
         self._table = sqlite3.connect(self._stage.place.path("index.sqlite"), isolation_level=None)
         self._total = self._counter = 0

@@ -38,7 +38,7 @@ __all__ = ["TarRows", "create", "open", "recognise"]
 _LOOK_AT = 16
 
 
-def recognise(files: Files) -> bool:
+def recognise(files: Files) -> int:
     """Whether there are tars among them."""
     return bool(files.having(".tar").paths)
 

@@ -37,12 +37,12 @@ _DTYPES = {f".{kind}{8 * size}": f"{kind}{size}" for kind in "uif" for size in (
 _NAMES = (".bin", ".tokens", *_DTYPES)
 
 
-def recognise(files: Files) -> bool:
+def recognise(files: Files) -> int:
     """By ``tokens.json``, an index of data-forager over anything but lines, or the extension `.tokens`."""
     if files.folder and HEAD in files.paths:
-        return True
+        return 2
     if names := forager.listed(files):
-        return not all(name.lower().endswith(_LINES) for name in names)
+        return 0 if all(name.lower().endswith(_LINES) for name in names) else 2
     return bool(files.having(".tokens").paths)
 
 
