@@ -26,6 +26,7 @@ from shardex.errors import (
     StaleIndexError,
     UnknownFormatError,
 )
+from shardex.rows import ListRows
 
 DATA = [{"x": k, "name": f"n{k}"} for k in range(20)]
 
@@ -55,7 +56,7 @@ def test_views_cost_nothing_and_compose() -> None:
 def test_split_covers_everything_once(length: int, shares: list[float]) -> None:
     total = sum(shares)
     shares = [share / max(total, 1) for share in shares]
-    ds = sx.open([{"x": k} for k in range(length)])
+    ds = sx.open(ListRows([{"x": k} for k in range(length)]))
     parts = ds.split(*shares)
     assert [s.x for part in parts for s in part] == list(range(length))
 
@@ -109,7 +110,55 @@ def test_fields_are_chosen_by_select_and_said_when_wrong() -> None:
     with pytest.raises(FieldError):
         ds.select("x").read([0], ["name"])
     with pytest.raises(SchemaError, match="at least 1 sample"):
-        list(ds.ordered(0))
+        ds.ordered(0)
+
+
+def test_arguments_of_the_wrong_kind_are_said() -> None:
+    ds = sx.open(DATA)
+    for call in (
+        lambda: ds.take(2.5),
+        lambda: ds.shuffled(2.5),
+        lambda: ds.split(float("nan")),
+        lambda: ds.read([1.7]),
+    ):
+        with pytest.raises(SchemaError, match="expected"):
+            call()
+    with pytest.raises(SchemaError, match="expected datasets as arguments, got list"):
+        sx.concat([ds, ds])  # type: ignore[arg-type]
+    with pytest.raises(SchemaError, match="expected a field, a sample's number or a slice"):
+        next(ds.ordered(2))[1.5]
+    with pytest.raises(NotFoundError, match="expected at least one file"):
+        sx.open([])
+    with pytest.raises(SchemaError, match="expected no format"):
+        sx.open(DATA, format="tar")
+
+
+def test_read_takes_what_brackets_take() -> None:
+    ds = sx.open(DATA)
+    assert ds.read(np.arange(20) > 17)["x"].tolist() == [18, 19]
+    assert ds.read([-1, 0])["x"].tolist() == ds.read(np.array([-1, 0]))["x"].tolist() == [19, 0]
+    assert ds.read(slice(3))["x"].tolist() == [0, 1, 2]
+
+
+def test_a_look_never_fails() -> None:
+    assert "unknown fields" in repr(sx.open([{"x": 1}, {"x": "a"}]))
+
+
+def test_a_pass_over_large_samples_reads_few_at_once() -> None:
+    """What lists and dicts hold counts too, not only their first value."""
+    most = 0
+
+    class Large:
+        def __len__(self) -> int:
+            return 400
+
+        def read(self, rows: Any, fields: Any = None) -> Columns:
+            nonlocal most
+            most = max(most, len(rows))
+            return Columns({"x": [{"deep": [1.5] * 10_000} if row else {} for row in rows.tolist()]}, len(rows))
+
+    assert sum(len(batch) for batch in sx.open(Large()).ordered(4)) == 400
+    assert most <= 16
 
 
 def test_to_pandas_and_arrow(tmp_path: Path) -> None:

@@ -146,3 +146,59 @@ def test_a_dataset_is_written_in_another_format(tmp_path: Path) -> None:
     ds = sx.write(tmp_path / "a", [{"x": np.arange(k), "s": str(k)} for k in range(10)])
     again = sx.write(tmp_path / "b", ds.shuffle(seed=1), format="parquet")
     assert list(again) == list(ds.shuffle(seed=1))
+
+
+def test_a_sample_that_does_not_fit_the_others_ends_the_writing(tmp_path: Path) -> None:
+    """Without a schema nothing is known before the first samples: then all of them are refused, not some lost."""
+    out = sx.create(tmp_path / "d")
+    for k in range(63):
+        out.append(x=k, s="\ud800" if k == 3 else "ok")
+    with pytest.raises(SchemaError, match="at sample 3, field s"):
+        out.append(x=63, s="ok")
+    for call in (out.close, lambda: out.append(x=1, s="ok")):
+        with pytest.raises(ClosedError, match="was given up; nothing was written"):
+            call()
+    assert list(tmp_path.iterdir()) == []
+
+
+@each_format
+def test_a_close_that_fails_leaves_nothing(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
+    first, second = (sx.create(tmp_path / "d", schema, format=format) for _ in range(2))
+    for out in (first, second):
+        out.append(sample)
+    first.close()
+    with pytest.raises(AlreadyExistsError):
+        second.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["d"]
+    with pytest.raises(ClosedError):
+        second.close()
+
+
+def test_buffers_inside_others_may_be_reused_too(tmp_path: Path) -> None:
+    buffer, raw = np.zeros(2), bytearray(2)
+    with sx.create(tmp_path / "d") as out:
+        for k in range(10):
+            buffer[:], raw[0] = k, k
+            out.append(deep={"v": [buffer]}, raw=memoryview(raw))
+    assert [(s.deep["v"][0][0], s.raw[0]) for s in sx.open(tmp_path / "d")] == [(k, k) for k in range(10)]
+
+
+def test_appending_needs_no_schema_where_one_is_there(tmp_path: Path) -> None:
+    for format in ("arrow", "parquet"):
+        sx.write(tmp_path / format, [{"x": 1}, {"x": None}], format=format)
+        assert [s.x for s in sx.write(tmp_path / format, [{"x": 3}], format=format, mode="append")] == [1, None, 3]
+    with pytest.raises(AlreadyExistsError, match="expected shards of this format to append to"):
+        sx.write(tmp_path / "arrow", [{"x": 1}], format="jsonl", mode="append")
+
+
+def test_what_is_no_sample_is_said(tmp_path: Path) -> None:
+    for odd in (5, None, [("x", 1)]):
+        with pytest.raises(SchemaError, match="expected a sample as a mapping"):
+            sx.write(tmp_path / "d", [{"x": 1}, odd], {"x": int})  # type: ignore[list-item]
+
+
+def test_a_place_means_the_same_to_write_and_to_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert len(sx.write("~/d", [{"x": 1}])) == 1 and (tmp_path / "d").is_dir()
+    with pytest.raises(UnknownFormatError, match="remote sources are not there yet"):
+        sx.create("s3://bucket/d", {"x": int})

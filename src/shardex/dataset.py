@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from shardex.columns import Column, Columns
-from shardex.errors import MissingExtraError, RowError, SchemaError
+from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexError
 from shardex.format import ShardRows, open_rows
 from shardex.gather import Integers
-from shardex.order import Order, Pick, Shuffle, Span, chain, check_positions
+from shardex.order import Order, Pick, Shuffle, Span, chain
 from shardex.rows import ListRows, ReadsOne, Rows, check_fields, features_of, normalise
 from shardex.sample import Batch, DictSample
 from shardex.schema import Features
@@ -28,7 +28,7 @@ __all__ = ["Dataset", "concat", "join", "open"]
 
 _READ_BYTES = 1 << 20
 """About how much a pass reads at once: enough to spread the cost of a call, little enough that memory is used again."""
-_READ_ROWS = 1 << 14
+_READ_ROWS = 1 << 12
 
 
 def open(
@@ -45,10 +45,11 @@ def open(
     """
     if isinstance(what, Dataset):
         return what
-    if isinstance(what, list | tuple) and all(isinstance(one, Mapping) for one in what):
-        return Dataset(ListRows(what))
-    if isinstance(what, Rows) and not isinstance(what, Sequence):
-        return Dataset(what)
+    samples = isinstance(what, list | tuple) and len(what) > 0 and all(isinstance(one, Mapping) for one in what)
+    if samples or (isinstance(what, Rows) and not isinstance(what, Sequence)):
+        if format is not None or schema is not None or options:
+            raise SchemaError("expected no format, schema or options for samples that are there already, got some")
+        return Dataset(ListRows(what) if samples else what)  # type: ignore[arg-type]
     if schema is not None:
         options["schema"] = Features.of(schema)
     return Dataset(open_rows(what, format, **options))  # type: ignore[arg-type]
@@ -80,7 +81,8 @@ class Dataset:
 
     def read(self, positions: Any, fields: Sequence[str] | None = None) -> Columns:
         """The columns of these positions, in this order: the one way to the data."""
-        positions = check_positions(np.asarray(positions, np.int64), self._length)
+        if not _are_positions(positions, self._length):
+            positions = normalise(positions, self._length)
         rows = positions if self._plain else self._order.rows(positions)
         return self._rows.read(rows, self._chosen(fields))
 
@@ -136,7 +138,11 @@ class Dataset:
         return self._rows
 
     def __repr__(self) -> str:
-        return f"Dataset({len(self)} samples: {self.features}{_origin(self._rows)})"
+        try:
+            fields = str(self.features)
+        except ShardexError as error:  # a look at a dataset must not fail
+            fields = f"unknown fields, {error}"
+        return f"Dataset({len(self)} samples: {fields}{_origin(self._rows)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Dataset, (self._rows, self._order, self._fields)
@@ -160,11 +166,11 @@ class Dataset:
 
     def take(self, count: int) -> Dataset:
         """The first `count` samples."""
-        return self._view(slice(0, max(0, count)))
+        return self._view(slice(0, max(0, _whole(count))))
 
     def skip(self, count: int) -> Dataset:
         """All but the first `count` samples."""
-        return self._view(slice(max(0, count), None))
+        return self._view(slice(max(0, _whole(count)), None))
 
     def shuffle(self, seed: int = 0, epoch: int = 0) -> Dataset:
         """All samples in an order that seed and epoch choose; computed, not stored.
@@ -181,7 +187,7 @@ class Dataset:
         >>> [len(part) for part in open([{"x": k} for k in range(10)]).split(0.8)]
         [8, 2]
         """
-        if not shares or any(share < 0 for share in shares) or sum(shares) > 1 + 1e-9:
+        if not shares or not all(0 <= share <= 1 for share in shares) or sum(shares) > 1 + 1e-9:
             raise SchemaError(f"expected shares from 0 to 1 that add up to at most 1, got {shares}")
         whole = (*shares, 1 - sum(shares)) if sum(shares) < 1 - 1e-9 else shares
         ends = [round(len(self) * share) for share in np.cumsum([0, *whole]).tolist()]
@@ -191,15 +197,13 @@ class Dataset:
 
     def ordered(self, batch_size: int, *, drop_last: bool = False) -> Iterator[Batch]:
         """Batches in order."""
-        return self._batches(Span(len(self)), batch_size, drop_last)
+        return self._batches(Span(len(self)), _at_least_one(batch_size), drop_last)
 
     def shuffled(self, batch_size: int, *, seed: int = 0, epoch: int = 0, drop_last: bool = False) -> Iterator[Batch]:
         """Batches of all samples in an order that seed and epoch choose: a full shuffle, not a buffer."""
-        return self._batches(Shuffle(len(self), seed, epoch), batch_size, drop_last)
+        return self._batches(Shuffle(len(self), seed, epoch), _at_least_one(batch_size), drop_last)
 
     def _batches(self, order: Order, size: int, drop_last: bool) -> Iterator[Batch]:
-        if size < 1:
-            raise SchemaError(f"expected batches of at least 1 sample, got {size}")
         for columns in self._columns(order, size):
             for part in columns.split(size):
                 if len(part) == size or not drop_last:
@@ -231,6 +235,13 @@ class Dataset:
         return self.to_arrow(fields).to_pandas()
 
 
+def _are_positions(given: Any, length: int) -> bool:
+    """Whether they are ready to be used. Seen as unsigned, a negative number is a huge one: one pass finds both kinds."""
+    if type(given) is not np.ndarray or given.dtype != np.int64 or given.ndim != 1:
+        return False
+    return not len(given) or int(given.view(np.uint64).max()) < length
+
+
 def _nbytes(columns: Columns) -> int:
     return sum(_column_bytes(column) for column in columns.data.values())
 
@@ -239,9 +250,37 @@ def _column_bytes(column: Column) -> int:
     if isinstance(column, np.ndarray):
         return int(column.nbytes)
     if isinstance(column, list):
-        first = column[0] if column else None
-        return len(column) * (64 + (len(first) if isinstance(first, str | bytes) else getattr(first, "nbytes", 0)))
+        return _list_bytes(column)
     return int(column.ranges.length.sum())
+
+
+def _list_bytes(values: Sequence[Any]) -> int:
+    """About how much memory a list takes, by a few of its values."""
+    some = values[:: max(1, len(values) // 16)]
+    return sum(map(_value_bytes, some)) * len(values) // max(1, len(some))
+
+
+def _value_bytes(value: Any) -> int:
+    if isinstance(value, str | bytes):
+        return 64 + len(value)
+    if isinstance(value, Mapping):
+        return 256 + sum(map(_value_bytes, value.values()))
+    if isinstance(value, list | tuple):
+        return 64 + _list_bytes(value)
+    return 64 + int(getattr(value, "nbytes", 0))
+
+
+def _whole(count: Any) -> int:
+    try:
+        return operator.index(count)
+    except TypeError:
+        raise SchemaError(f"expected a whole number of samples, got {count!r}") from None
+
+
+def _at_least_one(size: Any) -> int:
+    if _whole(size) < 1:
+        raise SchemaError(f"expected batches of at least 1 sample, got {size}")
+    return _whole(size)
 
 
 def _origin(rows: Rows) -> str:
@@ -318,14 +357,21 @@ class JoinRows:
         return {name: found[name] for name in check_fields(list(self.part_of), fields) if name in found}
 
 
+def _refuse_others(datasets: Sequence[Any]) -> None:
+    if not datasets:
+        raise SchemaError("expected at least one dataset, got none")
+    for number, one in enumerate(datasets):
+        if not isinstance(one, Dataset):
+            raise SchemaError(f"expected datasets as arguments, got {type(one).__name__} - at argument {number}")
+
+
 def concat(*datasets: Dataset) -> Dataset:
     """The samples of all datasets, one after another; all must have the same fields.
 
     >>> len(concat(open([{"x": 1}]), open([{"x": 2}, {"x": 3}])))
     3
     """
-    if not datasets:
-        raise SchemaError("expected at least one dataset, got none")
+    _refuse_others(datasets)
     for number, other in enumerate(datasets):
         if sorted(other.fields) != sorted(datasets[0].fields):
             known, found = ", ".join(datasets[0].fields), ", ".join(other.fields)
@@ -340,8 +386,7 @@ def join(*datasets: Dataset) -> Dataset:
     >>> join(open([{"x": 1}]), open([{"y": 2}]))[0]
     DictSample(x=1, y=2)
     """
-    if not datasets:
-        raise SchemaError("expected at least one dataset, got none")
+    _refuse_others(datasets)
     seen: set[str] = set()
     for number, other in enumerate(datasets):
         if len(other) != (length := len(datasets[0])):

@@ -14,11 +14,11 @@ import numpy as np
 
 from shardex.errors import SchemaError
 
-__all__ = ["ARRAY_KINDS", "SCALARS", "Array", "Bytes", "ClassLabel", "Feature", "Json", "Opaque", "Text", "Value"]
+__all__ = ["SCALARS", "Array", "Bytes", "ClassLabel", "Feature", "Json", "Opaque", "Text", "Value", "storable"]
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 SCALARS = ("bool", *_INTEGERS, "float16", "float32", "float64")
-ARRAY_KINDS = "biufcMm"
+_ARRAY_KINDS = "biufcMm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Array(Feature):
             dtype = np.dtype(self.dtype)
         except TypeError as error:
             raise SchemaError(f"expected a numpy dtype, got {self.dtype!r}: {error}") from None
-        if dtype.kind not in ARRAY_KINDS or not dtype.isnative:
+        if not storable(dtype):
             raise SchemaError(
                 f"expected a native dtype of numbers, truth values or times, got {self.dtype!r} "
                 "(Array() takes arrays of any dtype)"
@@ -125,6 +125,16 @@ class Array(Feature):
     def ragged(self) -> bool:
         """Whether only the first size is free (and the others hold something)."""
         return self.shape is not None and self.shape[:1] == (None,) and all(self.shape[1:])
+
+
+def storable(dtype: np.dtype[Any]) -> bool:
+    """Whether arrays of this dtype lie as they are: numbers, truth values and times, none wider than 64 bits.
+
+    >>> storable(np.dtype("float32")), storable(np.dtype("U3")), storable(np.dtype(">i4"))
+    (True, False, False)
+    """
+    widest = 16 if dtype.kind == "c" else 8
+    return dtype.kind in _ARRAY_KINDS and dtype.isnative and dtype.itemsize <= widest
 
 
 def _checked_shape(shape: Any) -> tuple[int | None, ...]:

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import RowError
 from shardex.gather import Integers, permute
 
 __all__ = ["Chain", "Order", "Pick", "Shuffle", "Span", "chain"]
@@ -150,12 +149,3 @@ def chain(outer: Order, inner: Order) -> Order:
     if isinstance(outer, Pick):
         return Pick(inner.rows(outer.chosen))
     return Chain(outer, inner)
-
-
-def check_positions(positions: Integers, length: int) -> Integers:
-    """The positions, if they lie inside."""
-    # Seen as unsigned, a negative number is a huge one: one pass finds both kinds.
-    if len(positions) and int(positions.view(np.uint64).max()) >= length:
-        low, high = int(positions.min()), int(positions.max())
-        raise RowError(f"expected positions from 0 to {length - 1}, got {low} to {high}")
-    return positions

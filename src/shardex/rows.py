@@ -63,7 +63,7 @@ class ListRows:
     def __len__(self) -> int:
         return len(self.samples)
 
-    @property
+    @cached_property
     def features(self) -> Features:
         """What fits all samples."""
         return infer(self.samples)

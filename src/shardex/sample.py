@@ -6,13 +6,14 @@ Both are made from `Columns` by the layers above and own no way to read more.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from shardex.columns import MISSING, Column, Columns, Ragged
-from shardex.errors import FieldError, RowError
+from shardex.errors import FieldError, RowError, SchemaError
 
 __all__ = ["Batch", "DictSample"]
 
@@ -88,9 +89,13 @@ class Batch:
             start, stop, step = what.indices(len(self))
             some = self.columns.slice(start, stop) if step == 1 else self.columns.take(np.arange(start, stop, step))
             return Batch(some)
-        if not -len(self) <= what < len(self):
+        try:
+            row = operator.index(what)
+        except TypeError:
+            raise SchemaError(f"expected a field, a sample's number or a slice, got {what!r}") from None
+        if not -len(self) <= row < len(self):
             raise RowError(f"expected a sample from {-len(self)} to {len(self) - 1}, got {what}")
-        return DictSample(self.columns.sample(int(what) % len(self)))
+        return DictSample(self.columns.sample(row % len(self)))
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -147,7 +152,7 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)) or a.dtype != b.dtype:
             return False
-        return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
+        return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fcMm"))
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return a.keys() == b.keys() and all(_same(value, b[name]) for name, value in a.items())
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from shardex.errors import FieldError, FormatError, SchemaError
-from shardex.features import ARRAY_KINDS, SCALARS, Array, Bytes, ClassLabel, Feature, Json, Opaque, Text, Value
+from shardex.features import SCALARS, Array, Bytes, ClassLabel, Feature, Json, Opaque, Text, Value, storable
 
 __all__ = [
     "Array",
@@ -292,8 +292,7 @@ def _of_value(value: Any, name: str) -> Feature:
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             raise SchemaError(f"expected an array of numbers, text or bytes, got dtype object - at field {name}")
-        numbers = value.dtype.kind in ARRAY_KINDS and value.dtype.isnative
-        return Array(value.dtype.name, value.shape) if numbers else Array()
+        return Array(value.dtype.name, value.shape) if storable(value.dtype) else Array()
     if isinstance(value, np.generic) and value.dtype.name in SCALARS:
         return Value(value.dtype.name)
     for kind in (bool, int, float, str):
@@ -315,5 +314,7 @@ def _join(a: Feature, b: Feature, name: str) -> Feature:
             return Array(a.dtype) if a.dtype == b.dtype else Array()
         return Array(a.dtype, tuple(m if m == n else None for m, n in zip(a.shape, b.shape, strict=True)))
     if isinstance(a, Value) and isinstance(b, Value) and "bool" not in (a.dtype, b.dtype):
-        return Value(np.promote_types(a.dtype, b.dtype).name)
+        both = np.promote_types(a.dtype, b.dtype)
+        if both.kind != "f" or "f" in (np.dtype(a.dtype).kind, np.dtype(b.dtype).kind):
+            return Value(both.name)  # not where only a float could hold both kinds of integers, and not exactly
     raise SchemaError(f"expected values of one kind, got {a} and {b} - at field {name} (give a schema)")

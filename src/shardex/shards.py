@@ -19,7 +19,7 @@ from shardex.errors import NotFoundError, SchemaError, UnknownFormatError, Unsaf
 from shardex.source import Source
 from shardex.sources.local import LocalSource
 
-__all__ = ["Files", "expand_braces", "find", "natural_order"]
+__all__ = ["Files", "absolute", "expand_braces", "find", "natural_order"]
 
 What = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -69,18 +69,19 @@ def find(what: What) -> Files:
         raise SchemaError(f"expected a path, a pattern or a list of them, got {type(what).__name__}")
     if not what:
         raise NotFoundError(errno.ENOENT, "expected at least one file, got an empty list", "[]")
-    given = tuple(_absolute(os.fspath(one)) for one in what)
+    given = tuple(absolute(os.fspath(one)) for one in what)
     return _files([path for one in given for path in _matches(one)], given)
 
 
 def _find_one(what: str) -> Files:
-    given = _absolute(what)
+    given = absolute(what)
     if os.path.isdir(given):
         return Files(LocalSource(given), None, given, folder=True)
     return _files(_matches(given), given)
 
 
-def _absolute(what: str) -> str:
+def absolute(what: str) -> str:
+    """Where a local path lies; commands and addresses of other places are refused."""
     if what.startswith("pipe:"):
         raise UnsafeError(f"expected a path, got {what!r}: shardex never runs commands")
     if "://" in what and not what.startswith("file://"):

@@ -64,6 +64,10 @@ class Stage:
         """Write here."""
 
     def _refuse_foreign(self) -> None:
+        there = self.existing
+        if there and not any(map(self._owns.fullmatch, there)):
+            problem = "expected shards of this format to append to, got others"
+            raise AlreadyExistsError(errno.EEXIST, problem, os.path.join(self.path, there[0]))
         for path in LocalSource(self.path).paths() if self._there and self.mode == "overwrite" else ():
             if not self._owns.fullmatch(path):
                 remedy = "overwriting would remove it: choose another folder, or remove what is there yourself"

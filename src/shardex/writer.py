@@ -18,11 +18,14 @@ from shardex.dataset import open as open_dataset
 from shardex.errors import ClosedError, SchemaError
 from shardex.format import ShardWriter, check_options, format_named
 from shardex.schema import Features, infer
+from shardex.shards import absolute
 from shardex.staging import check_mode
 
 __all__ = ["Writer", "create", "write"]
 
 _LOOK_AT = 64
+_KEEP_SCHEMA = ("arrow", "parquet", "tokens")
+"""Formats that know the schema of what is there, so that appending to it needs none."""
 
 
 def create(
@@ -67,7 +70,7 @@ def write(
                 samples, desc="write", unit=" samples", total=total, disable=None if progress is None else not progress
             )
         )
-    return open_dataset(os.fspath(path), format=format)
+    return open_dataset(out.path, format=format)
 
 
 class Writer:
@@ -76,76 +79,90 @@ class Writer:
     def __init__(self, path: str, schema: Any, format: str, mode: str, options: Mapping[str, Any]) -> None:
         module = format_named(format)
         check_options(module.create, format, options)
-        self.path = os.path.abspath(path)
+        self.path = absolute(path)
         self._begin: Callable[[Features], ShardWriter] = lambda features: module.create(
             self.path, features, mode=mode, **options
         )
-        self._waiting: list[dict[str, Any]] | None = None
+        self._waiting: list[dict[str, Any]] = []
         self._shards: ShardWriter | None = None
-        self._closed = False
+        self._closed = self._given_up = False
         self.samples = 0
         """How many samples it has taken."""
+        if check_mode(self.path, mode) and mode == "append" and schema is None and format in _KEEP_SCHEMA:
+            schema = open_dataset(self.path, format=format).features
         if schema is not None:
             self._shards = self._begin(Features.of(schema))
-        else:
-            self._waiting = []
-            check_mode(self.path, mode)
 
     def append(self, sample: Mapping[str, Any] | None = None, /, **fields: Any) -> None:
         """Take one sample, given as a mapping or as keywords."""
-        if sample is None:
-            sample = fields
-        elif fields:
+        sample = fields if sample is None else self._mapping(sample)
+        if fields and sample is not fields:
             sample = {**sample, **fields}
-        elif not isinstance(sample, Mapping):
-            raise SchemaError(
-                f"expected a sample as a mapping or as keywords, got {type(sample).__name__} - at sample {self.samples}"
-            )
+        self._refuse_closed()
         if self._shards is not None:
             self._shards.append(sample)
         else:
             self._wait(sample)
         self.samples += 1
 
+    def _mapping(self, sample: Any) -> Mapping[str, Any]:
+        if isinstance(sample, Mapping):
+            return sample
+        raise SchemaError(f"expected a sample as a mapping, got {type(sample).__name__} - at sample {self.samples}")
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            state = "was given up; nothing was written" if self._given_up else "is closed"
+            raise ClosedError(f"{self.path}: expected an open writer, this one {state}")
+
     def _wait(self, sample: Mapping[str, Any]) -> None:
-        if self._waiting is None:
-            raise ClosedError(f"{self.path}: expected an open writer, this one is closed")
-        self._waiting.append(
-            {name: value.copy() if hasattr(value, "copy") else value for name, value in sample.items()}
-        )
+        self._waiting.append({name: _owned(value) for name, value in sample.items()})
         if len(self._waiting) == _LOOK_AT:
             self._start()
 
     def _start(self) -> None:
-        waiting, self._waiting = self._waiting or [], None
-        self._shards = self._begin(infer(waiting))
-        for sample in waiting:
-            self._shards.append(sample)
+        """Infer the schema; if a sample does not fit it after all, the writer is given up rather than losing some."""
+        try:
+            self._shards = self._begin(infer(self._waiting))
+            for sample in self._waiting:
+                self._shards.append(sample)
+        except BaseException:
+            self.abort()
+            raise
+        self._waiting = []
 
     def extend(self, samples: Iterable[Mapping[str, Any]]) -> None:
         """Take many samples."""
         for sample in samples:
-            if self._shards is None:
-                self.append(sample)
-            else:  # the short way: what a mapping must be, the format checks itself
-                self._shards.append(sample)
+            if self._shards is None or self._closed:
+                self.append(self._mapping(sample))
+            else:  # the short way
+                self._shards.append(sample if type(sample) is dict else self._mapping(sample))
                 self.samples += 1
 
     def close(self) -> None:
-        """Publish what was taken."""
-        if self._closed:
+        """Publish what was taken; if that fails, everything is as it was before."""
+        if self._closed and not self._given_up:
             return
-        if self._shards is None:
-            self._start()
-        assert self._shards is not None
-        self._shards.close()
+        self._refuse_closed()
+        try:
+            if self._shards is None:
+                self._start()
+            if self._shards is not None:
+                self._shards.close()
+        except BaseException:
+            self.abort()
+            raise
         self._closed = True
 
     def abort(self) -> None:
         """Leave everything as it was before."""
-        if not self._closed and self._shards is not None:
+        if self._closed:
+            return
+        self._closed = self._given_up = True
+        self._waiting = []
+        if self._shards is not None:
             self._shards.abort()
-        self._closed, self._waiting = True, None
 
     def __enter__(self) -> Self:
         return self
@@ -157,3 +174,14 @@ class Writer:
             self.close()
         else:
             self.abort()
+
+
+def _owned(value: Any) -> Any:
+    """A copy that the caller cannot change any more."""
+    if isinstance(value, memoryview | bytearray):
+        return bytes(value)
+    if isinstance(value, Mapping):
+        return {name: _owned(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_owned, value)) if type(value) in (list, tuple) else value
+    return value.copy() if hasattr(value, "copy") else value

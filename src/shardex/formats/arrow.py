@@ -58,7 +58,9 @@ def _refuse_own(files: Files) -> None:
         folder, name = os.path.split(files.name(number))
         root, inner = os.path.split(folder)
         if _OWN.fullmatch(f"{inner}/{name}") and os.path.isdir(os.path.join(root, FOLDER)):
-            raise FormatError(f"{files.name(number)}: expected plain Arrow files, got one of the dataset {root}; open that")
+            raise FormatError(
+                f"{files.name(number)}: expected plain Arrow files, got one of the dataset {root}; open that"
+            )
 
 
 def _open_native(source: Source, manifest: Manifest, version: int, told: Features | None) -> TableRows:

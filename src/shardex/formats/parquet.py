@@ -92,7 +92,8 @@ def _below(path: str, name: str) -> bool:
 
 def _reader(data: memoryview, name: str) -> pq.ParquetFile:
     try:
-        reader = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), page_checksum_verification=True)
+        # Reading ahead (pre_buffer) is not safe in several threads, and the file is mapped anyway.
+        reader = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), pre_buffer=False, page_checksum_verification=True)
         check_names(reader.schema_arrow)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FormatError(f"{name}: expected a Parquet file, got something else: {error}") from None

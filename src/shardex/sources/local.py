@@ -1,7 +1,8 @@
 """Files in a local folder: mapped or read by ranges, written durably.
 
-No file stays open: a mapping outlives its descriptor, a ranged read opens and closes. So a dataset of any
-number of shards works within any `ulimit -n`, and nothing is shared with a forked child but read-only pages.
+No file stays open: a mapping outlives its descriptor, a ranged read opens and closes. So `ulimit -n` does not limit
+the number of shards (the system's number of mappings does: 65 530 by default on Linux), and nothing is shared with a
+forked child but read-only pages.
 """
 
 from __future__ import annotations
