@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import math
 import pickle
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,6 @@ from hypothesis import strategies as st
 import shardex as sx
 from shardex.columns import Columns
 from shardex.errors import (
-    AccessDeniedError,
     FieldError,
     FormatError,
     MissingExtraError,
@@ -114,13 +116,8 @@ def test_fields_are_chosen_by_select_and_said_when_wrong() -> None:
 
 
 def test_arguments_of_the_wrong_kind_are_said() -> None:
-    ds = sx.open(DATA)
-    for call in (
-        lambda: ds.take(2.5),
-        lambda: ds.shuffled(2.5),
-        lambda: ds.split(float("nan")),
-        lambda: ds.read([1.7]),
-    ):
+    ds: Any = sx.open(DATA)
+    for call in (lambda: ds.take(2.5), lambda: ds.shuffled(2.5), lambda: ds.split(math.nan), lambda: ds.read([1.7])):
         with pytest.raises(SchemaError, match="expected"):
             call()
     with pytest.raises(SchemaError, match="expected datasets as arguments, got list"):
@@ -141,7 +138,8 @@ def test_read_takes_what_brackets_take() -> None:
 
 
 def test_a_look_never_fails() -> None:
-    assert "unknown fields" in repr(sx.open([{"x": 1}, {"x": "a"}]))
+    samples: list[dict[str, Any]] = [{"x": 1}, {"x": "a"}]
+    assert "unknown fields" in repr(sx.open(samples))
 
 
 def test_a_pass_over_large_samples_reads_few_at_once() -> None:
@@ -239,29 +237,29 @@ def test_data_files_of_a_native_dataset_are_not_opened_by_themselves(tmp_path: P
             sx.open(what)
 
 
-def test_permission_denied_is_said(tmp_path: Path) -> None:
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that every user may look into; pytest's own are closed to others."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_permission_denied_is_said(public: Path) -> None:
     """As another user, because root may read everything."""
-    path = tmp_path / "d"
-    sx.write(path, DATA)
+    sx.write(public / "d", DATA)
+    data = next((public / "d" / "data").iterdir())
+    data.chmod(0)
     code = (
         "import os, sys, shardex as sx, shardex.formats.arrow\n"
-        "os.setuid(65534)\n"
+        "if os.getuid() == 0: os.setuid(65534)\n"
         "try: sx.open(sys.argv[1])[0]\n"
-        "except sx.ShardexError as e: print(type(e).__name__, e); sys.exit(7)\n"
+        "except sx.ShardexError as e: print(type(e).__name__, e)\n"
     )
-    data = next((path / "data").iterdir())
-    data.chmod(0)
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder == Path("/tmp") or folder == folder.parent:
-            break
-        folder.chmod(0o755)
-    if os.getuid() != 0:
-        with pytest.raises(AccessDeniedError, match="cannot map: Permission denied"):
-            sx.open(path)[0]
-        return
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 7, done.stderr
-    assert "AccessDeniedError" in done.stdout and "Permission denied" in done.stdout and data.name in done.stdout
+    done = subprocess.run([sys.executable, "-c", code, public / "d"], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("AccessDeniedError [Errno 13] cannot map: Permission denied"), done
+    assert data.name in done.stdout
 
 
 def test_a_pickled_dataset_notices_that_the_data_changed(corpus: Path) -> None:

@@ -236,7 +236,7 @@ class Dataset:
 
 
 def _are_positions(given: Any, length: int) -> bool:
-    """Whether they are ready to be used. Seen as unsigned, a negative number is a huge one: one pass finds both kinds."""
+    """Whether they can be used as they are; seen as unsigned, a negative number is a huge one, so one pass suffices."""
     if type(given) is not np.ndarray or given.dtype != np.int64 or given.ndim != 1:
         return False
     return not len(given) or int(given.view(np.uint64).max()) < length
