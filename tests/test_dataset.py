@@ -117,9 +117,9 @@ def test_fields_are_chosen_by_select_and_said_when_wrong() -> None:
 
 def test_arguments_of_the_wrong_kind_are_said() -> None:
     ds: Any = sx.open(DATA)
-    for call in (lambda: ds.take(2.5), lambda: ds.shuffled(2.5), lambda: ds.split(math.nan), lambda: ds.read([1.7])):
+    for method, argument in (("take", 2.5), ("shuffled", 2.5), ("split", math.nan), ("read", [1.7])):
         with pytest.raises(SchemaError, match="expected"):
-            call()
+            getattr(ds, method)(argument)
     with pytest.raises(SchemaError, match="expected datasets as arguments, got list"):
         sx.concat([ds, ds])  # type: ignore[arg-type]
     with pytest.raises(SchemaError, match="expected a field, a sample's number or a slice"):

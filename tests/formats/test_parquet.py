@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,7 @@ def test_a_changed_file_is_noticed_by_the_next_process(tmp_path: Path) -> None:
 
 FLIP = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import shardex as sx
 from shardex.errors import ShardexError
@@ -301,3 +303,24 @@ def test_what_is_no_parquet_file_says_so(tmp_path: Path) -> None:
         (tmp_path / "x.parquet").write_bytes(content[:-6] if content.startswith(b"ARROW1") else content)
         with pytest.raises(FormatError, match=r"x.parquet: expected a Parquet file, got something else"):
             sx.open(tmp_path / "x.parquet")
+
+
+def test_many_threads_and_a_small_cache(tmp_path: Path) -> None:
+    """Row groups that are decoded at the same time; reading ahead in Arrow is not safe then."""
+    sx.write(tmp_path / "d", [{"x": k} for k in range(4000)], format="parquet", row_group_rows=10)
+    ds = sx.open(tmp_path / "d", cache_bytes=1)
+
+    def work(seed: int) -> bool:
+        rows = np.random.default_rng(seed).integers(0, len(ds), 64)
+        return bool((ds.read(rows)["x"] == rows).all())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(40)))
+
+
+def test_appending_other_fields_is_refused_before_anything_happens(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"x": 1}], format="parquet")
+    with pytest.raises(SchemaError, match=r"part-00000\.parquet: expected the fields it has \(x int64\), got y text"):
+        sx.write(tmp_path / "d", [{"y": "a"}], {"y": str}, format="parquet", mode="append")
+    assert [s.x for s in sx.open(tmp_path / "d")] == [1]
+    assert [path.name for path in tmp_path.iterdir()] == ["d"]

@@ -6,6 +6,7 @@ group once. The files are only mapped. Checksums are checked where a file has th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -20,6 +21,7 @@ from shardex.formats.tables import TableRows, files_digest
 from shardex.layout import check_names, features_of_arrow, schema_text
 from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct
 from shardex.shards import Files
+from shardex.sources.local import LocalSource
 from shardex.staging import Stage
 
 __all__ = ["ParquetWriter", "create", "open", "recognise"]
@@ -118,7 +120,24 @@ def create(
     for name, feature in features.items():
         if (empty := _without_leaves(feature)) is not None:
             raise SchemaError(f"expected values that Parquet can hold, got {empty} without elements - at field {name}")
-    return ParquetWriter(Stage(path, mode, r".*\.(parquet|pq)"), features, shard_rows, row_group_rows, compression)
+    stage = Stage(path, mode, r".*\.(parquet|pq)")
+    try:
+        _refuse_other_fields(stage, features)
+        return ParquetWriter(stage, features, shard_rows, row_group_rows, compression)
+    except BaseException:
+        stage.discard()
+        raise
+
+
+def _refuse_other_fields(stage: Stage, features: Features) -> None:
+    """Files of one dataset have one schema: what is appended must have that of the files that are there."""
+    for path in stage.existing:
+        if path.lower().endswith(_EXTENSIONS):
+            full = os.path.join(stage.path, path)
+            found = features_of_arrow(_reader(LocalSource(stage.path).map(path), full).schema_arrow)
+            if found != features:
+                raise SchemaError(f"{full}: expected the fields it has ({found}), got {features}")
+            return
 
 
 def _without_leaves(feature: Feature) -> Feature | None:
