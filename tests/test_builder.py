@@ -76,7 +76,11 @@ REFUSALS = [
     ("history", np.zeros(4, np.float32), "expected float32[3], got float32[4]"),
     ("history", np.zeros(3), "expected float32[3], got float64[3] (where the loss is meant: .astype('float32'))"),
     ("history", [1, 2], "expected float32[3], got int64[2]"),
-    ("history", [[1], [2, 3]], "expected float32[3], got list [[1], [2, 3]] with rows of different length"),
+    (
+        "history",
+        [[1], [2, 3]],
+        "expected float32[3], got list [[1], [2, 3]] that no array can be made of: rows of different length",
+    ),
     ("history", ["a", "b", "c"], "expected float32[3], got list ['a', 'b', 'c']"),
     ("history", None, "expected float32[3], got none"),
     ("tokens", np.zeros((1, 1), np.int32), "expected int32[?], got int32[1, 1]"),

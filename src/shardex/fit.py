@@ -23,7 +23,18 @@ from shardex.columns import MISSING
 from shardex.errors import SchemaError
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Optional, Sequence, Struct, Text, Value
 
-__all__ = ["absent", "bounds", "describe", "fit", "fit_array", "fit_class", "fit_number", "items_of", "parts_of"]
+__all__ = [
+    "absent",
+    "bounds",
+    "castable",
+    "describe",
+    "fit",
+    "fit_array",
+    "fit_class",
+    "fit_number",
+    "items_of",
+    "parts_of",
+]
 
 _PLAIN_KINDS = "biuf"
 _repr = reprlib.Repr()
@@ -50,7 +61,7 @@ def fit(value: Any, feature: Feature, *, stored: bool = False) -> Any:
         case Bytes() if isinstance(value, bytes | bytearray | memoryview):
             return bytes(value)
         case Array():
-            return fit_array(_array_of_stored(value, feature) if stored else value, feature)
+            return fit_array(value, feature, stored=stored)
         case Sequence():
             return [fit(one, feature.feature, stored=stored) for one in items_of(value, feature)]
         case Struct():
@@ -125,7 +136,7 @@ def fit_class(value: Any, feature: ClassLabel) -> int:
 # -- arrays ---------------------------------------------------------------------------------------------------
 
 
-def fit_array(value: Any, feature: Array) -> NDArray[Any]:
+def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[Any]:
     """An array of the feature's dtype and shape; the value itself where it is one.
 
     >>> fit_array([1, 2], Array("float32", (2,)))
@@ -134,6 +145,10 @@ def fit_array(value: Any, feature: Array) -> NDArray[Any]:
     Traceback (most recent call last):
     shardex.errors.SchemaError: expected float32[2], got float64[2] (where the loss is meant: .astype('float32'))
     """
+    if stored:
+        value = _array_of_stored(value, feature)
+    if type(value) is np.ndarray and value.dtype == feature.dtype and _has_shape(value, feature.shape):
+        return value
     array = _array(value, feature)
     typed = isinstance(value, np.ndarray | np.generic)
     if not typed and array.size == 0 and array.ndim < len(feature.shape or ()) and not feature.fixed:
@@ -143,7 +158,13 @@ def fit_array(value: Any, feature: Array) -> NDArray[Any]:
         raise SchemaError(f"expected {feature}, got {describe(value)}")
     if not _has_shape(array, feature.shape):
         raise SchemaError(f"expected {feature}, got {describe(array)}")
-    return array if feature.dtype is None else _cast(array, feature, value, typed)
+    if feature.dtype is None:
+        return array
+    if castable(array, np.dtype(feature.dtype), typed=typed):
+        return array.astype(feature.dtype, copy=False)
+    lossy = typed and not stored and array.dtype.kind in "biufc"
+    hint = f" (where the loss is meant: .astype({feature.dtype!r}))" if lossy else ""
+    raise SchemaError(f"expected {feature}, got {describe(value)}{hint}")
 
 
 def _array(value: Any, feature: Array) -> NDArray[Any]:
@@ -152,8 +173,8 @@ def _array(value: Any, feature: Array) -> NDArray[Any]:
     try:
         return np.asarray(value)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        reason = "rows of different length" if "inhomogeneous" in str(error) else f"no array to be made of it: {error}"
-        raise SchemaError(f"expected {feature}, got {describe(value)} with {reason}") from None
+        reason = "rows of different length" if "inhomogeneous" in str(error) else error
+        raise SchemaError(f"expected {feature}, got {describe(value)} that no array can be made of: {reason}") from None
 
 
 def _has_shape(array: NDArray[Any], shape: tuple[int | None, ...] | None) -> bool:
@@ -162,19 +183,16 @@ def _has_shape(array: NDArray[Any], shape: tuple[int | None, ...] | None) -> boo
     return array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
 
 
-def _cast(array: NDArray[Any], feature: Array, given: Any, typed: bool) -> NDArray[Any]:
-    dtype = np.dtype(feature.dtype)
+def castable(array: NDArray[Any], dtype: np.dtype[Any], *, typed: bool) -> bool:
+    """Whether elements can become this dtype: without loss or, if they were Python's numbers before, by rounding.
+
+    >>> [castable(np.array([1, 2]), np.dtype("int8"), typed=typed) for typed in (False, True)]
+    [True, False]
+    """
     if np.can_cast(array.dtype, dtype, "safe") or (array.size == 0 and not typed):
-        return array.astype(dtype, copy=False)
-    if not typed and _in_range(array, dtype):
-        return array.astype(dtype)
-    lossy = typed and array.dtype.kind in "biufc"
-    hint = f" (where the loss is meant: .astype({feature.dtype!r}))" if lossy else ""
-    raise SchemaError(f"expected {feature}, got {describe(given)}{hint}")
-
-
-def _in_range(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Whether Python numbers, which carry no dtype, can be rounded to this one."""
+        return True
+    if typed:
+        return False
     if array.dtype.kind in "iu" and dtype.kind in "iu":
         low, high = bounds(dtype.name)
         return bool(array.min() >= low and array.max() <= high)

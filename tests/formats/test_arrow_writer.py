@@ -301,6 +301,60 @@ def test_a_killed_first_writer_leaves_room_for_another(tmp_path: Path) -> None:
         assert numbers(folder) == [3]
 
 
+CRASH = """
+import os, shutil, sys
+import shardex as sx
+from shardex.errors import FormatError, NotFoundError
+folder, mode = sys.argv[1:]
+old, new = [0, 1, 2], [10, 11, 12, 13]
+expected = {"create": new, "append": old + new, "overwrite": new}[mode]
+steps = ("fsync", "replace", "link", "unlink", "mkdir", "open", "close")
+
+def write(left):
+    def counted(function):
+        def step(*arguments, **options):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os._exit(9)  # as a kill would: nothing is cleaned up
+            return function(*arguments, **options)
+        return step
+    for name in steps:
+        setattr(os, name, counted(getattr(os, name)))
+    with sx.create(folder, {"n": int}, mode=mode, shard_rows=2) as out:
+        out.extend({"n": n} for n in new)
+    os._exit(0)
+
+for count in range(1000):
+    shutil.rmtree(folder, ignore_errors=True)
+    if mode != "create":
+        sx.write(folder, [{"n": n} for n in old], {"n": int}, shard_rows=2)
+    child = os.fork()
+    if child == 0:
+        write(count)
+    done = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    try:
+        found = [sample.n for sample in sx.open(folder)]
+    except (FormatError, NotFoundError):
+        found = None
+    assert found == expected if done else found in (expected, old if mode != "create" else None), (count, found)
+    sx.write(folder, [{"n": 99}], {"n": int}, mode="append")
+    assert [sample.n for sample in sx.open(folder)] == [*(found or []), 99], count
+    if done:
+        break
+print(count)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
+def test_a_crash_at_any_step_leaves_the_old_version_or_the_new(tmp_path: Path, mode: str) -> None:
+    command = [sys.executable, "-c", CRASH, str(tmp_path / "d"), mode]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 10
+
+
 # -- two writers at once --------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,8 @@ from shardex.codec import CODECS, Codec, by_extension
 from shardex.codecs import npy
 from shardex.columns import Column, Columns
 from shardex.errors import SchemaError, ShardexError
-from shardex.formats.plain import fit, to_columns
+from shardex.fit import fit
+from shardex.formats.plain import to_columns
 from shardex.gather import Ranges
 from shardex.schema import (
     Array,
@@ -90,7 +91,7 @@ def part_name(field: str, feature: Feature) -> str:
 
 
 def encode(value: Any, part: str, feature: Feature) -> bytes:
-    """The bytes of a value that fits its feature (`plain.fit` has seen it)."""
+    """The bytes of a value that fits its feature (`fit` has seen it)."""
     inner = _inner(feature)
     if isinstance(inner, Value) and isinstance(value, float) and math.isnan(value):
         return b"null"  # what JSON has for it; a float that is read as null is NaN again

@@ -14,25 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.codecs import compact
 from shardex.columns import MISSING, Column, Columns, Ragged
 from shardex.errors import SchemaError
-from shardex.schema import (
-    Array,
-    Bytes,
-    ClassLabel,
-    Feature,
-    Features,
-    Json,
-    Optional,
-    Sequence,
-    Struct,
-    Text,
-    Value,
-    infer,
-)
+from shardex.fit import castable, fit
+from shardex.schema import Array, ClassLabel, Feature, Features, Json, Optional, Value, infer
 
-__all__ = ["fit", "fit_sample", "guess", "to_columns", "to_sample"]
+__all__ = ["fit_sample", "guess", "to_columns", "to_sample"]
 
 Sample = Mapping[str, Any]
 Where = Callable[[int], str]
@@ -94,109 +81,6 @@ def _field_at(where: Where, name: str) -> Where:
     return lambda k: f"{where(k)}, field {name}"
 
 
-# -- one value ------------------------------------------------------------------------------------------------
-
-
-def fit(value: Any, feature: Feature, *, stored: bool = False) -> Any:
-    """The value as the feature holds it, or `SchemaError`; `stored` also takes the forms that files give it.
-
-    >>> fit("dog", ClassLabel(("cat", "dog"))), fit([[1, 2]], Array("float32", (None, 2)))
-    (1, array([[1., 2.]], dtype=float32))
-    """
-    match feature:
-        case Optional():
-            return None if value is None or value is MISSING else fit(value, feature.feature, stored=stored)
-        case _ if value is MISSING:
-            raise SchemaError(f"expected {feature}, got nothing (a field that may lack is declared optional)")
-        case Value():
-            return _number(value, feature, stored)
-        case ClassLabel():
-            return _class(value, feature)
-        case Text() if isinstance(value, str):
-            return value
-        case Bytes() if isinstance(value, bytes | bytearray | memoryview):
-            return bytes(value)
-        case Array():
-            return _array(value, feature, stored)
-        case Sequence() if isinstance(value, list | tuple | np.ndarray):
-            return [fit(one, feature.feature, stored=stored) for one in value]
-        case Struct() if isinstance(value, Mapping):
-            return {name: fit(value.get(name, MISSING), one, stored=stored) for name, one in feature.fields.items()}
-        case Text() | Bytes() | Sequence() | Struct():
-            raise SchemaError(f"expected {feature}, got {_describe(value)}")
-    return value
-
-
-def _number(value: Any, feature: Value, stored: bool) -> Any:
-    dtype = np.dtype(feature.dtype)
-    plain = value.item() if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 else value
-    if dtype.kind == "b" and isinstance(plain, bool):
-        return plain
-    if isinstance(plain, int | float) and not isinstance(plain, bool):
-        if dtype.kind == "f":
-            return plain
-        if dtype.kind in "iu" and isinstance(plain, int) and np.iinfo(dtype).min <= plain <= np.iinfo(dtype).max:
-            return plain
-    if plain is None and stored and dtype.kind == "f":
-        return np.nan  # JSON has no NaN: it was written as null
-    raise SchemaError(f"expected {feature}, got {_describe(value)}")
-
-
-def _class(value: Any, feature: ClassLabel) -> int:
-    if isinstance(value, str):
-        return feature.number(value)
-    if not isinstance(value, int | np.integer) or isinstance(value, bool):
-        raise SchemaError(f"expected {feature}, got {_describe(value)}")
-    feature.name(int(value))
-    return int(value)
-
-
-def _array(value: Any, feature: Array, stored: bool) -> NDArray[Any]:
-    if stored and isinstance(value, bytes):
-        value = compact.decode(value)
-    dtype = None if feature.dtype is None else np.dtype(feature.dtype)
-    if type(value) is np.ndarray and value.dtype == dtype and _has_shape(value, feature.shape):
-        return value
-    try:
-        array = np.asarray(value)
-        if stored and array.dtype.hasobject and dtype is not None and dtype.kind == "f":
-            array = np.array(value, dtype)  # null for NaN again
-    except (ValueError, TypeError):
-        raise SchemaError(f"expected {feature}, got {_describe(value)} that no array can be made of") from None
-    if stored and array.size == 0 and array.ndim < len(feature.shape or ()) and not feature.fixed:
-        array = array.reshape([n or 0 for n in feature.shape or ()])  # [] stands for no rows of any width
-    # Text in an array is meant where the array was one already, an accident where it is made of a list.
-    typed = isinstance(value, np.ndarray)
-    if array.dtype.kind in ("O" if typed else "OUS") or (dtype is not None and not _castable(array, dtype, typed)):
-        raise SchemaError(f"expected {feature}, got {_describe(value)}")
-    if not _has_shape(array, feature.shape):
-        raise SchemaError(f"expected {feature}, got {_describe(array)}")
-    return array if dtype is None else array.astype(dtype, copy=False)
-
-
-def _has_shape(array: NDArray[Any], shape: tuple[int | None, ...] | None) -> bool:
-    if shape is None:
-        return True
-    return array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
-
-
-def _castable(array: NDArray[Any], dtype: np.dtype[Any], typed: bool) -> bool:
-    """Whether nothing is lost; plain numbers carry no dtype, so they fit where they are in range."""
-    if np.can_cast(array.dtype, dtype, "safe") or (array.size == 0 and not typed):
-        return True
-    if typed or array.dtype.kind not in "iuf":
-        return False
-    if array.dtype.kind in "iu" and dtype.kind in "iu":
-        return bool(array.min() >= np.iinfo(dtype).min and array.max() <= np.iinfo(dtype).max)
-    return dtype.kind in "fc"
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
-    return "none" if value is None else f"{type(value).__name__} {value!r}"[:80]
-
-
 # -- many values ----------------------------------------------------------------------------------------------
 
 
@@ -239,7 +123,8 @@ def _column_at_once(values: list[Any], feature: Feature) -> Column | None:
             array = np.asarray(values)
         except ValueError:
             return None
-        if array.shape == (len(values), *(feature.shape or ())) and _castable(array, np.dtype(feature.dtype), False):
+        stacked = array.shape == (len(values), *(feature.shape or ()))
+        if stacked and castable(array, np.dtype(feature.dtype), typed=False):
             return array.astype(feature.dtype, copy=False)
     return None
 
