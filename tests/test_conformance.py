@@ -116,6 +116,27 @@ def columns_tar(folder: Path) -> Case:
     return Case(sx.write(folder, samples, schema, format="columns_tar", samples_per_shard=4).rows, samples)
 
 
+def singles(count: int = 11) -> Samples:
+    """Single values, where a column and a sample could differ."""
+    return [{"v": np.array(k + 0.5), "f": float(np.float32(k + 0.1)), "c": k % 2} for k in range(count)]
+
+
+SINGLES = {"v": sx.Array("float64", ()), "f": "float32", "c": sx.ClassLabel(("even", "odd"))}
+
+
+def arrow_singles(folder: Path) -> Case:
+    return Case(sx.write(folder, singles(), SINGLES).rows, singles())
+
+
+def jsonl_singles(folder: Path) -> Case:
+    sx.write(folder, singles(), SINGLES, format="jsonl")
+    return Case(sx.open(folder, schema=SINGLES).rows, singles())
+
+
+def bins_singles(folder: Path) -> Case:
+    return Case(sx.write(folder, singles(), SINGLES, format="bins", splits=3).rows, singles())
+
+
 def a_list(folder: Path) -> Case:
     return Case(ListRows(series()), series())
 
@@ -155,6 +176,9 @@ MAKERS: list[Callable[[Path], Case]] = [
     tokens_free,
     bins,
     columns_tar,
+    arrow_singles,
+    jsonl_singles,
+    bins_singles,
     a_list,
     a_view,
     a_shuffled_view,

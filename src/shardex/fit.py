@@ -53,7 +53,8 @@ def fit(value: Any, feature: Feature, *, stored: bool = False) -> Any:
         case _ if value is MISSING:
             raise absent(feature)
         case Value():
-            return np.nan if stored and _is_nan(value, feature) else fit_number(value, feature)
+            number = np.nan if stored and _is_nan(value, feature) else fit_number(value, feature)
+            return np.dtype(feature.dtype).type(number).item() if stored else number  # as a column would hold it
         case ClassLabel():
             return fit_class(value, feature)
         case Text() if isinstance(value, str):

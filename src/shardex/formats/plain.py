@@ -103,7 +103,7 @@ def _column(values: list[Any], feature: Feature, where: Where) -> Column:
         with np.errstate(over="ignore"):
             return np.array(fitted, feature.dtype)
     if isinstance(feature, ClassLabel):
-        return np.array(fitted, np.int64)
+        return np.array(fitted, np.int32)
     if isinstance(feature, Array) and feature.dtype and feature.shape is not None:
         return _arrays(fitted, feature)
     return fitted
@@ -131,6 +131,8 @@ def _column_at_once(values: list[Any], feature: Feature) -> Column | None:
 
 def _arrays(arrays: list[NDArray[Any]], feature: Array) -> Column:
     shape = feature.shape or ()
+    if not shape:
+        return list(arrays)  # stacked, arrays of no dimensions would be numbers
     if feature.fixed:
         return np.stack(arrays) if arrays else np.empty((0, *(n or 0 for n in shape)), feature.dtype)
     if arrays:
