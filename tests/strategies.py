@@ -51,7 +51,11 @@ features: st.SearchStrategy[Feature] = st.one_of(leaves, st.builds(Optional, lea
 schemas = st.dictionaries(NAMES, features, min_size=1, max_size=4).map(Features)
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
