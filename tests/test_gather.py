@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from shardex import _twin, gather
 from shardex.errors import RangeError, RowError, ShardexError, TruncatedShardError
-from shardex.gather import Integers, Ranges, Segments, line_ends, locate, permute, take
+from shardex.gather import KERNEL, Integers, Ranges, Segments, line_ends, locate, one_value, permute, take
 
 Triple = tuple[int, int, int]
 Words = NDArray[np.uint64]
@@ -750,3 +750,25 @@ def test_kernel_and_twin_agree_on_lines(data: bytes, start: int, room: int) -> N
         except ValueError as error:
             found.append((str(error), []))
     assert found[0] == found[1]
+
+
+# -- one value --------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.text(max_size=9), min_size=1, max_size=9), st.sampled_from([4, 8]))
+def test_one_value_is_what_locate_finds(texts: list[str], width: int) -> None:
+    raw = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, raw)]).astype(np.int32 if width == 4 else np.int64)
+    offsets, values = Segments.of(ends), Segments.of(b"".join(raw))
+    assert [one_value(offsets, values, 0, width, text=True)(k) for k in range(len(texts))] == texts
+    assert [one_value(offsets, values, 0, width, text=False)(k) for k in range(len(texts))] == raw
+
+
+@pytest.mark.skipif(KERNEL != "c", reason="the twin leaves these checks to numpy")
+@pytest.mark.parametrize(
+    ("ends", "row"), [([0, 2], 1), ([0, 2], -1), ([0, 2], 2**64 - 1), ([0, 9], 0), ([2, 0], 0), ([-1, 2], 0), ([], 0)]
+)
+def test_one_value_refuses_what_lies_outside(ends: list[int], row: int) -> None:
+    get = one_value(Segments.of(np.array(ends, np.int64)), Segments.of(b"ab"), 0, 8, text=False)
+    with pytest.raises((IndexError, ValueError, OverflowError)):
+        get(row)

@@ -424,6 +424,28 @@ end:
     return result;
 }
 
+/* ---- value(offsets, their size, their width, data, its size, text, row): one text or bytes, by addresses ---- */
+
+enum { VALUE_ARGUMENTS = 7 };
+
+static PyObject *value(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (count != VALUE_ARGUMENTS) return PyErr_Format(PyExc_TypeError, "value: expected 7 arguments, got %zd", count);
+    uint64_t n[VALUE_ARGUMENTS];
+    for (int k = 0; k < VALUE_ARGUMENTS; k++) {
+        n[k] = PyLong_AsUnsignedLongLong(args[k]);
+        if (n[k] == UINT64_MAX && PyErr_Occurred()) return NULL;
+    }
+    uint64_t width = n[2], row = n[6];
+    if ((width != 4 && width != 8) || row >= n[1] / width || row + 1 >= n[1] / width)
+        return PyErr_Format(PyExc_IndexError, "row %llu lies outside the data", (unsigned long long)row);
+    const uint8_t *offsets = (const uint8_t *)(uintptr_t)n[0];
+    int64_t from = offset_at(offsets, row, (Py_ssize_t)width), to = offset_at(offsets, row + 1, (Py_ssize_t)width);
+    if (from < 0 || to < from || (uint64_t)to > n[4])
+        return PyErr_Format(PyExc_ValueError, "row %llu has offsets outside its bytes", (unsigned long long)row);
+    const char *data = (const char *)(uintptr_t)n[3] + from;
+    return n[5] ? PyUnicode_DecodeUTF8(data, (Py_ssize_t)(to - from), NULL) : PyBytes_FromStringAndSize(data, (Py_ssize_t)(to - from));
+}
+
 /* ---- line_ends(buffer, start, out): positions just after each newline -------------------------------- */
 
 static PyObject *line_ends(PyObject *self, PyObject *args) {
@@ -518,6 +540,7 @@ static PyMethodDef methods[] = {
     {"locate", locate, METH_VARARGS, "Turn row numbers into byte ranges through arrays of offsets."},
     {"ranges", ranges, METH_VARARGS, "Copy byte ranges end to end (stride < 0) or one per stride, zero-filled."},
     {"values", values, METH_VARARGS, "Make one bytes or str object per range."},
+    {"value", (PyCFunction)(void (*)(void))value, METH_FASTCALL, "Make one bytes or str object, found by offsets."},
     {"line_ends", line_ends, METH_VARARGS, "Find the position after each newline."},
     {"permute", permute, METH_VARARGS, "Map positions through a keyed permutation of [0, size)."},
     {NULL, NULL, 0, NULL},

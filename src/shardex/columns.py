@@ -7,6 +7,7 @@ A column is one of three things: a numpy array stacked along its first axis (num
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -47,7 +48,7 @@ class Ragged:
     array([3, 4, 5])
     """
 
-    __slots__ = ("_packed", "dtype", "inner", "ranges", "shapes")
+    __slots__ = ("_lengths", "_packed", "_step", "dtype", "inner", "ranges", "shapes")
 
     def __init__(
         self, ranges: Ranges, dtype: DTypeLike, inner: tuple[int, ...] = (), shapes: Integers | None = None
@@ -56,6 +57,8 @@ class Ragged:
         self.dtype = np.dtype(dtype)
         self.inner = inner
         self.shapes = shapes
+        self._step = self.dtype.itemsize * (1 if shapes is not None else math.prod(inner))
+        self._lengths: Integers | None = None
         self._packed: tuple[NDArray[Any], Integers] | None = None
 
     @classmethod
@@ -109,10 +112,6 @@ class Ragged:
             raise FormatError(f"row {k}: expected {self.dtype} of shape {shape}, got {flat.nbytes} bytes") from None
 
     @property
-    def _step(self) -> int:
-        return self.dtype.itemsize * (1 if self.shapes is not None else int(np.prod(self.inner, dtype=np.int64)))
-
-    @property
     def ndim(self) -> int:
         """Number of dimensions of each row."""
         return 1 + len(self.inner) if self.shapes is None else self.shapes.shape[1]
@@ -120,11 +119,15 @@ class Ragged:
     @property
     def lengths(self) -> Integers:
         """Size of each row along its first axis (in elements, when whole shapes are free)."""
-        lengths, rest = np.divmod(self.ranges.length, self._step)
-        if rest.any():
-            k = int(rest.argmax())
-            raise FormatError(f"row {k}: expected elements of {self._step} bytes, got {self.ranges.length[k]} bytes")
-        return lengths
+        if self._lengths is None:
+            lengths = self.ranges.length // self._step
+            wrong = lengths * self._step != self.ranges.length
+            if wrong.any():
+                k = int(wrong.argmax())
+                found = self.ranges.length[k]
+                raise FormatError(f"row {k}: expected elements of {self._step} bytes, got {found} bytes")
+            self._lengths = lengths
+        return self._lengths
 
     def _pack(self) -> tuple[NDArray[Any], Integers]:
         if self._packed is None:
@@ -167,8 +170,8 @@ class Ragged:
 
     def _padded_shape(self, length: int | None) -> list[int]:
         """Sizes of the smallest array that holds every row; the first one may be asked to be larger."""
-        free = self.lengths[:, None] if self.shapes is None else self.shapes
-        longest, *rest = free.max(axis=0, initial=0).tolist()
+        free = self.lengths if self.shapes is None else self.shapes
+        longest, *rest = [int(free.max(initial=0))] if self.shapes is None else free.max(axis=0, initial=0).tolist()
         if length is not None and length < longest:
             raise SchemaError(f"expected rows of at most {length}, got one of {longest}")
         return [longest if length is None else length, *rest, *self.inner]

@@ -8,7 +8,6 @@ getter reads one value of one batch.
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +21,7 @@ from shardex.chunks import Chunks
 from shardex.columns import Column, Ragged
 from shardex.errors import FormatError
 from shardex.gather import Bytes as ByteArray
-from shardex.gather import Integers, Ranges, locate, take
+from shardex.gather import Integers, Ranges, locate, one_value, take
 from shardex.layout import is_binary, is_list, is_text, items_per_row, sizes, storage
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Json, Optional, Text, Value
 from shardex.values import array_of_bytes, list_of, reshaped, take_rows, value_of
@@ -208,6 +207,10 @@ class _Lists:
         """Gives the offset of a row of an open batch."""
         return _typed(self._offsets.open(chunk), self._offset, self._chunks.rows_in(chunk) + 1).item
 
+    def value(self, chunk: int, *, text: bool) -> Getter:
+        """Gives the text or bytes of a row of an open batch; good as long as this is there."""
+        return one_value(self._offsets, self.data, chunk, self._offset.itemsize, text=text)
+
     def elements(self, chunk: int, dtype: np.dtype[Any]) -> Getter:
         """Gives the elements of a row of an open batch, not copied."""
         offset, data = self.offset(chunk), self.data.open(chunk)
@@ -248,20 +251,10 @@ class _Blob(Field):
             return super().read(rows)  # which finds out where
 
     def getter(self, chunk: int) -> Getter:
-        offset, block = self._lists.offset(chunk), self._lists.data.open(chunk)
-        # A slice of a char array is a bytes object made in one step: half the time of a slice of a memoryview.
-        data: Any = (ctypes.c_char * block.size).from_address(int(self._lists.data.address[chunk]))
-        decode, located = self._decode, self.located
-
-        def get_text(row: int, _alive: Any = block) -> Any:
-            return data[offset(row) : offset(row + 1)].decode()
-
-        def get_bytes(row: int, _alive: Any = block) -> Any:
-            return data[offset(row) : offset(row + 1)]
-
-        if self._text:
-            return get_text
-        return get_bytes if decode is None else lambda row: located(chunk, row, decode, get_bytes(row))
+        get, decode, located = self._lists.value(chunk, text=self._text), self._decode, self.located
+        if self._text or decode is None:
+            return get
+        return lambda row: located(chunk, row, decode, get(row))
 
 
 class _Ragged(Field):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -23,7 +24,7 @@ try:
 except ImportError:  # no compiler when it was installed
     _gather = None
 
-__all__ = ["KERNEL", "Ranges", "Segments", "line_ends", "locate", "permute", "take"]
+__all__ = ["KERNEL", "Ranges", "Segments", "line_ends", "locate", "one_value", "permute", "take"]
 
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -34,6 +35,7 @@ class _Kernel(Protocol):
     def locate(self, *arguments: Any) -> int: ...
     def ranges(self, *arguments: Any) -> int: ...
     def values(self, *arguments: Any) -> int | list[Any]: ...
+    def value(self, *arguments: Any) -> Any: ...
     def line_ends(self, *arguments: Any) -> int: ...
     def permute(self, *arguments: Any) -> int: ...
 
@@ -223,6 +225,26 @@ def locate(segments: Segments, starts: Integers, rows: Integers, width: int, ite
     which, begin, length = (np.empty(len(rows), np.int64) for _ in range(3))
     segments.call(_kernel.locate, _integers(starts), _integers(rows), width, item, which, begin, length)
     return Ranges(values, which, begin, length)
+
+
+def one_value(offsets: Segments, values: Segments, number: int, width: int, *, text: bool) -> Callable[[int], Any]:
+    """What gives the text or the bytes of a row of one open segment, as `locate` would find it, without an array.
+
+    >>> offsets, values = Segments.of(np.array([0, 2, 5], np.int64)), Segments.of(b"abcde")
+    >>> one_value(offsets, values, 0, 8, text=True)(1)
+    'cde'
+    """
+    where, what = offsets.open(number), values.open(number)
+    if KERNEL == "c":
+        sizes = int(offsets.address[number]), where.size, width, int(values.address[number]), what.size, int(text)
+        return partial(_kernel.value, *sizes)
+    offset, data = where.view(np.int32 if width == 4 else np.int64).item, what.data
+
+    def get(row: int) -> Any:
+        raw = bytes(data[offset(row) : offset(row + 1)])
+        return raw.decode() if text else raw
+
+    return get
 
 
 _LINES_AT_ONCE = 1 << 16

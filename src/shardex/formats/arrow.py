@@ -19,11 +19,12 @@ from shardex.formats.arrow_writer import create
 from shardex.formats.ipc import EXTENSIONS, open_file, open_files, validated
 from shardex.formats.tables import TableRows
 from shardex.layout import arrow_schema, features_of_arrow, schema_text
-from shardex.manifest import FOLDER, DataFile, Fragment, Manifest, latest_version, read_manifest
+from shardex.manifest import DataFile, Fragment, Manifest, latest_version, read_manifest
 from shardex.mapped import MappedTable
 from shardex.schema import Features
 from shardex.shards import Files
 from shardex.source import Source
+from shardex.sources.local import LocalSource
 
 __all__ = ["create", "open", "recognise"]
 
@@ -57,7 +58,7 @@ def _refuse_own(files: Files) -> None:
     for number in range(len(files.paths)):
         folder, name = os.path.split(files.name(number))
         root, inner = os.path.split(folder)
-        if _OWN.fullmatch(f"{inner}/{name}") and os.path.isdir(os.path.join(root, FOLDER)):
+        if _OWN.fullmatch(f"{inner}/{name}") and latest_version(LocalSource(root)):
             raise FormatError(
                 f"{files.name(number)}: expected plain Arrow files, got one of the dataset {root}; open that"
             )
