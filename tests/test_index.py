@@ -395,7 +395,7 @@ for _ in range(2):
 
 
 def test_a_read_only_folder_is_indexed_in_the_cache_or_in_memory(data: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # pytest's own are closed to others
         place = Path(folder)
         shutil.copytree(data, place / "data")
         (place / "cache").mkdir()

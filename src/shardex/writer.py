@@ -17,8 +17,10 @@ from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.errors import ClosedError, SchemaError
 from shardex.format import ShardWriter, check_options, format_named
+from shardex.manifest import latest_version
 from shardex.schema import Features, infer
 from shardex.shards import absolute
+from shardex.sources.local import LocalSource
 from shardex.staging import check_mode
 
 __all__ = ["Writer", "create", "write"]
@@ -88,10 +90,18 @@ class Writer:
         self._closed = self._given_up = False
         self.samples = 0
         """How many samples it has taken."""
-        if check_mode(self.path, mode) and mode == "append" and schema is None and format in _KEEP_SCHEMA:
-            schema = open_dataset(self.path, format=format).features
+        if schema is None:
+            schema = self._known_schema(format, mode)
         if schema is not None:
             self._shards = self._begin(Features.of(schema))
+
+    def _known_schema(self, format: str, mode: str) -> Features | None:
+        """That of the dataset to append to; and what is in the way is said now, not after the first samples."""
+        if format == "arrow" and not latest_version(LocalSource(self.path)):
+            return None  # what a writer that died has left is not in the way
+        if check_mode(self.path, mode) and mode == "append" and format in _KEEP_SCHEMA:
+            return open_dataset(self.path, format=format).features
+        return None
 
     def append(self, sample: Mapping[str, Any] | None = None, /, **fields: Any) -> None:
         """Take one sample, given as a mapping or as keywords."""
