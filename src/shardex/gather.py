@@ -238,7 +238,8 @@ def one_value(offsets: Segments, values: Segments, number: int, width: int, *, t
     if KERNEL == "c":
         sizes = int(offsets.address[number]), where.size, width, int(values.address[number]), what.size, int(text)
         return partial(_kernel.value, *sizes)
-    offset, data = where.view(np.int32 if width == 4 else np.int64).item, what.data
+    whole = where[: where.size // width * width]  # a buffer may be padded
+    offset, data = whole.view(np.int32 if width == 4 else np.int64).item, what.data
 
     def get(row: int) -> Any:
         raw = bytes(data[offset(row) : offset(row + 1)])
