@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -35,3 +36,12 @@ def test_import_loads_nothing_heavy() -> None:
     code = "import sys, shardex; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not LAZY & set(done.stdout.split())
+
+
+def test_reading_through_an_index_imports_no_pandas(tmp_path: Path) -> None:
+    """Arrow would import it to make arrays of numbers; the index makes them of the buffers."""
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n' * 10)
+    code = "import sys, shardex as sx; sx.open(sys.argv[1]).read([1, 2]); print('pandas' in sys.modules)"
+    for _ in range(2):  # once to make the index, once to use it
+        done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+        assert done.stdout == "False\n"
