@@ -36,8 +36,8 @@ LAYERS = {
         "tarfiles",
     },
     4: {"sample", "lens", "order", "query"},
-    5: {"dataset", "store", "writer"},
-    6: {"loader"},
+    5: {"dataset", "compose", "mixture", "store", "writer"},
+    6: {"arena", "crew", "worker", "cursor", "recipe", "readahead", "stats", "tensors", "loader"},
     7: {"torch", "ray", "huggingface", "catalog", "catalogs", "cli", "demo", "viewer", "compat", "testing"},
     8: {"__init__", "__main__"},
 }

@@ -11,7 +11,8 @@ rows        anything with ``len`` and ``read(rows, fields)``: the one protocol u
 """
 
 from shardex.columns import Columns, Ragged
-from shardex.dataset import Dataset, concat, join, open
+from shardex.compose import concat, join
+from shardex.dataset import Dataset, open
 from shardex.errors import ShardexError
 from shardex.rows import Rows
 from shardex.sample import Batch, DictSample

@@ -1,0 +1,127 @@
+"""Datasets made of datasets: `concat` puts samples one after another, `join` puts fields side by side.
+
+Both are rows over datasets, so the result is a `Dataset` like any other, and a part may be any view of any format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardex.columns import Columns
+from shardex.dataset import Dataset
+from shardex.errors import SchemaError
+from shardex.gather import Integers
+from shardex.rows import check_fields
+from shardex.schema import Features
+
+__all__ = ["ConcatRows", "JoinRows", "concat", "join"]
+
+
+class ConcatRows:
+    """The rows of several datasets, one after another."""
+
+    def __init__(self, parts: Sequence[Dataset]) -> None:
+        self.parts = list(parts)
+        self.starts: Integers = np.cumsum([0, *map(len, self.parts)], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    @property
+    def features(self) -> Features:
+        """Those of the first part; all parts have the same."""
+        return self.parts[0].features
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Each part reads its own."""
+        which = np.searchsorted(self.starts, rows, "right") - 1
+        numbers = np.unique(which).tolist() or [0]
+        places = [np.flatnonzero(which == number) for number in numbers]
+        chosen = zip(numbers, places, strict=True)
+        parts = [self.parts[number].read(rows[here] - self.starts[number], fields) for number, here in chosen]
+        return Columns.scatter(parts, places)
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """The part that has it reads it."""
+        number = int(np.searchsorted(self.starts, row, "right")) - 1
+        return self.parts[number].sample(row - int(self.starts[number]), fields)
+
+
+class JoinRows:
+    """The fields of several datasets of one length, side by side."""
+
+    def __init__(self, parts: Sequence[Dataset]) -> None:
+        self.parts = list(parts)
+        self.part_of = {name: part for part in self.parts for name in part.fields}
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    @property
+    def features(self) -> Features:
+        """All fields of all parts."""
+        return Features({name: feature for part in self.parts for name, feature in part.features.items()})
+
+    def _shares(self, fields: Sequence[str] | None) -> list[tuple[Dataset, list[str]]]:
+        names = check_fields(list(self.part_of), fields)
+        shares = [(part, [name for name in names if self.part_of[name] is part]) for part in self.parts]
+        return [(part, some) for part, some in shares if some]
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Each part reads its own fields."""
+        parts = [part.read(rows, some) for part, some in self._shares(fields)]
+        return Columns({name: column for part in parts for name, column in part.data.items()}, len(rows)).select(
+            check_fields(list(self.part_of), fields)
+        )
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Each part reads its own fields."""
+        found = {name: value for part, some in self._shares(fields) for name, value in part.sample(row, some).items()}
+        return {name: found[name] for name in check_fields(list(self.part_of), fields) if name in found}
+
+
+def _refuse_others(datasets: Sequence[Any]) -> None:
+    if not datasets:
+        raise SchemaError("expected at least one dataset, got none")
+    for number, one in enumerate(datasets):
+        if not isinstance(one, Dataset):
+            raise SchemaError(f"expected datasets as arguments, got {type(one).__name__} - at argument {number}")
+
+
+def concat(*datasets: Dataset) -> Dataset:
+    """The samples of all datasets, one after another; all must have the same fields.
+
+    >>> from shardex import open
+    >>> len(concat(open([{"x": 1}]), open([{"x": 2}, {"x": 3}])))
+    3
+    """
+    _refuse_others(datasets)
+    for number, other in enumerate(datasets):
+        if sorted(other.fields) != sorted(datasets[0].fields):
+            known, found = ", ".join(datasets[0].fields), ", ".join(other.fields)
+            raise SchemaError(f"expected the fields of the first dataset ({known}), got {found} - at dataset {number}")
+    first = datasets[0].fields
+    return Dataset(ConcatRows([other if other.fields == first else other.select(*first) for other in datasets]))
+
+
+def join(*datasets: Dataset) -> Dataset:
+    """The fields of all datasets, side by side; all must have the same length and different fields.
+
+    >>> from shardex import open
+    >>> join(open([{"x": 1}]), open([{"y": 2}]))[0]
+    DictSample(x=1, y=2)
+    """
+    _refuse_others(datasets)
+    seen: set[str] = set()
+    for number, other in enumerate(datasets):
+        if len(other) != (length := len(datasets[0])):
+            raise SchemaError(
+                f"expected {length} samples as in the first dataset, got {len(other)} - at dataset {number}"
+            )
+        if both := seen & set(other.fields):
+            raise SchemaError(f"expected fields of different names, got {min(both)!r} twice - at dataset {number}")
+        seen |= set(other.fields)
+    return Dataset(JoinRows(datasets))
