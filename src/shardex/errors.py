@@ -12,6 +12,7 @@
     │   ├── ChecksumError                     bytes that changed since they were written
     │   └── RangeError                        a byte range that lies outside its buffer
     ├── StaleIndexError (ValueError)          files that no longer match what was opened
+    ├── StateError (ValueError)               a saved place that belongs to another run
     ├── UnsafeError (ValueError)              data that asks for something we never do
     │   └── PathError                         a path that leaves its folder
     ├── SourceError (OSError)                 storage that refused
@@ -20,6 +21,7 @@
     │   ├── AccessDeniedError (PermissionError)
     │   └── StorageFullError
     ├── ClosedError (ValueError)              a writer used after it was closed
+    ├── WorkerError (RuntimeError)            a worker process that died, or whose error could not be carried over
     └── MissingExtraError (ImportError)       an optional dependency that is not installed
 
 Each class also inherits the built-in that a caller would expect, so ``except IndexError`` keeps working.
@@ -47,10 +49,12 @@ __all__ = [
     "ShardexError",
     "SourceError",
     "StaleIndexError",
+    "StateError",
     "StorageFullError",
     "TruncatedShardError",
     "UnknownFormatError",
     "UnsafeError",
+    "WorkerError",
     "storage_errors",
 ]
 
@@ -98,6 +102,10 @@ class StaleIndexError(ShardexError, ValueError):
     """Files that no longer match what was opened."""
 
 
+class StateError(ShardexError, ValueError):
+    """A saved place in a run that does not belong to this one."""
+
+
 class UnsafeError(ShardexError, ValueError):
     """Data that asks for something shardex never does: run code, follow a link, leave its folder."""
 
@@ -128,6 +136,10 @@ class StorageFullError(SourceError):
 
 class ClosedError(ShardexError, ValueError):
     """A writer used after it was closed."""
+
+
+class WorkerError(ShardexError, RuntimeError):
+    """A worker process that died, or whose error could not be carried over."""
 
 
 class MissingExtraError(ShardexError, ImportError):
