@@ -16,6 +16,9 @@
 #include <string.h>
 #ifndef _WIN32
 #include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #define HAVE_THREADS 1
 #endif
 #if defined(__GNUC__)
@@ -446,6 +449,86 @@ static PyObject *value(PyObject *self, PyObject *const *args, Py_ssize_t count) 
     return n[5] ? PyUnicode_DecodeUTF8(data, (Py_ssize_t)(to - from), NULL) : PyBytes_FromStringAndSize(data, (Py_ssize_t)(to - from));
 }
 
+/* ---- advise(address, size, which, begin, length, gap, most): begin to read, wait for nothing ------------ */
+
+typedef struct {
+    uintptr_t begin, end;
+} span;
+
+static int by_begin(const void *a, const void *b) {
+    uintptr_t x = ((const span *)a)->begin, y = ((const span *)b)->begin;
+    return (x > y) - (x < y);
+}
+
+static uintptr_t page_size(void) {
+#ifdef MADV_WILLNEED
+    return (uintptr_t)sysconf(_SC_PAGESIZE);
+#else
+    return 1;
+#endif
+}
+
+/* The pages of the ranges. Advice is no read: what is not open or lies outside is left out, for a read to refuse. */
+static int64_t pages_of(const table *t, const int64_t *which, const int64_t *begin, const int64_t *length, int64_t n,
+                        uintptr_t page, span *out) {
+    int64_t found = 0;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t s = which[k];
+        if (s < 0 || s >= t->segments || !t->address[s] || begin[k] < 0 || length[k] <= 0) continue;
+        if ((uint64_t)begin[k] > t->size[s] || (uint64_t)length[k] > t->size[s] - (uint64_t)begin[k]) continue;
+        uintptr_t from = (uintptr_t)t->address[s] + (uintptr_t)begin[k];
+        out[found].begin = from & ~(page - 1);
+        out[found++].end = (from + (uintptr_t)length[k] + page - 1) & ~(page - 1);
+    }
+    return found;
+}
+
+/* Errors are ignored: the system refuses pages that are not mapped from a file, and there is nothing to do for them. */
+static void will_need(span *spans, int64_t n, uintptr_t gap, uintptr_t most) {
+#ifdef MADV_WILLNEED
+    qsort(spans, (size_t)n, sizeof *spans, by_begin);
+    for (int64_t k = 0; k < n && most;) {
+        span s = spans[k++];
+        for (; k < n && spans[k].begin <= s.end + gap; k++)
+            if (spans[k].end > s.end) s.end = spans[k].end;
+        uintptr_t size = s.end - s.begin < most ? s.end - s.begin : most;
+        madvise((void *)s.begin, (size_t)size, MADV_WILLNEED);
+        most -= size;
+    }
+#else
+    (void)spans, (void)n, (void)gap, (void)most;
+#endif
+}
+
+static PyObject *advise(PyObject *self, PyObject *args) {
+    Py_buffer address, size, which, begin, length;
+    Py_ssize_t gap, most;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*nn:advise", &address, &size, &which, &begin, &length, &gap, &most)) return NULL;
+    PyObject *result = NULL;
+    span *spans = NULL;
+    int64_t n;
+    table t;
+    if (!table_of(&address, &size, &t) || !ranges_of(&which, &begin, &length, &n)) goto end;
+    if (gap < 0 || most < 0) {
+        PyErr_SetString(PyExc_ValueError, "advise: expected a gap and a largest number of bytes from 0 on");
+        goto end;
+    }
+    if (!(spans = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *spans))) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    uintptr_t page = page_size();
+    n = pages_of(&t, which.buf, begin.buf, length.buf, n, page, spans);
+    will_need(spans, n, (uintptr_t)gap, (uintptr_t)most & ~(page - 1));
+    Py_END_ALLOW_THREADS
+    result = PyLong_FromLong(-1);
+end:
+    PyMem_Free(spans);
+    PyBuffer_Release(&address), PyBuffer_Release(&size), PyBuffer_Release(&which), PyBuffer_Release(&begin), PyBuffer_Release(&length);
+    return result;
+}
+
 /* ---- line_ends(buffer, start, out): positions just after each newline -------------------------------- */
 
 static PyObject *line_ends(PyObject *self, PyObject *args) {
@@ -541,6 +624,7 @@ static PyMethodDef methods[] = {
     {"ranges", ranges, METH_VARARGS, "Copy byte ranges end to end (stride < 0) or one per stride, zero-filled."},
     {"values", values, METH_VARARGS, "Make one bytes or str object per range."},
     {"value", (PyCFunction)(void (*)(void))value, METH_FASTCALL, "Make one bytes or str object, found by offsets."},
+    {"advise", advise, METH_VARARGS, "Have the system begin to read the pages of ranges."},
     {"line_ends", line_ends, METH_VARARGS, "Find the position after each newline."},
     {"permute", permute, METH_VARARGS, "Map positions through a keyed permutation of [0, size)."},
     {NULL, NULL, 0, NULL},

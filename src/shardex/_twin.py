@@ -6,6 +6,11 @@ number of a segment that is not open, or -1. Only `gather.py` calls it.
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -87,6 +92,51 @@ def values(table: Any, which: Integers, begin: Integers, length: Integers, text:
     triples = zip(which.tolist(), begin.tolist(), length.tolist(), strict=True)
     data = [table.buffers[number][first : first + size].tobytes() for number, first, size in triples]
     return [value.decode() for value in data] if text else data
+
+
+def advise(table: Any, which: Integers, begin: Integers, length: Integers, gap: int, most: int) -> int:
+    if not len(which) == len(begin) == len(length):
+        raise ValueError("expected which, begin and length of one size")
+    if gap < 0 or most < 0:
+        raise ValueError("advise: expected a gap and a largest number of bytes from 0 on")
+    if (madvise := _madvise()) is None:
+        return -1
+    page = mmap.PAGESIZE
+    left = most // page * page
+    for first, last in _pages(table, which, begin, length, page, gap):
+        size = min(last - first, left)
+        if size:
+            madvise(first, size, mmap.MADV_WILLNEED)
+        left -= size
+    return -1
+
+
+@cache
+def _madvise() -> Any:
+    """The function of the system; none where it has no such thing."""
+    if not hasattr(mmap, "MADV_WILLNEED"):
+        return None
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return madvise
+
+
+def _pages(
+    table: Any, which: Integers, begin: Integers, length: Integers, page: int, gap: int
+) -> Iterator[tuple[int, int]]:
+    """Addresses of the pages of ranges that lie in open segments, in order, merged over gaps."""
+    known = (which >= 0) & (which < len(table)) & (begin >= 0) & (length > 0)
+    which, begin, length = which[known], begin[known], length[known]
+    size = np.where(table.address[which] == 0, 0, table.size[which]).astype(np.int64)
+    inside = (begin <= size) & (length <= size - begin)
+    first = table.address[which[inside]].astype(np.int64) + begin[inside]
+    order = np.argsort(first)
+    starts = first[order] // page * page
+    ends = np.maximum.accumulate(-(-(first + length[inside])[order] // page) * page)
+    cuts = np.flatnonzero(starts[1:] > ends[:-1] + gap) + 1
+    bounds = [0, *cuts.tolist(), len(starts)] if len(starts) else []
+    for a, b in pairwise(bounds):
+        yield int(starts[a]), int(ends[b - 1])
 
 
 def line_ends(buffer: Any, start: int, out: Integers) -> int:

@@ -41,7 +41,11 @@ class Chunks:
 
     def bits(self, segments: Segments, rows: Integers) -> NDArray[np.bool_]:
         """The bit of each row, in buffers that hold one for each."""
-        chunk = self.of(rows)
-        local = rows - self.starts[chunk]
-        packed, _ = Ranges(segments, chunk, local >> 3, np.ones(len(rows), np.int64)).packed()
+        packed, _ = self.bytes_of_bits(segments, rows).packed()
+        local = rows - self.starts[self.of(rows)]
         return ((packed >> (local & 7).astype(np.uint8)) & 1).astype(np.bool_)
+
+    def bytes_of_bits(self, segments: Segments, rows: Integers) -> Ranges:
+        """The byte that the bit of each row lies in."""
+        chunk = self.of(rows)
+        return Ranges(segments, chunk, (rows - self.starts[chunk]) >> 3, np.ones(len(rows), np.int64))

@@ -5,13 +5,14 @@ Both are rows over datasets, so the result is a `Dataset` like any other, and a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from shardex.columns import Columns
 from shardex.dataset import Dataset
+from shardex.digest import digest
 from shardex.errors import SchemaError
 from shardex.gather import Integers
 from shardex.rows import check_fields
@@ -35,14 +36,41 @@ class ConcatRows:
         """Those of the first part; all parts have the same."""
         return self.parts[0].features
 
+    @property
+    def in_python(self) -> bool:
+        """Whether reading any part holds the interpreter."""
+        return any(part.in_python for part in self.parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names all parts."""
+        return digest("concat", [part.fingerprint for part in self.parts])
+
+    def _shares(self, rows: Integers) -> Iterator[tuple[Dataset, Integers, Integers]]:
+        """Each part that has some of the rows, their positions in it, and which of the rows they are."""
+        which = np.searchsorted(self.starts, rows, "right") - 1
+        for number in np.unique(which).tolist() or [0]:
+            here = np.flatnonzero(which == number)
+            yield self.parts[number], rows[here] - self.starts[number], here
+
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Each part reads its own."""
-        which = np.searchsorted(self.starts, rows, "right") - 1
-        numbers = np.unique(which).tolist() or [0]
-        places = [np.flatnonzero(which == number) for number in numbers]
-        chosen = zip(numbers, places, strict=True)
-        parts = [self.parts[number].read(rows[here] - self.starts[number], fields) for number, here in chosen]
-        return Columns.scatter(parts, places)
+        shares = list(self._shares(rows))
+        parts = [part.read(positions, fields) for part, positions, _ in shares]
+        return Columns.scatter(parts, [here for _, _, here in shares])
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Each part begins to fetch its own."""
+        for part, positions, _ in self._shares(rows[(rows >= 0) & (rows < len(self))]):
+            part.advise(positions, fields)
+
+    def shards(self, rows: Integers) -> list[str]:
+        """The files of the parts."""
+        found = [""] * len(rows)
+        for part, positions, here in self._shares(rows):
+            for place, name in zip(here.tolist(), part.shards(positions), strict=True):
+                found[place] = name
+        return found
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """The part that has it reads it."""
@@ -65,6 +93,16 @@ class JoinRows:
         """All fields of all parts."""
         return Features({name: feature for part in self.parts for name, feature in part.features.items()})
 
+    @property
+    def in_python(self) -> bool:
+        """Whether reading any part holds the interpreter."""
+        return any(part.in_python for part in self.parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names all parts."""
+        return digest("join", [part.fingerprint for part in self.parts])
+
     def _shares(self, fields: Sequence[str] | None) -> list[tuple[Dataset, list[str]]]:
         names = check_fields(list(self.part_of), fields)
         shares = [(part, [name for name in names if self.part_of[name] is part]) for part in self.parts]
@@ -76,6 +114,15 @@ class JoinRows:
         return Columns({name: column for part in parts for name, column in part.data.items()}, len(rows)).select(
             check_fields(list(self.part_of), fields)
         )
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Each part begins to fetch its own fields."""
+        for part, some in self._shares(fields):
+            part.advise(rows, some)
+
+    def shards(self, rows: Integers) -> list[str]:
+        """The files of the first part."""
+        return self.parts[0].shards(rows)
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Each part reads its own fields."""

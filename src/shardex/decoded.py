@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from shardex.columns import Columns
 from shardex.errors import FormatError
-from shardex.gather import Integers
+from shardex.gather import Integers, Ranges
 from shardex.rows import check_fields
 from shardex.schema import Features
 from shardex.values import column_of, plain_array, take_rows, value_of
@@ -30,6 +30,8 @@ Decode = Callable[[int, list[str]], pa.RecordBatch | pa.Table]
 
 class DecodedTable:
     """Groups of rows one after another; `decode(k, names)` gives these columns of group k, of `rows[k]` rows.
+
+    Where it is known, `extents` tells which bytes these columns of groups take.
 
     >>> from shardex.schema import Value
     >>> group = pa.record_batch({"x": [5, 6, 7]})
@@ -47,11 +49,13 @@ class DecodedTable:
         decode: Decode,
         name: Callable[[int], str],
         cache_bytes: int = CACHE_BYTES,
+        extents: Callable[[Sequence[int], Sequence[str]], Ranges] | None = None,
     ) -> None:
         self.features = features
         self._schema = schema
         self._starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
         self._decode = decode
+        self._extents = extents
         self._name = name
         self._kept: OrderedDict[tuple[int, str], pa.Array] = OrderedDict()
         self._kept_bytes, self._cache_bytes = 0, cache_bytes
@@ -67,6 +71,14 @@ class DecodedTable:
             empty = self._schema.empty_table()
             return Columns({n: column_of(_whole(empty.column(n)), f) for n, f in features.items()}, 0)
         return take_rows(rows, self._starts, features, lambda group: self._arrays(group, features), self._name)
+
+    def advise(self, rows: Integers, fields: Sequence[str]) -> None:
+        """Begin to fetch the groups of these rows that are not kept."""
+        groups = np.unique(np.searchsorted(self._starts, rows, "right") - 1).tolist()
+        with self._lock:
+            missing = [group for group in groups if any((group, name) not in self._kept for name in fields)]
+        if self._extents is not None and missing:
+            self._extents(missing, fields).advise()
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One row."""

@@ -21,7 +21,7 @@ from shardex.chunks import Chunks
 from shardex.columns import Column, Ragged
 from shardex.errors import FormatError
 from shardex.gather import Bytes as ByteArray
-from shardex.gather import Integers, Ranges, locate, one_value, take
+from shardex.gather import Integers, Ranges, locate, one_value, spread, take
 from shardex.layout import is_binary, is_list, is_text, items_per_row, sizes, storage
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Json, Optional, Text, Value
 from shardex.values import array_of_bytes, list_of, reshaped, take_rows, value_of
@@ -86,6 +86,9 @@ class Field:
         features = {self._name: self._feature}
         return take_rows(rows, self._chunks.starts, features, self._open, self._chunks.name).data[self._name]
 
+    def advise(self, rows: Integers) -> None:
+        """Begin to fetch the values of rows of open batches; where values lie that Arrow reads is not known."""
+
     def _open(self, chunk: int) -> dict[str, pa.Array]:
         if chunk not in self._arrays:
             self._chunks.open(chunk)
@@ -126,6 +129,10 @@ class _Maybe(Field):
         values = iter(list_of(self._inner.read(rows[valid])))
         return [next(values) if there else None for there in valid.tolist()]
 
+    def advise(self, rows: Integers) -> None:
+        self._chunks.bytes_of_bits(self._valid, rows).advise()
+        self._inner.advise(rows)
+
     def getter(self, chunk: int) -> Getter:
         array, get = self._arrays[chunk], self._inner.getter(chunk)
         if not array.null_count:
@@ -147,6 +154,9 @@ class _Truth(Field):
 
     def read(self, rows: Integers) -> Column:
         return self._chunks.bits(self._bits, rows)
+
+    def advise(self, rows: Integers) -> None:
+        self._chunks.bytes_of_bits(self._bits, rows).advise()
 
     def getter(self, chunk: int) -> Getter:
         return self._arrays[chunk].to_numpy(zero_copy_only=False).item  # type: ignore[no-any-return]
@@ -176,6 +186,9 @@ class _Dense(Field):
         take(self._data, self._chunks.starts, rows, self._width, out)
         return super().read(rows) if self._holes else out
 
+    def advise(self, rows: Integers) -> None:
+        spread(self._data, self._chunks.starts, rows, self._width).advise()
+
     def getter(self, chunk: int) -> Getter:
         if self._holes:
             return super().getter(chunk)
@@ -202,6 +215,11 @@ class _Lists:
     def ranges(self, rows: Integers) -> Ranges:
         """Where the lists of these rows lie; opens their batches."""
         return locate(self._offsets, self._chunks.starts, rows, self._offset.itemsize, self._item, self.data)
+
+    def advise(self, rows: Integers) -> None:
+        """Begin to fetch the lists of rows of open batches: first all offsets, for which it then waits."""
+        spread(self._offsets, self._chunks.starts, rows, self._offset.itemsize).advise()
+        self.ranges(rows).advise()
 
     def offset(self, chunk: int) -> Callable[[int], int]:
         """Gives the offset of a row of an open batch."""
@@ -250,6 +268,9 @@ class _Blob(Field):
         except FormatError:
             return super().read(rows)  # which finds out where
 
+    def advise(self, rows: Integers) -> None:
+        self._lists.advise(rows)
+
     def getter(self, chunk: int) -> Getter:
         get, decode, located = self._lists.value(chunk, text=self._text), self._decode, self.located
         if self._text or decode is None:
@@ -278,6 +299,9 @@ class _Ragged(Field):
         if self._holes or (self._inner and (ranges.length % self._step).any()):
             return super().read(rows)  # which finds out where lists have an odd length
         return Ragged(ranges, self._dtype, self._inner)
+
+    def advise(self, rows: Integers) -> None:
+        self._lists.advise(rows)
 
     def getter(self, chunk: int) -> Getter:
         if self._holes:
@@ -313,6 +337,10 @@ class _Shaped(Field):
         shapes = np.empty((len(rows), self._ndim), np.int64)
         take(self._shapes, self._chunks.starts, rows, shapes.itemsize * self._ndim, shapes)
         return Ragged(ranges, self._dtype, shapes=shapes)
+
+    def advise(self, rows: Integers) -> None:
+        spread(self._shapes, self._chunks.starts, rows, 8 * self._ndim).advise()
+        self._lists.advise(rows)
 
     def getter(self, chunk: int) -> Getter:
         if self._holes:

@@ -79,6 +79,8 @@ class ShardRows:
     """Set by `open_rows`."""
     pinned: Mapping[str, Any] = {}
     """Options that opening again needs to get the same data, such as the version."""
+    in_python: bool = True
+    """Whether reading mostly holds the interpreter."""
 
     def __len__(self) -> int:
         raise NotImplementedError

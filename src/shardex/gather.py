@@ -9,7 +9,8 @@ which gives the same answers. Knows nothing of files, fields or samples.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -17,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex import _twin
-from shardex.errors import RangeError, RowError
+from shardex.errors import RangeError, RowError, ShardexError
 
 try:
     from shardex import _gather  # type: ignore[attr-defined]
 except ImportError:  # no compiler when it was installed
     _gather = None
 
-__all__ = ["KERNEL", "Ranges", "Segments", "line_ends", "locate", "one_value", "permute", "take"]
+__all__ = ["KERNEL", "Ranges", "Segments", "line_ends", "locate", "one_value", "permute", "spread", "take"]
 
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -36,6 +37,7 @@ class _Kernel(Protocol):
     def ranges(self, *arguments: Any) -> int: ...
     def values(self, *arguments: Any) -> int | list[Any]: ...
     def value(self, *arguments: Any) -> Any: ...
+    def advise(self, *arguments: Any) -> int: ...
     def line_ends(self, *arguments: Any) -> int: ...
     def permute(self, *arguments: Any) -> int: ...
 
@@ -50,6 +52,8 @@ _kernel = cast(_Kernel, _twin if KERNEL == "numpy" else _gather)
 
 _THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 _UNCHECKED = 16 << 20  # bytes that may be allocated before the ranges that ask for them are checked
+_GAP = 64 << 10  # bytes between ranges that a disk reads in the time that another request costs it
+_MOST_ADVISED = 256 << 20  # bytes of one advice: many at once must not drive each other out of memory
 
 
 def _nothing_to_open(number: int) -> None:
@@ -106,6 +110,13 @@ class Segments:
                 raise RangeError(f"{self.name(number)}: expected its opener to open it")
         return self.buffers[number]
 
+    def try_open(self, numbers: Integers) -> None:
+        """Open those of these segments that are there and can be opened."""
+        known = numbers[(numbers >= 0) & (numbers < len(self))]
+        for number in np.unique(known[self.address[known] == 0]).tolist():
+            with suppress(ShardexError):
+                self.open(number)
+
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a kernel function on this table, opening the segments that it turns out to need."""
         first = (self,) if KERNEL == "numpy" else (self.address, self.size)
@@ -143,6 +154,12 @@ class Ranges:
         self.which = _integers(which)
         self.begin = _integers(begin)
         self.length = _integers(length)
+
+    @classmethod
+    def together(cls, segments: Segments, places: Sequence[tuple[Integers, Integers, Integers]]) -> Ranges:
+        """Ranges of one table that were found in several parts."""
+        which, begin, length = map(np.concatenate, zip(*places, strict=True)) if places else ([], [], [])
+        return cls(segments, which, begin, length)
 
     def __len__(self) -> int:
         return len(self.which)
@@ -197,6 +214,14 @@ class Ranges:
         triples = zip(self.which.tolist(), self.begin.tolist(), (self.begin + self.length).tolist(), strict=True)
         return [self.segments.open(number)[begin:end].data.toreadonly() for number, begin, end in triples]
 
+    def advise(self) -> None:
+        """Have the system begin to read these bytes, and do not wait for them; what cannot be read is left out.
+
+        >>> Ranges(Segments.of(b"abcdef"), [0, 0], [4, 0], [2, 99]).advise()
+        """
+        self.segments.try_open(self.which)
+        self.segments.call(_kernel.advise, self.which, self.begin, self.length, _GAP, _MOST_ADVISED)
+
 
 def _integers(numbers: Any) -> Integers:
     """As the kernel wants them: int64, one after another, aligned."""
@@ -213,6 +238,16 @@ def take(segments: Segments, starts: Integers, rows: Integers, width: int, out: 
     [7, 2]
     """
     segments.call(_kernel.fixed, _integers(starts), _integers(rows), width, out, _THREADS)
+
+
+def spread(segments: Segments, starts: Integers, rows: Integers, width: int) -> Ranges:
+    """The ranges that `take` would copy.
+
+    >>> spread(Segments.of(b"abcdef"), np.array([0, 3]), np.array([2, 0]), 2).text()
+    ['ef', 'ab']
+    """
+    which = np.searchsorted(starts, rows, "right") - 1
+    return Ranges(segments, which, (rows - starts[which]) * width, np.full(len(rows), width))
 
 
 def locate(segments: Segments, starts: Integers, rows: Integers, width: int, item: int, values: Segments) -> Ranges:

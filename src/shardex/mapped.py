@@ -17,7 +17,7 @@ from shardex.chunks import Chunks
 from shardex.columns import Columns
 from shardex.errors import FormatError
 from shardex.fields import Getter, field_of
-from shardex.gather import Integers
+from shardex.gather import Integers, Ranges
 from shardex.layout import stored_type
 from shardex.rows import check_fields
 from shardex.schema import Features, Optional
@@ -28,6 +28,8 @@ __all__ = ["MappedTable"]
 
 class MappedTable:
     """Record batches one after another; `load(k)` gives batch k, checked, and `rows[k]` is how many rows it has.
+
+    Where loading reads all of a batch, `extents` tells which bytes batches take.
 
     >>> from shardex.schema import Value
     >>> batch = pa.record_batch({"x": [5, 6, 7]})
@@ -43,14 +45,16 @@ class MappedTable:
         rows: Sequence[int],
         load: Callable[[int], pa.RecordBatch],
         name: Callable[[int], str],
+        extents: Callable[[Integers], Ranges] | None = None,
     ) -> None:
         self.features = features
         starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
         self._chunks = Chunks(starts, self._open, name)
         self._starts: list[int] = starts.tolist()
         self._load = load
+        self._extents = extents
         self._getters: list[dict[str, Getter] | None] = [None] * len(rows)
-        self._opened: set[int] = set()
+        self._is_open = np.zeros(len(rows), np.bool_)
         kinds = {name: stored_type(schema.field(name).type) for name in features}
         self._fields = {n: field_of(n, feature, kinds[n], self._chunks) for n, feature in features.items()}
 
@@ -60,6 +64,15 @@ class MappedTable:
     def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
         """These fields of these rows."""
         return Columns({name: self._fields[name].read(rows) for name in fields}, len(rows))
+
+    def advise(self, rows: Integers, fields: Sequence[str]) -> None:
+        """Begin to fetch what a read of these rows needs: of batches that are not open yet all that opening reads."""
+        chunks = self._chunks.of(rows)
+        is_open = self._is_open[chunks]
+        if self._extents is not None and fields and not is_open.all():
+            self._extents(np.unique(chunks[~is_open])).advise()
+        for name in fields:
+            self._fields[name].advise(rows[is_open])
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One row, arrays as views of the mapped file."""
@@ -87,10 +100,10 @@ class MappedTable:
                     f"{self._chunks.name(chunk)}: expected a value in every row, got nulls - at field {name}"
                 )
             field.put(chunk, array)
-        self._opened.add(chunk)
+        self._is_open[chunk] = True
 
     def _open_getters(self, chunk: int) -> dict[str, Getter]:
-        if chunk not in self._opened:
+        if not self._is_open[chunk]:
             self._open(chunk)
         getters = {name: field.getter(chunk) for name, field in self._fields.items()}
         self._getters[chunk] = getters

@@ -8,11 +8,12 @@ a page of it is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
 
-from shardex.errors import StaleIndexError, TruncatedShardError
+from shardex.errors import ShardexError, StaleIndexError, TruncatedShardError
 from shardex.format import ShardRows
 from shardex.gather import Bytes, Integers, Ranges, Segments
 from shardex.index import Index, IndexedFile
@@ -87,6 +88,19 @@ class PlacedRows(ShardRows):
     def ranges(self, rows: Integers, begin: str = "offset", length: str = "length") -> Ranges:
         """Where these rows lie, by two columns of the index."""
         return Ranges(self.data, *self.index.locate(rows, begin, length))
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Begin to fetch the bytes of these rows."""
+        with suppress(ShardexError):
+            self.touched(rows, fields).advise()
+
+    def touched(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
+        """The bytes that a read of these rows and fields needs."""
+        return self.ranges(rows)
+
+    def shards(self, rows: Integers) -> list[str]:
+        """The file of each row."""
+        return [self.files.name(number) for number in self.index.file(rows).tolist()]
 
     def record(self, row: int, begin: str = "offset", length: str = "length") -> Bytes:
         """The bytes of one row, not copied."""

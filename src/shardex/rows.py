@@ -1,7 +1,8 @@
 """The one protocol: rows. Anything with `len` and `read(rows, fields)` is a dataset.
 
-Shards of any format, views, joins, a list in a test: layers above know nothing else of them. Two abilities are
-optional and separate: to tell the features, and to read one sample faster than a read of one.
+Shards of any format, views, joins, a list in a test: layers above know nothing else of them. Other abilities are
+optional and separate protocols: to tell the features, to read one sample faster than a read of one, to begin to fetch
+what is read soon, to tell the file of a row, to tell how reading spends its time, and to name the data.
 """
 
 from __future__ import annotations
@@ -14,10 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.columns import MISSING, Columns
+from shardex.digest import digest
 from shardex.errors import FieldError, RowError, SchemaError
 from shardex.schema import Features, infer
 
-__all__ = ["Described", "ListRows", "ReadsOne", "Rows", "check_fields", "features_of", "normalise"]
+__all__ = [
+    "Advised",
+    "Decodes",
+    "Described",
+    "Fingerprinted",
+    "ListRows",
+    "Located",
+    "ReadsOne",
+    "Rows",
+    "check_fields",
+    "features_of",
+    "fingerprint_of",
+    "normalise",
+]
 
 Integers = NDArray[np.int64]
 
@@ -50,6 +65,46 @@ class ReadsOne(Protocol):
         """The fields of one row from 0 to len."""
 
 
+@runtime_checkable
+class Advised(Protocol):
+    """Rows that can begin to fetch what is read soon."""
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Have the storage begin to fetch what `read` will need, and do not wait for it.
+
+        Bad data and rows that are not there are left for the read to refuse. Safe while another thread reads.
+        """
+
+
+@runtime_checkable
+class Located(Protocol):
+    """Rows that lie in files."""
+
+    def shards(self, rows: Integers) -> list[str]:
+        """The file that each row lies in, as messages name it; where fields have files of their own, the first."""
+
+
+@runtime_checkable
+class Decodes(Protocol):
+    """Rows that know how they are decoded."""
+
+    @property
+    def in_python(self) -> bool:
+        """Whether reading mostly holds the interpreter, so that threads do not make it faster, only processes do."""
+
+
+@runtime_checkable
+class Fingerprinted(Protocol):
+    """Rows with a name for their data."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the data does; the same in every process."""
+
+
+_SOME = 1000
+
+
 class ListRows:
     """Rows around a list of dicts: for tests and for small data.
 
@@ -69,6 +124,12 @@ class ListRows:
         return infer(self.samples)
 
     @cached_property
+    def fingerprint(self) -> str:
+        """Names the samples, of a long list the first and the last ones."""
+        some = [*self.samples[:_SOME], *self.samples[max(_SOME, len(self) - _SOME) :]]
+        return digest("samples", len(self), some)
+
+    @cached_property
     def _names(self) -> list[str]:
         return list(dict.fromkeys(name for sample in self.samples for name in sample))
 
@@ -84,6 +145,15 @@ def features_of(rows: Rows) -> Features:
     if isinstance(rows, Described):
         return rows.features
     return infer(rows.read(np.arange(min(len(rows), 16))).to_samples())
+
+
+def fingerprint_of(rows: Rows) -> str:
+    """The name of the data of rows: their own, or else one for their type and length.
+
+    >>> fingerprint_of(ListRows([{"x": 1}])) == fingerprint_of(ListRows([{"x": 2}]))
+    False
+    """
+    return rows.fingerprint if isinstance(rows, Fingerprinted) else digest(type(rows).__qualname__, len(rows))
 
 
 def check_fields(known: Sequence[str], fields: Sequence[str] | None) -> list[str]:

@@ -25,7 +25,7 @@ def table(**columns: list[object]) -> MappedTable:
 
 def rows_of(*tables: MappedTable, order: str) -> TableRows:
     features = {name: feature for one in tables for name, feature in one.features.items()}
-    return TableRows(tables, len(tables[0]), Features({name: features[name] for name in order}), "digest", ["file"])
+    return TableRows(tables, [len(tables[0])], Features({name: features[name] for name in order}), "digest", ["file"])
 
 
 @pytest.mark.parametrize("order", ["abc", "cab"])

@@ -11,6 +11,7 @@ import os
 import re
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import xxhash
 
@@ -18,6 +19,7 @@ from shardex.errors import ChecksumError, FormatError, TruncatedShardError
 from shardex.formats.arrow_writer import create
 from shardex.formats.ipc import EXTENSIONS, open_file, open_files, validated
 from shardex.formats.tables import TableRows
+from shardex.gather import Integers, Ranges, Segments
 from shardex.layout import arrow_schema, features_of_arrow, schema_text
 from shardex.manifest import DataFile, Fragment, Manifest, latest_version, read_manifest
 from shardex.mapped import MappedTable
@@ -75,10 +77,14 @@ def _open_native(source: Source, manifest: Manifest, version: int, told: Feature
     tables = []
     for names in groups.values():
         files = [_file_of(fragment, names[0]) for fragment in manifest.fragments]
-        tables.append(_table(source, files, features.select(names), stored))
-    shards = [f"{source.url}/{file.path}" for fragment in manifest.fragments for file in fragment.groups]
+        batches = _Batches([_CheckedFile(source, file, stored) for file in files])
+        some = features.select(names)
+        tables.append(MappedTable(some, stored, batches.rows, batches.load, batches.name, batches.extents))
+    first = [file for fragment in manifest.fragments for file in fragment.groups[:1]]
+    others = [file for fragment in manifest.fragments for file in fragment.groups[1:]]
+    shards = [f"{source.url}/{file.path}" for file in first + others]
     digest = xxhash.xxh3_64_hexdigest(msgspec.json.encode([manifest.schema, manifest.fragments]))
-    rows = TableRows(tables, manifest.rows, features, digest, shards)
+    rows = TableRows(tables, [fragment.rows for fragment in manifest.fragments], features, digest, shards)
     rows.pinned = {"version": version}
     return rows
 
@@ -87,43 +93,71 @@ def _file_of(fragment: Fragment, name: str) -> DataFile:
     return next(file for file in fragment.groups if name in file.fields)
 
 
-def _table(source: Source, files: list[DataFile], features: Features, schema: pa.Schema) -> MappedTable:
-    shards = [_CheckedFile(source, file, schema) for file in files]
-    places = [(shard, number) for shard in shards for number in range(len(shard.file.batches))]
+class _Batches:
+    """The record batches of some files, one after another."""
 
-    def load(chunk: int) -> pa.RecordBatch:
-        shard, number = places[chunk]
-        return shard.batch(number)
+    def __init__(self, files: list[_CheckedFile]) -> None:
+        self._files = files
+        self._mapped = Segments(len(files), self._map)
+        self._places = [(number, batch) for number, one in enumerate(files) for batch in range(len(one.file.batches))]
+        self.rows = [batch.rows for one in files for batch in one.file.batches]
 
-    def name(chunk: int) -> str:
-        shard, number = places[chunk]
-        return f"{shard.where}, batch {number}"
+    def load(self, number: int) -> pa.RecordBatch:
+        """A batch, checked."""
+        file, batch = self._places[number]
+        return self._files[file].batch(batch)
 
-    counts = [batch.rows for file in files for batch in file.batches]
-    return MappedTable(features, schema, counts, load, name)
+    def name(self, number: int) -> str:
+        """A batch, as messages name it."""
+        file, batch = self._places[number]
+        return f"{self._files[file].where}, batch {batch}"
+
+    def extents(self, numbers: Integers) -> Ranges:
+        """The bytes that batches take; a checksum needs them all."""
+        return Ranges(self._mapped, *np.array([self._extent(n) for n in numbers.tolist()], np.int64).reshape(-1, 3).T)
+
+    def _extent(self, number: int) -> tuple[int, int, int]:
+        file, batch = self._places[number]
+        entry = self._files[file].file.batches[batch]
+        return file, entry.begin, entry.end - entry.begin
+
+    def _map(self, number: int) -> None:
+        self._mapped.put(number, self._files[number].data)
 
 
 class _CheckedFile:
     """One Arrow file of a native dataset; no byte of it reaches Arrow unchecked."""
 
-    __slots__ = ("_mapped", "_schema", "_source", "file")
+    __slots__ = ("_data", "_opened", "_schema", "_source", "file")
 
     def __init__(self, source: Source, file: DataFile, schema: pa.Schema) -> None:
         self._source = source
         self.file = file
         self._schema = schema
-        self._mapped: tuple[memoryview, pa.ipc.RecordBatchFileReader] | None = None
+        self._data: memoryview | None = None
+        self._opened: tuple[memoryview, pa.ipc.RecordBatchFileReader] | None = None
 
     @property
     def where(self) -> str:
         """The file, as messages name it."""
         return f"{self._source.url}/{self.file.path}"
 
+    @property
+    def data(self) -> memoryview:
+        """The file, mapped; it has the size that it should have."""
+        if self._data is None:
+            data = self._source.map(self.file.path)
+            if len(data) != self.file.size:
+                kind = TruncatedShardError if len(data) < self.file.size else ChecksumError
+                raise kind(f"{self.where}: expected {self.file.size} bytes, got {len(data)}")
+            self._data = data
+        return self._data
+
     def batch(self, number: int) -> pa.RecordBatch:
         """One record batch, checked."""
-        if self._mapped is None:
-            self._mapped = self._open()
-        data, reader = self._mapped
+        if self._opened is None:
+            self._opened = self._open()
+        data, reader = self._opened
         batch = self.file.batches[number]
         if xxhash.xxh3_64_hexdigest(data[batch.begin : batch.end]) != batch.xxh3:
             raise ChecksumError(
@@ -133,11 +167,7 @@ class _CheckedFile:
         return validated(reader.get_batch(number), f"{self.where}, batch {number}")
 
     def _open(self) -> tuple[memoryview, pa.ipc.RecordBatchFileReader]:
-        file, where = self.file, self.where
-        data = self._source.map(file.path)
-        if len(data) != file.size:
-            kind = TruncatedShardError if len(data) < file.size else ChecksumError
-            raise kind(f"{where}: expected {file.size} bytes, got {len(data)}")
+        file, where, data = self.file, self.where, self.data
         if xxhash.xxh3_64_hexdigest(data[file.batches[-1].end :]) != file.foot:
             raise ChecksumError(f"{where}: expected the foot as it was written, got other bytes")
         reader = open_file(data, where)

@@ -169,6 +169,7 @@ class BinRows(PlacedRows):
         if schema is not None and self._kind is not None and list(schema.values()) != [self._kind]:
             raise SchemaError(f"expected one field of {self._kind} for decode={decode!r}, got {schema}")
         self._field = next(iter(schema)) if schema is not None and len(schema) == 1 else "data"
+        self.in_python = self._codec is not _RAW
 
     @cached_property
     def features(self) -> Features:
@@ -219,6 +220,11 @@ class BinRows(PlacedRows):
             k = int(wrong.argmax())
             self._refuse(int(rows[k]), int(prefixes.view("<u4")[k]), int(found.length[k]))
         return found
+
+    def touched(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
+        """The packets with their prefixes."""
+        which, begin, length = self.index.locate(rows)
+        return Ranges(self.data, which, begin - _PREFIX, length + _PREFIX)
 
     def record(self, row: int, begin: str = "offset", length: str = "length") -> Buffer:
         """The bytes of one packet, its prefix checked."""

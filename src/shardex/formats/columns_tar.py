@@ -208,6 +208,22 @@ class ColumnsRows(RecordRows):
         """The folder and the id of a row, for messages."""
         return f"{self.files}, sample {self._described(np.array([row]))[0][0]!r}"
 
+    def shards(self, rows: Integers) -> list[str]:
+        """The tar of each row's first array; the table for samples without one."""
+        if not self._arrays:
+            return super().shards(rows)
+        return [self.files.name(number) for number in self._at(next(iter(self._arrays)), rows)[0].tolist()]
+
+    def touched(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
+        """The arrays of these fields."""
+        wanted = [name for name in self._arrays if fields is None or name in fields]
+        return Ranges.together(self.data, [self._at(name, rows) for name in wanted])
+
+    def _at(self, name: str, rows: Integers) -> tuple[Integers, Integers, Integers]:
+        """File (0: it has none), offset and length of an array."""
+        file, offset, length = (self.index.read(f"{name}.{column}", rows) for column in ("file", "offset", "length"))
+        return file, offset, length
+
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """One gather per field, and one look into the table if `id` or `metadata` is wanted."""
         rows = np.asarray(rows, np.int64)
@@ -222,7 +238,7 @@ class ColumnsRows(RecordRows):
 
     def _column(self, name: str, rows: Integers) -> Column:
         feature = self._arrays[name]
-        which, offset, length = (self.index.read(f"{name}.{column}", rows) for column in ("file", "offset", "length"))
+        which, offset, length = self._at(name, rows)
         if (lost := offset == _LOST).any():
             raise self._lost(int(rows[lost.argmax()]), name)
         present = which != 0

@@ -62,8 +62,8 @@ def open_files(files: Files, told: Features | None) -> TableRows:
     shards = [_shard(files.source.map(path), name) for path, name in zip(files.paths, names, strict=True)]
     _check(shards, names, counts)
     features = features_of_arrow(shards[0].schema, told, {null for shard in shards for null in shard.nulls})
-    table = _table(shards, features)
-    return TableRows([table], len(table), features, digest, names)
+    counts = [sum(batch.rows for batch in shard.batches) for shard in shards]
+    return TableRows([_table(shards, features)], counts, features, digest, names)
 
 
 def _check(shards: list[_Shard], names: list[str], counts: list[int] | None) -> None:

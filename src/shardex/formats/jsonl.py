@@ -210,6 +210,8 @@ class JsonLines(_LineRows):
 class TextLines(_LineRows):
     """Samples that are lines as they are: the field `text`, or `data` if they are left as bytes."""
 
+    in_python = False
+
     def __init__(self, files: Files, index: Places, decode: str, schema: Features | None) -> None:
         super().__init__(files, index)
         self._text = decode == "text"

@@ -7,10 +7,11 @@ group once. The files are only mapped. Checksums are checked where a file has th
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,6 +19,7 @@ from shardex.builder import BatchBuilder
 from shardex.decoded import CACHE_BYTES, DecodedTable
 from shardex.errors import ClosedError, FormatError, SchemaError, storage_errors
 from shardex.formats.tables import TableRows, files_digest
+from shardex.gather import Ranges, Segments
 from shardex.layout import check_names, features_of_arrow, schema_text
 from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct
 from shardex.shards import Files
@@ -40,8 +42,10 @@ def open(files: Files, *, schema: Features | None = None, cache_bytes: int = CAC
     """The rows of Parquet files; `cache_bytes` bounds what is kept decoded."""
     groups = _Groups(files.having(*_EXTENSIONS) if files.folder else files)
     features = groups.features(schema)
-    table = DecodedTable(features, groups.schema, groups.rows, groups.decode, groups.name, cache_bytes)
-    return TableRows([table], len(table), features, groups.digest, groups.files)
+    table = DecodedTable(
+        features, groups.schema, groups.rows, groups.decode, groups.name, cache_bytes, extents=groups.extents
+    )
+    return TableRows([table], groups.rows_of_files, features, groups.digest, groups.files)
 
 
 class _Groups:
@@ -52,13 +56,19 @@ class _Groups:
             raise FormatError(f"{files}: expected at least one Parquet file, got none")
         self.digest = files_digest(files)
         self.files = [files.name(number) for number in range(len(files.paths))]
-        self._readers = [_reader(files.source.map(p), name) for p, name in zip(files.paths, self.files, strict=True)]
+        self._data = Segments(len(self.files))
+        for number, path in enumerate(files.paths):
+            self._data.put(number, files.source.map(path))
+        self._readers = [_reader(self._data.open(number), name) for number, name in enumerate(self.files)]
         self.schema: pa.Schema = self._readers[0].schema_arrow
         for name, reader in zip(self.files, self._readers, strict=True):
             if (found := schema_text(reader.schema_arrow)) != (expected := schema_text(self.schema)):
                 raise FormatError(f"{name}: expected the schema of the first file ({expected}), got {found}")
         self._places = [(n, group) for n, reader in enumerate(self._readers) for group in range(reader.num_row_groups)]
         self.rows = [self._readers[n].metadata.row_group(group).num_rows for n, group in self._places]
+        self.rows_of_files = [0] * len(self.files)
+        for (number, _), rows in zip(self._places, self.rows, strict=True):
+            self.rows_of_files[number] += rows
 
     def name(self, number: int) -> str:
         """A group, as messages name it."""
@@ -69,6 +79,18 @@ class _Groups:
         """These columns of a group."""
         file, group = self._places[number]
         return self._readers[file].read_row_group(group, columns=names)
+
+    def extents(self, numbers: Iterable[int], names: Iterable[str]) -> Ranges:
+        """The bytes that these columns of groups take."""
+        places = [place for number in numbers for place in self._extents_of(number, names)]
+        return Ranges(self._data, *np.array(places, np.int64).reshape(-1, 3).T)
+
+    def _extents_of(self, number: int, names: Iterable[str]) -> Iterator[tuple[int, int, int]]:
+        file, group = self._places[number]
+        metadata = self._readers[file].metadata.row_group(group)
+        for column in map(metadata.column, range(metadata.num_columns)):
+            if any(_below(column.path_in_schema, name) for name in names):
+                yield file, column.dictionary_page_offset or column.data_page_offset, column.total_compressed_size
 
     def features(self, told: Features | None) -> Features:
         """What the columns hold."""
@@ -92,7 +114,7 @@ def _below(path: str, name: str) -> bool:
     return path == name or path.startswith(f"{name}.")
 
 
-def _reader(data: memoryview, name: str) -> pq.ParquetFile:
+def _reader(data: Any, name: str) -> pq.ParquetFile:
     try:
         # Reading ahead (pre_buffer) is not safe in several threads, and the file is mapped anyway.
         reader = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), pre_buffer=False, page_checksum_verification=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -10,6 +11,7 @@ import numpy as np
 import xxhash
 
 from shardex.columns import Columns
+from shardex.errors import ShardexError
 from shardex.format import ShardRows
 from shardex.gather import Integers
 from shardex.rows import check_fields
@@ -29,19 +31,28 @@ class Table(Protocol):
     def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
         """These fields of these rows."""
 
+    def advise(self, rows: Integers, fields: Sequence[str]) -> None:
+        """Begin to fetch these fields of these rows."""
+
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One row."""
 
 
 class TableRows(ShardRows):
-    """Rows of files. `fingerprint` names the data: its content where that is known, else sizes and times."""
+    """Rows of files. `fingerprint` names the data: its content where that is known, else sizes and times.
+
+    `rows` says how many rows are in each of the first `shards`; the others hold more fields of the same rows.
+    """
+
+    in_python = False
 
     def __init__(
-        self, tables: Sequence[Table], length: int, features: Features, fingerprint: str, shards: list[str]
+        self, tables: Sequence[Table], rows: Sequence[int], features: Features, fingerprint: str, shards: list[str]
     ) -> None:
         self._tables = list(tables)
         self._table_of = {name: table for table in tables for name in table.features}
-        self._length = length
+        self._starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
+        self._length = int(self._starts[-1])
         self._features = features
         self._names = list(features)
         self._fingerprint = fingerprint
@@ -66,6 +77,18 @@ class TableRows(ShardRows):
     def shard_names(self) -> list[str]:
         """The files, as messages name them."""
         return self._shards
+
+    def shards(self, rows: Integers) -> list[str]:
+        """The file that holds the first fields of each row."""
+        return [self._shards[number] for number in (np.searchsorted(self._starts, rows, "right") - 1).tolist()]
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Each table begins to fetch its own fields."""
+        inside = rows[(rows >= 0) & (rows < self._length)]
+        with suppress(ShardexError):
+            names = check_fields(self._names, fields)
+            for table in self._tables:
+                table.advise(inside, [name for name in names if self._table_of[name] is table])
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Each table reads its own fields."""

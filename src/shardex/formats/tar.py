@@ -126,6 +126,23 @@ class TarRows(RecordRows):
     def _where(self, rows: Integers) -> Where:
         return lambda k: self.where(int(rows[k]))
 
+    def touched(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
+        """The parts of these fields, and the headers that the keys are in."""
+        which, start = self.index.file(rows), self.index.read("start", rows)
+        places = [
+            (which, start + self.index.read(f"{part}.offset", rows), self.index.read(f"{part}.length", rows))
+            for part in self._parts_of(fields)
+        ]
+        if fields is None or KEY in fields:
+            places.append((which, start, np.full(len(rows), 512)))
+        return Ranges.together(self.data, places)
+
+    def _parts_of(self, fields: Sequence[str] | None) -> set[str]:
+        """The parts that these fields lie in."""
+        if self._flat:
+            return set() if fields is not None and set(fields) <= {KEY} else {"msgpack"}
+        return {part for name, part in self._part_of.items() if part and (fields is None or name in fields)}
+
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """One gather per part."""
         rows = np.asarray(rows, np.int64)

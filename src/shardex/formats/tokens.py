@@ -22,7 +22,7 @@ from shardex.errors import FormatError, NotFoundError, RowError, SchemaError, Tr
 from shardex.format import ShardRows
 from shardex.formats import forager
 from shardex.formats.numbers import HEAD, Head, Lengths, NumberWriter, lengths_of, number_dtype, only_array
-from shardex.gather import Integers, take
+from shardex.gather import Integers, spread, take
 from shardex.index import Index, IndexedFile
 from shardex.records import PlacedRows, Places, map_files
 from shardex.rows import check_fields
@@ -148,6 +148,8 @@ def _check_sizes(files: Files, sizes: list[int], dtype: np.dtype[Any]) -> None:
 class WindowRows(ShardRows):
     """Windows of one length; what is left over at the end of a file is no sample."""
 
+    in_python = False
+
     def __init__(self, files: Files, dtype: np.dtype[Any], window: int, field: str) -> None:
         self.files, self.dtype, self.window, self.field = files, dtype, window, field
         self._width = window * dtype.itemsize
@@ -176,6 +178,15 @@ class WindowRows(ShardRows):
         """The files, as messages name them."""
         return [self.files.name(number) for number in range(len(self.files.paths))]
 
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Begin to fetch these windows."""
+        if fields is None or self.field in fields:
+            spread(self.data, self.starts, rows, self._width).advise()
+
+    def shards(self, rows: Integers) -> list[str]:
+        """The file of each window."""
+        return [self.files.name(number) for number in (np.searchsorted(self.starts, rows, "right") - 1).tolist()]
+
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """These windows, by one gather."""
         if not check_fields([self.field], fields):
@@ -196,6 +207,8 @@ class WindowRows(ShardRows):
 
 class StoredRows(PlacedRows):
     """Samples that lie where an index says; stacked if they are known to be all of one length."""
+
+    in_python = False
 
     def __init__(self, files: Files, index: Places, dtype: np.dtype[Any], window: int | None, field: str) -> None:
         super().__init__(files, index)

@@ -1,0 +1,346 @@
+"""Shuffled reads from a cold disk, with and without announcing them (`Dataset.advise`, `shardex.readahead`).
+
+    .venv/bin/python benchmarks/coldread.py --folder /some/disk/scratch            # the table
+    .venv/bin/python benchmarks/coldread.py --folder /some/disk/scratch --more     # and what else was tried
+
+Makes datasets of about --gib each below the folder (not in tmpfs), and before every measurement drops them from the
+page cache: the mappings let go of their pages, then the files of theirs, and `mincore` tells whether that worked. A
+read is what a pass over a dataset reads at once: about 1 MiB, or a batch of 256. Figures are medians over --repetitions
+rounds in which all ways take turns, each round with other rows. "opened" is a native dataset whose batches were all
+checked before: what remains of an epoch over data that do not fit into memory. The datasets are removed in the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import itertools
+import mmap
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import shardex as sx
+from shardex import gather
+from shardex.order import Shuffle
+from shardex.readahead import Foresight, ReadAhead
+from shardex.stats import Spent
+
+BATCH = 256
+PAGE = mmap.PAGESIZE
+SERIES = {
+    "history": sx.Array("float32", (100,)),
+    "target": sx.Array("float32", (50,)),
+    "length": "int32",
+    "source": str,
+}
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+
+Reads = list[np.ndarray]
+Way = Callable[[sx.Dataset, Reads], Spent]
+
+
+# -- the data -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Workload:
+    """Samples of one kind; `width` is about how many bytes each has."""
+
+    name: str
+    width: int
+    reads: int
+    make: Callable[[str, int], None]
+    opened: bool = False
+
+    @property
+    def rows_at_once(self) -> int:
+        return max(BATCH, (1 << 20) // self.width // BATCH * BATCH)
+
+
+def make_series(folder: str, size: int) -> None:
+    random = np.random.default_rng(1)
+    history, target = random.random((4096, 100), np.float32), random.random((4096, 50), np.float32)
+    samples = (
+        {"history": history[k % 4096], "target": target[k % 4096], "length": k, "source": f"source {k % 7}"}
+        for k in range(size // 620)
+    )
+    sx.write(folder, samples, SERIES, progress=False)
+
+
+def make_large(folder: str, size: int) -> None:
+    random = np.random.default_rng(2)
+    arrays = random.random((64, 25_600), np.float32)
+    samples = ({"x": arrays[k % 64], "k": k} for k in range(size // 102_400))
+    sx.write(folder, samples, {"x": sx.Array("float32", (25_600,)), "k": int}, progress=False)
+
+
+def make_tokens(folder: str, size: int) -> None:
+    random = np.random.default_rng(3)
+    tokens = random.integers(0, 50_000, (4096, 1024), np.uint16)
+    samples = ({"tokens": tokens[k % 4096]} for k in range(size // 2048))
+    sx.write(folder, samples, {"tokens": sx.Array("uint16", (1024,))}, format="tokens", progress=False)
+
+
+def make_tar(folder: str, size: int) -> None:
+    random = np.random.default_rng(4)
+    images = [random.bytes(int(n)) for n in random.integers(10_000, 30_000, 256)]
+    samples = ({"jpg": images[k % 256], "cls": k % 10} for k in range(size // 21_500))
+    sx.write(folder, samples, {"jpg": bytes, "cls": int}, format="tar", progress=False)
+
+
+WORKLOADS = [
+    Workload("series, 600 B", 620, 12, make_series),
+    Workload("series, opened", 620, 12, make_series, opened=True),
+    Workload("arrays, 100 kB", 102_408, 20, make_large),
+    Workload("arrays, opened", 102_408, 20, make_large, opened=True),
+    Workload("tokens, 2 KiB", 2048, 40, make_tokens),
+    Workload("tar, 20 kB", 20_000, 30, make_tar),
+]
+
+
+# -- a cold start ---------------------------------------------------------------------------------------------
+
+
+def maps(folder: str) -> Iterator[tuple[int, int]]:
+    """Address and size of every mapping of a file below a folder."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if folder in line and "/_shardex/" not in line and "/.shardex/" not in line:
+            first, last = (int(part, 16) for part in line.split()[0].split("-"))
+            yield first, last - first
+
+
+def drop(folder: str) -> None:
+    """Take the data files out of the page cache; manifests and indexes stay."""
+    for address, size in maps(folder):
+        LIBC.madvise(address, size, mmap.MADV_DONTNEED)
+    for path in files(folder):
+        handle = os.open(path, os.O_RDONLY)
+        os.fsync(handle)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(handle)
+    if (left := in_memory(folder)) > 0.01:
+        raise SystemExit(f"{folder}: {left:.0%} stay in memory, so this is no cold disk (is it tmpfs?)")
+
+
+def files(folder: str) -> list[Path]:
+    below = (path for path in Path(folder).rglob("*") if path.is_file())
+    return [path for path in below if not {"_shardex", ".shardex"} & set(path.parts)]
+
+
+def in_memory(folder: str) -> float:
+    """The share of the data files that is in the page cache."""
+    resident = total = 0
+    for path in files(folder):
+        with path.open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        pages = np.zeros(-(-len(data) // PAGE), np.uint8)
+        view = np.frombuffer(data, np.uint8)
+        LIBC.mincore(view.ctypes.data, len(data), pages.ctypes.data)
+        resident, total = resident + int((pages & 1).sum()), total + len(pages)
+        del view
+    return resident / max(1, total)
+
+
+# -- ways to read ---------------------------------------------------------------------------------------------
+
+
+def plain(ds: sx.Dataset, reads: Reads) -> Spent:
+    spent = Spent()
+    for rows in reads:
+        with spent.reading():
+            ds.read(rows)
+    return spent
+
+
+def same_thread(ds: sx.Dataset, reads: Reads) -> Spent:
+    """Announced just before it is read."""
+    spent = Spent()
+    for rows in reads:
+        with spent.reading():
+            ds.advise(rows)
+            ds.read(rows)
+    return spent
+
+
+def ahead(depth: int, threads: int = 1) -> Way:
+    """Always announced, so many reads ahead."""
+
+    def way(ds: sx.Dataset, reads: Reads) -> Spent:
+        spent, helpers = Spent(), [ReadAhead(ds.advise, depth + 1) for _ in range(threads)]
+        for number, rows in enumerate(reads[:depth]):
+            helpers[number % threads].plan(rows)
+        for number, rows in enumerate(reads):
+            if number + depth < len(reads):
+                helpers[(number + depth) % threads].plan(reads[number + depth])
+            with spent.reading():
+                helpers[number % threads].hurry(rows)
+                ds.read(rows)
+        for helper in helpers:
+            helper.close()
+        return spent
+
+    return way
+
+
+def foresight(ds: sx.Dataset, reads: Reads) -> Spent:
+    """As a loader does it: announced where reads turn out to be cold."""
+    total, sight = Spent(), Foresight(iter([reads[0][:BATCH], *reads[1:]]), ds.advise)
+    while (rows := sight.next()) is not None:
+        spent = Spent()
+        with spent.reading():
+            ds.read(rows)
+        sight.note(spent.faults)
+        total.add(spent)
+    sight.close()
+    return total
+
+
+def without_read_around(way: Way) -> Way:
+    """With MADV_RANDOM on all mappings."""
+
+    def random(ds: sx.Dataset, reads: Reads) -> Spent:
+        folder = str(ds.rows.opened.what)  # type: ignore[attr-defined]
+        ds.advise(np.arange(0, len(ds), len(ds) // 1000))  # maps all files
+        drop(folder)
+        for address, size in maps(folder):
+            LIBC.madvise(address, size, mmap.MADV_RANDOM)
+        try:
+            return way(ds, reads)
+        finally:
+            for address, size in maps(folder):
+                LIBC.madvise(address, size, mmap.MADV_NORMAL)
+
+    return random
+
+
+def with_gap(gap: int, way: Way) -> Way:
+    def other(ds: sx.Dataset, reads: Reads) -> Spent:
+        before, gather._GAP = gather._GAP, gap
+        try:
+            return way(ds, reads)
+        finally:
+            gather._GAP = before
+
+    return other
+
+
+def by_pread(threads: int) -> Way:
+    """The same bytes by system calls of many threads, nothing decoded: for formats whose samples are ranges."""
+
+    def way(ds: sx.Dataset, reads: Reads) -> Spent:
+        rows: Any = ds.rows
+        handles = [os.open(path, os.O_RDONLY) for path in rows.shard_names()]
+        spent = Spent()
+        with ThreadPoolExecutor(threads) as pool:
+            for some in reads:
+                found = touched(rows, some)
+                triples = list(zip(found.which.tolist(), found.begin.tolist(), found.length.tolist(), strict=True))
+
+                def work(part: list[tuple[int, int, int]]) -> None:
+                    for which, begin, length in part:
+                        os.pread(handles[which], length, begin)
+
+                with spent.reading():
+                    list(pool.map(work, [triples[k::threads] for k in range(threads)]))
+        for handle in handles:
+            os.close(handle)
+        return spent
+
+    return way
+
+
+def touched(rows: Any, some: np.ndarray) -> gather.Ranges:
+    if hasattr(rows, "touched"):
+        return rows.touched(some, ["jpg"])
+    return gather.spread(rows.data, rows.starts, some, rows.window * rows.dtype.itemsize)
+
+
+WAYS: dict[str, Way] = {
+    "plain": plain,
+    "same thread": same_thread,
+    "ahead 1": ahead(1),
+    "ahead 4": ahead(4),
+    "ahead 16": ahead(16),
+    "ahead 64": ahead(64),
+    "foresight": foresight,
+}
+MORE: dict[str, Way] = {
+    "plain, MADV_RANDOM": without_read_around(plain),
+    "ahead 16, MADV_RANDOM": without_read_around(ahead(16)),
+    "ahead 16, 2 threads": ahead(16, threads=2),
+    "ahead 16, gap 0": with_gap(0, ahead(16)),
+    "ahead 16, gap 16 KiB": with_gap(16 << 10, ahead(16)),
+    "ahead 16, gap 256 KiB": with_gap(256 << 10, ahead(16)),
+}
+PREAD: dict[str, Way] = {"pread, 8 threads": by_pread(8), "pread, 32 threads": by_pread(32)}
+
+
+# -- measuring ------------------------------------------------------------------------------------------------
+
+
+def measure(work: Workload, ds: sx.Dataset, way: Way, seed: int) -> tuple[float, int, float]:
+    """Seconds, major page faults, and the share of the data that is in memory afterwards."""
+    rows = Shuffle(len(ds), seed).rows(np.arange(min(len(ds), work.reads * work.rows_at_once)))
+    reads = np.array_split(rows, max(1, len(rows) // work.rows_at_once))
+    folder = str(ds.rows.opened.what)  # type: ignore[attr-defined]
+    drop(folder)
+    spent = way(ds, reads)
+    return spent.storage + spent.decode, spent.faults, in_memory(folder)
+
+
+def report(work: Workload, folder: str, ways: dict[str, Way], repetitions: int) -> None:
+    found: dict[str, list[tuple[float, int, float]]] = {name: [] for name in ways}
+    ds = sx.open(folder)
+    if work.opened:
+        ds.read(np.arange(0, len(ds), max(1, (1 << 20) // work.width)))
+    for seed in range(repetitions):
+        for name, way in ways.items():
+            if not work.opened:
+                ds = sx.open(folder)
+            found[name].append(measure(work, ds, way, seed))
+    count = min(len(ds), work.reads * work.rows_at_once)
+    base = statistics.median(seconds for seconds, _, _ in found["plain"])
+    print(f"\n### {work.name}: {count:,} of {len(ds):,} samples, {work.rows_at_once} a read\n")
+    print("| | rows/s | MB/s | factor | spread | major faults | in memory after |\n|---|---|---|---|---|---|---|")
+    for name, runs in found.items():
+        times, faults, left = zip(*runs, strict=True)
+        middle = statistics.median(times)
+        spread = (max(times) - min(times)) / middle
+        print(
+            f"| {name} | {count / middle:,.0f} | {count * work.width / middle / 1e6:,.1f} | {base / middle:.1f} "
+            f"| {spread:.0%} | {statistics.median(faults):,.0f} | {statistics.median(left):.0%} |",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--gib", type=float, default=4)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--only", default="", help="workloads whose name begins so")
+    parser.add_argument("--more", action="store_true", help="also what did not help")
+    asked = parser.parse_args()
+    wanted = [work for work in WORKLOADS if work.name.startswith(asked.only)]
+    for make, group in itertools.groupby(wanted, key=lambda work: work.make):
+        with tempfile.TemporaryDirectory(prefix="coldread-", dir=asked.folder) as scratch:
+            folder = os.path.join(scratch, "data")
+            make(folder, int(asked.gib * (1 << 30)))
+            sx.open(folder)  # makes the index, if it needs one
+            pread = PREAD if make in (make_tokens, make_tar) else {}
+            for work in group:
+                report(work, folder, {**WAYS, **MORE, **pread} if asked.more else WAYS, asked.repetitions)
+
+
+if __name__ == "__main__":
+    main()
