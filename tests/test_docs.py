@@ -79,8 +79,8 @@ def run_command(command: str, shown: str, where: str) -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_page(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("page")
-    monkeypatch.setitem(sys.modules, "page", module)  # annotations are looked up in the module of their class
+    module = ModuleType("__main__")  # as in a script: annotations are looked up there, workers get its functions whole
+    monkeypatch.setitem(sys.modules, "__main__", module)
     monkeypatch.chdir(tmp_path)
     for block in blocks_of(path.read_text("utf-8")):
         where = f"{path.name}:{block.line}"

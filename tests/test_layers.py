@@ -11,7 +11,7 @@ SRC = Path(__file__).parents[1] / "src"
 
 # A name stands for a module, or for a folder and all in it. A new module is added here and in CONTRIBUTING.md.
 LAYERS = {
-    0: {"errors", "ranges", "gather", "_gather", "_twin", "columns"},
+    0: {"errors", "ranges", "digest", "gather", "_gather", "_twin", "columns"},
     1: {"source", "sources"},
     2: {"features", "schema", "codec", "codecs", "fit", "rows"},
     3: {
@@ -35,9 +35,22 @@ LAYERS = {
         "staging",
         "tarfiles",
     },
-    4: {"sample", "lens", "order", "query"},
-    5: {"dataset", "compose", "mixture", "store", "writer"},
-    6: {"arena", "crew", "worker", "cursor", "recipe", "readahead", "stats", "tensors", "loader"},
+    4: {"sample", "lens", "order", "deal", "blend", "query"},
+    5: {"pace", "dataset", "compose", "mixture", "store", "writer"},
+    6: {
+        "cursor",
+        "stats",
+        "mend",
+        "recipe",
+        "loaded",
+        "readahead",
+        "hands",
+        "arena",
+        "worker",
+        "crew",
+        "tensors",
+        "loader",
+    },
     7: {"torch", "ray", "huggingface", "catalog", "catalogs", "cli", "demo", "viewer", "compat", "testing"},
     8: {"__init__", "__main__"},
 }

@@ -1,9 +1,10 @@
 """shardex: one dataset API over sharded files.
 
 Write samples once, or point it at the shards you already have (tar, JSONL, token files, bins, Arrow, Parquet); then
-read any sample, stream globally shuffled batches, and take views that cost nothing. Five things to know:
+read any sample, stream globally shuffled batches, and take views that cost nothing. Six things to know:
 
 `Dataset`   samples by position; `open` makes one of any shards, every view of it is one
+`Loader`    a dataset as batches: shuffled, shared among ranks, resumed at the exact sample
 `Writer`    takes samples and publishes a dataset whole; `create` and `write` make one
 `Features`  what a sample is made of: `Array`, `Value`, `Text`, `Json`, ... by field
 `Columns`   what a read returns: many values of many fields, stacked or `Ragged`
@@ -14,6 +15,8 @@ from shardex.columns import Columns, Ragged
 from shardex.compose import concat, join
 from shardex.dataset import Dataset, open
 from shardex.errors import ShardexError
+from shardex.loader import Loader
+from shardex.mixture import mix, temperature
 from shardex.rows import Rows
 from shardex.sample import Batch, DictSample
 from shardex.schema import Array, Bytes, ClassLabel, Features, Json, Optional, Sequence, Struct, Text, Value
@@ -31,6 +34,7 @@ __all__ = [
     "DictSample",
     "Features",
     "Json",
+    "Loader",
     "Optional",
     "Ragged",
     "Rows",
@@ -43,6 +47,8 @@ __all__ = [
     "concat",
     "create",
     "join",
+    "mix",
     "open",
+    "temperature",
     "write",
 ]

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from shardex.errors import FieldError, FormatError, SchemaError
 from shardex.gather import Integers, Ranges, Segments
 
-__all__ = ["MISSING", "Column", "Columns", "Ragged"]
+__all__ = ["MISSING", "Column", "Columns", "Ragged", "within"]
 
 
 class _Missing:
@@ -146,6 +146,10 @@ class Ragged:
         """Where each row begins in `values`, and where the last one ends."""
         return self._pack()[1]
 
+    def packed(self) -> Ragged:
+        """The same rows end to end in memory of their own."""
+        return Ragged.from_values(self.values, self.offsets, self.inner, self.shapes)
+
     def pad(self, length: int | None = None, value: Any = 0) -> NDArray[Any]:
         """One array of shape (rows, longest, ...), filled up with `value`; `length` sets the longest."""
         longest, *sizes = self._padded_shape(length)
@@ -161,12 +165,8 @@ class Ragged:
 
     def mask(self, length: int | None = None) -> NDArray[np.bool_]:
         """True where `pad` holds a value, false where it was filled up; without the fixed sizes after the free ones."""
-        free = self.lengths[:, None] if self.shapes is None else self.shapes
-        out = np.ones(len(self), np.bool_)
-        for axis, longest in enumerate(self._padded_shape(length)[: free.shape[1]]):
-            inside = np.arange(longest) < free[:, axis, None]
-            out = out[..., None] & inside.reshape(len(self), *[1] * axis, longest)
-        return out
+        sizes = self.lengths if self.shapes is None else self.shapes
+        return within(sizes, self._padded_shape(length))
 
     def _padded_shape(self, length: int | None) -> list[int]:
         """Sizes of the smallest array that holds every row; the first one may be asked to be larger."""
@@ -181,6 +181,20 @@ class Ragged:
         values, offsets = self._pack()
         rows = [values[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
         return rows if self.shapes is None else [self._shaped(row, k) for k, row in enumerate(rows)]
+
+
+def within(sizes: Integers, padded: Sequence[int]) -> NDArray[np.bool_]:
+    """True where rows of these lengths (or shapes, one row each) have a value in an array of the padded sizes.
+
+    >>> within(np.array([1, 2]), [2]).tolist()
+    [[True, False], [True, True]]
+    """
+    free = sizes[:, None] if sizes.ndim == 1 else sizes
+    out = np.ones(len(sizes), np.bool_)
+    for axis, longest in enumerate(padded[: free.shape[1]]):
+        inside = np.arange(longest) < free[:, axis, None]
+        out = out[..., None] & inside.reshape(len(sizes), *[1] * axis, longest)
+    return out
 
 
 def _ends(sizes: Sequence[int] | Integers) -> Integers:

@@ -13,21 +13,30 @@ from typing import Any
 
 import numpy as np
 
-from shardex.columns import Column, Columns
+from shardex.columns import Columns
+from shardex.digest import digest
 from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexError
 from shardex.format import ShardRows, open_rows
 from shardex.order import Order, Pick, Shuffle, Span, chain
-from shardex.rows import ListRows, ReadsOne, Rows, check_fields, features_of, normalise
+from shardex.pace import Pace
+from shardex.rows import (
+    Advised,
+    Decodes,
+    ListRows,
+    Located,
+    ReadsOne,
+    Rows,
+    check_fields,
+    features_of,
+    fingerprint_of,
+    normalise,
+)
 from shardex.sample import Batch, DictSample
 from shardex.schema import Features
 from shardex.shards import What
 from shardex.table import to_table
 
 __all__ = ["Dataset", "open"]
-
-_READ_BYTES = 1 << 20
-"""About how much a pass reads at once: enough to spread the cost of a call, little enough that memory is used again."""
-_READ_ROWS = 1 << 12
 
 
 def open(
@@ -92,6 +101,11 @@ class Dataset:
         row = position if self._plain else int(self._order.rows(np.array([position]))[0])
         return self._one(row, self._fields if fields is None else self._chosen(fields))
 
+    def advise(self, positions: Any, fields: Sequence[str] | None = None) -> None:
+        """Have the storage begin to fetch what a read of these positions needs, without waiting for it."""
+        if isinstance(self._rows, Advised):
+            self._rows.advise(self._order.rows(normalise(positions, self._length)), self._chosen(fields))
+
     def __getitem__(self, where: Any) -> Any:
         """A sample for an integer, a view for anything else."""
         if type(where) is int and 0 <= where < self._length and self._direct is not None:
@@ -132,9 +146,39 @@ class Dataset:
         return list(self.features) if self._fields is None else list(self._fields)
 
     @property
+    def order(self) -> Order:
+        """From positions of this view to rows of what lies below."""
+        return self._order
+
+    @property
+    def chosen(self) -> tuple[str, ...] | None:
+        """The fields that `select` chose; none if all are there."""
+        return self._fields
+
+    @property
     def rows(self) -> Rows:
         """What lies below this view."""
         return self._rows
+
+    def shards(self, positions: Any) -> list[str]:
+        """The file that the sample at each position lies in; an empty text where that is not known."""
+        rows = self._order.rows(normalise(positions, self._length))
+        return self._rows.shards(rows) if isinstance(self._rows, Located) else [""] * len(rows)
+
+    @property
+    def in_python(self) -> bool:
+        """Whether reading mostly holds the interpreter, so that processes make it faster and threads do not."""
+        return self._rows.in_python if isinstance(self._rows, Decodes) else True
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the data and the view of it, whichever fields are chosen; the same in every process.
+
+        >>> ds = open([{"x": 1, "y": 2}, {"x": 3, "y": 4}])
+        >>> ds.fingerprint == ds.select("x").fingerprint, ds.fingerprint == ds[::-1].fingerprint
+        (True, False)
+        """
+        return digest(fingerprint_of(self._rows), self._order)
 
     def __repr__(self) -> str:
         try:
@@ -148,16 +192,17 @@ class Dataset:
 
     # -- views ---------------------------------------------------------------------------------------------
 
-    def _through(self, order: Order) -> Dataset:
+    def through(self, order: Order) -> Dataset:
+        """The samples at the positions that an order of this dataset's positions gives."""
         return Dataset(self._rows, chain(order, self._order), self._fields)
 
     def _view(self, where: Any) -> Dataset:
         if isinstance(where, slice):
             start, stop, step = where.indices(len(self))
-            return self._through(Span(len(range(start, stop, step)), start, step))
+            return self.through(Span(len(range(start, stop, step)), start, step))
         if isinstance(where, str):
             raise SchemaError(f"expected positions, got {where!r} (fields are chosen by select)")
-        return self._through(Pick(normalise(where, len(self))))
+        return self.through(Pick(normalise(where, len(self))))
 
     def select(self, *fields: str) -> Dataset:
         """Only these fields, in this order."""
@@ -178,7 +223,7 @@ class Dataset:
         >>> sorted(s.x for s in ds)
         [0, 1, 2, 3, 4]
         """
-        return self._through(Shuffle(len(self), seed, epoch))
+        return self.through(Shuffle(len(self), seed, epoch))
 
     def split(self, *shares: float) -> tuple[Dataset, ...]:
         """Cut into consecutive parts with these shares of the samples; what they leave open is one more part.
@@ -209,14 +254,13 @@ class Dataset:
                     yield Batch(part)
 
     def _columns(self, order: Order, size: int = 1) -> Iterator[Columns]:
-        """Read several batches at once; each pass measures how many fit into one read."""
-        start, at_once = 0, size
+        """Read several batches at once, as many as the last ones' size suggests."""
+        start, pace = 0, Pace(size)
         while start < len(order):
-            columns = self.read(order.rows(np.arange(start, min(start + at_once, len(order)))))
+            columns = self.read(order.rows(np.arange(start, min(start + pace.batches * size, len(order)))))
             yield columns
             start += len(columns)
-            most = min(_READ_ROWS, _READ_BYTES * len(columns) // max(1, _nbytes(columns)))
-            at_once = size * max(1, min(most // size, 4 * at_once // size))
+            pace.measure(columns)
 
     # -- other tools ---------------------------------------------------------------------------------------
 
@@ -239,34 +283,6 @@ def _are_positions(given: Any, length: int) -> bool:
     if type(given) is not np.ndarray or given.dtype != np.int64 or given.ndim != 1:
         return False
     return not len(given) or int(given.view(np.uint64).max()) < length
-
-
-def _nbytes(columns: Columns) -> int:
-    return sum(_column_bytes(column) for column in columns.data.values())
-
-
-def _column_bytes(column: Column) -> int:
-    if isinstance(column, np.ndarray):
-        return int(column.nbytes)
-    if isinstance(column, list):
-        return _list_bytes(column)
-    return int(column.ranges.length.sum())
-
-
-def _list_bytes(values: Sequence[Any]) -> int:
-    """About how much memory a list takes, by a few of its values."""
-    some = values[:: max(1, len(values) // 16)]
-    return sum(map(_value_bytes, some)) * len(values) // max(1, len(some))
-
-
-def _value_bytes(value: Any) -> int:
-    if isinstance(value, str | bytes):
-        return 64 + len(value)
-    if isinstance(value, Mapping):
-        return 256 + sum(map(_value_bytes, value.values()))
-    if isinstance(value, list | tuple):
-        return 64 + _list_bytes(value)
-    return 64 + int(getattr(value, "nbytes", 0))
 
 
 def _whole(count: Any) -> int:

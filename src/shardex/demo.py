@@ -1,20 +1,22 @@
 """The main job from end to end, on data made here: write four kinds of shards, open and read them all in one way.
 
 `run` makes time series, images, a text corpus and a token file, and for each of them reads single samples, random
-batches, a shuffled epoch and a pass in order. What comes back is compared with what was made; a difference is an
+batches, a shuffled epoch, the same epoch stopped half-way on two ranks and finished by one, and a pass in order. What
+comes back is compared with what was made; a difference is an
 error. It needs nothing but numpy and some megabytes of disk; `shardex demo` prints what `report` makes of it.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import struct
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.errors import AlreadyExistsError, FormatError
 from shardex.format import ShardRows
+from shardex.loader import Loader
 from shardex.sample import Batch, DictSample
 from shardex.schema import Array, ClassLabel
 from shardex.writer import create
@@ -112,7 +115,8 @@ def report(rows: Sequence[Row], folder: str | os.PathLike[str] | None) -> str:
             "",
             *lines,
             "",
-            f"Checked: {checked:,} reads gave what was made, and every shuffled epoch had each sample once.",
+            f"Checked: {checked:,} reads gave what was made; every shuffled epoch had each sample once, and was the",
+            "same when two ranks took its first half, stopped, and one went on with the rest from their saved state.",
             where,
         ]
     )
@@ -131,7 +135,7 @@ _HEADS = ("dataset", "format", "shards", "samples", "MB", "write", "open ms", "g
 
 # -- one dataset ------------------------------------------------------------------------------------------------
 
-_STEPS = ("make", "write", "open", "get", "batch", "shuffle", "read in order", "check")
+_STEPS = ("make", "write", "open", "get", "batch", "shuffle", "stop and go on", "read in order", "check")
 
 
 def _try(kind: _Kind, path: str, count: int, bar: Any) -> Row:
@@ -145,18 +149,35 @@ def _try(kind: _Kind, path: str, count: int, bar: Any) -> Row:
     ones, many = random.integers(0, count, _GETS), random.integers(0, count, (_BATCHES, _BATCH))
     single = timed("get", lambda: [ds[k] for k in ones.tolist()])
     batches = timed("batch", lambda: [Batch(ds.read(positions)) for positions in many])
-    shuffled = timed("shuffle", lambda: [_first(batch[kind.mark]) for batch in ds.shuffled(_BATCH, seed=1)])
+    shuffled = timed("shuffle", lambda: _marks(Loader(ds, _BATCH, shuffle=True, seed=1), kind))
+    resumed = timed("stop and go on", lambda: _stopped(ds, kind))
     ordered = timed("read in order", lambda: [_first(batch[kind.mark]) for batch in ds.ordered(_BATCH)])
 
     def check() -> int:
         marks = [_first([sample[kind.mark]])[0] for sample in made]
         _check_pass(kind, list(chain(*ordered)), marks, "in order")
-        _check_pass(kind, sorted(chain(*shuffled)), sorted(marks), "shuffled")
+        _check_pass(kind, sorted(shuffled), sorted(marks), "shuffled")
+        _check_pass(kind, resumed, shuffled, "that stopped and went on")
         checked = _check(kind, made, ones, single)
         return checked + _check(kind, made, many[0], batches[0])
 
     checked = timed("check", check)
     return _row(kind, ds, timed.seconds, checked)
+
+
+def _marks(batches: Iterable[Any], kind: _Kind) -> list[Any]:
+    """What tells the samples apart, in the order in which they come."""
+    return list(chain.from_iterable(_first(batch[kind.mark]) for batch in batches))
+
+
+def _stopped(ds: Dataset, kind: _Kind) -> list[Any]:
+    """The shuffled epoch again: two ranks take the first half of its batches, one loader the rest from their state."""
+    ranks = [Loader(ds, _BATCH // 2, shuffle=True, seed=1, rank=rank, world_size=2) for rank in range(2)]
+    half = islice(zip(*ranks, strict=True), len(ranks[0]) // 2)
+    taken = _marks(chain.from_iterable(half), kind)
+    rest = Loader(ds, 100, shuffle=True, seed=1)
+    rest.load_state_dict(json.loads(json.dumps(ranks[1].state_dict())))
+    return taken + _marks(rest, kind)
 
 
 class _Steps:
