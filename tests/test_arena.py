@@ -6,8 +6,8 @@ import gc
 import mmap
 import os
 import pickle
-import random
 import resource
+import signal
 import sys
 import tempfile
 import threading
@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from shardex.arena import Arena, Frames, Kind, Window, carry, frame, pack
+from shardex.arena import Arena, Window, carry, pack
 from shardex.columns import MISSING, Columns, Ragged
 
 
@@ -110,7 +110,18 @@ def test_large_arrays_are_aligned_writable_views(pair: Pair, name: str) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [None, 5, "text", "text" * 9999, b"bytes" * 9999, [], {"a": {"b": [1, (2.5, None)]}}, {1, 2}, range(3), Kind.TASK],
+    [
+        None,
+        5,
+        "text",
+        "text" * 9999,
+        b"bytes" * 9999,
+        [],
+        {"a": {"b": [1, (2.5, None)]}},
+        {1, 2},
+        range(3),
+        signal.SIGINT,
+    ],
 )
 def test_plain_values(pair: Pair, value: Any) -> None:
     again = pair.send(value)
@@ -285,16 +296,3 @@ def test_without_anonymous_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     array = pair.send(LARGE)
     assert is_shared(array) and (array == LARGE).all()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_frames_come_in_pieces() -> None:
-    sent = [(Kind.TASK, 2**63, b""), (Kind.FREE, 0, b"x" * 3000), (Kind.VALUE, 7, b"y"), (Kind.JOB, 1, b"z" * 70_000)]
-    stream = b"".join(frame(*one) for one in sent)
-    chance = random.Random(0)
-    for largest in (1, 20, 5000, len(stream)):
-        frames, got, at = Frames(), [], 0
-        while at < len(stream):
-            size = chance.randint(1, largest)
-            got += frames.feed(stream[at : at + size])
-            at += size
-        assert got == sent

@@ -46,6 +46,7 @@ LAYERS = {
         "readahead",
         "hands",
         "arena",
+        "frames",
         "worker",
         "crew",
         "tensors",

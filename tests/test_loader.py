@@ -494,7 +494,7 @@ def fragile(sample: sx.DictSample) -> sx.DictSample:
 
 def test_a_worker_that_dies_is_reported_and_the_run_can_go_on() -> None:
     loader = sx.Loader(DATA, 4, transform=fragile, workers=2)
-    with pytest.raises(WorkerError, match=r"was killed by signal 9 .* at task Plan\(epoch=0"):
+    with pytest.raises(WorkerError, match=r"was killed by signal 9 .* at task Plan\(epoch=0, position=12"):
         list(loader)
     assert loader.position <= 12
     loader.seek(0, 16)

@@ -2,7 +2,7 @@
 
 The processes are plain ones that import this package and nothing of the caller's program, so a script needs no
 ``if __name__ == "__main__"``; job and tasks are carried by cloudpickle. Each has a socket, through which small frames
-go (`arena.py` lists them), and shared buffers for what is large. Sending never waits: what a socket does not take is
+go (`frames.py`), and shared buffers for what is large. Sending never waits: what a socket does not take is
 kept, and goes out when somebody submits or waits for a result. What the processes do is in `worker.py`; what a batch
 is, nobody here knows.
 """
@@ -22,11 +22,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
-from reprlib import repr as brief
+from reprlib import Repr
 from typing import Any, NoReturn, Self
 
-from shardex.arena import Frames, Kind, Span, Window, WorkerTraceback, carry, frame, revive
+from shardex.arena import Span, Window, WorkerTraceback, carry, revive
 from shardex.errors import ClosedError, SchemaError, ShardexError, WorkerError
+from shardex.frames import Frames, Kind, frame
 
 __all__ = ["Crew"]
 
@@ -38,6 +39,9 @@ _NOTES = 3
 """Free buffers of which a worker is not told before it gets its next task."""
 _AT_ONCE = 16
 """Frames that one call sends, and files that one call may receive."""
+_shorter = Repr()
+_shorter.maxother = 200
+brief = _shorter.repr
 _CLOSE_ON_EXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 _CUT_SHORT = int(socket.MSG_CTRUNC)
 _HINTS: dict[int, str] = {
@@ -156,11 +160,10 @@ class Crew:
         """Send what can be sent, then take in what has come, or wait until something does."""
         if talking := [mate for mate in self._mates.values() if mate.has_to_say()]:
             self._whole(self._send, talking)
-        events = self._poll.poll(timeout)
-        if heard := [self._mates[fd] for fd, event in events if event != select.POLLOUT]:
-            self._whole(self._receive, heard)
-        if any(event & select.POLLHUP for _, event in events):
-            self._exchange(0)  # one of them has died: read on to the end, which tells it
+        if events := self._poll.poll(timeout):
+            self._whole(self._receive, [self._mates[fd] for fd, event in events if event != select.POLLOUT])
+            if any(event & select.POLLHUP for _, event in events):
+                self._exchange(0)  # one of them has died: read on to the end, which tells it
 
     def _whole(self, step: Callable[[list[_Mate]], None], mates: list[_Mate]) -> None:
         """All or nothing: half a frame that an interrupt leaves behind would garble those after it."""

@@ -21,8 +21,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardex.arena import Arena, Frames, Kind, carry, carry_error, frame, pack
+from shardex.arena import Arena, carry, carry_error, pack
 from shardex.errors import SchemaError
+from shardex.frames import Frames, Kind, frame
 
 __all__ = ["serve"]
 
