@@ -5,6 +5,7 @@
     ShardexError
     ├── RowError (IndexError)                 a row or position outside the dataset
     ├── FieldError (KeyError)                 a field the dataset does not have
+    ├── UnknownKeyError (KeyError)            a key that no sample has
     ├── SchemaError (TypeError, ValueError)   a value, type or annotation that does not fit
     ├── FormatError (ValueError)              bytes that are not what their format promises
     │   ├── UnknownFormatError                nothing recognises what was opened
@@ -13,6 +14,7 @@
     │   └── RangeError                        a byte range that lies outside its buffer
     ├── StaleIndexError (ValueError)          files that no longer match what was opened
     ├── StateError (ValueError)               a saved place that belongs to another run
+    ├── QueryError (ValueError)               SQL that cannot be answered, or that took too long
     ├── UnsafeError (ValueError)              data that asks for something we never do
     │   └── PathError                         a path that leaves its folder
     ├── SourceError (OSError)                 storage that refused
@@ -43,6 +45,7 @@ __all__ = [
     "MissingExtraError",
     "NotFoundError",
     "PathError",
+    "QueryError",
     "RangeError",
     "RowError",
     "SchemaError",
@@ -53,6 +56,7 @@ __all__ = [
     "StorageFullError",
     "TruncatedShardError",
     "UnknownFormatError",
+    "UnknownKeyError",
     "UnsafeError",
     "WorkerError",
     "storage_errors",
@@ -69,6 +73,13 @@ class RowError(ShardexError, IndexError):
 
 class FieldError(ShardexError, KeyError):
     """A field the dataset does not have."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class UnknownKeyError(ShardexError, KeyError):
+    """A key that no sample of the dataset has."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
@@ -104,6 +115,10 @@ class StaleIndexError(ShardexError, ValueError):
 
 class StateError(ShardexError, ValueError):
     """A saved place in a run that does not belong to this one."""
+
+
+class QueryError(ShardexError, ValueError):
+    """SQL that cannot be answered, asks for more than the dataset, or took too long."""
 
 
 class UnsafeError(ShardexError, ValueError):
