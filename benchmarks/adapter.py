@@ -1,11 +1,13 @@
 """shardex as the side-by-side harness measures it: one dataset per workload, in the format its data asks for.
 
-`Shardex` is the library with its defaults; `Sharded` is the same with the series cut into 256 shards. The harness puts
-its own folder on `sys.path`, from which `adapters.base` comes.
+`Shardex` is the library with its defaults; `Sharded` is the same with the series cut into 256 shards, `Passes` with
+epochs by `Dataset.shuffled` instead of the loader. The harness puts its own folder on `sys.path`, from which
+`adapters.base` comes.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -78,6 +80,33 @@ class Shardex(Adapter):
                 yield len(batch), batch.columns.data
 
     def epoch(self, seed: int, batch: int) -> Any:
+        import shardex as sx
+
+        for part in sx.Loader(self.ds, batch, shuffle=True, seed=seed):
+            yield collated(self.w, None, part)
+
+    def loader(self, seed: int, batch: int, workers: int, post: Any = None) -> Any:
+        import shardex as sx
+
+        decode = partial(collated, self.w, post) if post else None
+        options = {"workers": workers, "worker_type": "process", "to": "torch", "collate": decode}
+        with sx.Loader(self.ds, batch, shuffle=True, seed=seed, **options) as loader:
+            for part in loader:
+                yield part if decode else collated(self.w, None, part)
+
+
+def collated(workload: str, post: Any, batch: Any) -> Any:
+    """A batch as the harness wants it."""
+    columns = dict(batch.columns.data)
+    if workload == "ragged":
+        columns["lengths"] = batch.lengths_of("tokens")
+    return post(columns) if post else columns
+
+
+class Passes(Shardex):
+    config = "the same, its epochs by Dataset.shuffled"
+
+    def epoch(self, seed: int, batch: int) -> Any:
         for part in self.ds.shuffled(batch, seed=seed):
             if self.w == "ragged":
                 yield {"tokens": part.tokens.pad(), "lengths": part.tokens.lengths}
@@ -90,4 +119,4 @@ class Sharded(Shardex):
     shards = 256
 
 
-__all__ = ["Sharded", "Shardex", "owned"]
+__all__ = ["Passes", "Sharded", "Shardex", "owned"]

@@ -194,7 +194,7 @@ def ahead(depth: int, threads: int = 1) -> Way:
 
 def foresight(ds: sx.Dataset, reads: Reads) -> Spent:
     """As a loader does it: announced where reads turn out to be cold."""
-    total, sight = Spent(), Foresight(iter([reads[0][:BATCH], *reads[1:]]), ds.advise)
+    total, sight = Spent(), Foresight(iter(reads), ds.advise)
     while (rows := sight.next()) is not None:
         spent = Spent()
         with spent.reading():
@@ -303,11 +303,13 @@ def report(work: Workload, folder: str, ways: dict[str, Way], repetitions: int) 
     ds = sx.open(folder)
     if work.opened:
         ds.read(np.arange(0, len(ds), max(1, (1 << 20) // work.width)))
+    names = list(ways)
     for seed in range(repetitions):
-        for name, way in ways.items():
+        turn = seed % len(names)  # the disk may remember what the way before has read
+        for name in names[turn:] + names[:turn]:
             if not work.opened:
                 ds = sx.open(folder)
-            found[name].append(measure(work, ds, way, seed))
+            found[name].append(measure(work, ds, ways[name], seed))
     count = min(len(ds), work.reads * work.rows_at_once)
     base = statistics.median(seconds for seconds, _, _ in found["plain"])
     print(f"\n### {work.name}: {count:,} of {len(ds):,} samples, {work.rows_at_once} a read\n")

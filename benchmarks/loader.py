@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/loader.py
 
-Small samples (604 B, 200 000 of them) in a temporary folder, warm cache. Every figure is the best of a few passes; those
-that are compared are taken in turn.
+Small samples (604 B, 200 000 of them) in a temporary folder, warm cache. Every figure is the best of a few passes;
+those that are compared are taken in turn.
 """
 
 from __future__ import annotations

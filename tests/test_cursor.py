@@ -137,6 +137,7 @@ GOOD: dict[str, Any] = Cursor(Shape(10, batch=4)).save()
         {**GOOD, "position": 1.5},
         {**GOOD, "legs": []},
         {**GOOD, "legs": [[1, 0, 0, 4, 1, False]]},
+        {**GOOD, "step": 3, "legs": [[4, 0, 0, 4, 1, False]]},
         {**GOOD, "legs": [[0, 0, 0, 0, 1, False]]},
         {**GOOD, "legs": [[0, 0, 0, 4, 1]]},
         {**GOOD, "legs": [[0, 0, 0, 4, 1, False], [5, 0, 0, 4, 1, False], [4, 0, 0, 4, 1, False]]},

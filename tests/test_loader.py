@@ -124,7 +124,7 @@ def test_only_one_loop_at_a_time() -> None:
     first = iter(loader)
     next(first)
     next(iter(loader))
-    with pytest.raises(ClosedError, match="another one began"):
+    with pytest.raises(ClosedError, match="another loop began"):
         next(first)
 
 
@@ -167,6 +167,8 @@ def test_no_batch_and_no_end_would_loop_for_ever() -> None:
         ({"worker_type": "fork"}, "expected worker_type to be one of"),
         ({"block": 4}, "expected shuffle=True together with block="),
         ({"pin_memory": True}, 'expected to="torch"'),
+        ({"transform": 5}, "expected a function for transform, got 5"),
+        ({"on_error": "a function"}, "expected on_error to be one of 'raise', 'skip'"),
     ],
 )
 def test_arguments_that_make_no_sense(options: dict[str, Any], message: str) -> None:
@@ -234,9 +236,26 @@ def test_chance_in_a_transform_belongs_to_the_position() -> None:
     assert again == whole and len(set(whole.values())) == 23
 
 
+def test_numbers_keep_their_types_through_a_transform(tmp_path: Path) -> None:
+    schema = {"a": "float32", "b": "int16", "c": "uint8", "d": "float16", "e": "int64"}
+    ds = sx.write(tmp_path / "d", [{"a": 0.5, "b": k, "c": k, "d": 0.25, "e": k} for k in range(6)], schema)
+    same = next(iter(sx.Loader(ds, 6, transform=lambda s: s)))
+    assert {name: column.dtype.name for name, column in same.items()} == schema
+    other = next(iter(sx.Loader(ds, 6, transform=lambda s: {"a": s.b, "b": s.b * 100_000, "c": s.a, "new": s.a})))
+    assert [other[name].dtype.name for name in ("a", "b", "c", "new")] == ["int64", "int64", "float64", "float64"]
+
+
+def test_collate_knows_what_is_real_and_where_it_comes_from() -> None:
+    def collate(batch: Any) -> Any:
+        return batch.mask.tolist(), batch.origin.rows.tolist(), batch.origin.step
+
+    got = list(sx.Loader(numbers(7), 2, collate=collate, rank=1, world_size=2))
+    assert got == [([True, True], [2, 3], 0), ([True, False], [6, 0], 1)]
+
+
 def test_a_transform_must_return_a_sample() -> None:
     for on_error in ("raise", "skip"):
-        with pytest.raises(SchemaError, match=r"expected the transform to return a sample .* got int"):
+        with pytest.raises(SchemaError, match=r"expected the transform to return a sample .* got int; .* at sample 0"):
             next(iter(sx.Loader(DATA, 3, transform=lambda sample: sample.x, on_error=on_error)))
 
 
@@ -249,10 +268,19 @@ def test_what_a_transform_raises_comes_through_and_says_where() -> None:
     loader = sx.Loader(DATA, 5, transform=picky)
     with pytest.raises(ZeroDivisionError, match="seven") as caught:
         list(loader)
-    assert caught.value.__notes__ == ["in epoch 0, position 7"]
+    assert caught.value.__notes__ == ["in epoch 0, position 7: sample 7"]
     assert loader.position == 5  # the batches before it were handed out
     loader.skip(1)
     assert flat(loader) == list(range(10, 23))
+
+
+def test_what_a_batch_is_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
+    """A missing value makes a list of its own batch, and of no other."""
+    samples = [{"a": None if k == 39 else k, "t": np.arange(k % 3, dtype=np.int8)} for k in range(40)]
+    ds = sx.write(tmp_path / "d", samples, {"a": int | None, "t": sx.Array("int8", (None,))})
+    loader = sx.Loader(ds, 4)
+    kinds = [type(batch.a) for batch in loader]
+    assert kinds == [np.ndarray] * 9 + [list] == [type(loader.replay(step).a) for step in range(10)]
 
 
 # -- ranks ----------------------------------------------------------------------------------------------------------
@@ -356,12 +384,27 @@ def test_a_state_of_another_run_is_refused() -> None:
         (sx.Loader(DATA, 4, shuffle=True, seed=1, block=5), "order"),
         (sx.Loader(sx.open(DATA)[::-1], 4, shuffle=True, seed=1), "data"),
     ]:
-        with pytest.raises(StateError, match=f"at '{name}'; load_state_dict.*force=True"):
+        with pytest.raises(StateError, match=f"at '{name}'.*; load_state_dict.*force=True"):
             other.load_state_dict(state)
         other.load_state_dict(state, force=True)
     sx.Loader(sx.open(DATA).select("x"), 4, shuffle=True, seed=1).load_state_dict(state)
-    with pytest.raises(StateError, match="expected the state of a run"):
-        sx.Loader(DATA, 4).load_state_dict({})
+    wrong: list[Any] = [{}, None, []]
+    for nothing in wrong:
+        with pytest.raises(StateError, match="expected a dict made by state_dict"):
+            sx.Loader(DATA, 4).load_state_dict(nothing)
+
+
+def test_a_run_of_several_epochs_that_is_over_stays_over() -> None:
+    done = sx.Loader(DATA, 5, epochs=2)
+    list(done)
+    again = sx.Loader(DATA, 5, epochs=2)
+    again.load_state_dict(done.state_dict())
+    assert list(again) == [] and list(again) == []
+    again.seek()
+    assert len(list(again)) == 10
+    one = sx.Loader(DATA, 5)  # one epoch a loop: the next loop is the next epoch
+    one.load_state_dict({**done.state_dict()})
+    assert len(list(one)) == 5 and one.epoch == 3
 
 
 def test_skip_and_seek() -> None:
@@ -379,6 +422,25 @@ def test_a_loop_follows_when_the_loader_is_moved() -> None:
         if len(seen) == 1:
             loader.skip(4)
     assert seen == [[0, 1, 2], [15, 16, 17], [18, 19]]
+
+
+def test_skipping_past_the_end_of_a_run_ends_it() -> None:
+    loader, seen = sx.Loader(numbers(20), 4), 0
+    for _ in loader:
+        seen += 1
+        if seen == 3:
+            loader.skip(2)
+    assert seen == 3 and (loader.epoch, loader.position) == (1, 0)
+
+
+def test_seeking_does_not_make_the_state_grow() -> None:
+    loader = sx.Loader(numbers(20), 4)
+    for turn in range(300):
+        loader.seek(epoch=turn)
+        next(iter(loader))
+    assert len(json.dumps(loader.state_dict())) < 4000 and loader.replay(299).origin.epoch == 299
+    with pytest.raises(SchemaError, match="expected a step from 236 on, which is remembered, got step 5"):
+        loader.replay(5)
 
 
 def test_replay_gives_any_earlier_batch_again() -> None:
@@ -409,7 +471,10 @@ def test_a_batch_knows_where_it_came_from(tmp_path: Path) -> None:
     assert [Path(shard).name for shard in batch.origin.shards] == ["ab"[x // 5] + ".jsonl" for x in batch.x.tolist()]
     assert loader.origin is not None and (loader.origin.rows == batch.origin.rows).all()
     assert "step 0, epoch 0" in repr(batch.origin)
-    assert pickle.loads(pickle.dumps(batch)) == batch
+    again = pickle.loads(pickle.dumps(batch))
+    assert again == batch and again.mask.all()
+    with pytest.raises(FieldError, match="got one that was pickled"):
+        _ = again.origin
 
 
 # -- bad samples ----------------------------------------------------------------------------------------------------
@@ -466,16 +531,30 @@ def test_a_bad_transform_of_one_sample_is_skipped_too() -> None:
     assert [skip.position for skip in loader.skipped] == [7, 17, 27, 37]
 
 
-def test_a_function_is_told_of_every_bad_sample_and_may_stop_the_run() -> None:
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_function_is_told_of_every_bad_sample_and_may_stop_the_run(workers: int) -> None:
     told: list[BadSample] = []
-    list(sx.Loader(numbers(20, bad=[4]), 5, on_error=told.append))
-    assert told == [BadSample(0, 4, 4, "", "FormatError: sample 4 is broken")]
+    with sx.Loader(numbers(20, bad=[4]), 5, on_error=told.append, workers=workers, worker_type="process") as loader:
+        batches = list(loader)
+    assert told == loader.skipped and batches[0].x[4] == told[0].instead
+    assert [(bad.position, bad.row, bad.error) for bad in told] == [(4, 4, "FormatError: sample 4 is broken")]
 
     def stop(bad: BadSample) -> None:
         raise KeyError(bad.row)
 
     with pytest.raises(KeyError, match="4"):
         list(sx.Loader(numbers(20, bad=[4]), 5, on_error=stop))
+
+
+def test_chance_does_not_strike_twice_alike() -> None:
+    def unlucky(sample: sx.DictSample, rng: np.random.Generator) -> sx.DictSample:
+        if rng.random() < 0.3:
+            raise ValueError("unlucky")
+        return sample
+
+    loader = sx.Loader(numbers(100), 8, transform=unlucky, on_error="skip")
+    assert 10 < 100 - len(flat(loader)) < 50
+    assert len({bad.position for bad in loader.skipped}) == len(loader.skipped) == loader.stats.skipped
 
 
 def test_if_all_are_bad_it_is_not_the_samples() -> None:
@@ -559,6 +638,36 @@ def test_a_script_that_is_stopped_leaves_no_process(tmp_path: Path, how: signal.
         assert not alive
 
 
+def test_a_loop_that_was_given_up_does_not_disturb_the_next() -> None:
+    with sx.Loader(numbers(40), 2, workers=1, worker_type="process") as loader:
+        first = iter(loader)
+        next(first)
+        second = iter(loader)
+        next(second)
+        del first
+        assert flat(second) == list(range(4, 40))
+        stale, fresh = iter(loader), iter(loader)
+        next(fresh)
+        with pytest.raises(ClosedError):
+            next(stale)
+
+
+def test_a_fork_makes_workers_of_its_own() -> None:
+    loader = sx.Loader(numbers(40), 4, workers=2, worker_type="thread")
+    next(iter(loader))
+    reader, writer = os.pipe()
+    if (pid := os.fork()) == 0:
+        try:
+            os.write(writer, str(next(iter(loader)).x.tolist()).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert os.read(reader, 100) == b"[4, 5, 6, 7]"
+    os.close(reader)
+    os.close(writer)
+    loader.close()
+
+
 # -- mixtures -------------------------------------------------------------------------------------------------------
 
 
@@ -603,6 +712,19 @@ def test_a_mixture_resumes_at_every_batch(steps: int) -> None:
     assert seen + (together(second) if steps < 10 else []) == straight
 
 
+def test_states_of_other_mixtures_are_refused() -> None:
+    state = sx.Loader(mixture(seed=1), 12).state_dict()
+    both = list(sources().values())
+    others = [mixture(seed=2), sx.concat(*both), sx.mix(both, [2, 1, 1], seed=1)]
+    for other in others:
+        with pytest.raises(StateError, match=r"at 'order'|at 'data'"):
+            sx.Loader(other, 12).load_state_dict(state)
+        sx.Loader(other, 12).load_state_dict(state, force=True)
+    with pytest.raises(StateError, match="expected phases of a mixture"):
+        sx.Loader(mixture(seed=1), 12).load_state_dict({**state, "phases": [["a"]]})
+    json.dumps(sx.Loader(sx.mix(both, seed=np.int64(3)), 12).state_dict())  # type: ignore[arg-type]
+
+
 def test_weights_may_change_where_a_run_goes_on() -> None:
     first = sx.Loader(mixture(), 12, epochs=None)
     seen = flat(itertools.islice(first, 7))
@@ -622,6 +744,16 @@ def test_weights_may_change_where_a_run_goes_on() -> None:
     assert flat(itertools.islice(third, 3))[:20] == flat(itertools.islice(second, 3))
     assert third.replay(2).x.tolist() == seen[24:36]
     assert third.replay(8).x.tolist() == batches[1].x.tolist()
+
+
+def test_rows_are_numbers_in_the_dataset_or_the_source() -> None:
+    named = sources()
+    for batch in sx.Loader(mixture(), 12, epochs=2):
+        pairs = zip(batch.origin.sources, batch.origin.rows.tolist(), strict=True)
+        assert [named[name][row].x for name, row in pairs] == batch.x.tolist()
+    view = sx.open(DATA)[3:20:2]
+    for batch in sx.Loader(view, 4, shuffle=True):
+        assert [view[row].x for row in batch.origin.rows.tolist()] == batch.x.tolist()
 
 
 def test_one_dataset_has_no_sources() -> None:

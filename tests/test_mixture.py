@@ -150,3 +150,15 @@ def test_other_refusals() -> None:
 
 def test_the_order_of_a_mixture_is_a_few_numbers() -> None:
     assert mix(ALL, [0.5, 0.3, 0.2], seed=9).order == Mix((60, 30, 10), ((0, (5, 3, 2)),), 100, seed=9)
+
+
+def test_numbers_of_different_types_do_not_mix() -> None:
+    """Batches would be lists now and arrays then."""
+    first = open([{"x": 1.5, "v": np.zeros(2, np.float32)}])
+    cases: list[tuple[list[dict[str, Any]], str]] = [
+        ([{"x": 1, "v": np.zeros(2, np.float32)}], "expected float64 as in the first dataset, got int64 - .* field x"),
+        ([{"x": 1.0, "v": np.zeros(3, np.float32)}], r"expected float32\[2\] .* got float32\[3\] - .* field v"),
+    ]
+    for other, message in cases:
+        with pytest.raises(SchemaError, match=message):
+            mix({"a": first, "b": open(other)})

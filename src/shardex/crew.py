@@ -117,6 +117,8 @@ class Crew:
 
     def forget(self) -> None:
         """Drop all tickets. What was not begun is left undone, what is under way is thrown away when it arrives."""
+        if self._stop is not None and not self._stop.alive:
+            return  # the processes have ended already, perhaps with the interpreter
         for mate, kind, content in self._answers.values():
             if kind == Kind.PLACED:
                 mate.window.freed.append(content[0])

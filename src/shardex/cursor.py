@@ -16,9 +16,11 @@ import msgspec
 
 from shardex.errors import SchemaError, StateError
 
-__all__ = ["Cursor", "Leg", "Shape"]
+__all__ = ["Cursor", "Leg", "Shape", "check_state"]
 
 VERSION = 1
+_LEGS = 64
+"""How many legs are remembered, so that a state stays small however often somebody seeks."""
 
 
 @dataclass(frozen=True)
@@ -109,20 +111,24 @@ class Cursor:
                 f"expected an epoch from 0 on and a position from 0 to {self.shape.length}, "
                 f"got epoch {epoch}, position {position}"
             )
-        self.epoch, self.position = epoch, position
-        self._begin_leg()
+        if (epoch, position) != (self.epoch, self.position):
+            self.epoch, self.position = epoch, position
+            self._begin_leg()
 
     def _begin_leg(self) -> None:
         if not self.shape.steps(self.position):  # what is left of this epoch is no step of this shape
             self.epoch, self.position = self.epoch + 1, 0
         legs = [leg for leg in self.legs if leg.step < self.step]
-        self.legs = [*legs, self._leg()]
+        self.legs = [*legs[1 - _LEGS :], self._leg()]
 
     def place(self, step: int) -> tuple[Leg, int, int]:
         """The leg, the epoch and the position of a step that was taken."""
         if not 0 <= step < self.step:
             raise SchemaError(f"expected one of the {self.step} steps taken so far, got step {step}")
-        leg = max((leg for leg in self.legs if leg.step <= step), key=lambda leg: leg.step)
+        legs = [leg for leg in self.legs if leg.step <= step]
+        if not legs:
+            raise SchemaError(f"expected a step from {self.legs[0].step} on, which is remembered, got step {step}")
+        leg = legs[-1]
         return leg, *leg.shape(self.shape.length).after(leg.epoch, leg.position, step - leg.step)
 
     def save(self) -> dict[str, Any]:
@@ -133,7 +139,7 @@ class Cursor:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved place, in steps of this cursor's own shape."""
-        saved = _checked(state)
+        saved = check_state(state)
         self.epoch, self.position, self.step = saved.epoch, min(saved.position, self.shape.length), saved.step
         self.legs = [Leg(*leg) for leg in saved.legs]
         if not self._goes_on(self.legs[-1]):
@@ -155,7 +161,10 @@ class _Saved(msgspec.Struct):
     legs: list[tuple[int, int, int, int, int, bool]]
 
 
-def _checked(state: Mapping[str, Any]) -> _Saved:
+def check_state(state: Any) -> _Saved:
+    """A state as numbers that fit together; an error if it is none."""
+    if not isinstance(state, Mapping):
+        raise StateError(f"expected a dict made by state_dict, got {type(state).__name__}")
     try:
         saved = msgspec.convert(dict(state), _Saved)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
@@ -165,6 +174,6 @@ def _checked(state: Mapping[str, Any]) -> _Saved:
     ordered = all(a[0] <= b[0] for a, b in itertools.pairwise(saved.legs))
     numbers = [saved.epoch, saved.position, saved.step, *(leg[k] for leg in saved.legs for k in range(3))]
     sizes = [leg[k] for leg in saved.legs for k in (3, 4)]
-    if not saved.legs or not ordered or saved.legs[0][0] or min(numbers) < 0 or min(sizes) < 1:
+    if not saved.legs or not ordered or saved.legs[-1][0] > saved.step or min(numbers) < 0 or min(sizes) < 1:
         raise StateError("expected a dict made by state_dict, got one whose numbers do not fit together")
     return saved

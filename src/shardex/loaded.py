@@ -4,23 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from shardex.columns import Columns, within
+from shardex.dataset import Dataset
 from shardex.errors import FieldError
 from shardex.gather import Integers
-from shardex.recipe import Made, Plan, Recipe
+from shardex.plan import Made, Plan
 from shardex.sample import Batch
 
-__all__ = ["LoadedBatch", "Origin", "Place"]
+__all__ = ["LoadedBatch", "Origin", "Place", "as_it_is"]
+
+
+class Dealer(Protocol):
+    """Knows which samples a batch has; a `Recipe` does."""
+
+    def positions(self, plan: Plan) -> Integers:
+        """Their places in the order of the epoch."""
+
+    def rows(self, epoch: int, positions: Integers) -> Integers:
+        """Their numbers."""
+
+    def sources(self, epoch: int, positions: Integers) -> list[str]:
+        """The datasets of a mixture that they come from."""
+
+    def view(self, epoch: int) -> Dataset:
+        """The dataset in the order of an epoch."""
 
 
 class Origin:
     """Where the samples of a batch came from; worked out when it is asked for."""
 
-    def __init__(self, recipe: Recipe, epoch: int, position: int, step: int) -> None:
+    def __init__(self, recipe: Dealer, epoch: int, position: int, step: int) -> None:
         self._recipe = recipe
         self.epoch = epoch
         self.step = step
@@ -34,8 +51,8 @@ class Origin:
 
     @cached_property
     def rows(self) -> Integers:
-        """The number of each sample in the dataset."""
-        return self._recipe.view(self.epoch).order.rows(self.positions)
+        """The number of each sample in the dataset that is loaded; in a mixture, in its own source."""
+        return self._recipe.rows(self.epoch, self.positions)
 
     @property
     def shards(self) -> list[str]:
@@ -45,7 +62,7 @@ class Origin:
     @property
     def sources(self) -> list[str]:
         """The name of the dataset that each sample of a mixture came from."""
-        return self._recipe.sources(self.rows)
+        return self._recipe.sources(self.epoch, self.positions)
 
     def __repr__(self) -> str:
         first = self.positions[:1].tolist()
@@ -55,7 +72,7 @@ class Origin:
 class Place(NamedTuple):
     """A batch of a run."""
 
-    recipe: Recipe
+    recipe: Dealer
     epoch: int
     position: int
     step: int
@@ -71,20 +88,23 @@ class LoadedBatch(Batch):
 
     _convert: Callable[[Any], Any]
     _made: Made
-    _place: Place
+    _place: Place | None
 
-    def __init__(self, columns: Columns, made: Made, place: Place, convert: Callable[[Any], Any]) -> None:
+    def __init__(self, columns: Columns, made: Made, place: Place | None, convert: Callable[[Any], Any]) -> None:
         _set_columns(self, columns)
         _set_made(self, made)
         _set_place(self, place)
         _set_convert(self, convert)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Batch, (self.columns,)
+        made = Made(self._made.rows, None, self._made.sizes, self._made.real)
+        return LoadedBatch, (self.columns, made, None, self._convert)
 
     @property
     def origin(self) -> Origin:
-        """Where its samples came from."""
+        """Where its samples came from; a batch that was pickled does not know it any more."""
+        if self._place is None:
+            raise FieldError("expected a batch from a loader of this process, got one that was pickled")
         return Origin(*self._place)
 
     @property
@@ -112,5 +132,10 @@ class LoadedBatch(Batch):
 # Attributes of a batch are its fields, so these are set past it; a batch is made for every step.
 _set_columns = Batch.columns.__set__  # type: ignore[attr-defined, misc]
 _set_made = LoadedBatch._made.__set__  # type: ignore[attr-defined, misc]
-_set_place = LoadedBatch._place.__set__  # type: ignore[attr-defined, misc]
+_set_place = LoadedBatch._place.__set__  # type: ignore[union-attr, misc]
 _set_convert = LoadedBatch._convert.__set__  # type: ignore[attr-defined, misc]
+
+
+def as_it_is(value: Any) -> Any:
+    """What a loader that gives arrays makes of an array."""
+    return value

@@ -32,6 +32,8 @@ class BadSample:
     """The file it lies in, where that is known."""
     error: str
     """What went wrong: the error's type and message."""
+    instead: int
+    """The number of the sample that stands in for it."""
 
 
 def failures(take: Callable[[Integers], Any], positions: Integers) -> dict[int, Exception]:

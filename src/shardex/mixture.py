@@ -7,6 +7,7 @@ A mixture is a `Dataset` like any other: its rows are those of the sources, one 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -58,6 +59,8 @@ def mix(
         length = len(rows)
     if length < 0:
         raise SchemaError(f"expected a length of 0 or more, got {length}")
+    if seed is not None:
+        seed = operator.index(seed)
     start = 0, _whole(rows.sizes, weights)
     return Dataset(rows, Mix(tuple(rows.sizes.values()), (start,), length, seed))
 

@@ -6,61 +6,33 @@ whichever process it runs. It keeps no place in the run; a `Plan` says which bat
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardex.blend import Mix
+from shardex.chance import generator, takes_two
 from shardex.columns import Columns, Ragged
 from shardex.dataset import Dataset
 from shardex.deal import Deal
 from shardex.errors import SchemaError, ShardexError
 from shardex.gather import Integers
+from shardex.loaded import LoadedBatch, Place, as_it_is
 from shardex.mend import ATTEMPTS, BadSample, failures, stand_in
 from shardex.mixture import MixRows
-from shardex.order import Blocks, Order, Shuffle, of_epoch
+from shardex.order import Blocks, Order, Shuffle, Span, of_epoch
+from shardex.plan import Made, Plan
 from shardex.sample import Batch, DictSample
+from shardex.schema import Feature, Optional, Value
 from shardex.stats import Spent
 
-__all__ = ["Made", "Plan", "Recipe"]
+__all__ = ["Recipe"]
 
 Form = Literal["pad", "pack", "list"]
 OnError = Literal["raise", "skip"] | Callable[[BadSample], None]
-
-
-class _Unfit(SchemaError):
-    """A transform that does something else than it should: no bad sample."""
-
-
-_NOT_THE_SAMPLE = (MemoryError, _Unfit)
-
-
-class Plan(NamedTuple):
-    """Some batches to make: the next ones from a position of an epoch on."""
-
-    epoch: int
-    position: int
-    batches: int
-
-
-@dataclass(slots=True)
-class Made:
-    """One batch, before it is handed out."""
-
-    rows: int
-    data: Any
-    """Columns, or what the collate function made of them."""
-    sizes: dict[str, Integers] = field(default_factory=dict)
-    """Lengths (or shapes) of the rows of the fields that were padded."""
-    real: NDArray[np.bool_] | None = None
-    """False for rows that fill up the batch or stand in for a bad sample; none if all are real."""
-    bad: Sequence[BadSample] = ()
 
 
 @dataclass(frozen=True)
@@ -81,7 +53,8 @@ class Recipe:
     fill: Any = 0
     transform: Callable[..., Any] | None = None
     collate: Callable[[Batch], Any] | None = None
-    on_error: OnError = "raise"
+    skip: bool = False
+    """Whether another sample takes the place of one that is bad."""
     _views: dict[int, Dataset] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
@@ -93,6 +66,25 @@ class Recipe:
     def in_python(self) -> bool:
         """Whether making a batch holds the interpreter."""
         return self.transform is not None or self.collate is not None or self.dataset.in_python
+
+    @cached_property
+    def steady(self) -> bool:
+        """Whether samples come out the same in any company."""
+        names = list(self._features) if self.fields is None else self.fields
+        return not self.in_python and not any(isinstance(self._features.get(name), Optional) for name in names)
+
+    @cached_property
+    def numbers(self) -> dict[str, np.dtype[Any]]:
+        """The types of the fields that are single numbers."""
+        return {name: np.dtype(one.dtype) for name, one in self._features.items() if isinstance(one, Value)}
+
+    @cached_property
+    def _features(self) -> Mapping[str, Feature]:
+        """What is known of the fields; nothing where they would have to be guessed from samples that are bad."""
+        try:
+            return self.dataset.features
+        except Exception:
+            return {}
 
     @cached_property
     def takes_rng(self) -> bool:
@@ -112,11 +104,36 @@ class Recipe:
         own = self.dataset.order
         if isinstance(own, Mix):  # goes on where the last epoch stopped, and shuffles each source by itself
             return of_epoch(replace(own, seed=self.seed) if self.shuffle else own, epoch)
+        return self.dataset.through(self._shuffled(epoch)).order
+
+    def _shuffled(self, epoch: int) -> Order:
+        """An epoch's order of the positions of the dataset, if that is no mixture."""
         if not self.shuffle:
-            return own
+            return Span(self.length)
         if self.block is None:
-            return self.dataset.through(Shuffle(self.length, self.seed, epoch)).order
-        return self.dataset.through(Blocks(self.length, self.block, self.window, self.seed, epoch)).order
+            return Shuffle(self.length, self.seed, epoch)
+        return Blocks(self.length, self.block, self.window, self.seed, epoch)
+
+    def rows(self, epoch: int, positions: Integers) -> Integers:
+        """The number of each sample in the dataset; in a mixture, in the source that it comes from."""
+        if not isinstance(self.dataset.order, Mix):
+            return self._shuffled(epoch).rows(positions)
+        rows = self.view(epoch).order.rows(positions)
+        return rows - self._mixture.starts[self._source_of(rows)]
+
+    def sources(self, epoch: int, positions: Integers) -> list[str]:
+        """The names of the datasets of a mixture that samples come from."""
+        names = self._mixture.names
+        return [names[number] for number in self._source_of(self.view(epoch).order.rows(positions)).tolist()]
+
+    @property
+    def _mixture(self) -> MixRows:
+        if not isinstance(self.dataset.rows, MixRows):
+            raise SchemaError("expected a mixture of datasets, which has sources, got one dataset")
+        return self.dataset.rows
+
+    def _source_of(self, rows: Integers) -> Integers:
+        return np.searchsorted(self._mixture.starts, rows, "right") - 1
 
     def deal(self, position: int) -> Deal:
         """What this rank gets from a position of an epoch on."""
@@ -133,13 +150,6 @@ class Recipe:
         """Tell the storage that these batches are made soon."""
         self.view(plan.epoch).advise(self.positions(plan), self.fields)
 
-    def sources(self, rows: Integers) -> list[str]:
-        """The names of the datasets of a mixture that rows come from."""
-        mixture = self.dataset.rows
-        if not isinstance(mixture, MixRows):
-            raise SchemaError("expected a mixture of datasets, which has sources, got one dataset")
-        return [mixture.names[number] for number in (np.searchsorted(mixture.starts, rows, "right") - 1).tolist()]
-
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_views": {}}
 
@@ -147,18 +157,42 @@ class Recipe:
 
     def __call__(self, plan: Plan) -> tuple[list[Made], Spent]:
         """Make the batches of a plan, and say what that took; fewer if one after the first cannot be made."""
-        spent, positions = Spent(), self.positions(plan)
-        made = self._at_once(plan, positions, spent)
-        for begin in range(len(made) * self.batch, len(positions), self.batch):
-            try:
-                made.append(_Batch(self, plan.epoch, positions[begin : begin + self.batch], spent).make())
-            except Exception:
-                if not made:
-                    raise
-                break  # those before it are good; it fails again when it comes first
-        if self.world > 1 and len(made) == plan.batches:
-            self._mask(plan, made[-1])
+        spent, made = Spent(), list[Made]()
+        try:
+            made.extend(self.batches(plan, spent))
+        except Exception:
+            if not made:
+                raise  # otherwise those before it are good, and it fails again when it comes first
         return made, spent
+
+    def one_by_one(self, plan: Plan) -> tuple[Iterator[Made], Spent]:
+        """The same, each batch made when it is asked for: its memory may be that of the one before."""
+        spent = Spent()
+        return self.batches(plan, spent), spent
+
+    def batches(self, plan: Plan, spent: Spent) -> Iterator[Made]:
+        """The batches of a plan, one after another, of one read if that can be done."""
+        positions = self.positions(plan)
+        whole = self._at_once(plan, positions, spent)
+        for begin in range(0, len(positions), self.batch):
+            end = min(begin + self.batch, len(positions))
+            made = None if whole is None else self._cut(whole, begin, end, spent)
+            if made is None:
+                made = _Batch(self, plan.epoch, positions[begin:end], spent).make()
+            if self.world > 1 and end == len(positions):
+                self._mask(plan, made)
+            if self.collate is not None:
+                self._collate(made, self.place(plan, begin // self.batch), spent)
+            yield made
+
+    def place(self, plan: Plan, number: int) -> Place:
+        """Which batch of the run one of a plan is."""
+        return Place(self, plan.epoch, plan.position + number * self.batch * self.world, plan.step + number)
+
+    def _collate(self, made: Made, place: Place, spent: Spent) -> None:
+        assert self.collate is not None
+        with spent.transforming():
+            made.data = self.collate(LoadedBatch(made.data, made, place, as_it_is))
 
     def _mask(self, plan: Plan, last: Made) -> None:
         """The last batch of an epoch may be filled up, to be as long as that of other ranks."""
@@ -166,22 +200,30 @@ class Recipe:
         if plan.batches == deal.batches and not (dealt := deal.mask(np.arange(len(deal) - last.rows, len(deal)))).all():
             last.real = dealt if last.real is None else last.real & dealt
 
-    def _at_once(self, plan: Plan, positions: Integers, spent: Spent) -> list[Made]:
-        """All batches by one read; none if that cannot be done, or fails.
+    def _at_once(self, plan: Plan, positions: Integers, spent: Spent) -> Columns | None:
+        """All samples of a plan by one read; none if that cannot be done, or fails.
 
-        What Python decodes may come out differently in larger company (one float among ints), so only typed fields are
-        read for several batches at once.
+        What Python decodes may come out differently in larger company (one float among ints), and so do fields with
+        values that are missing: then each batch is read by itself, so that it never depends on its neighbours.
         """
-        if self.in_python:
-            return []
+        if not self.steady:
+            return None
         try:
             with spent.reading():
-                whole = self.view(plan.epoch).read(positions, self.fields)
-                if any(isinstance(column, Ragged) for column in whole.data.values()):
-                    return [Made(len(part), *self.formed(part)) for part in whole.split(self.batch)]
-                return [Made(len(part), part) for part in whole.split(self.batch)]
+                return self.view(plan.epoch).read(positions, self.fields)
         except Exception:
-            return []  # each batch is read by itself, to raise or to mend what is bad in it
+            return None  # each batch is read by itself, to raise or to mend what is bad in it
+
+    def _cut(self, whole: Columns, begin: int, end: int, spent: Spent) -> Made | None:
+        """One batch of what was read; none if a ragged field of it, whose bytes are read only now, is bad."""
+        part = whole.slice(begin, end)
+        if not any(isinstance(column, Ragged) for column in part.data.values()):
+            return Made(end - begin, part)
+        try:
+            with spent.reading():
+                return Made(end - begin, *self.formed(part))
+        except Exception:
+            return None
 
     def formed(self, columns: Columns) -> tuple[Columns, dict[str, Integers]]:
         """Columns with ragged fields in the form that was asked for, and the lengths of those that were padded."""
@@ -204,7 +246,7 @@ class _Batch:
         self.spent = spent
         self.view = recipe.view(epoch)
         self.bad: list[BadSample] = []
-        self._stood_in: list[int] = []
+        self._stood_in: set[int] = set()
 
     def make(self) -> Made:
         """The batch, with others in place of bad samples if that is wanted."""
@@ -218,12 +260,9 @@ class _Batch:
             with self.spent.transforming():
                 data, sizes = recipe.formed(self._transformed(samples))
         made = Made(len(self.positions), data, sizes, bad=self.bad)
-        if recipe.collate is not None:
-            with self.spent.transforming():
-                made.data = recipe.collate(Batch(data))
         if self._stood_in:
             made.real = np.ones(made.rows, np.bool_)
-            made.real[self._stood_in] = False
+            made.real[list(self._stood_in)] = False
         return made
 
     def _take(self, finish: Callable[[Columns], Any]) -> Any:
@@ -234,10 +273,10 @@ class _Batch:
 
         try:
             return take(self.positions)
-        except _NOT_THE_SAMPLE:
+        except MemoryError:
             raise
         except Exception as error:
-            if self.recipe.on_error == "raise":
+            if not self.recipe.skip:
                 self._locate(error, self.positions)
                 raise
         chosen = self.positions.copy()
@@ -247,19 +286,28 @@ class _Batch:
 
     def _locate(self, error: Exception, positions: Integers) -> None:
         """Say in an error which part of the run it belongs to."""
-        first, last = positions[0], positions[-1]
-        error.add_note(f"in epoch {self.epoch}, position{f' {first}' if first == last else f's {first} to {last}'}")
+        first, last = int(positions[0]), int(positions[-1])
+        if first != last:
+            error.add_note(f"in epoch {self.epoch}, positions {first} to {last}")
+        else:
+            row, shard = self._where(first)
+            error.add_note(f"in epoch {self.epoch}, position {first}: sample {row}{f' of {shard}' * bool(shard)}")
+
+    def _where(self, position: int) -> tuple[int, str]:
+        """The number of a sample and its file."""
+        at = np.array([position])
+        return int(self.recipe.rows(self.epoch, at)[0]), self.view.shards(at)[0]
 
     def _replace(self, number: int, failed: Exception, take: Callable[[Integers], Any]) -> tuple[int, Any]:
         """The position that stands in for a bad one, and what was taken there."""
         position = int(self.positions[number])
-        self._note(position, failed)
-        self._stood_in.append(number)
         for attempt in range(ATTEMPTS):
             other = stand_in(self.recipe.seed, self.epoch, position, attempt, len(self.view))
             try:
-                return other, take(np.array([other]))
-            except _NOT_THE_SAMPLE:
+                taken = take(np.array([other]))
+                self._note(number, other, failed)
+                return other, taken
+            except MemoryError:
                 raise
             except Exception as error:
                 last = error
@@ -268,72 +316,60 @@ class _Batch:
             f"{ATTEMPTS} tried in its place; the last failed with {type(last).__name__}: {last}"
         ) from failed
 
-    def _note(self, position: int, failed: Exception) -> None:
-        where = np.array([position])
-        row, shard = int(self.view.order.rows(where)[0]), self.view.shards(where)[0]
-        bad = BadSample(self.epoch, position, row, shard, f"{type(failed).__name__}: {failed}")
-        self.bad.append(bad)
-        if callable(self.recipe.on_error):
-            self.recipe.on_error(bad)
+    def _note(self, number: int, other: int, failed: Exception) -> None:
+        """Remember what stands in for which row, and why; of several reasons the first counts."""
+        position, instead = int(self.positions[number]), self._where(other)[0]
+        before = next((one for one in self.bad if one.position == position), None)
+        if before is not None:
+            self.bad[self.bad.index(before)] = replace(before, instead=instead)
+        else:
+            why = f"{type(failed).__name__}: {failed}"
+            self.bad.append(BadSample(self.epoch, position, *self._where(position), why, instead))
+        self._stood_in.add(number)
 
     def _transformed(self, samples: Sequence[Mapping[str, Any]]) -> Columns:
-        done = []
+        done: list[Any] = []
         for number, sample in enumerate(samples):
             try:
-                done.append(self._transform(number, sample))
-            except _NOT_THE_SAMPLE:
+                done.append(self._transform(int(self.positions[number]), sample))
+            except MemoryError:
                 raise
             except Exception as error:
-                if self.recipe.on_error == "raise":
+                if not self.recipe.skip:
                     self._locate(error, self.positions[number : number + 1])
                     raise
-                done.append(self._replace(number, error, self._transformed_at(number))[1])
-        return Columns.from_samples(done).stack()
+                done.append(self._replace(number, error, self._transformed_at)[1])
+            if not isinstance(done[-1], Mapping):
+                row, shard = self._where(int(self.positions[number]))
+                raise SchemaError(
+                    f"expected the transform to return a sample (a mapping of fields), got {type(done[-1]).__name__}; "
+                    f"give the values names - at sample {row}{f' of {shard}' * bool(shard)}"
+                )
+        return self._as_declared(Columns.from_samples(done).stack())
 
-    def _transformed_at(self, number: int) -> Callable[[Integers], Any]:
-        def take(positions: Integers) -> Any:
-            sample = self.view.read(positions, self.recipe.fields).sample(0)
-            return self._transform(number, sample)
+    def _as_declared(self, columns: Columns) -> Columns:
+        """Numbers that Python has widened in the types that their fields have."""
+        for name, dtype in self.recipe.numbers.items():
+            column = columns.data.get(name)
+            if isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype != dtype:
+                whole = column.dtype.kind in "iu" and dtype.kind in "iu"
+                if column.dtype.kind == dtype.kind == "f" or (whole and (column.astype(dtype) == column).all()):
+                    columns.data[name] = column.astype(dtype)
+        return columns
 
-        return take
+    def _transformed_at(self, positions: Integers) -> Any:
+        """The sample at one position, transformed."""
+        return self._transform(int(positions[0]), self.view.read(positions, self.recipe.fields).sample(0))
 
-    def _transform(self, number: int, sample: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _transform(self, position: int, sample: Mapping[str, Any]) -> Any:
         transform = self.recipe.transform
         assert transform is not None
         if self.recipe.takes_rng:
-            rng = generator(self.recipe.seed, self.epoch, int(self.positions[number]))
-            done = transform(DictSample(sample), rng)
-        else:
-            done = transform(DictSample(sample))
-        if not isinstance(done, Mapping):
-            raise _Unfit(
-                f"expected the transform to return a sample (a mapping of fields), got {type(done).__name__}; "
-                "give the values names"
-            )
-        return done
+            return transform(DictSample(sample), generator(self.recipe.seed, self.epoch, position))
+        return transform(DictSample(sample))
 
 
 def _form(column: Ragged, form: Form, fill: Any, name: str) -> Any:
     if form == "pad":
         return column.pad(value=fill.get(name, 0) if isinstance(fill, Mapping) else fill)
     return column.packed() if form == "pack" else column.to_list()
-
-
-def takes_two(transform: Callable[..., Any]) -> bool:
-    """Whether a function must be given two arguments.
-
-    >>> takes_two(lambda sample: sample), takes_two(lambda sample, rng: sample)
-    (False, True)
-    """
-    try:
-        parameters = inspect.signature(transform).parameters.values()
-    except (TypeError, ValueError):  # written in C
-        return False
-    needed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
-    return len(needed) == 2
-
-
-def generator(seed: int, epoch: int, position: int) -> np.random.Generator:
-    """A source of chance that belongs to one position: the same whoever asks, whenever."""
-    key = hashlib.blake2b(f"shardex rng {seed} {epoch}".encode(), digest_size=8).digest()
-    return np.random.Generator(np.random.Philox(key=np.array([int.from_bytes(key, "little"), position], np.uint64)))

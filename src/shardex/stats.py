@@ -13,8 +13,10 @@ __all__ = ["Spent", "Stats"]
 _HERE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
-def _major_faults() -> int:
-    return resource.getrusage(_HERE).ru_majflt
+def _usage() -> tuple[int, int]:
+    """How often this thread had a page fetched from the disk, and how often it waited for something."""
+    used = resource.getrusage(_HERE)
+    return used.ru_majflt, used.ru_nvcsw
 
 
 @dataclass
@@ -22,7 +24,7 @@ class Spent:
     """Seconds that making some batches took, and how often a page had to come from the disk."""
 
     storage: float = 0.0
-    """Waiting for bytes: the part of reading in which no processor worked."""
+    """Waiting for bytes: the part of reading in which the thread slept, not one in which it waited for a processor."""
     decode: float = 0.0
     """Copying and decoding: the rest of reading."""
     transform: float = 0.0
@@ -32,14 +34,16 @@ class Spent:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Count what happens inside as storage and decoding."""
-        faults, wall, busy = _major_faults(), time.perf_counter(), time.thread_time()
+        (faults, waits), wall, busy = _usage(), time.perf_counter(), time.thread_time()
         try:
             yield
         finally:
             wall, busy = time.perf_counter() - wall, time.thread_time() - busy
-            self.decode += min(busy, wall)
-            self.storage += max(0.0, wall - busy)
-            self.faults += _major_faults() - faults
+            more_faults, more_waits = _usage()
+            self.faults += more_faults - faults
+            slept = max(0.0, wall - busy) if (more_faults, more_waits) != (faults, waits) else 0.0
+            self.storage += slept
+            self.decode += wall - slept
 
     @contextmanager
     def transforming(self) -> Iterator[None]:
@@ -77,6 +81,8 @@ class Stats:
     """Seconds in which the code that takes the batches had them."""
     waiting: float = 0.0
     """Seconds in which it waited for the next one."""
+    starting: float = 0.0
+    """Seconds in which worker processes started; not counted as waiting."""
     spent: Spent = field(default_factory=Spent)
     """What the batches cost to make, summed over all workers."""
 

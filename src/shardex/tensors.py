@@ -35,9 +35,17 @@ class Packed:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, row: int) -> Any:
-        row = range(len(self))[row]
+    def __getitem__(self, where: int | slice) -> Any:
+        if isinstance(where, slice):
+            start, stop, step = where.indices(len(self))
+            if step != 1:
+                raise SchemaError(f"expected rows one after another, got every {step}th: take them one by one")
+            return Packed(self.values, self.offsets[start : max(start, stop) + 1])
+        row = range(len(self))[where]
         return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+    def __repr__(self) -> str:
+        return f"Packed({len(self)} rows, {len(self.values)} values)"
 
 
 def require_torch() -> Any:
