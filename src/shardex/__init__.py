@@ -20,6 +20,7 @@ from shardex.mixture import mix, temperature
 from shardex.rows import Rows
 from shardex.sample import Batch, DictSample
 from shardex.schema import Array, Bytes, ClassLabel, Features, Json, Optional, Sequence, Struct, Text, Value
+from shardex.transaction import Edit, edit
 from shardex.writer import Writer, create, write
 
 __version__ = "0.1.0"
@@ -32,6 +33,7 @@ __all__ = [
     "Columns",
     "Dataset",
     "DictSample",
+    "Edit",
     "Features",
     "Json",
     "Loader",
@@ -46,6 +48,7 @@ __all__ = [
     "Writer",
     "concat",
     "create",
+    "edit",
     "join",
     "mix",
     "open",

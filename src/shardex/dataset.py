@@ -124,7 +124,7 @@ class Dataset:
         return Batch(self.read(normalise(positions, len(self))))
 
     def __iter__(self) -> Iterator[DictSample]:
-        for columns in self._columns(Span(len(self))):
+        for columns in self.chunks():
             yield from map(DictSample, columns.to_samples())
 
     def _chosen(self, fields: Sequence[str] | None) -> Sequence[str] | None:
@@ -248,14 +248,16 @@ class Dataset:
         return self._batches(Shuffle(len(self), seed, epoch), _at_least_one(batch_size), drop_last)
 
     def _batches(self, order: Order, size: int, drop_last: bool) -> Iterator[Batch]:
-        for columns in self._columns(order, size):
+        for columns in self.chunks(order, size):
             for part in columns.split(size):
                 if len(part) == size or not drop_last:
                     yield Batch(part)
 
-    def _columns(self, order: Order, size: int = 1) -> Iterator[Columns]:
-        """Read several batches at once, as many as the last ones' size suggests."""
-        start, pace = 0, Pace(size)
+    def chunks(self, order: Order | None = None, size: int = 1) -> Iterator[Columns]:
+        """All samples (in an order of positions) as columns, some at a time, in multiples of `size`.
+
+        Read several batches at once, as many as the last ones' size suggests."""
+        order, start, pace = Span(len(self)) if order is None else order, 0, Pace(size)
         while start < len(order):
             columns = self.read(order.rows(np.arange(start, min(start + pace.batches * size, len(order)))))
             yield columns

@@ -5,6 +5,7 @@
     ShardexError
     ├── RowError (IndexError)                 a row or position outside the dataset
     ├── FieldError (KeyError)                 a field the dataset does not have
+    ├── UnknownKeyError (KeyError)            a key that no sample has
     ├── SchemaError (TypeError, ValueError)   a value, type or annotation that does not fit
     ├── FormatError (ValueError)              bytes that are not what their format promises
     │   ├── UnknownFormatError                nothing recognises what was opened
@@ -13,6 +14,7 @@
     │   └── RangeError                        a byte range that lies outside its buffer
     ├── StaleIndexError (ValueError)          files that no longer match what was opened
     ├── StateError (ValueError)               a saved place that belongs to another run
+    ├── CommitConflict (RuntimeError)         an edit that clashes with what somebody else did meanwhile
     ├── UnsafeError (ValueError)              data that asks for something we never do
     │   └── PathError                         a path that leaves its folder
     ├── SourceError (OSError)                 storage that refused
@@ -38,6 +40,7 @@ __all__ = [
     "AlreadyExistsError",
     "ChecksumError",
     "ClosedError",
+    "CommitConflict",
     "FieldError",
     "FormatError",
     "MissingExtraError",
@@ -53,6 +56,7 @@ __all__ = [
     "StorageFullError",
     "TruncatedShardError",
     "UnknownFormatError",
+    "UnknownKeyError",
     "UnsafeError",
     "WorkerError",
     "storage_errors",
@@ -102,8 +106,19 @@ class StaleIndexError(ShardexError, ValueError):
     """Files that no longer match what was opened."""
 
 
+class UnknownKeyError(ShardexError, KeyError):
+    """A key that no sample has."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
 class StateError(ShardexError, ValueError):
     """A saved place in a run that does not belong to this one."""
+
+
+class CommitConflict(ShardexError, RuntimeError):
+    """An edit of what somebody else has changed meanwhile; nothing of it was done."""
 
 
 class UnsafeError(ShardexError, ValueError):
