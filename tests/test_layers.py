@@ -35,6 +35,8 @@ LAYERS = {
         "fragments",
         "commit",
         "keys",
+        "keyed",
+        "stored",
         "formats",
         "records",
         "staging",

@@ -15,8 +15,9 @@ import numpy as np
 
 from shardex.columns import Columns
 from shardex.digest import digest
-from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexError
+from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.format import ShardRows, open_rows
+from shardex.gather import Integers
 from shardex.order import Order, Pick, Shuffle, Span, chain
 from shardex.pace import Pace
 from shardex.rows import (
@@ -118,6 +119,34 @@ class Dataset:
         if not -length <= position < length:
             raise RowError(f"expected a position from {-length} to {length - 1}, got {where}")
         return DictSample(self.sample(position % length))
+
+    def get(self, key: Any) -> DictSample:
+        """The sample that has this key; an error if none has.
+
+        >>> import tempfile; from shardex import create
+        >>> with create(tempfile.mkdtemp() + "/d", {"id": str, "x": int}, key="id") as out:
+        ...     out.append(id="a", x=1); out.append(id="b", x=2)
+        >>> open(out.path).get("b")
+        DictSample(id='b', x=2)
+        """
+        return DictSample(self.sample(int(self.rows_of([key])[0])))
+
+    def rows_of(self, keys: Any) -> Integers:
+        """The position of each key, in this view."""
+        if not isinstance(self._rows, ShardRows) or self._rows.keys is None:
+            raise SchemaError("expected a dataset that was made with key=, got one without keys")
+        rows = self._rows.keys.rows_of(keys)
+        return rows if self._plain and self._length == len(self._rows) else self._positions_of(rows, keys)
+
+    def _positions_of(self, rows: Integers, keys: Any) -> Integers:
+        """Where rows are in this view: looked for among all its rows."""
+        there = self._order.rows(np.arange(self._length))
+        sort = np.argsort(there, kind="stable")
+        at = np.minimum(np.searchsorted(there[sort], rows), max(0, self._length - 1))
+        lost = np.flatnonzero(there[sort[at]] != rows) if self._length else np.arange(len(rows))
+        if len(lost):
+            raise UnknownKeyError(f"expected keys of samples in this view, got {keys[int(lost[0])]!r:.200}")
+        return sort[at]
 
     def __getitems__(self, positions: Sequence[int]) -> Batch:
         """A whole batch at once: what a torch `DataLoader` asks for when it can."""

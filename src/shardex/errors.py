@@ -6,6 +6,7 @@
     ├── RowError (IndexError)                 a row or position outside the dataset
     ├── FieldError (KeyError)                 a field the dataset does not have
     ├── UnknownKeyError (KeyError)            a key that no sample has
+    ├── DuplicateKeyError (ValueError)        a key that two samples would have
     ├── SchemaError (TypeError, ValueError)   a value, type or annotation that does not fit
     ├── FormatError (ValueError)              bytes that are not what their format promises
     │   ├── UnknownFormatError                nothing recognises what was opened
@@ -41,6 +42,7 @@ __all__ = [
     "ChecksumError",
     "ClosedError",
     "CommitConflict",
+    "DuplicateKeyError",
     "FieldError",
     "FormatError",
     "MissingExtraError",
@@ -111,6 +113,10 @@ class UnknownKeyError(ShardexError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
+
+
+class DuplicateKeyError(ShardexError, ValueError):
+    """A key that two samples would have."""
 
 
 class StateError(ShardexError, ValueError):

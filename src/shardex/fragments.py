@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -137,6 +138,7 @@ class FragmentWriter:
         shard_size: int = 512 << 20,
         shard_rows: int | None = None,
         key: str | None = None,
+        generate_keys: bool = False,
     ) -> None:
         if shard_size < 1 or (shard_rows is not None and shard_rows < 1):
             raise SchemaError(f"expected shards of at least 1 byte and 1 row, got {shard_size} and {shard_rows}")
@@ -144,6 +146,7 @@ class FragmentWriter:
         self._builder = BatchBuilder(features)
         self._shard_size, self._shard_rows = shard_size, math.inf if shard_rows is None else shard_rows
         self._key = key
+        self._generated = key if generate_keys else None
         self._hashes: list[np.ndarray[Any, np.dtype[np.uint64]]] = []
         self._look = 1
         """When so many samples wait, it is time to see whether they make a batch."""
@@ -158,6 +161,8 @@ class FragmentWriter:
     def append(self, sample: Mapping[str, Any]) -> None:
         """Take one sample."""
         builder = self._builder
+        if self._generated is not None and sample.get(self._generated) is None:
+            sample = {**sample, self._generated: uuid.uuid4().hex}
         builder.append(sample)
         if builder.rows >= self._look:
             self._consider()

@@ -77,6 +77,8 @@ class Manifest(msgspec.Struct, frozen=True):
     fragments: list[Fragment]
     key: str | None = None
     """The field that tells samples apart."""
+    generate_keys: bool = False
+    """Whether a sample that comes without a key gets one."""
     ids: int = 0
     """How many ids were given so far: the next fragment begins with this one."""
     deleted: list[DataFile] = []

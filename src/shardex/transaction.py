@@ -28,16 +28,18 @@ from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.edited import EditedRows
 from shardex.errors import ClosedError, FieldError, FormatError, RowError, SchemaError
-from shardex.formats.arrow import read_ids
+from shardex.format import Keyed, ShardRows
 from shardex.fragments import BATCH_BYTES, FragmentWriter, ShardWriter, write_numbers
 from shardex.gather import Integers
+from shardex.keyed import refuse_duplicates
 from shardex.layout import arrow_schema
-from shardex.manifest import DataFile, Fragment, latest_version, read_manifest
+from shardex.manifest import DataFile, Fragment, Manifest, latest_version, read_manifest
 from shardex.rowids import RowIds
 from shardex.rows import normalise
 from shardex.schema import Array, Bytes, Feature, Features, Json, Opaque, Optional, Sequence, Struct, Text, Value
 from shardex.shards import absolute
 from shardex.sources.local import LocalSource
+from shardex.stored import read_ids
 from shardex.table import to_table
 
 __all__ = ["Edit", "edit"]
@@ -92,7 +94,9 @@ class Edit:
         """Add one sample at the end."""
         self._check_open()
         if self._appends is None:
-            self._appends = FragmentWriter(self._place, Features(self._features), key=self._base.key)
+            self._appends = FragmentWriter(
+                self._place, Features(self._features), key=self._base.key, generate_keys=self._base.generate_keys
+            )
         self._appends.append({**(sample or {}), **values})
 
     def extend(self, samples: Iterable[Mapping[str, Any]]) -> None:
@@ -101,7 +105,8 @@ class Edit:
             self.append(sample)
 
     def update(self, where: Any, /, **values: Any) -> None:
-        """Give some fields of one sample other values."""
+        """Give some fields of one sample other values: of the one with this key, or with this row number if the
+        dataset has no key."""
         self._check_open()
         if not values:
             raise SchemaError("expected at least one field with a new value, got none")
@@ -124,13 +129,27 @@ class Edit:
         for updates in taken:
             updates.spill()
 
-    def delete(self, where: Any) -> None:
-        """Remove samples, given by row numbers (one, several, a slice, a mask)."""
+    def delete(self, where: Any = None, *, rows: Any = None) -> None:
+        """Remove samples: those with this key or these keys; or, if the dataset has no key or `rows` is given, with
+        these row numbers (one, several, a slice, a mask)."""
         self._check_open()
-        rows = normalise([where] if isinstance(where, int | np.integer) else where, len(self.dataset))
-        self._deleted.append(self._ids(rows))
+        if (where is None) == (rows is None):
+            raise SchemaError("expected either keys or rows to delete, got both or neither")
+        if rows is None and self._keys is not None:
+            found = self._keys.rows_of([where] if isinstance(where, int | str | bytes | np.integer) else where)
+        else:
+            numbers = where if rows is None else rows
+            found = normalise([numbers] if isinstance(numbers, int | np.integer) else numbers, len(self.dataset))
+        self._deleted.append(self._ids(found))
+
+    @property
+    def _keys(self) -> Keyed | None:
+        below = self.dataset.rows
+        return below.keys if isinstance(below, ShardRows) else None
 
     def _row(self, where: Any) -> Integers:
+        if self._keys is not None:
+            return np.array([self._keys.row_of(where)])
         try:
             row = operator.index(where)
         except TypeError:
@@ -241,7 +260,7 @@ class Edit:
         try:
             changes = self._changes()
             if changes.words:
-                self.version = commit(self._place, self._version, self._base, changes, self._read_ids)
+                self.version = commit(self._place, self._version, self._base, changes, self._read_ids, self._check_keys)
         except BaseException:
             self.abort()
             raise
@@ -277,6 +296,9 @@ class Edit:
         words = [fields[type(change)].format(change.name) for change in changes.fields]
         words += [f"{what}: {count} sample{'s' * (count != 1)}" for what, count in counts.items() if count]
         return ", ".join(words)
+
+    def _check_keys(self, manifest: Manifest, appended: list[Fragment]) -> None:
+        refuse_duplicates(self._place, manifest, appended)
 
     def _read_ids(self, file: DataFile) -> Integers:
         return read_ids(self._place, file)

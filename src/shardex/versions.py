@@ -20,13 +20,13 @@ from tqdm import tqdm
 
 from shardex.dataset import open as open_dataset
 from shardex.errors import CommitConflict, FormatError, SchemaError
-from shardex.formats.arrow import read_ids
 from shardex.fragments import FragmentWriter
 from shardex.gather import Integers
 from shardex.manifest import FOLDER, DataFile, Fragment, Manifest, latest_version, manifest_path, publish, read_manifest
 from shardex.rowids import RowIds
 from shardex.shards import absolute
 from shardex.sources.local import LocalSource
+from shardex.stored import read_ids
 
 __all__ = ["Version", "clean", "compact", "history", "restore"]
 

@@ -1,39 +1,29 @@
 """The native dataset, Arrow IPC files and a manifest for each version; plain Arrow files are opened here too.
 
-Opening reads the manifest and no data. The size of a file is checked when it is first touched, its foot and each
-batch against their checksums before Arrow sees a byte of them. Writing is `arrow_writer.py`, files without a manifest
-are `ipc.py`.
+Opening reads the manifest and no data. How data files are read and checked is `stored.py`, writing is
+`arrow_writer.py`, files without a manifest are `ipc.py`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from functools import partial
 
-import msgspec
-import numpy as np
-import pyarrow as pa
-import xxhash
-from numpy.typing import NDArray
-
-from shardex.edited import EditedRows, Patch
-from shardex.errors import ChecksumError, FormatError, TruncatedShardError
+from shardex.edited import EditedRows
+from shardex.errors import FormatError
 from shardex.formats.arrow_writer import create
-from shardex.formats.ipc import EXTENSIONS, open_file, open_files, validated
+from shardex.formats.ipc import EXTENSIONS, open_files
 from shardex.formats.tables import TableRows
-from shardex.gather import Integers, Ranges, Segments
-from shardex.layout import arrow_schema, features_of_arrow, schema_text
-from shardex.manifest import DataFile, Fragment, Manifest, latest_version, read_manifest
-from shardex.mapped import MappedTable
-from shardex.rowids import RowIds, Survivors
+from shardex.keyed import KeyLookup
+from shardex.layout import arrow_schema, features_of_arrow
+from shardex.manifest import Manifest, latest_version, read_manifest
 from shardex.schema import Features
 from shardex.shards import Files
 from shardex.source import Source
 from shardex.sources.local import LocalSource
+from shardex.stored import base_rows, patches_of, survivors_of
 
-__all__ = ["create", "open", "read_ids", "read_numbers", "recognise"]
+__all__ = ["create", "open", "recognise"]
 
 _OWN = re.compile(r"data/[0-9a-f]{32}\.arrow")
 
@@ -72,215 +62,15 @@ def _refuse_own(files: Files) -> None:
 
 
 def _open_native(source: Source, manifest: Manifest, version: int, told: Features | None) -> TableRows | EditedRows:
-    stored = arrow_schema(manifest.features)
-    features = features_of_arrow(stored, told) if told else manifest.features
-    base = _base_rows(source, manifest, features, stored)
+    features = manifest.features
+    if told:
+        features = features_of_arrow(arrow_schema(features), told)
+    base = base_rows(source, manifest, features)
     rows: TableRows | EditedRows = base
     if manifest.deleted or manifest.overlays:
-        ids = RowIds([one.first for one in manifest.fragments], [one.rows for one in manifest.fragments])
-        survivors = _survivors(source, manifest, ids) if manifest.deleted else None
-        rows = EditedRows(base, survivors, _patches(source, manifest, ids, features, stored))
+        rows = EditedRows(base, survivors_of(source, manifest), patches_of(source, manifest, features))
         if len(rows) != manifest.rows:
             raise FormatError(f"{source.url}: expected {manifest.rows} samples as its manifest says, got {len(rows)}")
     rows.pinned = {"version": version}
+    rows.keys = KeyLookup(source, manifest) if manifest.key is not None else None
     return rows
-
-
-def _base_rows(source: Source, manifest: Manifest, features: Features, stored: pa.Schema) -> TableRows:
-    """All rows as they were first written, deleted ones too."""
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for name in features:
-        files = (_file_of(fragment, name) for fragment in manifest.fragments)
-        groups.setdefault(tuple(file.path if file else "" for file in files), []).append(name)
-    tables = []
-    for names in groups.values():
-        holders = [_holder(source, fragment, names, stored) for fragment in manifest.fragments]
-        tables.append(_mapped(holders, features.select(names), stored))
-    first = [file for fragment in manifest.fragments for file in fragment.groups[:1]]
-    others = [file for fragment in manifest.fragments for file in fragment.groups[1:]]
-    shards = [f"{source.url}/{file.path}" for file in first + others]
-    content = [manifest.schema, manifest.fragments, manifest.deleted, manifest.overlays]
-    digest = xxhash.xxh3_64_hexdigest(msgspec.json.encode(content))
-    return TableRows(tables, [fragment.rows for fragment in manifest.fragments], features, digest, shards)
-
-
-def _file_of(fragment: Fragment, name: str) -> DataFile | None:
-    return next((file for file in fragment.groups if name in file.fields), None)
-
-
-def _holder(source: Source, fragment: Fragment, names: list[str], schema: pa.Schema) -> _CheckedFile | _Nothing:
-    file = _file_of(fragment, names[0])
-    if file is None:
-        return _Nothing(fragment.rows, pa.schema([schema.field(name) for name in names]))
-    return _CheckedFile(source, file, pa.schema([schema.field(name) for name in names]))
-
-
-def _mapped(holders: Sequence[_CheckedFile | _Nothing], features: Features, schema: pa.Schema) -> MappedTable:
-    batches = _Batches(holders)
-    return MappedTable(features, schema, batches.rows, batches.load, batches.name, batches.extents)
-
-
-def _survivors(source: Source, manifest: Manifest, ids: RowIds) -> Survivors:
-    places = ids.places(np.concatenate([read_ids(source, file) for file in manifest.deleted]))
-    return Survivors(len(ids), places[places >= 0])
-
-
-def _patches(
-    source: Source, manifest: Manifest, ids: RowIds, features: Features, schema: pa.Schema
-) -> list[tuple[Patch, list[str]]]:
-    found = []
-    for file in manifest.overlays:
-        names = [name for name in file.fields if name in features]
-        holder = _CheckedFile(source, file, pa.schema([schema.field(name) for name in names]))
-        table = _mapped([holder], features.select(names), schema)
-        found.append((Patch(table, partial(_places, source, file, ids)), names))
-    return found
-
-
-def _places(source: Source, file: DataFile, ids: RowIds) -> Integers:
-    return ids.places(read_ids(source, file))
-
-
-def read_ids(source: Source, file: DataFile) -> Integers:
-    """The ids in a file of deleted rows or of newer values."""
-    return read_numbers(source, file, "row").astype(np.int64)
-
-
-def read_numbers(source: Source, file: DataFile, column: str) -> NDArray[np.uint64]:
-    """A column of numbers, checked: one batch is seen where it lies, several are put together."""
-    holder = _CheckedFile(
-        source, msgspec.structs.replace(file, fields={column: column}), pa.schema([_ID.with_name(column)])
-    )
-    arrays = [holder.batch(number).column(0).buffers()[1] for number in range(len(file.batches))]
-    parts = [np.frombuffer(one, np.uint64, batch.rows) for one, batch in zip(arrays, file.batches, strict=True)]
-    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.uint64), *parts])
-
-
-_ID = pa.field("row", pa.uint64(), nullable=False)
-
-
-class _Nothing:
-    """Rows of a fragment that was written before the field was there: no file, no value."""
-
-    where = "rows from before the field was added"
-    data = b""
-
-    def __init__(self, rows: int, schema: pa.Schema) -> None:
-        self.rows = [rows]
-        self._schema = schema
-
-    def extent(self, number: int) -> tuple[int, int]:
-        """No bytes."""
-        return 0, 0
-
-    def batch(self, number: int) -> pa.RecordBatch:
-        """One batch of nulls."""
-        arrays = [pa.nulls(self.rows[number], one.type) for one in self._schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-class _Batches:
-    """The record batches of some files, one after another."""
-
-    def __init__(self, files: Sequence[_CheckedFile | _Nothing]) -> None:
-        self._files = files
-        self._mapped = Segments(len(files), self._map)
-        self._places = [(number, batch) for number, one in enumerate(files) for batch in range(len(one.rows))]
-        self.rows = [rows for one in files for rows in one.rows]
-
-    def load(self, number: int) -> pa.RecordBatch:
-        """A batch, checked."""
-        file, batch = self._places[number]
-        return self._files[file].batch(batch)
-
-    def name(self, number: int) -> str:
-        """A batch, as messages name it."""
-        file, batch = self._places[number]
-        return f"{self._files[file].where}, batch {batch}"
-
-    def extents(self, numbers: Integers) -> Ranges:
-        """The bytes that batches take; a checksum needs them all."""
-        return Ranges(self._mapped, *np.array([self._extent(n) for n in numbers.tolist()], np.int64).reshape(-1, 3).T)
-
-    def _extent(self, number: int) -> tuple[int, int, int]:
-        file, batch = self._places[number]
-        begin, end = self._files[file].extent(batch)
-        return file, begin, end - begin
-
-    def _map(self, number: int) -> None:
-        self._mapped.put(number, self._files[number].data)
-
-
-class _CheckedFile:
-    """Some fields of an Arrow file of a native dataset; no byte of it reaches Arrow unchecked."""
-
-    __slots__ = ("_data", "_opened", "_schema", "_source", "file")
-
-    def __init__(self, source: Source, file: DataFile, schema: pa.Schema) -> None:
-        self._source = source
-        self.file = file
-        self._schema = schema
-        self._data: memoryview | None = None
-        self._opened: tuple[memoryview, pa.ipc.RecordBatchFileReader] | None = None
-
-    @property
-    def where(self) -> str:
-        """The file, as messages name it."""
-        return f"{self._source.url}/{self.file.path}"
-
-    @property
-    def rows(self) -> list[int]:
-        """Rows in each batch."""
-        return [batch.rows for batch in self.file.batches]
-
-    def extent(self, number: int) -> tuple[int, int]:
-        """Where a batch begins, and where it ends."""
-        batch = self.file.batches[number]
-        return batch.begin, batch.end
-
-    @property
-    def data(self) -> memoryview:
-        """The file, mapped; it has the size that it should have."""
-        if self._data is None:
-            data = self._source.map(self.file.path)
-            if len(data) != self.file.size:
-                kind = TruncatedShardError if len(data) < self.file.size else ChecksumError
-                raise kind(f"{self.where}: expected {self.file.size} bytes, got {len(data)}")
-            self._data = data
-        return self._data
-
-    def batch(self, number: int) -> pa.RecordBatch:
-        """One record batch, checked."""
-        if self._opened is None:
-            self._opened = self._open()
-        data, reader = self._opened
-        batch = self.file.batches[number]
-        if xxhash.xxh3_64_hexdigest(data[batch.begin : batch.end]) != batch.xxh3:
-            raise ChecksumError(
-                f"{self.where}: expected batch {number} (bytes {batch.begin} to {batch.end}) as it was written, "
-                "got other bytes; the samples in it cannot be read"
-            )
-        return self._chosen(validated(reader.get_batch(number), f"{self.where}, batch {number}"))
-
-    def _chosen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The fields that are wanted, under their own names."""
-        if batch.schema.names == self._schema.names and self._columns() == self._schema.names:
-            return batch
-        return pa.RecordBatch.from_arrays([batch.column(name) for name in self._columns()], schema=self._schema)
-
-    def _columns(self) -> list[str]:
-        return [self.file.fields[name] for name in self._schema.names]
-
-    def _open(self) -> tuple[memoryview, pa.ipc.RecordBatchFileReader]:
-        file, where, data = self.file, self.where, self.data
-        if xxhash.xxh3_64_hexdigest(data[file.batches[-1].end :]) != file.foot:
-            raise ChecksumError(f"{where}: expected the foot as it was written, got other bytes")
-        reader = open_file(data, where)
-        count, expected = reader.num_record_batches, schema_text(self._schema)
-        there = [reader.schema.field(name) for name in self._columns() if name in reader.schema.names]
-        found = schema_text(
-            pa.schema([one.with_name(name) for one, name in zip(there, self._schema.names, strict=False)])
-        )
-        if (count, found) != (len(file.batches), expected):
-            raise FormatError(f"{where}: expected {len(file.batches)} batches of {expected}, got {count} of {found}")
-        return data, reader

@@ -17,6 +17,7 @@ from typing import Any
 from shardex.commit import Changes, apply
 from shardex.errors import AlreadyExistsError, ClosedError, FormatError, SchemaError
 from shardex.fragments import FragmentWriter
+from shardex.keyed import check_key, refuse_duplicates
 from shardex.manifest import FOLDER, Fragment, Manifest, latest_version, publish, read_manifest
 from shardex.schema import Features
 from shardex.sources.local import LocalSource
@@ -35,28 +36,42 @@ def create(
     shard_size: int = 512 << 20,
     shard_rows: int | None = None,
     key: str | None = None,
+    generate_keys: bool = False,
 ) -> ArrowWriter:
     """Begin a native dataset, or a new version of one; a shard ends at so many bytes or rows.
 
-    `key` names a field whose values tell samples apart: unique, and found by `Dataset.get`.
+    `key` names a field whose values tell samples apart: unique, and found by `Dataset.get`. With `generate_keys` a
+    sample that comes without one gets one, 32 random hex digits.
     """
-    return ArrowWriter(path, features, mode, shard_size, shard_rows, key)
+    return ArrowWriter(path, features, mode, shard_size, shard_rows, key, generate_keys)
 
 
 class ArrowWriter:
     """Takes samples; `close` publishes them as a version."""
 
     def __init__(
-        self, path: str, features: Features, mode: str, shard_size: int, shard_rows: int | None, key: str | None
+        self,
+        path: str,
+        features: Features,
+        mode: str,
+        shard_size: int,
+        shard_rows: int | None,
+        key: str | None,
+        generate_keys: bool,
     ) -> None:
         self._place = LocalSource(path)
         self._features = features
         self._mode = mode
         self._new_folder = not os.path.exists(path)
         self._version = self._begin(mode)
-        self._base = self._before(self._version, key)
+        self._base = self._before(self._version, key, generate_keys)
         self._fragments = FragmentWriter(
-            self._place, features, shard_size=shard_size, shard_rows=shard_rows, key=self._base.key
+            self._place,
+            features,
+            shard_size=shard_size,
+            shard_rows=shard_rows,
+            key=self._base.key,
+            generate_keys=self._base.generate_keys,
         )
         self._closed = self._given_up = False
 
@@ -71,11 +86,11 @@ class ArrowWriter:
             )
         return version
 
-    def _before(self, version: int, key: str | None) -> Manifest:
+    def _before(self, version: int, key: str | None, generate_keys: bool) -> Manifest:
         """What the new samples go after: the version that is there, or nothing."""
         if self._mode != "append" or not version:
-            _check_key(key, self._features)
-            return Manifest(0, self._features.to_json(), [], key)
+            check_key(key, self._features, generate_keys)
+            return Manifest(0, self._features.to_json(), [], key, generate_keys)
         manifest = read_manifest(self._place, version)
         if manifest.features != self._features:
             where = self._place.root
@@ -113,11 +128,16 @@ class ArrowWriter:
 
     def _publish(self, new: list[Fragment]) -> None:
         changes = Changes(new, words=f"{self._mode}: {self._fragments.samples} samples")
-        while not publish(self._place, self._version + 1, apply(self._base, self._base, changes, _no_ids)):
+        while not self._published(changes):
             if self._mode == "create":
                 raise AlreadyExistsError(errno.EEXIST, "somebody else made a dataset here meanwhile", self._place.root)
             self._version = latest_version(self._place)
-            self._base = self._before(self._version, self._base.key)
+            self._base = self._before(self._version, self._base.key, self._base.generate_keys)
+
+    def _published(self, changes: Changes) -> bool:
+        made = apply(self._base, self._base, changes, _no_ids)
+        refuse_duplicates(self._place, made, changes.appended)
+        return publish(self._place, self._version + 1, made)
 
     def abort(self) -> None:
         """Remove what was set aside. Files that have their name stay: another writer may count on the same content."""
@@ -134,10 +154,6 @@ class ArrowWriter:
 def _only_leftovers(place: LocalSource) -> bool:
     """Whether a folder holds nothing but what a writer that died leaves behind."""
     return os.path.isdir(place.root) and all(map(_LEFTOVER.fullmatch, place.paths()))
-
-
-def _check_key(key: str | None, features: Features) -> None:
-    pass
 
 
 def _no_ids(file: Any) -> Any:
