@@ -43,7 +43,7 @@ LAYERS = {
         "tarfiles",
     },
     4: {"sample", "lens", "order", "deal", "blend", "query"},
-    5: {"transaction", "versions", "pace", "dataset", "compose", "mixture", "store", "writer"},
+    5: {"foreign", "transaction", "versions", "pace", "dataset", "compose", "mixture", "store", "writer"},
     6: {
         "cursor",
         "stats",

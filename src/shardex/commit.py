@@ -16,7 +16,7 @@ import numpy as np
 
 from shardex.errors import CommitConflict, FieldError, SchemaError
 from shardex.gather import Integers
-from shardex.manifest import DataFile, Fragment, Manifest, latest_version, publish, read_manifest
+from shardex.manifest import DataFile, Foreign, Fragment, Manifest, latest_version, publish, read_manifest
 from shardex.schema import Feature, Features, Optional
 from shardex.sources.local import LocalSource
 
@@ -194,13 +194,20 @@ def _fields_mapped(
 ) -> tuple[list[Fragment], list[DataFile]]:
     """The same files with their fields called by other names; files without a field left are left out."""
 
+    def renamed(fields: Mapping[str, str]) -> dict[str, str]:
+        return {new: column for old, column in fields.items() if (new := name(old)) is not None}
+
     def mapped(files: Iterable[DataFile]) -> Iterator[DataFile]:
         for file in files:
-            fields = {new: column for old, column in file.fields.items() if (new := name(old)) is not None}
-            if set(fields) - {"row"}:
+            if set(fields := renamed(file.fields)) - {"row"}:
                 yield msgspec.structs.replace(file, fields=fields)
 
-    kept = [msgspec.structs.replace(one, groups=list(mapped(one.groups))) for one in fragments]
+    def foreign(one: Foreign | None) -> Foreign | None:
+        return None if one is None else msgspec.structs.replace(one, fields=renamed(one.fields))
+
+    kept = [
+        msgspec.structs.replace(one, groups=list(mapped(one.groups)), foreign=foreign(one.foreign)) for one in fragments
+    ]
     return kept, list(mapped(overlays))
 
 

@@ -20,7 +20,17 @@ from shardex.errors import ChecksumError, FormatError, NotFoundError, ShardexErr
 from shardex.schema import Features, Optional
 from shardex.source import Sink, Source, inside
 
-__all__ = ["Batch", "DataFile", "Fragment", "Manifest", "latest_version", "manifest_path", "publish", "read_manifest"]
+__all__ = [
+    "Batch",
+    "DataFile",
+    "Foreign",
+    "Fragment",
+    "Manifest",
+    "latest_version",
+    "manifest_path",
+    "publish",
+    "read_manifest",
+]
 
 FOLDER = "_shardex"
 FORMAT = 1
@@ -53,6 +63,17 @@ class DataFile(msgspec.Struct, frozen=True):
         return sum(batch.rows for batch in self.batches)
 
 
+class Foreign(msgspec.Struct, frozen=True):
+    """Shards that are not ours: what was opened and how, and what told one state of them from another."""
+
+    what: str | list[str]
+    format: str
+    options: dict[str, Any]
+    fingerprint: str
+    fields: dict[str, str]
+    """The field of the shards that each field is."""
+
+
 class Fragment(msgspec.Struct, frozen=True):
     """A run of rows: one file per group of fields, all with the same rows, whose ids count from `first` on."""
 
@@ -61,11 +82,14 @@ class Fragment(msgspec.Struct, frozen=True):
     first: int = 0
     keys: DataFile | None = None
     """Hashes of the keys with their rows, sorted; see `keys.py`."""
+    foreign: Foreign | None = None
+    """Where fields come from that lie in somebody else's shards."""
 
     @property
     def fields(self) -> list[str]:
         """The fields it has; of others its rows have no value."""
-        return [name for file in self.groups for name in file.fields]
+        elsewhere = [] if self.foreign is None else list(self.foreign.fields)
+        return [*elsewhere, *(name for file in self.groups for name in file.fields)]
 
 
 class Manifest(msgspec.Struct, frozen=True):

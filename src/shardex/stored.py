@@ -8,7 +8,8 @@ its foot and each batch before Arrow sees them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,38 +17,104 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from shardex.columns import Columns
 from shardex.edited import Patch
-from shardex.errors import ChecksumError, FormatError, TruncatedShardError
+from shardex.errors import ChecksumError, FormatError, PathError, StaleIndexError, TruncatedShardError
+from shardex.format import open_rows
 from shardex.formats.ipc import open_file, validated
-from shardex.formats.tables import TableRows
+from shardex.formats.tables import Table, TableRows
 from shardex.gather import Integers, Ranges, Segments
 from shardex.layout import arrow_schema, schema_text
-from shardex.manifest import DataFile, Fragment, Manifest
+from shardex.manifest import DataFile, Foreign, Fragment, Manifest
 from shardex.mapped import MappedTable
 from shardex.rowids import RowIds, Survivors
+from shardex.rows import Advised
 from shardex.schema import Features
 from shardex.source import Source
 
 __all__ = ["base_rows", "patches_of", "read_ids", "read_numbers", "survivors_of"]
 
 
-def base_rows(source: Source, manifest: Manifest, features: Features) -> TableRows:
+def base_rows(source: Source, manifest: Manifest, features: Features, trust_paths: bool = False) -> TableRows:
     """Some fields of all rows as they were first written, deleted ones too."""
-    stored = arrow_schema(manifest.features)
     groups: dict[tuple[str, ...], list[str]] = {}
+    foreign = next((one.foreign for one in manifest.fragments if one.foreign is not None), None)
     for name in features:
-        files = (_file_of(fragment, name) for fragment in manifest.fragments)
-        groups.setdefault(tuple(file.path if file else "" for file in files), []).append(name)
-    tables = []
+        if foreign is None or name not in foreign.fields:
+            files = (_file_of(fragment, name) for fragment in manifest.fragments)
+            groups.setdefault(tuple(file.path if file else "" for file in files), []).append(name)
+    tables: list[Table] = []
+    if foreign is not None:
+        _refuse_untrusted(source, foreign, trust_paths)
+        tables.append(_ForeignTable(foreign, features, manifest.fragments[0].rows))
     for names in groups.values():
-        holders = [_holder(source, fragment, names, stored) for fragment in manifest.fragments]
-        tables.append(_mapped(holders, features.select(names), stored))
-    first = [file for fragment in manifest.fragments for file in fragment.groups[:1]]
-    others = [file for fragment in manifest.fragments for file in fragment.groups[1:]]
-    shards = [f"{source.url}/{file.path}" for file in first + others]
+        some = features.select(names)
+        schema = arrow_schema(some)
+        tables.append(_mapped([_holder(source, one, names, schema) for one in manifest.fragments], some, schema))
     content = [manifest.schema, manifest.fragments, manifest.deleted, manifest.overlays]
     digest = xxhash.xxh3_64_hexdigest(msgspec.json.encode(content))
-    return TableRows(tables, [fragment.rows for fragment in manifest.fragments], features, digest, shards)
+    rows = TableRows(tables, [one.rows for one in manifest.fragments], features, digest, _shards(source, manifest))
+    rows.in_python = foreign is not None
+    return rows
+
+
+def _shards(source: Source, manifest: Manifest) -> list[str]:
+    """The files, those first that hold the first fields of each fragment."""
+    foreign = [str(one.foreign.what) for one in manifest.fragments if one.foreign is not None]
+    first = [file for one in manifest.fragments for file in one.groups[: 1 - len(foreign)]]
+    others = [file for one in manifest.fragments for file in one.groups[1 - len(foreign) :]]
+    return [*foreign, *(f"{source.url}/{file.path}" for file in first + others)]
+
+
+def _refuse_untrusted(source: Source, foreign: Foreign, trust_paths: bool) -> None:
+    """A manifest may come from anywhere, so what it names outside its folder is read only if the user says so."""
+    if not trust_paths:
+        raise PathError(
+            f"{source.url}: expected data inside this folder, its manifest names {foreign.what} elsewhere; if you "
+            "trust it, open it with trust_paths=True"
+        )
+
+
+class _ForeignTable:
+    """Fields that lie in shards of another format, opened when they are first read, if they are still the same."""
+
+    def __init__(self, foreign: Foreign, features: Features, rows: int) -> None:
+        self._foreign = foreign
+        self._rows = rows
+        self.features = features.select([name for name in features if name in foreign.fields])
+
+    @cached_property
+    def _opened(self) -> Any:
+        foreign = self._foreign
+        what = foreign.what if isinstance(foreign.what, str) else tuple(foreign.what)
+        options = dict(foreign.options)
+        if "schema" in options:
+            options["schema"] = Features.from_json(options["schema"])
+        rows: Any = open_rows(what, foreign.format, **options)
+        if rows.fingerprint != foreign.fingerprint or len(rows) != self._rows:
+            raise StaleIndexError(
+                f"{foreign.what}: expected the shards as they were when fields were put beside them "
+                f"({foreign.fingerprint}, {self._rows} samples), got others ({rows.fingerprint}, {len(rows)} samples)"
+            )
+        return rows
+
+    def _own(self, fields: Sequence[str]) -> list[str]:
+        return [self._foreign.fields[name] for name in fields]
+
+    def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
+        """These fields of these rows."""
+        found = self._opened.read(rows, self._own(fields))
+        return Columns({name: found[own] for name, own in zip(fields, self._own(fields), strict=True)}, len(rows))
+
+    def advise(self, rows: Integers, fields: Sequence[str]) -> None:
+        """Begin to fetch these fields of these rows."""
+        if isinstance(self._opened, Advised):
+            self._opened.advise(rows, self._own(fields))
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """One row."""
+        names = list(self.features) if fields is None else fields
+        return {name: self.read(np.array([row]), [name]).sample(0).get(name) for name in names}
 
 
 def _file_of(fragment: Fragment, name: str) -> DataFile | None:
@@ -77,13 +144,12 @@ def survivors_of(source: Source, manifest: Manifest) -> Survivors | None:
 
 def patches_of(source: Source, manifest: Manifest, features: Features) -> list[tuple[Patch, list[str]]]:
     """The newer values of fields, the oldest first, and which fields each has."""
-    schema = arrow_schema(manifest.features)
     ids = RowIds([one.first for one in manifest.fragments], [one.rows for one in manifest.fragments])
     found = []
     for file in manifest.overlays:
         names = [name for name in file.fields if name in features]
-        holder = _CheckedFile(source, file, pa.schema([schema.field(name) for name in names]))
-        table = _mapped([holder], features.select(names), schema)
+        schema = arrow_schema(some := features.select(names))
+        table = _mapped([_CheckedFile(source, file, schema)], some, schema)
         found.append((Patch(table, partial(_places, source, file, ids)), names))
     return found
 

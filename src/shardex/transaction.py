@@ -47,8 +47,10 @@ __all__ = ["Edit", "edit"]
 _ROWS_AT_ONCE = 1 << 12
 
 
-def edit(path: str | os.PathLike[str], *, progress: bool | None = None) -> Edit:
+def edit(path: str | os.PathLike[str], *, progress: bool | None = None, trust_paths: bool = False) -> Edit:
     """Begin to change a dataset; use it in a ``with`` block, which makes one new version at the end.
+
+    `trust_paths` is for datasets with fields in shards elsewhere, see `adopt`.
 
     >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp() + "/d"
     >>> ds = sx.write(folder, [{"x": 1, "s": "a"}, {"x": 2, "s": "b"}, {"x": 3, "s": "c"}])
@@ -61,19 +63,19 @@ def edit(path: str | os.PathLike[str], *, progress: bool | None = None) -> Edit:
     >>> list(sx.open(folder)), len(ds)
     ([DictSample(x=1, s='changed', y=10), DictSample(x=3, s='c', y=30)], 3)
     """
-    return Edit(absolute(os.fspath(path)), progress)
+    return Edit(absolute(os.fspath(path)), progress, trust_paths)
 
 
 class Edit:
     """A transaction; row numbers are those of the version that it began with, which `dataset` shows."""
 
-    def __init__(self, path: str, progress: bool | None = None) -> None:
+    def __init__(self, path: str, progress: bool | None = None, trust_paths: bool = False) -> None:
         self._place = LocalSource(path)
         self._version = latest_version(self._place)
         if not self._version:
             raise FormatError(f"{path}: expected a dataset of shardex's own, which can be edited, got something else")
         self._base = read_manifest(self._place, self._version)
-        self.dataset: Dataset = open_dataset(path, version=self._version)
+        self.dataset: Dataset = open_dataset(path, version=self._version, trust_paths=trust_paths)
         """What is edited, as it was when the transaction began."""
         fragments = self._base.fragments
         self._row_ids = RowIds([one.first for one in fragments], [one.rows for one in fragments])
@@ -93,6 +95,10 @@ class Edit:
     def append(self, sample: Mapping[str, Any] | None = None, /, **values: Any) -> None:
         """Add one sample at the end."""
         self._check_open()
+        if any(fragment.foreign is not None for fragment in self._base.fragments):
+            raise SchemaError(
+                "expected no new samples beside shards that are not ours: add them there, or copy all of it"
+            )
         if self._appends is None:
             self._appends = FragmentWriter(
                 self._place, Features(self._features), key=self._base.key, generate_keys=self._base.generate_keys

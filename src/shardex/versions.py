@@ -154,6 +154,8 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
     place = _place(path)
     version = latest_version(place)
     base = read_manifest(place, version)
+    if any(fragment.foreign is not None for fragment in base.fragments):
+        raise SchemaError(f"{place.root}: expected data of its own to compact, got fields in somebody else's shards")
     ds = open_dataset(place.root, version=version)
     left, edited = _looked_at(place, base)
     runs = list(_runs([one or _is_small(f, shard_size) for f, one in zip(base.fragments, edited, strict=True)], edited))

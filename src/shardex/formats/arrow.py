@@ -37,11 +37,16 @@ def _latest(files: Files) -> int:
     return latest_version(files.source) if files.folder else 0
 
 
-def open(files: Files, *, schema: Features | None = None, version: int | None = None) -> TableRows | EditedRows:
-    """The rows of a native dataset (at a version), or of plain Arrow files."""
+def open(
+    files: Files, *, schema: Features | None = None, version: int | None = None, trust_paths: bool = False
+) -> TableRows | EditedRows:
+    """The rows of a native dataset (at a version), or of plain Arrow files.
+
+    With `trust_paths` a dataset may have fields in shards elsewhere, which its manifest names (see `adopt`).
+    """
     if latest := _latest(files):
         number = latest if version is None else version
-        return _open_native(files.source, read_manifest(files.source, number), number, schema)
+        return _open_native(files.source, read_manifest(files.source, number), number, schema, trust_paths)
     if version is not None:
         raise FormatError(f"{files}: expected a native dataset, which has versions, got plain Arrow files")
     if files.folder and (found := files.having(*EXTENSIONS).paths) and all(map(_OWN.fullmatch, found)):
@@ -61,11 +66,13 @@ def _refuse_own(files: Files) -> None:
             )
 
 
-def _open_native(source: Source, manifest: Manifest, version: int, told: Features | None) -> TableRows | EditedRows:
+def _open_native(
+    source: Source, manifest: Manifest, version: int, told: Features | None, trust_paths: bool
+) -> TableRows | EditedRows:
     features = manifest.features
     if told:
         features = features_of_arrow(arrow_schema(features), told)
-    base = base_rows(source, manifest, features)
+    base = base_rows(source, manifest, features, trust_paths)
     rows: TableRows | EditedRows = base
     if manifest.deleted or manifest.overlays:
         rows = EditedRows(base, survivors_of(source, manifest), patches_of(source, manifest, features))
