@@ -29,6 +29,7 @@ LAYERS = {
         "arraypacker",
         "builder",
         "table",
+        "attributes",
         "manifest",
         "rowids",
         "edited",
@@ -42,8 +43,8 @@ LAYERS = {
         "staging",
         "tarfiles",
     },
-    4: {"sample", "lens", "order", "deal", "blend", "query"},
-    5: {"foreign", "transaction", "versions", "pace", "dataset", "compose", "mixture", "store", "writer"},
+    4: {"sample", "lens", "order", "deal", "blend", "query", "sandbox"},
+    5: {"foreign", "transaction", "versions", "integrity", "pace", "dataset", "compose", "mixture", "writer"},
     6: {
         "cursor",
         "stats",

@@ -16,6 +16,7 @@
     ├── StaleIndexError (ValueError)          files that no longer match what was opened
     ├── StateError (ValueError)               a saved place that belongs to another run
     ├── CommitConflict (RuntimeError)         an edit that clashes with what somebody else did meanwhile
+    ├── QueryError (ValueError)               SQL that cannot be answered, or that took too long
     ├── UnsafeError (ValueError)              data that asks for something we never do
     │   └── PathError                         a path that leaves its folder
     ├── SourceError (OSError)                 storage that refused
@@ -48,6 +49,7 @@ __all__ = [
     "MissingExtraError",
     "NotFoundError",
     "PathError",
+    "QueryError",
     "RangeError",
     "RowError",
     "SchemaError",
@@ -75,6 +77,13 @@ class RowError(ShardexError, IndexError):
 
 class FieldError(ShardexError, KeyError):
     """A field the dataset does not have."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class UnknownKeyError(ShardexError, KeyError):
+    """A key that no sample of the dataset has."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
@@ -108,13 +117,6 @@ class StaleIndexError(ShardexError, ValueError):
     """Files that no longer match what was opened."""
 
 
-class UnknownKeyError(ShardexError, KeyError):
-    """A key that no sample has."""
-
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
-
-
 class DuplicateKeyError(ShardexError, ValueError):
     """A key that two samples would have."""
 
@@ -125,6 +127,10 @@ class StateError(ShardexError, ValueError):
 
 class CommitConflict(ShardexError, RuntimeError):
     """An edit of what somebody else has changed meanwhile; nothing of it was done."""
+
+
+class QueryError(ShardexError, ValueError):
+    """SQL that cannot be answered, asks for more than the dataset, or took too long."""
 
 
 class UnsafeError(ShardexError, ValueError):
