@@ -16,7 +16,7 @@ import numpy as np
 from shardex.columns import Columns
 from shardex.digest import digest
 from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexError, UnknownKeyError
-from shardex.format import ShardRows, open_rows
+from shardex.format import Keyed, ShardRows, open_rows
 from shardex.gather import Integers
 from shardex.order import Order, Pick, Shuffle, Span, chain
 from shardex.pace import Pace
@@ -129,14 +129,19 @@ class Dataset:
         >>> open(out.path).get("b")
         DictSample(id='b', x=2)
         """
-        return DictSample(self.sample(int(self.rows_of([key])[0])))
+        keys = self._keys()
+        whole = self._plain and self._length == len(self._rows)
+        return DictSample(self.sample(keys.row_of(key) if whole else int(self.rows_of([key])[0])))
 
     def rows_of(self, keys: Any) -> Integers:
         """The position of each key, in this view."""
+        rows = self._keys().rows_of(keys)
+        return rows if self._plain and self._length == len(self._rows) else self._positions_of(rows, keys)
+
+    def _keys(self) -> Keyed:
         if not isinstance(self._rows, ShardRows) or self._rows.keys is None:
             raise SchemaError("expected a dataset that was made with key=, got one without keys")
-        rows = self._rows.keys.rows_of(keys)
-        return rows if self._plain and self._length == len(self._rows) else self._positions_of(rows, keys)
+        return self._rows.keys
 
     def _positions_of(self, rows: Integers, keys: Any) -> Integers:
         """Where rows are in this view: looked for among all its rows."""

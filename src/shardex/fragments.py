@@ -112,13 +112,12 @@ class ShardWriter:
 
 
 def write_numbers(place: LocalSource, columns: Mapping[str, np.ndarray[Any, Any]]) -> ShardWriter:
-    """A finished file of equally long columns of numbers."""
+    """A finished file of equally long columns of numbers, in one batch, so that it can be looked at where it lies."""
     schema = pa.schema([(name, pa.from_numpy_dtype(column.dtype)) for name, column in columns.items()])
     shard = ShardWriter(place, schema)
     try:
-        length, step = len(next(iter(columns.values()))), BATCH_BYTES // 16
-        for begin in range(0, length, step):
-            arrays = [numbers(np.ascontiguousarray(column[begin : begin + step])) for column in columns.values()]
+        arrays = [numbers(np.ascontiguousarray(column)) for column in columns.values()]
+        if len(arrays[0]):
             shard.write(pa.record_batch(arrays, schema))
         shard.finish()
     except BaseException:

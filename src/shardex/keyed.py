@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import DuplicateKeyError, SchemaError
+from shardex.formats.tables import TableRows
 from shardex.gather import Integers
 from shardex.keys import KeyIndex, KeyTable, first_clash, first_duplicate
 from shardex.manifest import Fragment, Manifest
@@ -79,7 +80,15 @@ def _index(source: Source, manifest: Manifest, fragments: list[Fragment], surviv
     """The index of the first fragments of a version; its rows are places."""
     tables = [_table(source, fragment) for fragment in fragments]
     starts = np.cumsum([0, *(fragment.rows for fragment in fragments)])[:-1]
-    return KeyIndex(tables, starts, _reader(source, manifest), None if survivors is None else survivors.alive)
+    base, key = _keys_of(source, manifest)
+    alive = None if survivors is None else survivors.alive
+    return KeyIndex(
+        tables,
+        starts,
+        lambda places: base.read(places, [key])[key],
+        alive,
+        lambda place: base.sample(place, [key])[key],
+    )
 
 
 def _table(source: Source, fragment: Fragment) -> KeyTable:
@@ -88,23 +97,25 @@ def _table(source: Source, fragment: Fragment) -> KeyTable:
     return KeyTable(*(read_numbers(source, fragment.keys, column) for column in ("hash", "row")))
 
 
-def _reader(source: Source, manifest: Manifest) -> Any:
+def _keys_of(source: Source, manifest: Manifest) -> tuple[TableRows, str]:
+    """All rows with their keys alone."""
     assert manifest.key is not None
-    key = manifest.key
-    base = base_rows(source, manifest, manifest.features.select([key]))
-    return lambda places: base.read(places, [key])[key]
+    return base_rows(source, manifest, manifest.features.select([manifest.key])), manifest.key
 
 
 def refuse_duplicates(source: Source, manifest: Manifest, appended: list[Fragment]) -> None:
     """An error if a version that is about to be made has a key twice; `appended` are its last fragments."""
     if manifest.key is None or not appended:
         return
-    survivors, read = survivors_of(source, manifest), _reader(source, manifest)
+    survivors, (base, key) = survivors_of(source, manifest), _keys_of(source, manifest)
     for number in range(len(manifest.fragments) - len(appended), len(manifest.fragments)):
         start = sum(fragment.rows for fragment in manifest.fragments[:number])
         before = _index(source, manifest, manifest.fragments[:number], survivors)
         table = _table(source, manifest.fragments[number])
-        own = lambda rows, start=start: read(rows + start)  # noqa: E731
+
+        def own(rows: Integers, start: int = start) -> Any:
+            return base.read(rows + start, [key])[key]
+
         if (clash := first_duplicate(table, own) or first_clash(table, own, before)) is not None:
             raise DuplicateKeyError(
                 f"expected every key once, got {clash.key!r:.200} twice - at field {manifest.key}; nothing was written"
