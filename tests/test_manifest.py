@@ -21,12 +21,12 @@ SCHEMA = Features.of({"x": int, "y": str})
 
 def data_file(**changes: Any) -> DataFile:
     batches = [Batch(2, 0, 100, "a" * 16), Batch(1, 100, 150, "b" * 16)]
-    file = DataFile("data/0.arrow", 200, ["x", "y"], batches, "c" * 16)
+    file = DataFile("data/0.arrow", 200, {"x": "x", "y": "y"}, batches, "c" * 16)
     return msgspec.structs.replace(file, **changes)
 
 
 def manifest(*files: DataFile, **changes: Any) -> Manifest:
-    made = Manifest(3, SCHEMA.to_json(), [Fragment(3, list(files or [data_file()]))], change="create: 3 samples")
+    made = Manifest(3, SCHEMA.to_json(), [Fragment(3, list(files or [data_file()]))], ids=3, change="create: 3 samples")
     return msgspec.structs.replace(made, **changes)
 
 
@@ -139,13 +139,11 @@ def test_another_format_number_is_said_to_be_one(plain: Any) -> None:
         (manifest(data_file(batches=[Batch(3, 0, -5, "")])), "expected batches with rows, one after another"),
         (manifest(data_file(batches=[Batch(4, 0, 5, ""), Batch(-1, 5, 9, "")])), "expected batches with rows"),
         (manifest(data_file(batches=[Batch(2, 0, 5, "")])), "expected 3 rows in data/0.arrow, got 2"),
-        (manifest(data_file(fields=["x"])), "expected the fields x, y in every fragment"),
-        (manifest(data_file(), data_file(fields=["y"])), "expected the fields x, y in every fragment"),
-        (manifest(fragments=[Fragment(3, [data_file()], deleted=[1])]), "without deleted rows .* use a newer shardex"),
-        (
-            manifest(fragments=[Fragment(3, [data_file()], overlays=[{}])]),
-            "overlays, got some; use a newer",
-        ),
+        (manifest(data_file(fields={"x": "x"})), "expected the fields x, y in every fragment"),
+        (manifest(data_file(), data_file(fields={"y": "y"})), "expected the fields x, y in every fragment"),
+        (manifest(ids=2), "expected ids below 2, got a fragment of 3 from 0"),
+        (manifest(overlays=[data_file(fields={"row": "row", "z": "z"})]), "expected newer values of the fields x, y"),
+        (manifest(rows=1, deleted=[data_file(batches=[Batch(1, 0, 9, "")])]), "expected fragments of 1 rows in all"),
         (manifest(schema={"x": {"kind": "no such"}}), "expected the JSON form of a feature"),
         (manifest(schema={"x": {"kind": "value", "dtype": "object"}}), "expected"),
     ],

@@ -15,11 +15,14 @@ from shardex.columns import Columns, Ragged
 from shardex.compose import concat, join
 from shardex.dataset import Dataset, open
 from shardex.errors import ShardexError
+from shardex.foreign import adopt
 from shardex.loader import Loader
 from shardex.mixture import mix, temperature
 from shardex.rows import Rows
 from shardex.sample import Batch, DictSample
 from shardex.schema import Array, Bytes, ClassLabel, Features, Json, Optional, Sequence, Struct, Text, Value
+from shardex.transaction import Edit, edit
+from shardex.versions import Version, clean, compact, history, restore
 from shardex.writer import Writer, create, write
 
 __version__ = "0.1.0"
@@ -32,6 +35,7 @@ __all__ = [
     "Columns",
     "Dataset",
     "DictSample",
+    "Edit",
     "Features",
     "Json",
     "Loader",
@@ -43,12 +47,19 @@ __all__ = [
     "Struct",
     "Text",
     "Value",
+    "Version",
     "Writer",
+    "adopt",
+    "clean",
+    "compact",
     "concat",
     "create",
+    "edit",
+    "history",
     "join",
     "mix",
     "open",
+    "restore",
     "temperature",
     "write",
 ]

@@ -68,6 +68,11 @@ class BatchBuilder:
                 raise
             self.append(self._filled(sample))
 
+    def withdraw(self) -> None:
+        """Forget the last sample of the batch."""
+        self.rows -= 1
+        self._truncate()
+
     def _check_names(self, sample: Mapping[str, Any]) -> None:
         if not self.features:
             raise SchemaError("expected a schema with at least one field, got none")

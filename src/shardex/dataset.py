@@ -15,8 +15,9 @@ import numpy as np
 
 from shardex.columns import Columns
 from shardex.digest import digest
-from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexError
-from shardex.format import ShardRows, open_rows
+from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexError, UnknownKeyError
+from shardex.format import Keyed, ShardRows, open_rows
+from shardex.gather import Integers
 from shardex.order import Order, Pick, Shuffle, Span, chain
 from shardex.pace import Pace
 from shardex.rows import (
@@ -119,12 +120,45 @@ class Dataset:
             raise RowError(f"expected a position from {-length} to {length - 1}, got {where}")
         return DictSample(self.sample(position % length))
 
+    def get(self, key: Any) -> DictSample:
+        """The sample that has this key; an error if none has.
+
+        >>> import tempfile; from shardex import create
+        >>> with create(tempfile.mkdtemp() + "/d", {"id": str, "x": int}, key="id") as out:
+        ...     out.append(id="a", x=1); out.append(id="b", x=2)
+        >>> open(out.path).get("b")
+        DictSample(id='b', x=2)
+        """
+        keys = self._keys()
+        whole = self._plain and self._length == len(self._rows)
+        return DictSample(self.sample(keys.row_of(key) if whole else int(self.rows_of([key])[0])))
+
+    def rows_of(self, keys: Any) -> Integers:
+        """The position of each key, in this view."""
+        rows = self._keys().rows_of(keys)
+        return rows if self._plain and self._length == len(self._rows) else self._positions_of(rows, keys)
+
+    def _keys(self) -> Keyed:
+        if not isinstance(self._rows, ShardRows) or self._rows.keys is None:
+            raise SchemaError("expected a dataset that was made with key=, got one without keys")
+        return self._rows.keys
+
+    def _positions_of(self, rows: Integers, keys: Any) -> Integers:
+        """Where rows are in this view: looked for among all its rows."""
+        there = self._order.rows(np.arange(self._length))
+        sort = np.argsort(there, kind="stable")
+        at = np.minimum(np.searchsorted(there[sort], rows), max(0, self._length - 1))
+        lost = np.flatnonzero(there[sort[at]] != rows) if self._length else np.arange(len(rows))
+        if len(lost):
+            raise UnknownKeyError(f"expected keys of samples in this view, got {keys[int(lost[0])]!r:.200}")
+        return sort[at]
+
     def __getitems__(self, positions: Sequence[int]) -> Batch:
         """A whole batch at once: what a torch `DataLoader` asks for when it can."""
         return Batch(self.read(normalise(positions, len(self))))
 
     def __iter__(self) -> Iterator[DictSample]:
-        for columns in self._columns(Span(len(self))):
+        for columns in self.chunks():
             yield from map(DictSample, columns.to_samples())
 
     def _chosen(self, fields: Sequence[str] | None) -> Sequence[str] | None:
@@ -248,14 +282,16 @@ class Dataset:
         return self._batches(Shuffle(len(self), seed, epoch), _at_least_one(batch_size), drop_last)
 
     def _batches(self, order: Order, size: int, drop_last: bool) -> Iterator[Batch]:
-        for columns in self._columns(order, size):
+        for columns in self.chunks(order, size):
             for part in columns.split(size):
                 if len(part) == size or not drop_last:
                     yield Batch(part)
 
-    def _columns(self, order: Order, size: int = 1) -> Iterator[Columns]:
-        """Read several batches at once, as many as the last ones' size suggests."""
-        start, pace = 0, Pace(size)
+    def chunks(self, order: Order | None = None, size: int = 1) -> Iterator[Columns]:
+        """All samples (in an order of positions) as columns, some at a time, in multiples of `size`.
+
+        Read several batches at once, as many as the last ones' size suggests."""
+        order, start, pace = Span(len(self)) if order is None else order, 0, Pace(size)
         while start < len(order):
             columns = self.read(order.rows(np.arange(start, min(start + pace.batches * size, len(order)))))
             yield columns

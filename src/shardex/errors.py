@@ -6,6 +6,7 @@
     ├── RowError (IndexError)                 a row or position outside the dataset
     ├── FieldError (KeyError)                 a field the dataset does not have
     ├── UnknownKeyError (KeyError)            a key that no sample has
+    ├── DuplicateKeyError (ValueError)        a key that two samples would have
     ├── SchemaError (TypeError, ValueError)   a value, type or annotation that does not fit
     ├── FormatError (ValueError)              bytes that are not what their format promises
     │   ├── UnknownFormatError                nothing recognises what was opened
@@ -14,6 +15,7 @@
     │   └── RangeError                        a byte range that lies outside its buffer
     ├── StaleIndexError (ValueError)          files that no longer match what was opened
     ├── StateError (ValueError)               a saved place that belongs to another run
+    ├── CommitConflict (RuntimeError)         an edit that clashes with what somebody else did meanwhile
     ├── QueryError (ValueError)               SQL that cannot be answered, or that took too long
     ├── UnsafeError (ValueError)              data that asks for something we never do
     │   └── PathError                         a path that leaves its folder
@@ -40,6 +42,8 @@ __all__ = [
     "AlreadyExistsError",
     "ChecksumError",
     "ClosedError",
+    "CommitConflict",
+    "DuplicateKeyError",
     "FieldError",
     "FormatError",
     "MissingExtraError",
@@ -113,8 +117,16 @@ class StaleIndexError(ShardexError, ValueError):
     """Files that no longer match what was opened."""
 
 
+class DuplicateKeyError(ShardexError, ValueError):
+    """A key that two samples would have."""
+
+
 class StateError(ShardexError, ValueError):
     """A saved place in a run that does not belong to this one."""
+
+
+class CommitConflict(ShardexError, RuntimeError):
+    """An edit of what somebody else has changed meanwhile; nothing of it was done."""
 
 
 class QueryError(ShardexError, ValueError):

@@ -16,6 +16,7 @@ from types import NoneType
 from typing import Any, Protocol, cast, get_args, get_type_hints
 
 from shardex.errors import FormatError, SchemaError, StaleIndexError, UnknownFormatError
+from shardex.gather import Integers
 from shardex.rows import Rows
 from shardex.schema import Features
 from shardex.shards import Files, What, find
@@ -35,6 +36,20 @@ FORMATS: dict[str, str] = {
 
 _ONCE = ("rebuild", "progress")
 """Options that say how to open now, and not what was opened."""
+
+
+class Keyed(Protocol):
+    """Finds rows by the values of a field that tells samples apart."""
+
+    @property
+    def key(self) -> str:
+        """The name of the field."""
+
+    def rows_of(self, keys: Any) -> Integers:
+        """The row of each key."""
+
+    def row_of(self, key: Any) -> int:
+        """The row of one key."""
 
 
 class ShardWriter(Protocol):
@@ -79,6 +94,8 @@ class ShardRows:
     """Set by `open_rows`."""
     pinned: Mapping[str, Any] = {}
     """Options that opening again needs to get the same data, such as the version."""
+    keys: Keyed | None = None
+    """Look-ups by key, where the data has one."""
     in_python: bool = True
     """Whether reading mostly holds the interpreter."""
 

@@ -1,7 +1,9 @@
 """What a version of a native dataset consists of: schema, and fragments of rows in Arrow files with their checksums.
 
 One JSON file per version, `_shardex/00000001.json`, made by put-if-absent; the highest number is current. The file
-carries a checksum of itself. Paths are relative and checked. Reading and writing the Arrow files is `formats/arrow.py`.
+carries a checksum of itself. Paths are relative and checked. A row has a number for life, its id, by which later
+versions say that it was deleted or that some fields of it have other values. Reading and writing the Arrow files is
+`formats/arrow.py`; what two versions may change at once is `commit.py`.
 """
 
 from __future__ import annotations
@@ -15,10 +17,20 @@ import msgspec
 import xxhash
 
 from shardex.errors import ChecksumError, FormatError, NotFoundError, ShardexError
-from shardex.schema import Features
+from shardex.schema import Features, Optional
 from shardex.source import Sink, Source, inside
 
-__all__ = ["Batch", "DataFile", "Fragment", "Manifest", "latest_version", "manifest_path", "publish", "read_manifest"]
+__all__ = [
+    "Batch",
+    "DataFile",
+    "Foreign",
+    "Fragment",
+    "Manifest",
+    "latest_version",
+    "manifest_path",
+    "publish",
+    "read_manifest",
+]
 
 FOLDER = "_shardex"
 FORMAT = 1
@@ -35,11 +47,12 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """An Arrow file that holds some fields of a fragment."""
+    """An Arrow file that holds some fields."""
 
     path: str
     size: int
-    fields: list[str]
+    fields: dict[str, str]
+    """The column of each field."""
     batches: list[Batch]
     foot: str
     """xxh3-64 of the bytes after the last batch."""
@@ -50,22 +63,52 @@ class DataFile(msgspec.Struct, frozen=True):
         return sum(batch.rows for batch in self.batches)
 
 
+class Foreign(msgspec.Struct, frozen=True):
+    """Shards that are not ours: what was opened and how, and what told one state of them from another."""
+
+    what: str | list[str]
+    format: str
+    options: dict[str, Any]
+    fingerprint: str
+    fields: dict[str, str]
+    """The field of the shards that each field is."""
+
+
 class Fragment(msgspec.Struct, frozen=True):
-    """A run of rows: one file per group of fields, all with the same rows."""
+    """A run of rows: one file per group of fields, all with the same rows, whose ids count from `first` on."""
 
     rows: int
     groups: list[DataFile]
-    deleted: list[int] = []
-    overlays: list[Any] = []
+    first: int = 0
+    keys: DataFile | None = None
+    """Hashes of the keys with their rows, sorted; see `keys.py`."""
+    foreign: Foreign | None = None
+    """Where fields come from that lie in somebody else's shards."""
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields it has; of others its rows have no value."""
+        elsewhere = [] if self.foreign is None else list(self.foreign.fields)
+        return [*elsewhere, *(name for file in self.groups for name in file.fields)]
 
 
 class Manifest(msgspec.Struct, frozen=True):
     """One version of a dataset."""
 
     rows: int
+    """Samples: rows that are not deleted."""
     schema: dict[str, Any]
     fragments: list[Fragment]
     key: str | None = None
+    """The field that tells samples apart."""
+    generate_keys: bool = False
+    """Whether a sample that comes without a key gets one."""
+    ids: int = 0
+    """How many ids were given so far: the next fragment begins with this one."""
+    deleted: list[DataFile] = []
+    """Ids of rows that are no more, in the column `row`."""
+    overlays: list[DataFile] = []
+    """Newer values of some fields for the rows whose ids are in the column `row`; later files and rows win."""
     made: str = ""
     """When, in UTC; nothing depends on it."""
     change: str = ""
@@ -140,16 +183,34 @@ def _decode(data: bytes) -> Manifest:
 
 def _check(manifest: Manifest) -> None:
     """Refuse what readers could trip over, even if it is what was written."""
-    features = sorted(manifest.features)
+    features = manifest.features
     for fragment in manifest.fragments:
-        if fragment.deleted or fragment.overlays:
-            raise FormatError("expected fragments without deleted rows and overlays, got some; use a newer shardex")
         for file in fragment.groups:
             _check_file(file, fragment.rows)
-        if sorted(name for file in fragment.groups for name in file.fields) != features:
-            raise FormatError(f"expected the fields {', '.join(features)} in every fragment")
-    if (rows := sum(fragment.rows for fragment in manifest.fragments)) != manifest.rows:
-        raise FormatError(f"expected fragments of {manifest.rows} rows in all, got {rows}")
+        _check_fields(fragment, features)
+        if fragment.first + fragment.rows > manifest.ids:
+            raise FormatError(
+                f"expected ids below {manifest.ids}, got a fragment of {fragment.rows} from {fragment.first}"
+            )
+    for file in [*manifest.deleted, *manifest.overlays, *(f.keys for f in manifest.fragments if f.keys)]:
+        _check_file(file, file.rows)
+    for overlay in manifest.overlays:
+        if not overlay.fields.keys() <= {"row", *features}:
+            raise FormatError(f"expected newer values of the fields {', '.join(features)}, got {list(overlay.fields)}")
+    most = sum(fragment.rows for fragment in manifest.fragments)
+    least = most - sum(file.rows for file in manifest.deleted)
+    if not least <= manifest.rows <= most:
+        raise FormatError(
+            f"expected fragments of {manifest.rows} rows in all, got {most}, {most - least} of them deleted"
+        )
+
+
+def _check_fields(fragment: Fragment, features: Features) -> None:
+    if len(set(found := fragment.fields)) != len(found) or not set(found) <= set(features):
+        raise FormatError(f"expected the fields {', '.join(features)} in every fragment, got {', '.join(found)}")
+    for name, feature in features.items():
+        if name not in found and not isinstance(feature, Optional):
+            raise FormatError(f"expected the fields {', '.join(features)} in every fragment, got none for {name}")
 
 
 def _check_file(file: DataFile, rows: int) -> None:

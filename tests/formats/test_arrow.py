@@ -23,8 +23,8 @@ from pyarrow import feather
 from strategies import datasets
 
 import shardex as sx
+from shardex import fragments
 from shardex.errors import ChecksumError, FormatError, NotFoundError, SchemaError, TruncatedShardError
-from shardex.formats import arrow_writer
 from shardex.manifest import DataFile, Fragment, Manifest, manifest_path, publish, read_manifest
 from shardex.schema import Features
 from shardex.sources.local import LocalSource
@@ -39,7 +39,7 @@ def samples(count: int) -> list[dict[str, Any]]:
 def small(folder: Path, count: int = 3, **options: Any) -> Path:
     """A dataset of few bytes, each sample in a batch of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrow_writer, "BATCH_BYTES", 1)
+        patch.setattr(fragments, "BATCH_BYTES", 1)
         sx.write(folder, samples(count), SCHEMA, **options)
     return folder
 
@@ -74,7 +74,7 @@ def test_any_schema_and_samples(
 ) -> None:
     features, expected = data
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrow_writer, "BATCH_BYTES", batch_bytes)
+        patch.setattr(fragments, "BATCH_BYTES", batch_bytes)
         patch.setattr(os, "fsync", lambda descriptor: None)
         ds = sx.write(tmp_path_factory.mktemp("any") / "d", expected, features, shard_rows=shard_rows)
     assert ds.features == features
@@ -152,8 +152,8 @@ def test_fields_may_lie_in_several_files(tmp_path: Path) -> None:
         for file in groups[-1]:
             place.put(file.path, (tmp_path / name / file.path).read_bytes())
     schema = Features.of({"s": str, "n": int, "o": str | None})
-    fragments = [Fragment(3, list(files)) for files in zip(*groups, strict=True)]
-    publish(place, 1, Manifest(6, schema.to_json(), fragments))
+    runs = [Fragment(3, list(files), first) for first, *files in zip((0, 3), *groups, strict=True)]
+    publish(place, 1, Manifest(6, schema.to_json(), runs, ids=6))
     ds = sx.open(tmp_path / "c")
     check(ds, [{"s": str(k), "n": k, "o": None} for k in range(6)])
     assert ds.select("o", "n")[4] == {"o": None, "n": 4}

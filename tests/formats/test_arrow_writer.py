@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import shardex as sx
+from shardex import fragments
 from shardex.errors import (
     AlreadyExistsError,
     ClosedError,
@@ -22,7 +23,6 @@ from shardex.errors import (
     SchemaError,
     StorageFullError,
 )
-from shardex.formats import arrow_writer
 from shardex.formats.arrow_writer import ArrowWriter, create
 from shardex.manifest import latest_version, read_manifest
 from shardex.schema import Features
@@ -65,7 +65,7 @@ def test_data_files_are_the_same_byte_for_byte(tmp_path: Path) -> None:
 
 
 def test_refused_samples_leave_no_trace_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_writer, "BATCH_BYTES", 300)
+    monkeypatch.setattr(fragments, "BATCH_BYTES", 300)
     sx.write(tmp_path / "a", samples(50), SCHEMA)
     with sx.create(tmp_path / "b", SCHEMA) as out:
         for k, sample in enumerate(samples(50)):
@@ -82,28 +82,28 @@ def test_two_shards_of_the_same_samples_are_one_file(tmp_path: Path) -> None:
 
 
 def test_shards_end_by_rows_or_bytes_and_batches_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_writer, "BATCH_BYTES", 1 << 12)
+    monkeypatch.setattr(fragments, "BATCH_BYTES", 1 << 12)
 
-    def fragments(name: str, **options: Any) -> list[list[int]]:
+    def rows(name: str, **options: Any) -> list[list[int]]:
         with sx.create(tmp_path / name, {"x": sx.Array("uint8", (1 << 10,))}, **options) as out:
             for _ in range(10):
                 out.append(x=np.zeros(1 << 10, np.uint8))
         manifest = read_manifest(LocalSource(tmp_path / name), 1)
         return [[batch.rows for batch in fragment.groups[0].batches] for fragment in manifest.fragments]
 
-    assert fragments("plain") == [[4, 4, 2]]
-    assert fragments("rows", shard_rows=3) == [[3], [3], [3], [1]]
-    assert fragments("many rows", shard_rows=6) == [[4, 2], [4]]
-    assert fragments("bytes", shard_size=5000) == [[4, 4], [2]]
-    assert fragments("single", shard_size=1, shard_rows=1) == [[1]] * 10
+    assert rows("plain") == [[4, 4, 2]]
+    assert rows("rows", shard_rows=3) == [[3], [3], [3], [1]]
+    assert rows("many rows", shard_rows=6) == [[4, 2], [4]]
+    assert rows("bytes", shard_size=5000) == [[4, 4], [2]]
+    assert rows("single", shard_size=1, shard_rows=1) == [[1]] * 10
 
 
 def test_one_sample_larger_than_a_batch_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_writer, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(fragments, "BATCH_BYTES", 1000)
     out = create(str(tmp_path / "d"), Features.of({"raw": bytes}), mode="create")
     for _ in range(3):
         out.append({"raw": bytes(5000)})
-        assert out._builder.rows == 0
+        assert out._fragments._builder.rows == 0
     out.close()
 
 
@@ -249,7 +249,7 @@ def test_a_batch_that_cannot_be_written_ends_the_writer(tmp_path: Path, monkeypa
     def full(*_: Any) -> None:
         raise StorageFullError(28, "no room", "here")
 
-    monkeypatch.setattr(arrow_writer._ShardWriter, "write", full)
+    monkeypatch.setattr(fragments.ShardWriter, "write", full)
     with pytest.raises(StorageFullError):
         out.append(samples(1)[0])
     monkeypatch.undo()

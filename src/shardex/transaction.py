@@ -1,0 +1,470 @@
+"""Changing a native dataset: `edit` opens a transaction, which does all it was told at the end, or nothing.
+
+Nothing that is there is rewritten. Appended samples become fragments, new values of old samples an overlay, deleted
+ones a list of ids, a new field one file for each fragment; then one manifest names it all (`commit.py`). Values wait
+on the disk, a batch at a time, so a long transaction takes no more memory than a short one, but for the ids of edited
+rows.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from shardex.builder import BatchBuilder
+from shardex.columns import Columns
+from shardex.commit import AddField, Changes, DropField, Overlay, RenameField, commit
+from shardex.dataset import Dataset
+from shardex.dataset import open as open_dataset
+from shardex.edited import EditedRows
+from shardex.errors import ClosedError, FieldError, FormatError, RowError, SchemaError
+from shardex.format import Keyed, ShardRows
+from shardex.fragments import BATCH_BYTES, FragmentWriter, ShardWriter, write_numbers
+from shardex.gather import Integers
+from shardex.keyed import refuse_duplicates
+from shardex.layout import arrow_schema
+from shardex.manifest import DataFile, Fragment, Manifest, latest_version, read_manifest
+from shardex.rowids import RowIds
+from shardex.rows import normalise
+from shardex.schema import Array, Bytes, Feature, Features, Json, Opaque, Optional, Sequence, Struct, Text, Value
+from shardex.shards import absolute
+from shardex.sources.local import LocalSource
+from shardex.stored import read_ids
+from shardex.table import to_table
+
+__all__ = ["Edit", "edit"]
+
+_ROWS_AT_ONCE = 1 << 12
+
+
+def edit(path: str | os.PathLike[str], *, progress: bool | None = None, trust_paths: bool = False) -> Edit:
+    """Begin to change a dataset; use it in a ``with`` block, which makes one new version at the end.
+
+    `trust_paths` is for datasets with fields in shards elsewhere, see `adopt`.
+
+    >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp() + "/d"
+    >>> ds = sx.write(folder, [{"x": 1, "s": "a"}, {"x": 2, "s": "b"}, {"x": 3, "s": "c"}])
+    >>> with edit(folder) as tx:
+    ...     tx.update(0, s="changed"); tx.delete([1]); tx.append(x=4, s="d"); tx.add_field("y", "int64", [10, 20, 30])
+    Traceback (most recent call last):
+    shardex.errors.SchemaError: expected fields to be changed before samples are appended, got y after 1 sample
+    >>> with edit(folder) as tx:
+    ...     tx.update(0, s="changed"); tx.delete([1]); tx.add_field("y", "int64", [10, 20, 30])
+    >>> list(sx.open(folder)), len(ds)
+    ([DictSample(x=1, s='changed', y=10), DictSample(x=3, s='c', y=30)], 3)
+    """
+    return Edit(absolute(os.fspath(path)), progress, trust_paths)
+
+
+class Edit:
+    """A transaction; row numbers are those of the version that it began with, which `dataset` shows."""
+
+    def __init__(self, path: str, progress: bool | None = None, trust_paths: bool = False) -> None:
+        self._place = LocalSource(path)
+        self._version = latest_version(self._place)
+        if not self._version:
+            raise FormatError(f"{path}: expected a dataset of shardex's own, which can be edited, got something else")
+        self._base = read_manifest(self._place, self._version)
+        self.dataset: Dataset = open_dataset(path, version=self._version, trust_paths=trust_paths)
+        """What is edited, as it was when the transaction began."""
+        fragments = self._base.fragments
+        self._row_ids = RowIds([one.first for one in fragments], [one.rows for one in fragments])
+        self._quiet = None if progress is None else not progress
+        self._features = dict(self._base.features.items())
+        self._fields: list[tuple[AddField | DropField | RenameField, dict[int, ShardWriter]]] = []
+        self._appends: FragmentWriter | None = None
+        self._updates: dict[str, _Updates] = {}
+        self._deleted: list[Integers] = []
+        self._aside: list[ShardWriter] = []
+        self._closed = False
+        self.version: int | None = None
+        """The version that it made, after the ``with`` block."""
+
+    # -- samples ----------------------------------------------------------------------------------------------
+
+    def append(self, sample: Mapping[str, Any] | None = None, /, **values: Any) -> None:
+        """Add one sample at the end."""
+        self._check_open()
+        if any(fragment.foreign is not None for fragment in self._base.fragments):
+            raise SchemaError(
+                "expected no new samples beside shards that are not ours: add them there, or copy all of it"
+            )
+        if self._appends is None:
+            self._appends = FragmentWriter(
+                self._place, Features(self._features), key=self._base.key, generate_keys=self._base.generate_keys
+            )
+        self._appends.append({**(sample or {}), **values})
+
+    def extend(self, samples: Iterable[Mapping[str, Any]]) -> None:
+        """Add many."""
+        for sample in tqdm(samples, desc="append", unit=" samples", disable=self._quiet, leave=False):
+            self.append(sample)
+
+    def update(self, where: Any, /, **values: Any) -> None:
+        """Give some fields of one sample other values: of the one with this key, or with this row number if the
+        dataset has no key."""
+        self._check_open()
+        if not values:
+            raise SchemaError("expected at least one field with a new value, got none")
+        for name in values:
+            if name not in self._features:
+                raise FieldError(f"expected one of the fields {', '.join(self._features)}, got {name!r}")
+            if name == self._base.key:
+                raise SchemaError(f"expected another field than the key {name!r}: delete the sample and append it anew")
+        row, taken = int(self._ids(self._row(where))[0]), list[_Updates]()
+        try:
+            for name, value in values.items():
+                if name not in self._updates:
+                    self._updates[name] = _Updates(self._place, name, self._features[name])
+                self._updates[name].append(row, value)
+                taken.append(self._updates[name])
+        except BaseException:  # all fields or none
+            for updates in taken:
+                updates.withdraw()
+            raise
+        for updates in taken:
+            updates.spill()
+
+    def delete(self, where: Any = None, *, rows: Any = None) -> None:
+        """Remove samples: those with this key or these keys; or, if the dataset has no key or `rows` is given, with
+        these row numbers (one, several, a slice, a mask)."""
+        self._check_open()
+        if (where is None) == (rows is None):
+            raise SchemaError("expected either keys or rows to delete, got both or neither")
+        if rows is None and self._keys is not None:
+            found = self._keys.rows_of([where] if isinstance(where, int | str | bytes | np.integer) else where)
+        else:
+            numbers = where if rows is None else rows
+            found = normalise([numbers] if isinstance(numbers, int | np.integer) else numbers, len(self.dataset))
+        self._deleted.append(self._ids(found))
+
+    @property
+    def _keys(self) -> Keyed | None:
+        below = self.dataset.rows
+        return below.keys if isinstance(below, ShardRows) else None
+
+    def _row(self, where: Any) -> Integers:
+        if self._keys is not None:
+            return np.array([self._keys.row_of(where)])
+        try:
+            row = operator.index(where)
+        except TypeError:
+            raise SchemaError(f"expected the number of a row, got {where!r}") from None
+        if not -len(self.dataset) <= row < len(self.dataset):
+            raise RowError(f"expected a row from {-len(self.dataset)} to {len(self.dataset) - 1}, got {where}")
+        return np.array([row % len(self.dataset)])
+
+    def _ids(self, rows: Integers) -> Integers:
+        below = self.dataset.rows
+        return self._row_ids.of(below.places(rows) if isinstance(below, EditedRows) else rows)
+
+    # -- fields -----------------------------------------------------------------------------------------------
+
+    def add_field(self, name: str, feature: Any, values: Any = None) -> None:
+        """Add a field with a value for every sample: an array, any iterable, a dataset of one field, or a function
+        that is called with each sample. Without values it must be optional, and no sample has one yet."""
+        self._may_change_fields(name)
+        if name in self._features:
+            raise SchemaError(f"expected a new field, got {name!r}, which is there already; update changes values")
+        kind = Features.of({name: feature})[name]
+        shards: dict[int, ShardWriter] = {}
+        if values is not None:
+            self._write_field(name, kind, values, shards)
+        elif not isinstance(kind, Optional):
+            raise SchemaError(f"expected values for the field {name}, or a feature that is optional, got neither")
+        self._fields.append((AddField(name, kind, {}), shards))
+        self._features[name] = kind
+
+    def drop_field(self, name: str) -> None:
+        """Take a field out; older versions keep it."""
+        self._may_change_fields(name)
+        if name == self._base.key:
+            raise SchemaError(f"expected another field than the key {name!r}")
+        self._has(name)
+        if len(self._features) == 1:
+            raise SchemaError(f"expected another field to stay, got {name!r}, which is the last one")
+        self._fields.append((DropField(name), {}))
+        del self._features[name]
+
+    def rename_field(self, name: str, new: str) -> None:
+        """Call a field by another name."""
+        self._may_change_fields(name)
+        self._has(name)
+        if name == self._base.key:
+            raise SchemaError(f"expected another field than the key {name!r}")
+        if new in self._features:
+            raise SchemaError(f"expected a new name for {name!r}, got {new!r}, which is there already")
+        Features({new: self._features[name]})
+        self._fields.append((RenameField(name, new), {}))
+        self._features = {new if old == name else old: feature for old, feature in self._features.items()}
+
+    def _has(self, name: str) -> None:
+        if name not in self._features:
+            raise FieldError(f"expected one of the fields {', '.join(self._features)}, got {name!r}")
+        if name in self._updates:
+            raise SchemaError(f"expected a field to be changed before its values are, got {name!r} after some were")
+
+    def _may_change_fields(self, name: str) -> None:
+        self._check_open()
+        if self._appends is not None and (count := self._appends.samples):
+            samples = f"{count} sample{'s' * (count != 1)}"
+            raise SchemaError(f"expected fields to be changed before samples are appended, got {name} after {samples}")
+
+    def _write_field(self, name: str, feature: Feature, values: Any, shards: dict[int, ShardWriter]) -> None:
+        """One file for each fragment, with a value for each of its rows; or none, if something goes wrong."""
+        features = Features({name: feature})
+        source = _Values(name, values, self.dataset)
+        bar = tqdm(total=len(self.dataset), desc=f"add {name}", unit=" samples", disable=self._quiet, leave=False)
+        try:
+            with bar:
+                for fragment, alive in self._alive():
+                    shard = shards[fragment.first] = ShardWriter(self._place, arrow_schema(features))
+                    for batch in _batches(features, source, alive):
+                        shard.write(batch)
+                        bar.update(batch.num_rows)
+                    shard.finish()
+            source.finish()
+        except BaseException:
+            for shard in shards.values():
+                shard.discard()
+            raise
+
+    def _alive(self) -> Iterator[tuple[Fragment, NDArray[np.bool_]]]:
+        """Every fragment, and which of its rows are not deleted."""
+        at, below = 0, self.dataset.rows
+        for fragment in self._base.fragments:
+            places = np.arange(at, at + fragment.rows)
+            yield fragment, below.alive(places) if isinstance(below, EditedRows) else np.ones(len(places), np.bool_)
+            at += fragment.rows
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.commit()
+        else:
+            self.abort()
+
+    def commit(self) -> None:
+        """Make the new version; without a change there is none."""
+        self._check_open()
+        try:
+            changes = self._changes()
+            if changes.words:
+                self.version = commit(self._place, self._version, self._base, changes, self._read_ids, self._check_keys)
+        except BaseException:
+            self.abort()
+            raise
+        self._closed = True
+
+    def _changes(self) -> Changes:
+        appended = self._appends.finish() if self._appends is not None else []
+        overlays = [updates.finish() for updates in self._updates.values() if updates]
+        ids = np.unique(np.concatenate(self._deleted)) if self._deleted else np.empty(0, np.int64)
+        deleted = None
+        if len(ids):
+            self._aside.append(file := write_numbers(self._place, {"row": ids.astype(np.uint64)}))
+            deleted = file.publish()
+        fields = [
+            replace(change, files={first: shard.publish() for first, shard in shards.items()})
+            if isinstance(change, AddField)
+            else change
+            for change, shards in self._fields
+        ]
+        changes = Changes(appended, fields, overlays, deleted, ids)
+        changes.words = self._words(changes)
+        return changes
+
+    def _words(self, changes: Changes) -> str:
+        """What was done, for people."""
+        updated = len(np.unique(np.concatenate([o.ids for o in changes.overlays]))) if changes.overlays else 0
+        counts = {
+            "append": sum(fragment.rows for fragment in changes.appended),
+            "update": updated,
+            "delete": len(changes.deleted_ids),
+        }
+        fields = {AddField: "add field {}", DropField: "drop field {}", RenameField: "rename field {}"}
+        words = [fields[type(change)].format(change.name) for change in changes.fields]
+        words += [f"{what}: {count} sample{'s' * (count != 1)}" for what, count in counts.items() if count]
+        return ", ".join(words)
+
+    def _check_keys(self, manifest: Manifest, appended: list[Fragment]) -> None:
+        refuse_duplicates(self._place, manifest, appended)
+
+    def _read_ids(self, file: DataFile) -> Integers:
+        return read_ids(self._place, file)
+
+    def abort(self) -> None:
+        """Forget all of it."""
+        self._closed = True
+        if self._appends is not None:
+            self._appends.discard()
+        for updates in self._updates.values():
+            updates.discard()
+        for shard in [*self._aside, *(shard for _, shards in self._fields for shard in shards.values())]:
+            shard.discard()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"{self._place.root}: expected an open transaction, this one is over")
+
+
+class _Updates:
+    """New values of one field, written as they come, with the ids of their rows. (One field, because of two updates of
+    a row the later one must win, whichever other fields they are about.)"""
+
+    def __init__(self, place: LocalSource, name: str, feature: Feature) -> None:
+        self._place = place
+        self._name = name
+        self._builder = BatchBuilder(Features({name: feature}))
+        self._schema = self._builder.schema.insert(0, pa.field("row", pa.uint64(), nullable=False))
+        self._shard: ShardWriter | None = None
+        self._waiting: list[int] = []
+        self._ids: list[Integers] = []
+
+    def append(self, row: int, value: Any) -> None:
+        """Note the new value of a row."""
+        self._builder.append({self._name: value})
+        self._waiting.append(row)
+
+    def withdraw(self) -> None:
+        """Forget the last one."""
+        self._builder.withdraw()
+        self._waiting.pop()
+
+    def spill(self) -> None:
+        """Write to the disk what has become large; look now and then."""
+        if len(self._waiting) % 64 == 0 and self._builder.nbytes >= BATCH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        self._shard = self._shard or ShardWriter(self._place, self._schema)
+        ids = np.array(self._waiting, np.int64)
+        values = self._builder.finish()
+        rows = pa.array(self._waiting, pa.uint64())
+        self._shard.write(pa.RecordBatch.from_arrays([rows, *values.columns], schema=self._schema))
+        self._ids.append(ids)
+        self._waiting.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._ids)
+
+    def finish(self) -> Overlay:
+        """The file of all of them."""
+        self._flush()
+        assert self._shard is not None
+        self._shard.finish()
+        return Overlay(self._shard.publish(), np.concatenate(self._ids))
+
+    def discard(self) -> None:
+        """Forget them."""
+        if self._shard is not None:
+            self._shard.discard()
+
+
+class _Values:
+    """The values of a new field, asked for in the order of the samples, some at a time."""
+
+    def __init__(self, name: str, values: Any, dataset: Dataset) -> None:
+        self._name = name
+        self._length = len(dataset)
+        self._at = 0
+        self._array = values if isinstance(values, np.ndarray) else None
+        if self._array is None:
+            self._values = iter(_each(values, dataset))
+        if hasattr(values, "__len__") and len(values) != self._length:
+            raise SchemaError(f"expected {self._length} values for the field {name}, one per sample, got {len(values)}")
+
+    def take(self, count: int) -> Any:
+        """The next values: a part of an array, or a list."""
+        self._at += count
+        if self._array is not None:
+            return self._array[self._at - count : self._at]
+        found = list(islice(self._values, count))
+        if len(found) < count:
+            have = self._at - count + len(found)
+            raise SchemaError(f"expected {self._length} values for the field {self._name}, got only {have}")
+        return found
+
+    def finish(self) -> None:
+        """An error if there are more values than samples."""
+        if self._array is None and next(self._values, self) is not self:
+            raise SchemaError(f"expected {self._length} values for the field {self._name}, got more")
+
+
+def _each(values: Any, dataset: Dataset) -> Iterable[Any]:
+    if isinstance(values, Dataset):
+        if len(values.fields) != 1:
+            raise SchemaError(f"expected a dataset of one field, got the fields {', '.join(values.fields)}")
+        return (sample[values.fields[0]] for sample in values)
+    if callable(values):
+        return map(values, dataset)
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise SchemaError(f"expected an array, an iterable, a dataset or a function, got {type(values).__name__}")
+    return values
+
+
+def _batches(features: Features, source: _Values, alive: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+    """Record batches with a value for every row; what deleted rows get nobody sees."""
+    ((name, feature),) = features.items()
+    schema = arrow_schema(features)
+    at, step = 0, _ROWS_AT_ONCE
+    while at < len(alive):
+        some = alive[at : at + step]
+        values = source.take(int(some.sum()))
+        table = to_table(Columns({name: values if some.all() else _spread(values, some, feature)}), features)
+        batch = pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=schema)
+        yield batch
+        at += len(some)
+        step = max(1, min(1 << 20, BATCH_BYTES * len(some) // max(1, batch.nbytes)))
+
+
+def _spread(values: Any, alive: NDArray[np.bool_], feature: Feature) -> Any:
+    """Values at the rows that are alive, blanks at the others."""
+    if isinstance(values, np.ndarray):
+        out = np.zeros((len(alive), *values.shape[1:]), values.dtype)
+        out[alive] = values
+        return out
+    each, empty = iter(values), blank(feature)
+    return [next(each) if there else empty for there in alive.tolist()]
+
+
+def blank(feature: Feature) -> Any:
+    """Some value that a feature allows.
+
+    >>> blank(Features.of({"x": {"a": "int8", "b": str}})["x"])
+    {'a': np.int8(0), 'b': ''}
+    """
+    match feature:
+        case Optional() | Json() | Opaque():
+            return None
+        case Array():
+            return np.zeros([size or 0 for size in feature.shape or ()], feature.dtype)
+        case Value():
+            return np.zeros((), feature.dtype)[()]
+        case Text():
+            return ""
+        case Bytes():
+            return b""
+        case Sequence():
+            return []
+        case Struct():
+            return {name: blank(inner) for name, inner in feature.fields.items()}
+    return 0

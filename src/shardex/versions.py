@@ -1,0 +1,241 @@
+"""The versions of a native dataset: what they are, back to one, away with old ones, and many small files into few.
+
+Every function here looks at manifests and makes new ones by put-if-absent; no data file is ever changed. `clean` is the
+only one that removes anything, and only what no kept version names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+
+import msgspec
+import numpy as np
+from tqdm import tqdm
+
+from shardex.dataset import open as open_dataset
+from shardex.errors import CommitConflict, FormatError, SchemaError
+from shardex.fragments import FragmentWriter
+from shardex.gather import Integers
+from shardex.manifest import FOLDER, DataFile, Fragment, Manifest, latest_version, manifest_path, publish, read_manifest
+from shardex.rowids import RowIds
+from shardex.shards import absolute
+from shardex.sources.local import LocalSource
+from shardex.stored import read_ids
+
+__all__ = ["Version", "clean", "compact", "history", "restore"]
+
+_MANIFEST = re.compile(rf"{FOLDER}/([0-9]{{8}})\.json")
+_OURS = re.compile(r"data/[0-9a-f]{32}\.arrow|\.[0-9a-f]{16}\.tmp")
+GRACE = 3600.0
+"""Seconds for which a file that no version names may belong to a writer that is about to make one."""
+
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version as the history lists it."""
+
+    number: int
+    samples: int
+    change: str
+    """What it did."""
+    made: str
+    """When, in UTC; nothing depends on it."""
+
+
+def _place(path: Path) -> LocalSource:
+    place = LocalSource(absolute(os.fspath(path)))
+    if not latest_version(place):
+        raise FormatError(f"{place.root}: expected a dataset of shardex's own, which has versions, got something else")
+    return place
+
+
+def _numbers(place: LocalSource) -> list[int]:
+    found = (_MANIFEST.fullmatch(path) for path in place.paths(FOLDER + "/"))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def history(path: Path) -> list[Version]:
+    """All versions that are there, the oldest first.
+
+    >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp() + "/d"
+    >>> _ = sx.write(folder, [{"x": 1}]), sx.write(folder, [{"x": 2}, {"x": 3}], mode="append")
+    >>> [(version.number, version.samples, version.change) for version in history(folder)]
+    [(1, 1, 'create: 1 samples'), (2, 3, 'append: 2 samples')]
+    """
+    place = _place(path)
+    manifests = ((number, read_manifest(place, number)) for number in _numbers(place))
+    return [Version(number, one.rows, one.change, one.made) for number, one in manifests]
+
+
+def restore(path: Path, version: int) -> int:
+    """Make the content of an older version current again, as a new version; gives its number."""
+    place = _place(path)
+    latest = latest_version(place)
+    ids = read_manifest(place, latest).ids
+    old = read_manifest(place, version)
+    again = msgspec.structs.replace(old, change=f"restore: version {version}", ids=max(ids, old.ids))
+    if not publish(place, latest + 1, again):
+        raise CommitConflict(
+            f"{place.root}: expected version {latest} to stay the latest while version {version} is restored, somebody "
+            "made another one; look at it and try again"
+        )
+    return latest + 1
+
+
+def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
+    """Remove all but the last versions, and every data file that none of those names; gives what was removed.
+
+    Files younger than `grace` seconds stay even if nobody names them: somebody may be about to. Ages are measured by
+    the clock of the storage. Datasets that are open at a version that goes can fail when they read more of it.
+    """
+    if keep < 1:
+        raise SchemaError(f"expected at least one version to keep, got keep={keep}")
+    place = _place(path)
+    numbers = _numbers(place)
+    named = {file.path for number in numbers[-keep:] for file in files_of(read_manifest(place, number))}
+    now = _storage_time(place)
+    removed = [name for number in numbers[:-keep] if _remove(place, name := manifest_path(number))]
+    for name in place.paths():
+        if _OURS.fullmatch(name) and name not in named and _age(place, name, now) >= grace and _remove(place, name):
+            removed.append(name)
+    return removed
+
+
+def files_of(manifest: Manifest) -> Iterator[DataFile]:
+    """Every data file that a version names."""
+    for fragment in manifest.fragments:
+        yield from fragment.groups
+        if fragment.keys is not None:
+            yield fragment.keys
+    yield from manifest.deleted
+    yield from manifest.overlays
+
+
+def _storage_time(place: LocalSource) -> float:
+    """What time it is for the storage, whose clock may be another than ours."""
+    probe = f".{secrets.token_hex(8)}.tmp"
+    place.put(probe, b"")
+    try:
+        return os.stat(place.path(probe)).st_mtime
+    finally:
+        _remove(place, probe)
+
+
+def _age(place: LocalSource, name: str, now: float) -> float:
+    try:
+        return max(0.0, now - os.stat(place.path(name)).st_mtime)
+    except FileNotFoundError:
+        return 0.0
+
+
+def _remove(place: LocalSource, name: str) -> bool:
+    with suppress(FileNotFoundError):
+        os.unlink(place.path(name))
+        return True
+    return False
+
+
+# -- compaction -----------------------------------------------------------------------------------------------
+
+
+def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = None) -> int | None:
+    """Write fragments anew that were edited, have their fields in several files, or are small; values stay the same.
+
+    Gives the number of the new version, or none if there was nothing to do. Samples keep their order and rows.
+    """
+    place = _place(path)
+    version = latest_version(place)
+    base = read_manifest(place, version)
+    if any(fragment.foreign is not None for fragment in base.fragments):
+        raise SchemaError(f"{place.root}: expected data of its own to compact, got fields in somebody else's shards")
+    ds = open_dataset(place.root, version=version)
+    left, edited = _looked_at(place, base)
+    runs = list(_runs([one or _is_small(f, shard_size) for f, one in zip(base.fragments, edited, strict=True)], edited))
+    if not runs:
+        return None
+    ends = np.cumsum([0, *left]).tolist()
+    new: dict[int, list[Fragment]] = {}
+    writers: list[FragmentWriter] = []
+    bar = tqdm(total=len(ds), desc="compact", unit=" samples", disable=None if progress is None else not progress)
+    try:
+        with bar:
+            for begin, end in runs:
+                writer = FragmentWriter(place, base.features, shard_size=shard_size, key=base.key)
+                writers.append(writer)
+                for columns in ds[ends[begin] : ends[end]].chunks():
+                    writer.write(columns)
+                    bar.update(len(columns))
+                new[begin] = writer.finish()
+        return _publish_compacted(place, version, base, runs, new)
+    except BaseException:
+        for writer in writers:
+            writer.discard()
+        raise
+
+
+def _looked_at(place: LocalSource, manifest: Manifest) -> tuple[list[int], list[bool]]:
+    """How many rows of each fragment are left, and whether it is more than one file as it was written."""
+    fragments = manifest.fragments
+    ids = RowIds([one.first for one in fragments], [one.rows for one in fragments])
+    ends = np.cumsum([one.rows for one in fragments])
+
+    def per_fragment(files: list[DataFile]) -> Integers:
+        found = [ids.places(read_ids(place, file)) for file in files]
+        places = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+        return np.bincount(np.searchsorted(ends, places[places >= 0], "right"), minlength=len(fragments))
+
+    gone, changed = per_fragment(manifest.deleted), per_fragment(manifest.overlays)
+    edited = [g + c > 0 or len(one.groups) > 1 for one, g, c in zip(fragments, gone, changed, strict=True)]
+    return [one.rows - int(g) for one, g in zip(fragments, gone, strict=True)], [bool(one) for one in edited]
+
+
+def _is_small(fragment: Fragment, shard_size: int) -> bool:
+    return sum(file.size for file in fragment.groups) < shard_size // 2
+
+
+def _runs(renewed: list[bool], edited: list[bool]) -> Iterator[tuple[int, int]]:
+    """Stretches of fragments to write anew; one that is only small, with large ones around it, stays as it is."""
+    for renew, group in groupby(range(len(renewed)), key=renewed.__getitem__):
+        numbers = list(group)
+        if renew and (len(numbers) > 1 or edited[numbers[0]]):
+            yield numbers[0], numbers[-1] + 1
+
+
+def _publish_compacted(
+    place: LocalSource, version: int, base: Manifest, runs: list[tuple[int, int]], new: dict[int, list[Fragment]]
+) -> int:
+    latest = base
+    while True:
+        ids, fragments = latest.ids, []
+        replaced = {number for begin, end in runs for number in range(begin, end)}
+        for number, fragment in enumerate(base.fragments):
+            for one in new.get(number, []):
+                fragments.append(msgspec.structs.replace(one, first=ids))
+                ids += one.rows
+            if number not in replaced:
+                fragments.append(fragment)
+        fragments += latest.fragments[len(base.fragments) :]
+        words = f"compact: {len(replaced)} fragments into {sum(map(len, new.values()))}"
+        folded = msgspec.structs.replace(latest, fragments=fragments, ids=ids, deleted=[], overlays=[], change=words)
+        if publish(place, version + 1, folded):
+            return version + 1
+        version = latest_version(place)
+        latest = read_manifest(place, version)
+        _refuse_all_but_appends(place, base, latest)
+
+
+def _refuse_all_but_appends(place: LocalSource, base: Manifest, latest: Manifest) -> None:
+    same = (latest.deleted, latest.overlays, latest.schema) == (base.deleted, base.overlays, base.schema)
+    if not same or latest.fragments[: len(base.fragments)] != base.fragments:
+        raise CommitConflict(
+            f"{place.root}: expected nothing but appended samples while fragments are written anew, somebody else did "
+            f"more ({latest.change}); nothing was changed, compact again"
+        )

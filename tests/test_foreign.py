@@ -1,0 +1,111 @@
+"""Fields beside somebody else's shards: joined by row, versioned, droppable, and the shards stay untouched."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardex as sx
+from shardex.errors import AlreadyExistsError, PathError, SchemaError, StaleIndexError
+
+FORMATS = ["jsonl", "tar", "parquet", "tokens", "bins"]
+
+
+def shards(folder: Path, format: str) -> tuple[str, list[dict[str, Any]]]:
+    if format == "tokens":
+        samples: list[dict[str, Any]] = [{"tokens": np.full(4, k, np.uint16)} for k in range(10)]
+        sx.write(folder / "data", samples, {"tokens": sx.Array("uint16", (4,))}, format=format)
+    else:
+        samples = [{"text": f"t{k}", "n": k} for k in range(10)]
+        sx.write(folder / "data", samples, {"text": str, "n": int}, format=format)
+    return str(folder / "data"), [dict(sample) for sample in sx.open(folder / "data")]
+
+
+def state(folder: str) -> dict[str, tuple[int, int]]:
+    paths = [path for path in Path(folder).rglob("*") if path.is_file() and ".shardex" not in path.parts]
+    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in paths}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_fields_beside_shards_of_any_format(tmp_path: Path, format: str) -> None:
+    data, samples = shards(tmp_path, format)
+    before = state(data)
+    ds = sx.adopt(data, tmp_path / "beside")
+    assert len(ds) == 10 and [set(s) >= set(samples[0]) for s in ds] == [True] * 10
+    with sx.edit(tmp_path / "beside", trust_paths=True) as tx:
+        tx.add_field("score", "float32", np.arange(10, dtype=np.float32))
+        tx.delete([3])
+    ds = sx.open(tmp_path / "beside", trust_paths=True)
+    assert ds.select("score").read(range(9))["score"].tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    for sample, expected in zip(ds, [s for k, s in enumerate(samples) if k != 3], strict=True):
+        assert sx.DictSample({name: sample[name] for name in expected}) == expected
+    assert pickle.loads(pickle.dumps(ds))[5].score == 6
+    assert next(iter(sx.Loader(ds, 4, shuffle=True))).score.shape == (4,)
+    assert state(data) == before
+
+
+def test_foreign_fields_are_edited_and_dropped_without_a_trace(tmp_path: Path) -> None:
+    data, _ = shards(tmp_path, "jsonl")
+    before = state(data)
+    sx.adopt(data, tmp_path / "beside")
+    with sx.edit(tmp_path / "beside", trust_paths=True) as tx:
+        tx.update(2, text="better")
+        tx.rename_field("n", "number")
+        tx.add_field("e", sx.Array("float32", (2,)), np.zeros((10, 2), np.float32))
+    ds = sx.open(tmp_path / "beside", trust_paths=True)
+    assert ds.fields == ["text", "number", "e"] and ds[2].text == "better" and ds[3].number == 3
+    with sx.edit(tmp_path / "beside", trust_paths=True) as tx:
+        tx.drop_field("e")
+        tx.drop_field("text")
+    assert list(sx.open(tmp_path / "beside", trust_paths=True)) == [{"number": k} for k in range(10)]
+    assert sx.open(tmp_path / "beside", version=1, trust_paths=True)[2].text == "t2"
+    assert state(data) == before
+
+
+def test_a_schema_goes_along(tmp_path: Path) -> None:
+    data, _ = shards(tmp_path, "jsonl")
+    sx.adopt(data, tmp_path / "beside", schema={"n": "int16", "text": str})
+    column = sx.open(tmp_path / "beside", trust_paths=True).read([1])["n"]
+    assert column.dtype == np.int16
+
+
+def test_shards_that_changed_are_noticed(tmp_path: Path) -> None:
+    data, _ = shards(tmp_path, "jsonl")
+    sx.adopt(data, tmp_path / "beside")
+    (file,) = Path(data).glob("*.jsonl")
+    with file.open("a") as lines:
+        lines.write('{"text": "more", "n": 10}\n')
+    os.utime(file)
+    ds = sx.open(tmp_path / "beside", trust_paths=True)
+    with pytest.raises(StaleIndexError, match="expected the shards as they were when fields were put beside them"):
+        ds[0]
+
+
+def test_what_is_elsewhere_must_be_trusted(tmp_path: Path) -> None:
+    data, _ = shards(tmp_path, "jsonl")
+    sx.adopt(data, tmp_path / "beside")
+    with pytest.raises(PathError, match="if you trust it, open it with trust_paths=True"):
+        sx.open(tmp_path / "beside")
+    with pytest.raises(PathError, match="trust_paths=True"):
+        sx.edit(tmp_path / "beside")
+
+
+def test_what_cannot_be_done_beside_shards(tmp_path: Path) -> None:
+    data, _ = shards(tmp_path, "jsonl")
+    sx.adopt(data, tmp_path / "beside")
+    with pytest.raises(AlreadyExistsError):
+        sx.adopt(data, tmp_path / "beside")
+    with pytest.raises(SchemaError, match="expected shards in files, got ListRows"):
+        sx.adopt([{"x": 1}], tmp_path / "other")  # type: ignore[list-item]
+    with (
+        sx.edit(tmp_path / "beside", trust_paths=True) as tx,
+        pytest.raises(SchemaError, match="expected no new samples"),
+    ):
+        tx.append(text="x", n=1)
+    with pytest.raises(SchemaError, match="expected data of its own to compact"):
+        sx.compact(tmp_path / "beside")
