@@ -16,7 +16,7 @@ from shardex.digest import digest
 from shardex.errors import SchemaError
 from shardex.gather import Integers
 from shardex.rows import check_fields
-from shardex.schema import Features
+from shardex.schema import Array, Feature, Features, Optional, Value
 
 __all__ = ["ConcatRows", "JoinRows", "concat", "join"]
 
@@ -138,6 +138,25 @@ def _refuse_others(datasets: Sequence[Any]) -> None:
             raise SchemaError(f"expected datasets as arguments, got {type(one).__name__} - at argument {number}")
 
 
+def _refuse_other_types(first: Dataset, other: Dataset, number: int) -> None:
+    """Batches of numbers stack only if all are of one type; better an error now than lists in some batches."""
+    if not len(first) or not len(other):
+        return
+    for name, feature in first.features.items():
+        wanted, found = _numbers(feature), _numbers(other.features[name])
+        if wanted != found and None not in (wanted, found):
+            raise SchemaError(
+                f"expected {wanted} as in the first dataset, got {found} - at dataset {number}, field {name}; open it "
+                "with a schema that says so, or write it anew with one (sx.write)"
+            )
+
+
+def _numbers(feature: Feature) -> Feature | None:
+    """What a field of numbers holds; none for a field of anything else."""
+    inner = feature.feature if isinstance(feature, Optional) else feature
+    return inner if isinstance(inner, Value | Array) else None
+
+
 def concat(*datasets: Dataset) -> Dataset:
     """The samples of all datasets, one after another; all must have the same fields.
 
@@ -150,6 +169,7 @@ def concat(*datasets: Dataset) -> Dataset:
         if sorted(other.fields) != sorted(datasets[0].fields):
             known, found = ", ".join(datasets[0].fields), ", ".join(other.fields)
             raise SchemaError(f"expected the fields of the first dataset ({known}), got {found} - at dataset {number}")
+        _refuse_other_types(datasets[0], other, number)
     first = datasets[0].fields
     return Dataset(ConcatRows([other if other.fields == first else other.select(*first) for other in datasets]))
 

@@ -257,7 +257,7 @@ class Dataset:
         >>> sorted(s.x for s in ds)
         [0, 1, 2, 3, 4]
         """
-        return self.through(Shuffle(len(self), seed, epoch))
+        return self.through(Shuffle(len(self), _whole(seed), _whole(epoch)))
 
     def split(self, *shares: float) -> tuple[Dataset, ...]:
         """Cut into consecutive parts with these shares of the samples; what they leave open is one more part.
