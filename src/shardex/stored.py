@@ -60,10 +60,13 @@ def base_rows(source: Source, manifest: Manifest, features: Features, trust_path
 
 def _shards(source: Source, manifest: Manifest) -> list[str]:
     """The files, those first that hold the first fields of each fragment."""
-    foreign = [str(one.foreign.what) for one in manifest.fragments if one.foreign is not None]
-    first = [file for one in manifest.fragments for file in one.groups[: 1 - len(foreign)]]
-    others = [file for one in manifest.fragments for file in one.groups[1 - len(foreign) :]]
-    return [*foreign, *(f"{source.url}/{file.path}" for file in first + others)]
+    first, others = list[str](), list[str]()
+    for one in manifest.fragments:
+        names = [] if one.foreign is None else [str(one.foreign.what)]
+        names += [f"{source.url}/{file.path}" for file in one.groups]
+        first.append(names[0] if names else "")
+        others += names[1:]
+    return first + others
 
 
 def _refuse_untrusted(source: Source, foreign: Foreign, trust_paths: bool) -> None:
