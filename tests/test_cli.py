@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 import shardex as sx
 from shardex import cli
 
-COMMANDS = ["info", "head", "index", "demo"]
+COMMANDS = ["info", "head", "index", "demo", "history", "restore", "clean", "compact", "verify", "recover"]
 FORMATS = ["arrow", "jsonl", "tar"]
 
 
@@ -65,6 +65,13 @@ def test_help_has_a_purpose_and_an_example(command: str) -> None:
 
 def test_every_command_is_tested_here() -> None:
     assert [command.callback.__name__ for command in cli.app.registered_commands if command.callback] == COMMANDS
+
+
+def test_every_command_has_a_place_in_the_documentation() -> None:
+    root = Path(__file__).parents[1]
+    text = "".join(path.read_text("utf-8") for path in (root / "README.md", *(root / "docs").glob("*.md")))
+    lacking = [command for command in COMMANDS if f"$ shardex {command} " not in text]
+    assert lacking == ["demo"], "which needs no documentation but its own"
 
 
 def test_version() -> None:
@@ -316,3 +323,118 @@ def test_demo_as_a_process(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert [row["dataset"] for row in json.loads(done.stdout)] == ["series", "images", "corpus", "tokens"]
     assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+# -- datasets that live -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Three versions: four samples, one of them changed, one deleted."""
+    sx.write(tmp_path / "d", [{"n": k, "s": f"s{k}"} for k in range(4)], shard_rows=2)
+    with sx.edit(tmp_path / "d") as tx:
+        tx.update(1, s="new")
+    with sx.edit(tmp_path / "d") as tx:
+        tx.delete(0)
+    return tmp_path / "d"
+
+
+def test_history(store: Path) -> None:
+    head, *lines = run("history", store).output.splitlines()
+    assert head.split() == ["version", "samples", "made", "change"]
+    assert [line.split(None, 3)[::3] for line in lines] == [
+        ["1", "create: 4 samples"],
+        ["2", "update: 1 sample"],
+        ["3", "delete: 1 sample"],
+    ]
+    found = json.loads(run("history", store, "--json").output)
+    assert [(one["number"], one["samples"]) for one in found] == [(1, 4), (2, 4), (3, 3)]
+
+
+def test_restore(store: Path) -> None:
+    assert run("restore", store, 1).output == "version 4 is what version 1 was\n"
+    assert json.loads(run("restore", store, 2, "--json").output) == {"version": 5, "restored": 2}
+    assert [s.s for s in sx.open(store)] == ["s0", "new", "s2", "s3"]
+    assert "no version 9; the current one is 5" in run("restore", store, 9, code=1).stderr
+
+
+def test_clean_asks_first(store: Path) -> None:
+    done = CliRunner().invoke(cli.app, ["clean", str(store), "--grace", "0"], input="n\n")
+    assert done.exit_code == 1 and "Remove versions 1 to 2 and the files that no other version names?" in done.stderr
+    assert len(sx.history(store)) == 3
+    done = CliRunner().invoke(cli.app, ["clean", str(store), "--keep", "2", "--grace", "0"], input="y\n")
+    assert done.stdout.endswith("_shardex/00000001.json\nremoved 1 file\n")
+
+
+def test_clean(store: Path) -> None:
+    run("compact", store)
+    done = json.loads(run("clean", store, "--yes", "--json").output)
+    assert done == {"removed": [f"_shardex/0000000{k}.json" for k in (1, 2, 3)]}, "files are too young"
+    assert run("clean", store, "-y", "--grace", 0).output.endswith("removed 4 files\n")
+    assert run("clean", store, "-y", "--grace", 0).output == "removed 0 files\n"
+    assert [s.s for s in sx.open(store)] == ["new", "s2", "s3"]
+
+
+def test_compact(store: Path) -> None:
+    assert run("compact", store).output == "version 4: compact: 2 fragments into 1\n"
+    assert run("compact", store).output.startswith("nothing to do")
+    assert json.loads(run("compact", store, "--json").output) == {"version": None}
+
+
+def test_verify(store: Path, folder: Path) -> None:
+    assert run("verify", store).output == "nothing is wrong\n"
+    assert json.loads(run("verify", store, "--json").output) == {"problems": [], "leftovers": []}
+    for format in FORMATS:
+        assert run("verify", folder / format).output == "nothing is wrong\n"
+
+
+def test_verify_names_what_is_damaged(store: Path) -> None:
+    path = Path(sx.open(store).shards([1])[0])
+    os.truncate(path, 200)
+    (store / "note.txt").write_text("mine")
+    size = json.loads((store / "_shardex/00000003.json").read_text())["manifest"]["fragments"][1]["groups"][0]["size"]
+    lines = run("verify", store, code=1).output.splitlines()
+    assert lines == [
+        f"data/{path.name}: expected {size} bytes, got 200; 0 of 1 batches are whole"
+        " (samples 1 to 2; fields n, s; versions 1 to 3)",
+        "1 problem",
+        "no version names 1 file (4 bytes); clean removes what writers left",
+    ]
+    found = json.loads(run("verify", store, "--version", 1, "--json", code=1).output)
+    assert found["leftovers"] == ["note.txt"]
+    (problem,) = found["problems"]
+    assert problem["samples"] == [2, 4] and problem["versions"] == [1] and problem["fields"] == ["n", "s"]
+
+
+def test_verify_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n{\n')
+    assert run("verify", tmp_path / "a.jsonl", code=1).output.startswith("a.jsonl: line 2, column 2")
+    assert run("verify", tmp_path, "-o", "decode=text").output == "nothing is wrong\n"
+
+
+def test_recover(store: Path, tmp_path: Path) -> None:
+    path = Path(sx.open(store).shards([1])[0])
+    os.truncate(path, 200)
+    lost, saved = run("recover", store, tmp_path / "new").output.splitlines()
+    assert lost.startswith(f"lost: data/{path.name}: expected ") and lost.endswith("(samples 1 to 2)")
+    assert saved == f"saved 1 sample in {tmp_path / 'new'}"
+    assert list(sx.open(tmp_path / "new")) == [{"n": 1, "s": "new"}]
+    (store / "_shardex/00000003.json").unlink()
+    (store / "_shardex/00000002.json").write_text("")
+    found = json.loads(run("recover", store, tmp_path / "again", "--json").output)
+    assert (found["samples"], found["version"], [one["samples"] for one in found["lost"]]) == (2, 1, [[2, 4]])
+    assert found["notes"][0].startswith("version 2 is lost")
+    assert "something is there already" in run("recover", store, tmp_path / "new", code=1).stderr
+
+
+@pytest.mark.parametrize("command", ["history", "restore", "clean", "compact"])
+def test_only_datasets_of_our_own_have_versions(folder: Path, command: str) -> None:
+    more = {"restore": ["1"], "clean": ["--yes"]}.get(command, [])
+    assert "expected a dataset of shardex's own" in run(command, folder / "jsonl", *more, code=1).stderr
+
+
+@pytest.mark.parametrize("command", ["verify", "recover"])
+def test_nothing_to_look_at(tmp_path: Path, command: str) -> None:
+    more = [str(tmp_path / "new")] if command == "recover" else []
+    done = run(command, tmp_path / "nowhere", *more, code=1)
+    assert done.stderr == f"shardex: no such file or folder: {tmp_path / 'nowhere'}\n"

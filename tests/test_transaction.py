@@ -170,6 +170,40 @@ def test_values_of_a_new_field_from_anywhere(folder: str, deleted: list[int]) ->
     assert [s.nothing for s in sx.open(folder)][-2:] == [None, "some"]
 
 
+def test_a_field_may_be_called_row(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", [{"row": k, "a": -k} for k in range(5)])
+    with sx.edit(tmp_path / "d") as tx:
+        tx.update(1, row=100, a=5)
+    with sx.edit(tmp_path / "d") as tx:
+        tx.rename_field("row", "value")
+        tx.rename_field("a", "row")
+    assert [s.row for s in sx.open(tmp_path / "d")] == [0, 5, -2, -3, -4]
+    assert [s.value for s in sx.open(tmp_path / "d")] == [0, 100, 2, 3, 4] and len(ds) == 5
+
+
+def test_an_overwrite_gives_no_id_twice(folder: str) -> None:
+    before = sx.edit(folder)
+    before.update(0, s="x")
+    sx.write(folder, map(sample, range(100, 105)), SCHEMA, mode="overwrite")
+    with pytest.raises(CommitConflict):
+        before.commit()
+    assert [s.s for s in sx.open(folder)] == [f"s{k}" for k in range(100, 105)]
+
+
+def test_every_sample_needs_a_value(folder: str) -> None:
+    with sx.edit(folder) as tx, pytest.raises(SchemaError, match="expected a value for every sample, got None for 1"):
+        tx.add_field("y", int, [None, *range(9)])
+
+
+def test_rows_without_any_file_have_no_shard(folder: str) -> None:
+    with sx.edit(folder) as tx:
+        tx.add_field("y", str | None)
+        for name in SCHEMA:
+            tx.drop_field(name)
+    ds = sx.open(folder)
+    assert ds.shards([0, 9]) == ["", ""] and ds[3].y is None
+
+
 def test_updates_rewrite_no_data_file(folder: str) -> None:
     before = {path: path.stat().st_mtime_ns for path in (Path(folder) / "data").iterdir()}
     with sx.edit(folder) as tx:

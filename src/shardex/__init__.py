@@ -16,9 +16,11 @@ from shardex.compose import concat, join
 from shardex.dataset import Dataset, open
 from shardex.errors import ShardexError
 from shardex.foreign import adopt
+from shardex.integrity import Problem, leftovers, verify
 from shardex.loader import Loader
 from shardex.mixture import mix, temperature
 from shardex.rows import Rows
+from shardex.salvage import Lost, Recovered, recover
 from shardex.sample import Batch, DictSample
 from shardex.schema import Array, Bytes, ClassLabel, Features, Json, Optional, Sequence, Struct, Text, Value
 from shardex.transaction import Edit, edit
@@ -39,8 +41,11 @@ __all__ = [
     "Features",
     "Json",
     "Loader",
+    "Lost",
     "Optional",
+    "Problem",
     "Ragged",
+    "Recovered",
     "Rows",
     "Sequence",
     "ShardexError",
@@ -57,9 +62,12 @@ __all__ = [
     "edit",
     "history",
     "join",
+    "leftovers",
     "mix",
     "open",
+    "recover",
     "restore",
     "temperature",
+    "verify",
     "write",
 ]

@@ -60,7 +60,7 @@ class Overlay:
     @property
     def fields(self) -> set[str]:
         """The fields that it changes."""
-        return set(self.file.fields) - {"row"}
+        return set(self.file.fields)
 
 
 @dataclass
@@ -117,7 +117,7 @@ def apply(base: Manifest, latest: Manifest, changes: Changes, ids: Ids) -> Manif
         features, fragments, overlays = _CHANGES[type(change)](change, features, fragments, overlays)
     fragments, given = _numbered(fragments, changes.appended, latest.ids)
     gone = [*latest.deleted, *([changes.deleted] if changes.deleted else [])]
-    deleted = sum(file.rows for file in latest.deleted)
+    deleted = sum(fragment.rows for fragment in latest.fragments) - latest.rows  # two files may name the same row
     if changes.deleted:
         deleted = _count([ids(file) for file in gone])
     return msgspec.structs.replace(
@@ -199,7 +199,7 @@ def _fields_mapped(
 
     def mapped(files: Iterable[DataFile]) -> Iterator[DataFile]:
         for file in files:
-            if set(fields := renamed(file.fields)) - {"row"}:
+            if fields := renamed(file.fields):
                 yield msgspec.structs.replace(file, fields=fields)
 
     def foreign(one: Foreign | None) -> Foreign | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -103,9 +104,10 @@ class Dataset:
         return self._one(row, self._fields if fields is None else self._chosen(fields))
 
     def advise(self, positions: Any, fields: Sequence[str] | None = None) -> None:
-        """Have the storage begin to fetch what a read of these positions needs, without waiting for it."""
-        if isinstance(self._rows, Advised):
-            self._rows.advise(self._order.rows(normalise(positions, self._length)), self._chosen(fields))
+        """Have the storage begin to fetch what a read of these positions needs; waits for nothing and never fails."""
+        with suppress(ShardexError):
+            if isinstance(self._rows, Advised):
+                self._rows.advise(self._order.rows(normalise(positions, self._length)), self._chosen(fields))
 
     def __getitem__(self, where: Any) -> Any:
         """A sample for an integer, a view for anything else."""

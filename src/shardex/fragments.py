@@ -7,7 +7,6 @@ file here is part of a dataset before a manifest names it (`commit.py`); what a 
 from __future__ import annotations
 
 import math
-import os
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -95,9 +94,7 @@ class ShardWriter:
         del self._writer
         self._foot = self._sink.cut()
         with storage_errors(self._draft.path, "write"):
-            self._draft.file.flush()
-            os.fsync(self._draft.file.fileno())
-            self._draft.file.close()
+            self._draft.close(self._sink.position)
 
     def publish(self) -> DataFile:
         """Give the file its name."""

@@ -195,7 +195,7 @@ def _check(manifest: Manifest) -> None:
     for file in [*manifest.deleted, *manifest.overlays, *(f.keys for f in manifest.fragments if f.keys)]:
         _check_file(file, file.rows)
     for overlay in manifest.overlays:
-        if not overlay.fields.keys() <= {"row", *features}:
+        if not overlay.fields.keys() <= set(features):
             raise FormatError(f"expected newer values of the fields {', '.join(features)}, got {list(overlay.fields)}")
     most = sum(fragment.rows for fragment in manifest.fragments)
     least = most - sum(file.rows for file in manifest.deleted)

@@ -48,9 +48,9 @@ def base_rows(source: Source, manifest: Manifest, features: Features, trust_path
         _refuse_untrusted(source, foreign, trust_paths)
         tables.append(_ForeignTable(foreign, features, manifest.fragments[0].rows))
     for names in groups.values():
-        some = features.select(names)
-        schema = arrow_schema(some)
-        tables.append(_mapped([_holder(source, one, names, schema) for one in manifest.fragments], some, schema))
+        schema = arrow_schema(manifest.features.select(names))  # how it lies, whatever it is to be read as
+        holders = [_holder(source, one, names, schema) for one in manifest.fragments]
+        tables.append(_mapped(holders, features.select(names), schema))
     content = [manifest.schema, manifest.fragments, manifest.deleted, manifest.overlays]
     digest = xxhash.xxh3_64_hexdigest(msgspec.json.encode(content))
     rows = TableRows(tables, [one.rows for one in manifest.fragments], features, digest, _shards(source, manifest))
@@ -60,10 +60,13 @@ def base_rows(source: Source, manifest: Manifest, features: Features, trust_path
 
 def _shards(source: Source, manifest: Manifest) -> list[str]:
     """The files, those first that hold the first fields of each fragment."""
-    foreign = [str(one.foreign.what) for one in manifest.fragments if one.foreign is not None]
-    first = [file for one in manifest.fragments for file in one.groups[: 1 - len(foreign)]]
-    others = [file for one in manifest.fragments for file in one.groups[1 - len(foreign) :]]
-    return [*foreign, *(f"{source.url}/{file.path}" for file in first + others)]
+    first, others = list[str](), list[str]()
+    for one in manifest.fragments:
+        names = [] if one.foreign is None else [str(one.foreign.what)]
+        names += [f"{source.url}/{file.path}" for file in one.groups]
+        first.append(names[0] if names else "")
+        others += names[1:]
+    return first + others
 
 
 def _refuse_untrusted(source: Source, foreign: Foreign, trust_paths: bool) -> None:
@@ -148,8 +151,8 @@ def patches_of(source: Source, manifest: Manifest, features: Features) -> list[t
     found = []
     for file in manifest.overlays:
         names = [name for name in file.fields if name in features]
-        schema = arrow_schema(some := features.select(names))
-        table = _mapped([_CheckedFile(source, file, schema)], some, schema)
+        schema = arrow_schema(manifest.features.select(names))
+        table = _mapped([_CheckedFile(source, file, schema)], features.select(names), schema)
         found.append((Patch(table, partial(_places, source, file, ids)), names))
     return found
 

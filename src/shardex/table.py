@@ -15,7 +15,7 @@ from shardex.columns import MISSING, Column, Columns, Ragged
 from shardex.errors import SchemaError
 from shardex.layout import arrow_type, items_per_row, numbers, sizes, storage
 from shardex.packer import packer_of
-from shardex.schema import Array, Feature, Features, Opaque, Optional, Value
+from shardex.schema import Array, Feature, Features, Json, Opaque, Optional, Value
 from shardex.values import list_of
 
 __all__ = ["to_table"]
@@ -67,7 +67,7 @@ def _ragged(column: Ragged, feature: Value | Array) -> pa.Array | None:
 
 def _packed(column: Column, feature: Feature, name: str) -> pa.Array:
     values = [None if value is MISSING else value for value in list_of(column)]
-    if any(value is None for value in values) and not isinstance(feature, Optional):
+    if any(value is None for value in values) and not isinstance(feature, Optional | Json):  # null is a value of JSON
         feature = Optional(feature)
     packer = packer_of(feature)
     for number, value in enumerate(values):

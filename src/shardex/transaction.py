@@ -12,17 +12,16 @@ import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from shardex.builder import BatchBuilder
-from shardex.columns import Columns
 from shardex.commit import AddField, Changes, DropField, Overlay, RenameField, commit
 from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
@@ -34,17 +33,15 @@ from shardex.gather import Integers
 from shardex.keyed import refuse_duplicates
 from shardex.layout import arrow_schema
 from shardex.manifest import DataFile, Fragment, Manifest, latest_version, read_manifest
+from shardex.newfield import Values, batches
 from shardex.rowids import RowIds
 from shardex.rows import normalise
-from shardex.schema import Array, Bytes, Feature, Features, Json, Opaque, Optional, Sequence, Struct, Text, Value
+from shardex.schema import Feature, Features, Optional
 from shardex.shards import absolute
 from shardex.sources.local import LocalSource
 from shardex.stored import read_ids
-from shardex.table import to_table
 
 __all__ = ["Edit", "edit"]
-
-_ROWS_AT_ONCE = 1 << 12
 
 
 def edit(path: str | os.PathLike[str], *, progress: bool | None = None, trust_paths: bool = False) -> Edit:
@@ -103,7 +100,13 @@ class Edit:
             self._appends = FragmentWriter(
                 self._place, Features(self._features), key=self._base.key, generate_keys=self._base.generate_keys
             )
-        self._appends.append({**(sample or {}), **values})
+        try:
+            self._appends.append({**(sample or {}), **values})
+        except SchemaError:
+            raise
+        except BaseException:  # a batch is lost
+            self.abort()
+            raise
 
     def extend(self, samples: Iterable[Mapping[str, Any]]) -> None:
         """Add many."""
@@ -132,8 +135,12 @@ class Edit:
             for updates in taken:
                 updates.withdraw()
             raise
-        for updates in taken:
-            updates.spill()
+        try:
+            for updates in taken:
+                updates.spill()
+        except BaseException:  # a batch is lost
+            self.abort()
+            raise
 
     def delete(self, where: Any = None, *, rows: Any = None) -> None:
         """Remove samples: those with this key or these keys; or, if the dataset has no key or `rows` is given, with
@@ -223,13 +230,13 @@ class Edit:
     def _write_field(self, name: str, feature: Feature, values: Any, shards: dict[int, ShardWriter]) -> None:
         """One file for each fragment, with a value for each of its rows; or none, if something goes wrong."""
         features = Features({name: feature})
-        source = _Values(name, values, self.dataset)
+        source = Values(name, values, self.dataset)
         bar = tqdm(total=len(self.dataset), desc=f"add {name}", unit=" samples", disable=self._quiet, leave=False)
         try:
             with bar:
                 for fragment, alive in self._alive():
                     shard = shards[fragment.first] = ShardWriter(self._place, arrow_schema(features))
-                    for batch in _batches(features, source, alive):
+                    for batch in batches(features, source, alive):
                         shard.write(batch)
                         bar.update(batch.num_rows)
                     shard.finish()
@@ -332,7 +339,9 @@ class _Updates:
         self._place = place
         self._name = name
         self._builder = BatchBuilder(Features({name: feature}))
-        self._schema = self._builder.schema.insert(0, pa.field("row", pa.uint64(), nullable=False))
+        # The columns have names of their own, so that a field may be called anything.
+        values = self._builder.schema.field(0).with_name("value")
+        self._schema = pa.schema([pa.field("row", pa.uint64(), nullable=False), values])
         self._shard: ShardWriter | None = None
         self._waiting: list[int] = []
         self._ids: list[Integers] = []
@@ -371,100 +380,10 @@ class _Updates:
         self._flush()
         assert self._shard is not None
         self._shard.finish()
-        return Overlay(self._shard.publish(), np.concatenate(self._ids))
+        file = msgspec.structs.replace(self._shard.publish(), fields={self._name: "value"})
+        return Overlay(file, np.concatenate(self._ids))
 
     def discard(self) -> None:
         """Forget them."""
         if self._shard is not None:
             self._shard.discard()
-
-
-class _Values:
-    """The values of a new field, asked for in the order of the samples, some at a time."""
-
-    def __init__(self, name: str, values: Any, dataset: Dataset) -> None:
-        self._name = name
-        self._length = len(dataset)
-        self._at = 0
-        self._array = values if isinstance(values, np.ndarray) else None
-        if self._array is None:
-            self._values = iter(_each(values, dataset))
-        if hasattr(values, "__len__") and len(values) != self._length:
-            raise SchemaError(f"expected {self._length} values for the field {name}, one per sample, got {len(values)}")
-
-    def take(self, count: int) -> Any:
-        """The next values: a part of an array, or a list."""
-        self._at += count
-        if self._array is not None:
-            return self._array[self._at - count : self._at]
-        found = list(islice(self._values, count))
-        if len(found) < count:
-            have = self._at - count + len(found)
-            raise SchemaError(f"expected {self._length} values for the field {self._name}, got only {have}")
-        return found
-
-    def finish(self) -> None:
-        """An error if there are more values than samples."""
-        if self._array is None and next(self._values, self) is not self:
-            raise SchemaError(f"expected {self._length} values for the field {self._name}, got more")
-
-
-def _each(values: Any, dataset: Dataset) -> Iterable[Any]:
-    if isinstance(values, Dataset):
-        if len(values.fields) != 1:
-            raise SchemaError(f"expected a dataset of one field, got the fields {', '.join(values.fields)}")
-        return (sample[values.fields[0]] for sample in values)
-    if callable(values):
-        return map(values, dataset)
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise SchemaError(f"expected an array, an iterable, a dataset or a function, got {type(values).__name__}")
-    return values
-
-
-def _batches(features: Features, source: _Values, alive: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
-    """Record batches with a value for every row; what deleted rows get nobody sees."""
-    ((name, feature),) = features.items()
-    schema = arrow_schema(features)
-    at, step = 0, _ROWS_AT_ONCE
-    while at < len(alive):
-        some = alive[at : at + step]
-        values = source.take(int(some.sum()))
-        table = to_table(Columns({name: values if some.all() else _spread(values, some, feature)}), features)
-        batch = pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=schema)
-        yield batch
-        at += len(some)
-        step = max(1, min(1 << 20, BATCH_BYTES * len(some) // max(1, batch.nbytes)))
-
-
-def _spread(values: Any, alive: NDArray[np.bool_], feature: Feature) -> Any:
-    """Values at the rows that are alive, blanks at the others."""
-    if isinstance(values, np.ndarray):
-        out = np.zeros((len(alive), *values.shape[1:]), values.dtype)
-        out[alive] = values
-        return out
-    each, empty = iter(values), blank(feature)
-    return [next(each) if there else empty for there in alive.tolist()]
-
-
-def blank(feature: Feature) -> Any:
-    """Some value that a feature allows.
-
-    >>> blank(Features.of({"x": {"a": "int8", "b": str}})["x"])
-    {'a': np.int8(0), 'b': ''}
-    """
-    match feature:
-        case Optional() | Json() | Opaque():
-            return None
-        case Array():
-            return np.zeros([size or 0 for size in feature.shape or ()], feature.dtype)
-        case Value():
-            return np.zeros((), feature.dtype)[()]
-        case Text():
-            return ""
-        case Bytes():
-            return b""
-        case Sequence():
-            return []
-        case Struct():
-            return {name: blank(inner) for name, inner in feature.fields.items()}
-    return 0

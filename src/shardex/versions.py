@@ -19,13 +19,13 @@ import numpy as np
 from tqdm import tqdm
 
 from shardex.dataset import open as open_dataset
-from shardex.errors import CommitConflict, FormatError, SchemaError
+from shardex.errors import CommitConflict, FormatError, SchemaError, storage_errors
 from shardex.fragments import FragmentWriter
 from shardex.gather import Integers
 from shardex.manifest import FOLDER, DataFile, Fragment, Manifest, latest_version, manifest_path, publish, read_manifest
 from shardex.rowids import RowIds
 from shardex.shards import absolute
-from shardex.sources.local import LocalSource
+from shardex.sources.local import LocalSource, sync_folder
 from shardex.stored import read_ids
 
 __all__ = ["Version", "clean", "compact", "history", "restore"]
@@ -103,6 +103,8 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
     named = {file.path for number in numbers[-keep:] for file in files_of(read_manifest(place, number))}
     now = _storage_time(place)
     removed = [name for number in numbers[:-keep] if _remove(place, name := manifest_path(number))]
+    with storage_errors(place.root, "sync"):
+        sync_folder(place.path(FOLDER))  # no power cut brings back a version whose files are gone
     for name in place.paths():
         if _OURS.fullmatch(name) and name not in named and _age(place, name, now) >= grace and _remove(place, name):
             removed.append(name)
@@ -122,22 +124,22 @@ def files_of(manifest: Manifest) -> Iterator[DataFile]:
 def _storage_time(place: LocalSource) -> float:
     """What time it is for the storage, whose clock may be another than ours."""
     probe = f".{secrets.token_hex(8)}.tmp"
-    place.put(probe, b"")
     try:
-        return os.stat(place.path(probe)).st_mtime
+        place.put(probe, b"")
+        with storage_errors(place.path(probe), "look at"):
+            return os.stat(place.path(probe)).st_mtime
     finally:
         _remove(place, probe)
 
 
 def _age(place: LocalSource, name: str, now: float) -> float:
-    try:
+    with suppress(FileNotFoundError), storage_errors(place.path(name), "look at"):
         return max(0.0, now - os.stat(place.path(name)).st_mtime)
-    except FileNotFoundError:
-        return 0.0
+    return 0.0
 
 
 def _remove(place: LocalSource, name: str) -> bool:
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError), storage_errors(place.path(name), "remove"):
         os.unlink(place.path(name))
         return True
     return False

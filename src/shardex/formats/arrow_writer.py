@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from shardex.commit import Changes, apply
-from shardex.errors import AlreadyExistsError, ClosedError, FormatError, SchemaError
+from shardex.errors import AlreadyExistsError, ClosedError, FormatError, SchemaError, ShardexError
 from shardex.fragments import FragmentWriter
 from shardex.keyed import check_key, refuse_duplicates
 from shardex.manifest import FOLDER, Fragment, Manifest, latest_version, publish, read_manifest
@@ -25,6 +25,8 @@ from shardex.staging import check_mode
 
 __all__ = ["ArrowWriter", "create"]
 
+_BEYOND = 1 << 48
+"""An id that no dataset has come to."""
 _LEFTOVER = re.compile(r"\.[0-9a-f]{16}\.tmp|data/[0-9a-f]{32}\.arrow")
 
 
@@ -90,7 +92,7 @@ class ArrowWriter:
         """What the new samples go after: the version that is there, or nothing."""
         if self._mode != "append" or not version:
             check_key(key, self._features, generate_keys)
-            return Manifest(0, self._features.to_json(), [], key, generate_keys)
+            return Manifest(0, self._features.to_json(), [], key, generate_keys, self._ids(version))
         manifest = read_manifest(self._place, version)
         if manifest.features != self._features:
             where = self._place.root
@@ -98,6 +100,13 @@ class ArrowWriter:
         if key is not None and key != manifest.key:
             raise SchemaError(f"{self._place.root}: expected the key it has ({manifest.key}), got {key!r}")
         return manifest
+
+    def _ids(self, version: int) -> int:
+        """How many ids were given so far: they are not given again, even if all samples are replaced."""
+        try:
+            return read_manifest(self._place, version).ids if version else 0
+        except ShardexError:  # it may be overwritten because it is damaged
+            return _BEYOND
 
     def append(self, sample: Mapping[str, Any]) -> None:
         """Take one sample."""

@@ -8,6 +8,7 @@ forked child but read-only pages.
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import secrets
@@ -103,6 +104,7 @@ class LocalSource:
         try:
             with storage_errors(full, "write"):
                 draft.file.write(data)
+                draft.close(memoryview(data).nbytes)
             return draft.finish(path, replace=replace)
         finally:
             draft.discard()
@@ -144,18 +146,28 @@ class LocalDraft:
             self._file.flush()
             _libc().sync_file_range(self._file.fileno(), 0, 0, _SYNC_FILE_RANGE_WRITE)
 
+    def close(self, size: int | None = None) -> None:
+        """Have all of it on the disk; an error if that is another number of bytes than were given."""
+        if self._file.closed:
+            return
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        found = os.fstat(self._file.fileno()).st_size
+        self._file.close()
+        if size is not None and found != size:
+            raise OSError(errno.EIO, f"expected {size} bytes on the disk, got {found}")
+
     def publish(self, path: str) -> None:
         """Sync the file, rename it, sync the folder."""
+        with storage_errors(self._path, "touch"):
+            os.utime(self._path)  # it may have waited for hours, and what is old and not yet named `clean` removes
         self.finish(path, replace=True)
 
     def finish(self, path: str, *, replace: bool) -> bool:
         """Publish; with ``replace=False`` only if the name is free, and say whether it was."""
         full = self._place.path(path)
         with storage_errors(full, "write"):
-            if not self._file.closed:
-                self._file.flush()
-                os.fsync(self._file.fileno())
-                self._file.close()
+            self.close()
             make_folder(os.path.dirname(full))
             if replace:
                 os.replace(self._path, full)
@@ -164,15 +176,16 @@ class LocalDraft:
                     os.link(self._path, full)
                 except FileExistsError:
                     return False
-                os.unlink(self._path)
+                self.discard()
+        with storage_errors(full, "be sure that a power cut spares it, though it is there"):
             sync_folder(os.path.dirname(full))
         return True
 
     def discard(self) -> None:
-        """Remove the temporary file."""
+        """Remove the temporary file; if the storage refuses that too, it stays, and harms nobody."""
         with suppress(OSError):  # closing writes what is still buffered, and there may be no room for it
             self._file.close()
-        with suppress(FileNotFoundError), storage_errors(self._path, "remove"):
+        with suppress(OSError):
             os.unlink(self._path)
 
 

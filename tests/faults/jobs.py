@@ -1,0 +1,296 @@
+"""What the processes do that the tests here stop, starve, race and cut off; and the server that forks them.
+
+`python jobs.py FD` imports shardex once and then forks a process for each request that comes through the socket FD, so
+that one costs milliseconds. A process says its number, waits for a word, does its job and says how it ended: `done`, or
+the class and the text of an error. What each version holds follows from its number, so a test can tell without asking.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import shardex as sx
+from shardex.errors import ShardexError
+from shardex.versions import clean, compact, restore
+
+Sample = dict[str, Any]
+
+SCHEMA = {"n": int, "s": str, "v": sx.Array("float32", (2,)), "t": sx.Array("int16", (None,)), "o": str | None}
+
+
+def sample(k: int) -> Sample:
+    """A sample that tells its number in every field."""
+    vector, ragged = np.full(2, k, np.float32), np.arange(k % 4, dtype=np.int16)
+    return {"n": k, "s": f"text {k}", "v": vector, "t": ragged, "o": None if k % 3 else f"maybe {k}"}
+
+
+# -- single edits -----------------------------------------------------------------------------------------------
+
+
+def make(folder: str) -> None:
+    """Four versions, with keys: three fragments, newer values, deleted rows, an added field."""
+    sx.write(folder, map(sample, range(6)), SCHEMA, shard_rows=3, key="n", progress=False)
+    with sx.edit(folder, progress=False) as tx:
+        tx.extend(map(sample, range(6, 8)))
+    with sx.edit(folder) as tx:
+        tx.update(1, s="newer", t=[5, 6])
+        tx.delete([2, 6])
+    with sx.edit(folder, progress=False) as tx:
+        tx.add_field("e", "int32", range(6))
+
+
+def create(folder: str) -> None:
+    """A new dataset of two fragments."""
+    sx.write(folder, map(sample, range(4)), SCHEMA, shard_rows=2, key="n", progress=False)
+
+
+def overwrite(folder: str) -> None:
+    """Other samples in the place of all that are there."""
+    sx.write(folder, map(sample, range(50, 53)), SCHEMA, mode="overwrite", progress=False)
+
+
+def append(folder: str) -> None:
+    """Two more samples."""
+    with sx.edit(folder, progress=False) as tx:
+        tx.extend({**sample(k), "e": k} for k in (100, 101))
+
+
+def update(folder: str) -> None:
+    """Newer values of two fields, one of them newer already."""
+    with sx.edit(folder) as tx:
+        tx.update(1, s="newest", o="new")
+        tx.update(5, s="new")
+
+
+def add_field(folder: str) -> None:
+    """A field with a file for each fragment."""
+    with sx.edit(folder, progress=False) as tx:
+        tx.add_field("f", str, [f"f{k}" for k in range(6)])
+
+
+def delete(folder: str) -> None:
+    """Two samples less."""
+    with sx.edit(folder) as tx:
+        tx.delete(rows=[0, 3])
+
+
+def mixed(folder: str) -> None:
+    """All of it at once."""
+    with sx.edit(folder, progress=False) as tx:
+        tx.add_field("f", "int8", range(6))
+        tx.update(0, o="there now")
+        tx.delete(7)
+        tx.append({**sample(100), "e": 1, "f": 2})
+
+
+def fold(folder: str) -> None:
+    """All fragments anew."""
+    compact(folder, progress=False)
+
+
+def go_back(folder: str) -> None:
+    """The second version again."""
+    restore(folder, 2)
+
+
+def tidy(folder: str) -> None:
+    """All but the last two versions away."""
+    clean(folder, keep=2, grace=0)
+
+
+def sweep(folder: str) -> None:
+    """Away with what nobody names and is old."""
+    clean(folder, keep=100)
+
+
+EDITS: dict[str, Callable[[str], None]] = {
+    "create": create,
+    "overwrite": overwrite,
+    "append": append,
+    "update": update,
+    "add_field": add_field,
+    "delete": delete,
+    "mixed": mixed,
+    "compact": fold,
+    "restore": go_back,
+    "clean": tidy,
+}
+
+# -- an endless chain of edits ----------------------------------------------------------------------------------
+
+TURN = 6
+
+
+_KNOWN = [[sample(k) for k in range(4)]]
+
+
+def after(version: int) -> list[Sample]:
+    """What a version of the chain holds."""
+    while len(_KNOWN) < version:
+        _KNOWN.append(_model(len(_KNOWN) + 1, _KNOWN[-1]))
+    return _KNOWN[version - 1]
+
+
+def _model(version: int, samples: list[Sample]) -> list[Sample]:
+    match version % TURN:
+        case 0:
+            return [*samples, sample(version), sample(version + 1)]
+        case 1:
+            return [{**one, "s": f"by {version}"} if row % 2 else one for row, one in enumerate(samples)]
+        case 2:
+            return samples[:-1]
+        case 3:
+            return [{**one, "f": version * 100 + row} for row, one in enumerate(samples)]
+        case 4:
+            return [{name: value for name, value in one.items() if name != "f"} for one in samples]
+    return samples
+
+
+def step(folder: str, version: int) -> None:
+    """Make a version of the chain out of the one before."""
+    if version == 1:
+        sx.write(folder, after(1), SCHEMA, shard_rows=2, progress=False)
+        return
+    if version % TURN == 5:
+        compact(folder, progress=False)
+        return
+    with sx.edit(folder, progress=False) as tx:
+        rows = len(tx.dataset)
+        match version % TURN:
+            case 0:
+                tx.extend([sample(version), sample(version + 1)])
+            case 1:
+                for row in range(1, rows, 2):
+                    tx.update(row, s=f"by {version}")
+            case 2:
+                tx.delete(-1)
+            case 3:
+                tx.add_field("f", "int64", [version * 100 + row for row in range(rows)])
+            case 4:
+                tx.drop_field("f")
+
+
+def chain(folder: str, say: Callable[[str], None]) -> None:
+    """One version after another, for ever; says the number of each when it is committed. Old ones go now and then."""
+    number = 1 + latest(folder)
+    while True:
+        step(folder, number)
+        say(f"made {number}")
+        if number % TURN == 0:
+            clean(folder, keep=TURN, grace=0)
+        number += 1
+
+
+def latest(folder: str) -> int:
+    """The last version; 0 if there is none."""
+    found = [
+        int(name[:8]) for name in (os.listdir(f"{folder}/_shardex") if os.path.isdir(f"{folder}/_shardex") else [])
+    ]
+    return max(found, default=0)
+
+
+def last_made(lines: list[str]) -> int:
+    """The last version that a process said it made."""
+    return max((int(words.removeprefix("made ")) for words in lines), default=0)
+
+
+# -- races --------------------------------------------------------------------------------------------------------
+
+RACE = {"who": int, "turn": int}
+
+
+def race_append(folder: str, say: Callable[[str], None], who: int, turns: int) -> None:
+    """One sample in each of many versions."""
+    for turn in range(turns):
+        with sx.edit(folder) as tx:
+            tx.append(who=who, turn=turn)
+        say(f"made {tx.version}")
+
+
+def race_update(folder: str, say: Callable[[str], None], who: int, turns: int) -> None:
+    """Rows of its own, one in each of many versions; and a sample appended now and then."""
+    for turn in range(turns):
+        with sx.edit(folder) as tx:
+            tx.update(who * turns + turn, turn=turn)
+            if turn % 10 == 0:
+                tx.append(who=who, turn=turn)
+        say(f"made {tx.version}")
+
+
+LONG: dict[str, Callable[..., None]] = {"chain": chain, "race_append": race_append, "race_update": race_update}
+
+# -- the server -----------------------------------------------------------------------------------------------------
+
+
+def within(limits: dict[str, int]) -> None:
+    """Limits of the process; that of open files counts from those that it has."""
+    if "size" in limits:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limits["size"], limits["size"]))
+    if "files" in limits:
+        room = os.dup(0)
+        os.close(room)  # the lowest number that is free
+        resource.setrlimit(resource.RLIMIT_NOFILE, (room + limits["files"], room + limits["files"]))
+
+
+def do(request: dict[str, Any], say: Callable[[str], None]) -> None:
+    """Do a job and say how it ended."""
+    name, folder, rest = request["job"], request["folder"], request["rest"]
+    if request.get("unsynced"):
+        os.fsync = lambda fd: None
+    try:
+        within(request.get("limits", {}))
+        if name in LONG:
+            LONG[name](folder, say, *rest)
+        else:
+            {**EDITS, "sweep": sweep}[name](folder)
+    except ShardexError as error:
+        say(f"{type(error).__name__} {' '.join(str(error).split())}")
+        os._exit(1)
+    except BaseException:
+        say(f"crash {' | '.join(traceback.format_exc().splitlines())}")
+        os._exit(2)
+    say("done")
+    os._exit(0)
+
+
+def serve(requests: socket.socket) -> None:
+    """Fork a process for each request; its socket comes along."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(requests, 1 << 16, 1)
+        if not data:
+            return
+        with socket.socket(fileno=descriptors[0]) as line:
+            if os.fork() == 0:
+                requests.close()
+
+                def say(words: str, line: socket.socket = line) -> None:
+                    line.sendall(words.encode() + b"\n")
+
+                say(str(os.getpid()))
+                line.recv(1)
+                do(json.loads(data), say)
+
+
+def warm_up() -> None:
+    """Have imported all that edits import when they first need it."""
+    with tempfile.TemporaryDirectory() as folder:
+        make(f"{folder}/d")
+        mixed(f"{folder}/d")
+        fold(f"{folder}/d")
+
+
+if __name__ == "__main__":
+    warm_up()
+    serve(socket.socket(fileno=int(sys.argv[1])))

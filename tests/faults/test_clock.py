@@ -1,0 +1,103 @@
+"""Clocks that are wrong, and writers that take long: versions go by number, and `clean` removes nothing that is needed.
+
+The clock of a process is set a day back or forth by libfaketime; that of the storage, which stamps the files, is not.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jobs as does
+import pytest
+from processes import Jobs
+from states import Models, check_usable, drafts, signature, state
+
+import shardex as sx
+from shardex.commit import Changes, commit
+from shardex.errors import ShardexError
+from shardex.fragments import FragmentWriter
+from shardex.manifest import read_manifest
+from shardex.sources.local import LocalSource
+from shardex.versions import clean, history
+
+LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None)
+HOUR, DAY = 3600, 86400
+STRAY = [f"data/{'0' * 32}.arrow", f".{'0' * 16}.tmp"]
+
+needs_faketime = pytest.mark.skipif(LIBRARY is None, reason="needs libfaketime (Debian: apt-get install libfaketime)")
+
+
+@pytest.fixture(scope="module", params=["-1d", "+1d"])
+def elsewhen(request: pytest.FixtureRequest) -> Iterator[Jobs]:
+    """Processes whose clock is wrong."""
+    with Jobs({"LD_PRELOAD": str(LIBRARY), "FAKETIME": request.param, "NO_FAKE_STAT": "1"}) as started:
+        yield started
+
+
+def aged(path: Path, seconds: float) -> Path:
+    """The file as if it had been written so long ago."""
+    when = time.time() - seconds
+    os.utime(path, (when, when))
+    return path
+
+
+@needs_faketime
+def test_versions_go_by_number(elsewhen: Jobs, jobs: Jobs, room: Path) -> None:
+    """Edits by processes with different clocks make the same versions as by one."""
+    does.make(str(room / "model"))
+    does.make(str(room / "d"))
+    for turn, name in enumerate(["update", "compact", "clean", "append", "delete"]):
+        does.EDITS[name](str(room / "model"))
+        assert (elsewhen if turn % 2 else jobs).run(name, room / "d") == "done"
+    found = state(room / "d")
+    assert found == state(room / "model")
+    made = [version.made for version in history(room / "d")]
+    assert made != sorted(made) or made[-1] > time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + HOUR))
+    check_usable(room / "d", found)
+
+
+@needs_faketime
+def test_clean_goes_by_the_clock_of_the_storage(elsewhen: Jobs, models: Models, room: Path) -> None:
+    """What nobody names stays for an hour of the storage's time, whatever time the process thinks it is."""
+    expected = models.begin("append", room / "d")
+    for age, stays in ((0, True), (HOUR / 2, True), (2 * HOUR, False), (-DAY, True)):
+        for name in STRAY:
+            (room / "d" / name).write_bytes(b"perhaps somebody's")
+            aged(room / "d" / name, age)
+        assert elsewhen.run("sweep", room / "d") == "done"
+        assert [(room / "d" / name).exists() for name in STRAY] == [stays, stays]
+        assert state(room / "d") == expected
+
+
+def test_a_writer_that_was_cleaned_away_says_so(models: Models, room: Path) -> None:
+    """The clock jumps a day, so its temporary files look old and are removed: it fails, and commits nothing."""
+    old = models.begin("append", room / "d")
+    tx = sx.edit(room / "d", progress=False)
+    tx.add_field("f", "int8", range(6))
+    tx.update(0, s="x")
+    for name in drafts(room / "d"):
+        aged(room / "d" / name, DAY)
+    assert clean(room / "d", keep=100)
+    with pytest.raises(ShardexError):
+        tx.commit()
+    assert state(room / "d") == old and not drafts(room / "d")
+    check_usable(room / "d", old)
+
+
+def test_what_took_long_to_write_is_new_when_it_is_named(room: Path) -> None:
+    """A file gets its name hours after it was written, and the manifest a moment later: `clean` between them."""
+    sx.write(room / "d", [{"n": 0}], {"n": int})
+    place = LocalSource(room / "d")
+    base = read_manifest(place, 1)
+    writer = FragmentWriter(place, base.features, shard_rows=1)
+    writer.append({"n": 1})
+    for name in drafts(room / "d"):
+        aged(room / "d" / name, 2 * HOUR)
+    writer.append({"n": 2})
+    changes = Changes(writer.finish(), words="append")
+    assert clean(room / "d") == []
+    commit(place, 1, base, changes, lambda file: None)  # type: ignore[arg-type,return-value]
+    assert signature(sx.open(room / "d")) == signature([{"n": k} for k in range(3)])

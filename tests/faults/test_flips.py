@@ -1,0 +1,129 @@
+"""Every byte of every file of an edited dataset, changed in turn: no way to read gives a wrong value, and all name it.
+
+One process reads all of it, thousands of times: a crash, a hang or a mapping left behind would end it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from processes import FULL
+from states import signature
+
+import shardex as sx
+from shardex.errors import ShardexError
+from shardex.manifest import DataFile, Manifest, manifest_path, read_manifest
+from shardex.sources.local import LocalSource
+from shardex.versions import history
+
+MASKS = [0xFF, *(1 << bit for bit in range(8))] if FULL else [0xFF]
+VERSION = 2
+FILES: dict[str, Callable[[Manifest], list[DataFile | None]]] = {
+    "data": lambda one: [fragment.groups[0] for fragment in one.fragments],
+    "added field": lambda one: [fragment.groups[1] for fragment in one.fragments],
+    "keys": lambda one: [fragment.keys for fragment in one.fragments],
+    "edits": lambda one: [*one.overlays, *one.deleted],
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def folder(room: Path) -> Path:
+    """Two fragments with keys; then newer values, a deleted row and an added field."""
+    sx.write(room / "d", [{"n": k, "s": f"text {k}"} for k in range(4)], {"n": int, "s": str}, shard_rows=2, key="n")
+    with sx.edit(room / "d", progress=False) as tx:
+        tx.add_field("e", "int16", range(4))
+        tx.update(1, s="newer")
+        tx.delete(3)
+    return room / "d"
+
+
+def damaged(path: Path) -> Iterator[int]:
+    """Each byte of a file in turn has another value; in the end all are as they were."""
+    good = path.read_bytes()
+    with path.open("r+b", buffering=0) as file:
+        for at in range(len(good)):
+            for mask in MASKS:
+                file.seek(at)
+                file.write(bytes([good[at] ^ mask]))
+                yield at
+            file.seek(at)
+            file.write(good[at : at + 1])
+    assert path.read_bytes() == good
+
+
+def in_one_go(ds: sx.Dataset) -> str:
+    return signature(ds)
+
+
+def one_by_one(ds: sx.Dataset) -> str:
+    return signature(ds[row] for row in range(len(ds)))
+
+
+def by_key(ds: sx.Dataset) -> str:
+    return signature(ds.get(key) for key in range(3))
+
+
+def errors(folder: Path, version: int, right: str) -> list[str]:
+    """Read all in three ways: each gives the right values, or an error, also after an error; these are returned."""
+    try:
+        ds = sx.open(folder, version=version)
+    except ShardexError as error:
+        return [str(error)]
+    found = []
+    for read in (in_one_go, one_by_one, by_key):
+        try:
+            assert read(ds) == right
+        except ShardexError as error:
+            found.append(str(error))
+    return found
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_data_files(folder: Path, kind: str) -> None:
+    """Whoever reads what lies in a damaged file gets an error that names it; nobody gets wrong values."""
+    right = signature(sx.open(folder))
+    assert right == by_key(sx.open(folder)) and not errors(folder, VERSION, right)
+    for file in FILES[kind](read_manifest(LocalSource(folder), VERSION)):
+        assert file is not None
+        for at in damaged(folder / file.path):
+            found = errors(folder, VERSION, right)
+            assert found and all(file.path in words for words in found), f"byte {at} of {file.path}: {found}"
+    assert not errors(folder, VERSION, right)
+
+
+@pytest.mark.parametrize("version", [1, VERSION])
+def test_manifests(folder: Path, version: int) -> None:
+    """A damaged manifest is refused, whether it is asked for or current; other versions can be read."""
+    name, other = manifest_path(version), 3 - version
+    right = signature(sx.open(folder, version=other))
+    for at in damaged(folder / name):
+        for read in (lambda: sx.open(folder, version=version), lambda: history(folder)):
+            with pytest.raises(ShardexError, match=name):
+                read()
+        if version == VERSION:
+            with pytest.raises(ShardexError, match=name):
+                sx.open(folder)
+            with pytest.raises(ShardexError, match=name):
+                sx.edit(folder)
+        if at % 50 == 0:
+            assert signature(sx.open(folder, version=other)) == right
+
+
+def test_every_file_cut_short(folder: Path) -> None:
+    """As a torn copy leaves it: also empty, which is what some file systems make of a file that was not synced."""
+    right = signature(sx.open(folder))
+    for path in LocalSource(folder).paths():
+        if path == manifest_path(1):
+            continue
+        good = (folder / path).read_bytes()
+        for size in [*range(0, len(good), 1 if FULL else 101), len(good) - 1]:
+            (folder / path).write_bytes(good[:size])
+            found = errors(folder, VERSION, right)
+            assert found or good[size:] == b"\n"
+            assert all(path in words for words in found), f"{path} with {size} bytes: {found}"
+        (folder / path).write_bytes(good)
+    assert not errors(folder, VERSION, right)

@@ -1,0 +1,43 @@
+"""A process that edits without end is killed at random moments: what it said was committed is there, and whole."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+from pathlib import Path
+
+import jobs as does
+import pytest
+from processes import FULL, Job, Jobs
+from states import check_chain, check_usable
+
+ROUNDS = 500 if FULL else 40
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def killed(job: Job, seconds: float) -> int:
+    """Kill it after so long; gives the last version that it said it made."""
+    with job:
+        job.go()
+        lines = job.hear_for(seconds)
+        job.signal(signal.SIGKILL)
+        lines += job.hear_all()
+    return does.last_made(lines)
+
+
+def test_killed_at_random_moments(jobs: Jobs, room: Path) -> None:
+    """In each round old or new, and never less than was acknowledged; the next process goes on from there."""
+    chance = random.Random(7)
+    folder, last, commits = room / "d", 0, 0
+    for number in range(ROUNDS):
+        made = max(last, killed(jobs.start("chain", folder), chance.uniform(0, 0.2)))
+        found = check_chain(folder)
+        last = max(found, default=0)
+        assert last in (made, made + 1)
+        if number % 20 == 19:  # begin anew, so that the work stays the same
+            check_usable(folder, found)
+            shutil.rmtree(folder)
+            commits, last = commits + last, 0
+    assert commits > ROUNDS / 2

@@ -1,0 +1,96 @@
+"""The power fails at random moments: what the disk held then is mounted, and has all that was acknowledged, whole.
+
+The disk is an ext4 image. A copy of it holds what was written to the device and nothing that only the system's memory
+held, so it is what the machine would find when it starts again.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import jobs as does
+import pytest
+from machine import ext4, make_image, why_no_ext4
+from processes import FULL, Job, Jobs
+from states import check_chain, check_usable
+
+from shardex.errors import ShardexError
+
+CUTS = 200 if FULL else 20
+SIZE = 8 << 20
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(why_no_ext4()), reason=why_no_ext4()),
+]
+
+
+class Disk:
+    """An image, the folder where it is mounted, and copies of it."""
+
+    def __init__(self, room: Path) -> None:
+        self._image, self._copy, self._look = room / "image", room / "copy", room / "look"
+        make_image(self._image, SIZE)
+        self.mounted = ext4(self._image, room / "disk")
+        self.folder = room / "disk" / "d"
+
+    def cut(self) -> None:
+        """Note what the device holds at one moment: a copy that is still the same when it is finished."""
+        self._copy.unlink(missing_ok=True)  # never a file that some mount may still be about
+        same = False
+        while not same:
+            shutil.copyfile(self._image, self._copy)
+            same = subprocess.run(["cmp", "-s", str(self._image), str(self._copy)], check=False).returncode == 0
+
+    def after_the_cut(self) -> AbstractContextManager[Path]:
+        """The disk when the machine has started again."""
+        return ext4(self._copy, self._look)
+
+
+@pytest.fixture
+def disk(room: Path) -> Iterator[Disk]:
+    made = Disk(room)
+    with made.mounted:
+        yield made
+
+
+def cut_power(job: Job, disk: Disk, seconds: float) -> int:
+    """Let it work for so long, then note what the disk holds; gives the last version that it had made for sure."""
+    job.signal(signal.SIGCONT)
+    lines = job.hear_for(seconds)
+    job.signal(signal.SIGSTOP)
+    lines += job.hear_for(0)
+    disk.cut()
+    return does.last_made(lines)
+
+
+def test_power_cuts(jobs: Jobs, disk: Disk) -> None:
+    """Every version that was acknowledged before the cut is there, every version is whole, and the next edit works."""
+    chance, made = random.Random(11), 0
+    with jobs.start("chain", disk.folder) as job:
+        job.go()
+        for _ in range(CUTS):
+            made = max(made, cut_power(job, disk, chance.uniform(0, 0.15)))
+            with disk.after_the_cut() as there:
+                found = check_chain(there / "d")
+                assert max(found, default=0) >= made
+                if found:
+                    check_usable(there / "d", found)
+        assert made > CUTS
+
+
+def test_what_is_not_synced_is_lost(jobs: Jobs, disk: Disk) -> None:
+    """The same without syncs: the cuts are real."""
+    with jobs.start("chain", disk.folder, unsynced=True) as job:
+        job.go()
+        while (made := cut_power(job, disk, 0.1)) < 3:
+            pass
+        with disk.after_the_cut() as there, pytest.raises((AssertionError, ShardexError)):
+            assert max(check_chain(there / "d"), default=0) >= made
