@@ -128,7 +128,8 @@ class TarRows(RecordRows):
 
     def touched(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
         """The parts of these fields, and the headers that the keys are in."""
-        which, start = self.index.file(rows), self.index.read("start", rows)
+        start = self.index.read("start", rows)  # refuses rows outside
+        which = self.index.file(rows)
         places = [
             (which, start + self.index.read(f"{part}.offset", rows), self.index.read(f"{part}.length", rows))
             for part in self._parts_of(fields)
@@ -147,7 +148,8 @@ class TarRows(RecordRows):
         """One gather per part."""
         rows = np.asarray(rows, np.int64)
         names = check_fields(self._names, fields)
-        which, start = self.index.file(rows), self.index.read("start", rows) if len(self) else rows
+        start = self.index.read("start", rows)  # refuses rows outside
+        which = self.index.file(rows) if len(self) else rows
         columns: dict[str, Column] = self._from_maps(rows, [n for n in names if n != KEY]) if self._flat else {}
         for name in names:
             if name == KEY:
@@ -199,7 +201,8 @@ class TarRows(RecordRows):
     def _maps(self, rows: Integers, where: Where) -> list[dict[str, Any]]:
         if not len(rows):
             return []
-        which, start = self.index.file(rows), self.index.read("start", rows)
+        start = self.index.read("start", rows)  # refuses rows outside
+        which = self.index.file(rows)
         offset, length = self.index.read("msgpack.offset", rows), self.index.read("msgpack.length", rows)
         views = Ranges(self.data, which, start + offset, length).views()
         return [_map(view, k, where) for k, view in enumerate(views)]
