@@ -7,7 +7,7 @@ SCRATCH := build/sanitize
 # The profile "ci" makes hypothesis draw the same examples in every run.
 PYTEST := $(BIN)/pytest --hypothesis-profile=ci
 
-.PHONY: help setup demo test check sanitize bench clean
+.PHONY: help setup demo test faults check sanitize bench clean
 
 help:    ## show this list
 	@sed -n 's/^\([a-z]*\): .*## /\1\t/p' Makefile | expand -t 10
@@ -18,6 +18,9 @@ $(READY): pyproject.toml setup.py $(wildcard src/shardex/_gather.c)
 	@# The kernel is optional, so a missing compiler is worth one try and no error.
 	@command -v cc >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 		&& apt-get update -qq && apt-get install -y gcc libc6-dev python3-dev; } || true
+	@# The fault tests cut off programs with strace; without it they are skipped.
+	@command -v strace >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		&& apt-get update -qq && apt-get install -y strace; } || true
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	rm -f src/shardex/_gather*.so
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
@@ -30,6 +33,9 @@ demo: setup    ## a short tour on generated data
 test: setup    ## all tests and doctests, then the tests again on the numpy kernel
 	$(PYTEST) -n $(JOBS)
 	SHARDEX_KERNEL=numpy $(PYTEST) -n $(JOBS) -m 'not slow' tests
+
+faults: setup    ## crashes, power cuts, full disks, races: minutes, and best as root
+	SHARDEX_FAULTS=$${SHARDEX_FAULTS:-normal} $(PYTEST) -n $(JOBS) tests/faults
 
 check: setup    ## lint, format, types, layers, sanitizers
 	$(BIN)/ruff check
