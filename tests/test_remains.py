@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from shardex.remains import Remains, content_name
 
 import shardex as sx
 from shardex import fragments
 from shardex.manifest import DataFile, read_manifest
+from shardex.remains import Remains, content_name
 from shardex.sources.local import LocalSource
 from shardex.sources.memory import MemorySource
 
