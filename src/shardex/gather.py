@@ -1,9 +1,9 @@
 """Copy many ranges of many buffers into one: the operation under almost every read.
 
 `Segments` is a table of buffers, some not open yet; `Ranges` is a list of byte ranges in it that has not been
-copied; `take` copies rows of one width, `locate` turns rows into ranges through offsets. The work is done by
-`_gather.c` or, where that is not compiled (or ``SHARDEX_KERNEL=numpy`` says so), by the numpy twin `_twin.py`,
-which gives the same answers. Knows nothing of files, fields or samples.
+copied, but may be announced; `take` copies rows of one width, `spread` and `locate` turn rows into ranges, by their
+width and through offsets. The work is done by `_gather.c` or, where that is not compiled (or ``SHARDEX_KERNEL=numpy``
+says so), by the numpy twin `_twin.py`, which gives the same answers. Knows nothing of files, fields or samples.
 """
 
 from __future__ import annotations
