@@ -20,8 +20,8 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
+from shardex.bars import Bar
 from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.errors import AlreadyExistsError, FormatError
@@ -92,7 +92,7 @@ def run(folder: str | os.PathLike[str], samples: int = 50_000, progress: bool | 
     if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
         raise AlreadyExistsError(errno.EEXIST, "expected a new or empty folder for the demo", os.fspath(folder))
     steps = len(_KINDS) * len(_STEPS)
-    with tqdm(total=steps, desc="demo", leave=False, disable=None if progress is None else not progress) as bar:
+    with Bar(total=steps, desc="demo", leave=False, disable=None if progress is None else not progress) as bar:
         return [_try(kind, os.path.join(folder, kind.name), max(1, samples // kind.share), bar) for kind in _KINDS]
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from shardex.bars import Bar
 from shardex.columns import Columns
 from shardex.errors import FormatError, NotFoundError, ShardexError
 from shardex.formats.tables import TableRows
@@ -101,7 +101,7 @@ def _verify_foreign(path: What, progress: bool | None, options: dict[str, Any]) 
 
 def _read_all(take: Any, length: int, progress: bool | None) -> Iterator[Bad]:
     quiet = None if progress is None else not progress
-    with tqdm(total=length, unit=" samples", desc="verify", disable=quiet) as bar:
+    with Bar(total=length, unit=" samples", desc="verify", disable=quiet) as bar:
         for found in sift_all(take, np.arange(length)):
             bar.update(len(found) if isinstance(found, Columns) else len(found.rows))
             if isinstance(found, Bad):
@@ -171,7 +171,7 @@ class _Inspection:
             for use in uses_of(manifest):
                 uses.setdefault(use.file.path, []).append((number, use))
         quiet, total = None if progress is None else not progress, sum(some[-1][1].file.size for some in uses.values())
-        with tqdm(total=total, unit="B", unit_scale=True, desc="verify", disable=quiet) as bar:
+        with Bar(total=total, unit="B", unit_scale=True, desc="verify", disable=quiet) as bar:
             faults = {path: self._faults(some, bar.update) for path, some in uses.items()}
         self._damaged = {path for path, found in faults.items() if found}
         for path, found in faults.items():

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
+from shardex.bars import Bar
 from shardex.codecs import json
 from shardex.columns import MISSING, Columns
 from shardex.commit import Changes, apply
@@ -213,7 +213,7 @@ class _Output:
         place, bad = LocalSource(self.path), list[Bad]()
         writer = FragmentWriter(place, empty.features, key=empty.key)
         try:
-            with tqdm(total=total, unit=" samples", desc="save", disable=self._quiet) as bar:
+            with Bar(total=total, unit=" samples", desc="save", disable=self._quiet) as bar:
                 for one in found:
                     if isinstance(one, Columns):
                         writer.write(one)

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from shardex.bars import Bar
 from shardex.errors import ShardexError
 from shardex.source import Source
 
@@ -56,7 +56,7 @@ def scan_all(source: Source, sizes: dict[str, int], scanner: Scanner, progress: 
     if scanner.in_python and not apart:
         workers = 1
     scans: dict[str, Scan] = {}
-    with tqdm(total=total, unit="B", unit_scale=True, desc="index", disable=quiet) as bar:
+    with Bar(total=total, unit="B", unit_scale=True, desc="index", disable=quiet) as bar:
 
         def done(path: str, scan: Scan) -> None:
             scans[path] = scan

@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from shardex.bars import Bar
 from shardex.builder import BatchBuilder
 from shardex.commit import AddField, Changes, DropField, Overlay, RenameField, commit
 from shardex.dataset import Dataset
@@ -110,7 +110,7 @@ class Edit:
 
     def extend(self, samples: Iterable[Mapping[str, Any]]) -> None:
         """Add many."""
-        for sample in tqdm(samples, desc="append", unit=" samples", disable=self._quiet, leave=False):
+        for sample in Bar(samples, desc="append", unit=" samples", disable=self._quiet, leave=False):
             self.append(sample)
 
     def update(self, where: Any, /, **values: Any) -> None:
@@ -231,7 +231,7 @@ class Edit:
         """One file for each fragment, with a value for each of its rows; or none, if something goes wrong."""
         features = Features({name: feature})
         source = Values(name, values, self.dataset)
-        bar = tqdm(total=len(self.dataset), desc=f"add {name}", unit=" samples", disable=self._quiet, leave=False)
+        bar = Bar(total=len(self.dataset), desc=f"add {name}", unit=" samples", disable=self._quiet, leave=False)
         try:
             with bar:
                 for fragment, alive in self._alive():

@@ -16,8 +16,8 @@ from itertools import groupby
 
 import msgspec
 import numpy as np
-from tqdm import tqdm
 
+from shardex.bars import Bar
 from shardex.dataset import open as open_dataset
 from shardex.errors import CommitConflict, FormatError, SchemaError, storage_errors
 from shardex.fragments import FragmentWriter
@@ -81,6 +81,9 @@ def restore(path: Path, version: int) -> int:
     latest = latest_version(place)
     ids = read_manifest(place, latest).ids
     old = read_manifest(place, version)
+    for file in files_of(old):
+        with storage_errors(full := place.path(file.path), "touch"):
+            os.utime(full)  # `clean` spares what is new, for as long as no version that stays names it
     again = msgspec.structs.replace(old, change=f"restore: version {version}", ids=max(ids, old.ids))
     if not publish(place, latest + 1, again):
         raise CommitConflict(
@@ -166,7 +169,7 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
     ends = np.cumsum([0, *left]).tolist()
     new: dict[int, list[Fragment]] = {}
     writers: list[FragmentWriter] = []
-    bar = tqdm(total=len(ds), desc="compact", unit=" samples", disable=None if progress is None else not progress)
+    bar = Bar(total=len(ds), desc="compact", unit=" samples", disable=None if progress is None else not progress)
     try:
         with bar:
             for begin, end in runs:

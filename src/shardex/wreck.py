@@ -14,8 +14,8 @@ from functools import cached_property, partial
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from shardex.bars import Bar
 from shardex.edited import EditedRows, Patch
 from shardex.formats.tables import Table, TableRows
 from shardex.gather import Integers
@@ -60,7 +60,7 @@ class Wreck:
 
     def _examine(self, quiet: bool | None) -> None:
         sizes = {use.file.path: use.file.size for use in self._uses}
-        with tqdm(total=sum(sizes.values()), unit="B", unit_scale=True, desc="look", disable=quiet) as bar:
+        with Bar(total=sum(sizes.values()), unit="B", unit_scale=True, desc="look", disable=quiet) as bar:
             for use in self._uses:
                 if use.file.path not in self._remains:
                     remains = Remains(self._place, use.file, use.columns)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from types import TracebackType
 from typing import Any, Self
 
-from tqdm import tqdm
-
+from shardex.bars import Bar
 from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.errors import ClosedError, SchemaError
@@ -68,9 +67,7 @@ def write(
     total = len(samples) if isinstance(samples, Sized) else None
     with create(path, schema, format=format, mode=mode, **options) as out:
         out.extend(
-            tqdm(
-                samples, desc="write", unit=" samples", total=total, disable=None if progress is None else not progress
-            )
+            Bar(samples, desc="write", unit=" samples", total=total, disable=None if progress is None else not progress)
         )
     return open_dataset(out.path, format=format)
 

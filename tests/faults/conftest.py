@@ -5,36 +5,44 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from machine import memory, mount_apart, why_no_memory
 from processes import Jobs
 from states import Models
 
 
-def _room(otherwise: Path) -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else otherwise)
+@pytest.fixture(scope="session")
+def rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in memory that goes with this process, or one on the disk."""
+    folder = tmp_path_factory.mktemp("rooms")
+    with nullcontext(folder) if why_no_memory() else memory(folder, "1g") as there:
+        yield there
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[Path]:
+def room(rooms: Path) -> Iterator[Path]:
     """An empty folder."""
-    with _room(tmp_path) as folder:
+    with tempfile.TemporaryDirectory(dir=rooms) as folder:
         yield Path(folder)
 
 
 @pytest.fixture(scope="session")
 def jobs() -> Iterator[Jobs]:
     """A server that forks processes."""
+    if not why_no_memory():
+        mount_apart()
     with Jobs() as started:
         yield started
 
 
 @pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
-    """The datasets that edits begin with, and what they should end with."""
-    with _room(tmp_path_factory.getbasetemp()) as folder:
-        yield Models(Path(folder))
+def models(rooms: Path) -> Models:
+    """The dataset that edits begin with, and what they should make of it."""
+    (rooms / "models").mkdir()
+    return Models(rooms / "models")
 
 
 # These take minutes and want a quiet machine; `make faults` runs them.

@@ -14,11 +14,13 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 import shardex as sx
 from shardex.errors import ShardexError
@@ -52,12 +54,14 @@ def make(folder: str) -> None:
 
 def create(folder: str) -> None:
     """A new dataset of two fragments."""
-    sx.write(folder, map(sample, range(4)), SCHEMA, shard_rows=2, key="n", progress=False)
+    with sx.create(folder, SCHEMA, shard_rows=2, key="n") as out:
+        out.extend(map(sample, range(4)))
 
 
 def overwrite(folder: str) -> None:
     """Other samples in the place of all that are there."""
-    sx.write(folder, map(sample, range(50, 53)), SCHEMA, mode="overwrite", progress=False)
+    with sx.create(folder, SCHEMA, mode="overwrite") as out:
+        out.extend(map(sample, range(50, 53)))
 
 
 def append(folder: str) -> None:
@@ -228,7 +232,19 @@ def race_update(folder: str, say: Callable[[str], None], who: int, turns: int) -
         say(f"made {tx.version}")
 
 
-LONG: dict[str, Callable[..., None]] = {"chain": chain, "race_append": race_append, "race_update": race_update}
+def hold(folder: str, say: Callable[[str], None]) -> None:
+    """Be busy with a progress bar, for ever."""
+    with tqdm.get_lock():
+        say("made 0")
+        signal.pause()
+
+
+LONG: dict[str, Callable[..., None]] = {
+    "chain": chain,
+    "hold": hold,
+    "race_append": race_append,
+    "race_update": race_update,
+}
 
 # -- the server -----------------------------------------------------------------------------------------------------
 
@@ -246,6 +262,9 @@ def within(limits: dict[str, int]) -> None:
 def do(request: dict[str, Any], say: Callable[[str], None]) -> None:
     """Do a job and say how it ended."""
     name, folder, rest = request["job"], request["folder"], request["rest"]
+    if not request.get("shared"):
+        # Processes forked by the same one share the lock of tqdm, and one that is killed with it never gives it back.
+        tqdm.set_lock(threading.RLock())
     if request.get("unsynced"):
         os.fsync = lambda fd: None
     try:
@@ -278,7 +297,7 @@ def serve(requests: socket.socket) -> None:
                 def say(words: str, line: socket.socket = line) -> None:
                     line.sendall(words.encode() + b"\n")
 
-                say(str(os.getpid()))
+                socket.send_fds(line, [str(os.getpid()).encode()], [os.pidfd_open(os.getpid())])
                 line.recv(1)
                 do(json.loads(data), say)
 

@@ -1,7 +1,12 @@
-"""File systems of the tests' own, real ones: in memory with a size, or ext4 in a file; and whether they can be had."""
+"""File systems of the tests' own, real ones: in memory with a size, or ext4 in a file; and whether they can be had.
+
+They are mounted where only this process and those that it starts see them, so they go when it does, even if it is
+killed.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import shutil
@@ -12,6 +17,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+_OWN_MOUNTS = 0x00020000  # CLONE_NEWNS
+
 
 def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -19,9 +26,19 @@ def _run(*command: str) -> None:
         raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
 
 
+@cache
+def mount_apart() -> None:
+    """From here on this process sees mounts of its own. Processes that should see them too are started after this."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_OWN_MOUNTS) != 0:
+        raise OSError(ctypes.get_errno(), "cannot have mounts of our own")
+    _run("mount", "--make-rprivate", "/")
+
+
 @contextmanager
 def mounted(folder: Path, *options: str) -> Iterator[Path]:
     """A file system at a folder for a while."""
+    mount_apart()
     folder.mkdir(exist_ok=True)
     _run("mount", *options, str(folder))
     try:
@@ -60,17 +77,19 @@ def ext4(image: Path, folder: Path) -> Iterator[Path]:
         yield there
 
 
+def _tried(*command: str) -> str:
+    """Why a command fails where mounts go with it; nothing if it does not."""
+    done = subprocess.run(["unshare", "--mount", *command], capture_output=True, text=True, check=False)
+    return f"needs a system that lets us mount: {done.stderr.strip()}" if done.returncode else ""
+
+
 @cache
 def why_no_memory() -> str:
     """Why no file system of a given size can be mounted; nothing if one can."""
-    if os.geteuid() != 0 or shutil.which("mount") is None:
+    if os.name != "posix" or os.geteuid() != 0 or not all(map(shutil.which, ("mount", "unshare"))):
         return "needs to be root, and mount (Debian: apt-get install mount)"
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            with memory(Path(folder) / "m", "1m"):
-                return ""
-        except OSError as error:
-            return f"needs a system that lets us mount: {error}"
+        return _tried("mount", "-t", "tmpfs", "tmpfs", folder)
 
 
 @cache
@@ -81,9 +100,6 @@ def why_no_ext4() -> str:
     if shutil.which("mkfs.ext4") is None:
         return "needs mkfs.ext4 (Debian: apt-get install e2fsprogs)"
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            make_image(Path(folder) / "image", 4 << 20)
-            with ext4(Path(folder) / "image", Path(folder) / "m"):
-                return ""
-        except OSError as error:
-            return f"needs loop devices: {error}"
+        make_image(Path(folder) / "image", 4 << 20)
+        (Path(folder) / "m").mkdir()
+        return _tried("mount", "-o", "loop", f"{folder}/image", f"{folder}/m")

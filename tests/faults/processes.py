@@ -66,7 +66,8 @@ class Job:
         self._line = line
         self._heard = b""
         self._ended = False
-        self.pid = int(self.hear() or 0)
+        number, (self._handle,), _, _ = socket.recv_fds(line, 64, 1)
+        self.pid = int(number)
 
     def go(self) -> None:
         """Let it begin."""
@@ -106,10 +107,9 @@ class Job:
         return (self.hear_all() or [""])[-1]
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it lives. (Its number is its own while nobody has heard its end.)"""
-        if not self._ended:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+        """Send it a signal, if it lives; never to another process that got its number after it."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, number)
 
     def __enter__(self) -> Self:
         return self
@@ -120,6 +120,7 @@ class Job:
         self.signal(signal.SIGKILL)
         self.hear_all()
         self._line.close()
+        os.close(self._handle)
 
 
 # -- strace ---------------------------------------------------------------------------------------------------------

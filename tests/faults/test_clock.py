@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jobs as does
 import pytest
-from processes import Jobs
+from processes import Jobs, strace, why_no_strace
 from states import Models, check_usable, drafts, signature, state
 
 import shardex as sx
@@ -85,6 +85,24 @@ def test_a_writer_that_was_cleaned_away_says_so(models: Models, room: Path) -> N
         tx.commit()
     assert state(room / "d") == old and not drafts(room / "d")
     check_usable(room / "d", old)
+
+
+@pytest.mark.skipif(bool(why_no_strace()), reason=why_no_strace())
+def test_clean_while_an_old_version_is_restored(jobs: Jobs, room: Path) -> None:
+    """Its files are old, and the versions that name them go just before the new one does: it can be read."""
+    does.make(str(room / "d"))
+    does.fold(str(room / "d"))
+    before = state(room / "d")
+    for path in (room / "d" / "data").iterdir():
+        aged(path, 2 * HOUR)
+    held = "inject=link:delay_enter=1000000"
+    with jobs.start("restore", room / "d") as one, strace(one.pid, room / "log", "-e", held):
+        one.go()
+        while not any((room / "d" / name).stat().st_size for name in drafts(room / "d")):
+            pass  # until its manifest is written, and not yet linked
+        clean(room / "d")
+        assert one.end() == "done"
+    assert state(room / "d") == {5: before[5], 6: before[2]}
 
 
 def test_what_took_long_to_write_is_new_when_it_is_named(room: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import jobs as does
 import pytest
 from processes import FULL, Job, Jobs
-from states import check_chain, check_usable
+from states import Models, check_chain, check_usable
 
 ROUNDS = 500 if FULL else 40
 
@@ -25,6 +25,18 @@ def killed(job: Job, seconds: float) -> int:
         job.signal(signal.SIGKILL)
         lines += job.hear_all()
     return does.last_made(lines)
+
+
+def test_who_was_killed_holds_nobody_up(models: Models, room: Path) -> None:
+    """A process is killed while it draws a progress bar; others that were forked by the same one can still edit."""
+    models.begin("append", room / "d")
+    with Jobs() as family:
+        with family.start("hold", room / "d", shared=True) as one:
+            one.go()
+            assert one.hear() == "made 0"
+        with family.start("append", room / "d", shared=True) as one:
+            one.go()
+            assert one.hear(20) == "done"
 
 
 def test_killed_at_random_moments(jobs: Jobs, room: Path) -> None:
