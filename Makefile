@@ -18,9 +18,10 @@ $(READY): pyproject.toml setup.py $(wildcard src/shardex/_gather.c)
 	@# The kernel is optional, so a missing compiler is worth one try and no error.
 	@command -v cc >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 		&& apt-get update -qq && apt-get install -y gcc libc6-dev python3-dev; } || true
-	@# The fault tests cut off programs with strace; without it they are skipped.
-	@command -v strace >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-		&& apt-get update -qq && apt-get install -y strace; } || true
+	@# The fault tests cut programs off, mount small disks and move clocks; where a tool is missing they are skipped.
+	@{ command -v strace && command -v mkfs.ext4 && command -v mount && ls /usr/lib/*/faketime/libfaketime.so.1; } \
+		>/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
+		&& apt-get install -y --no-install-recommends strace e2fsprogs mount libfaketime; } || true
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	rm -f src/shardex/_gather*.so
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
