@@ -19,6 +19,7 @@ import mmap
 import os
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -205,35 +206,6 @@ def foresight(ds: sx.Dataset, reads: Reads) -> Spent:
     return total
 
 
-def without_read_around(way: Way) -> Way:
-    """With MADV_RANDOM on all mappings."""
-
-    def random(ds: sx.Dataset, reads: Reads) -> Spent:
-        folder = str(ds.rows.opened.what)  # type: ignore[attr-defined]
-        ds.advise(np.arange(0, len(ds), len(ds) // 1000))  # maps all files
-        drop(folder)
-        for address, size in maps(folder):
-            LIBC.madvise(address, size, mmap.MADV_RANDOM)
-        try:
-            return way(ds, reads)
-        finally:
-            for address, size in maps(folder):
-                LIBC.madvise(address, size, mmap.MADV_NORMAL)
-
-    return random
-
-
-def with_gap(gap: int, way: Way) -> Way:
-    def other(ds: sx.Dataset, reads: Reads) -> Spent:
-        before, gather._GAP = gather._GAP, gap
-        try:
-            return way(ds, reads)
-        finally:
-            gather._GAP = before
-
-    return other
-
-
 def by_pread(threads: int) -> Way:
     """The same bytes by system calls of many threads, nothing decoded: for formats whose samples are ranges."""
 
@@ -275,27 +247,40 @@ WAYS: dict[str, Way] = {
     "foresight": foresight,
 }
 MORE: dict[str, Way] = {
-    "plain, MADV_RANDOM": without_read_around(plain),
-    "ahead 16, MADV_RANDOM": without_read_around(ahead(16)),
+    "plain, MADV_RANDOM": plain,
+    "ahead 16, MADV_RANDOM": ahead(16),
     "ahead 16, 2 threads": ahead(16, threads=2),
-    "ahead 16, gap 0": with_gap(0, ahead(16)),
-    "ahead 16, gap 16 KiB": with_gap(16 << 10, ahead(16)),
-    "ahead 16, gap 256 KiB": with_gap(256 << 10, ahead(16)),
+    "ahead 16, gap 0": ahead(16),
+    "ahead 16, gap 16 KiB": ahead(16),
+    "ahead 16, gap 256 KiB": ahead(16),
 }
 PREAD: dict[str, Way] = {"pread, 8 threads": by_pread(8), "pread, 32 threads": by_pread(32)}
+GAPS = {"ahead 16, gap 0": 0, "ahead 16, gap 16 KiB": 16 << 10, "ahead 16, gap 256 KiB": 256 << 10}
 
 
 # -- measuring ------------------------------------------------------------------------------------------------
 
 
-def measure(work: Workload, ds: sx.Dataset, way: Way, seed: int) -> tuple[float, int, float]:
+def measure(work: Workload, ds: sx.Dataset, name: str, way: Way, seed: int) -> tuple[float, int, float]:
     """Seconds, major page faults, and the share of the data that is in memory afterwards."""
     rows = Shuffle(len(ds), seed).rows(np.arange(min(len(ds), work.reads * work.rows_at_once)))
     reads = np.array_split(rows, max(1, len(rows) // work.rows_at_once))
     folder = str(ds.rows.opened.what)  # type: ignore[attr-defined]
+    ds.advise(np.arange(0, len(ds), len(ds) // 1000))  # maps all files
+    read_around(folder, on="MADV_RANDOM" not in name)
     drop(folder)
+    usual, gather._GAP = gather._GAP, GAPS.get(name, gather._GAP)
+    begin = time.perf_counter()
     spent = way(ds, reads)
-    return spent.storage + spent.decode, spent.faults, in_memory(folder)
+    seconds = time.perf_counter() - begin
+    gather._GAP = usual
+    return seconds, spent.faults, in_memory(folder)
+
+
+def read_around(folder: str, on: bool) -> None:
+    """Whether the system reads what lies around a page that it has to fetch."""
+    for address, size in maps(folder):
+        LIBC.madvise(address, size, mmap.MADV_NORMAL if on else mmap.MADV_RANDOM)
 
 
 def report(work: Workload, folder: str, ways: dict[str, Way], repetitions: int) -> None:
@@ -309,7 +294,7 @@ def report(work: Workload, folder: str, ways: dict[str, Way], repetitions: int) 
         for name in names[turn:] + names[:turn]:
             if not work.opened:
                 ds = sx.open(folder)
-            found[name].append(measure(work, ds, ways[name], seed))
+            found[name].append(measure(work, ds, name, ways[name], seed))
     count = min(len(ds), work.reads * work.rows_at_once)
     base = statistics.median(seconds for seconds, _, _ in found["plain"])
     print(f"\n### {work.name}: {count:,} of {len(ds):,} samples, {work.rows_at_once} a read\n")

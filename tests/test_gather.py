@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from residency import PAGE, arrived, drop, resident
 
 from shardex import _twin, gather
 from shardex.errors import RangeError, RowError, ShardexError, TruncatedShardError
-from shardex.gather import KERNEL, Integers, Ranges, Segments, line_ends, locate, one_value, permute, take
+from shardex.gather import KERNEL, Integers, Ranges, Segments, line_ends, locate, one_value, permute, spread, take
+from shardex.sources.local import LocalSource
 
 Triple = tuple[int, int, int]
 Words = NDArray[np.uint64]
@@ -772,3 +775,147 @@ def test_one_value_refuses_what_lies_outside(ends: list[int], row: int) -> None:
     get = one_value(Segments.of(np.array(ends, np.int64)), Segments.of(b"ab"), 0, 8, text=False)
     with pytest.raises((IndexError, ValueError, OverflowError)):
         get(row)
+
+
+# -- advice -----------------------------------------------------------------------------------------------------------
+
+both_kernels = pytest.mark.parametrize("module", [pytest.param(kernel, marks=compiled), _twin], ids=["c", "numpy"])
+
+
+def advise(module: Any, ranges: Ranges, gap: int = 0, most: int = 1 << 30) -> int:
+    table = ranges.segments
+    first = (table,) if module is _twin else (table.address, table.size)
+    return int(module.advise(*first, ranges.which, ranges.begin, ranges.length, gap, most))
+
+
+def cold_file(folder: Path, pages: int) -> tuple[Path, Segments]:
+    path = folder / "data"
+    path.write_bytes(bytes(pages * PAGE))
+    table = Segments.of(LocalSource(folder).map("data"))
+    drop(path)
+    return path, table
+
+
+@both_kernels
+@pytest.mark.parametrize(
+    ("gap", "most", "expected"),
+    [
+        (0, 1 << 30, [3, 5, 6, 39, 40]),
+        (PAGE, 1 << 30, [3, 4, 5, 6, 39, 40]),
+        (PAGE - 1, 1 << 30, [3, 5, 6, 39, 40]),
+        (0, 2 * PAGE + 1, [3, 5]),
+        (100 * PAGE, 1 << 30, list(range(3, 41))),
+    ],
+)
+def test_advice_has_pages_read(module: Any, tmp_path: Path, gap: int, most: int, expected: list[int]) -> None:
+    path, table = cold_file(tmp_path, 4096)
+    triples = [(0, 40 * PAGE - 1, 2), (0, 3 * PAGE + 5, 10), (0, 6 * PAGE, 1), (0, 5 * PAGE, PAGE), (0, 3 * PAGE, 0)]
+    assert advise(module, ranges_of(table, triples), gap, most) == -1
+    assert arrived(path, expected)
+    assert not resident(path)[64:].any()
+
+
+@both_kernels
+def test_advice_leaves_out_what_is_not_there(module: Any, tmp_path: Path) -> None:
+    path, data = cold_file(tmp_path, 256)
+    table = Segments(3)
+    table.put(1, data.open(0))
+    inside, size = (1, 7 * PAGE, 1), 256 * PAGE
+    outside = [(1, size, 1), (1, 0, size + 1), (1, -1, 9), (1, 0, -9), (1, MOST, MOST), (1, size - 5, MOST)]
+    assert advise(module, ranges_of(table, [*outside, (-1, 0, 1), (3, 0, 1), (0, 0, 1), (2, 0, 0), inside])) == -1
+    assert arrived(path, [7])
+    assert resident(path).sum() == 1
+
+
+@both_kernels
+def test_advice_on_the_last_page_of_a_file(module: Any, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(bytes(PAGE + 1))
+    table = Segments.of(LocalSource(tmp_path).map("data"))
+    drop(path)
+    assert advise(module, ranges_of(table, [(0, PAGE, 1)]), gap=1 << 20) == -1
+    assert arrived(path, [1])
+
+
+@both_kernels
+@given(requests(), one_wrong, st.integers(0, 2**40), st.integers(0, 2**40))
+def test_advice_on_other_memory_changes_nothing(
+    module: Any, request: tuple[list[bytes], list[Triple], list[bytes]], wrong: Triple | None, gap: int, most: int
+) -> None:
+    contents, triples, expected = request
+    table, opened = lazy(contents)
+    for number in range(0, len(contents), 2):
+        table.open(number)
+    before = list(opened)
+    assert advise(module, ranges_of(table, triples if wrong is None else [*triples, wrong]), gap, most) == -1
+    assert opened == before
+    assert ranges_of(table, triples).bytes() == expected
+
+
+@both_kernels
+@pytest.mark.parametrize(("gap", "most"), [(-1, 0), (0, -1)])
+def test_advice_with_wrong_limits(module: Any, gap: int, most: int) -> None:
+    with pytest.raises(ValueError, match="advise: expected a gap"):
+        advise(module, ranges_of(Segments.of(b"abc"), []), gap, most)
+
+
+@both_kernels
+def test_advice_with_ranges_of_different_sizes(module: Any) -> None:
+    ranges = ranges_of(Segments.of(b"abc"), [(0, 0, 1)])
+    ranges.length = ranges.length[:0]
+    with pytest.raises(ValueError, match="of one size"):
+        advise(module, ranges)
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 40)), max_size=20), st.integers(0, 30))
+def test_pages_of_the_twin(ranges: list[tuple[int, int]], gap: int) -> None:
+    table = Segments.of(bytes(200))
+    table.address[0] = 1000
+    begin, length = np.array(ranges, np.int64).reshape(-1, 2).T
+    found = list(_twin._pages(table, np.zeros(len(ranges), np.int64), begin, length, 8, gap))
+    wanted = {page for a, n in ranges for page in range((1000 + a) // 8, (1000 + a + n - 1) // 8 + 1)}
+    assert wanted <= {page for a, b in found for page in range(a // 8, b // 8)}
+    assert all(a // 8 in wanted and b // 8 - 1 in wanted for a, b in found)
+    assert all(later - end > gap for (_, end), (later, _) in pairwise(found))
+    if not gap:
+        assert sum(b - a for a, b in found) == 8 * len(wanted)
+
+
+def test_advice_opens_what_can_be_opened(tmp_path: Path) -> None:
+    path, data = cold_file(tmp_path, 256)
+
+    def opener(number: int) -> None:
+        if number == 1:
+            raise TruncatedShardError("too short")
+        table.put(number, data.open(0))
+
+    table = Segments(4, opener)
+    ranges_of(table, [(1, 0, 9), (2, 9 * PAGE, 9), (-5, 0, 1), (4, 0, 1)]).advise()
+    assert list(table.buffers) == [2]
+    assert arrived(path, [9])
+    with pytest.raises(TruncatedShardError):
+        ranges_of(table, [(1, 0, 9)]).bytes()
+
+
+@both_kernels
+def test_advice_lets_other_threads_run(module: Any) -> None:
+    table = Segments.of(bytes(1 << 20))
+    many = Ranges(table, np.zeros(1 << 16, np.int64), np.arange(1 << 16) * 16, np.ones(1 << 16, np.int64))
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(lambda _: advise(module, many), range(8))) == {-1}
+
+
+@given(tables_of_rows())
+def test_spread_is_what_take_copies(case: tuple[int, list[list[bytes]], list[int]]) -> None:
+    width, segments, wanted = case
+    table, _ = lazy([b"".join(rows) for rows in segments])
+    starts = np.array([0, *accumulate(map(len, segments))])
+    every = [row for rows in segments for row in rows]
+    assert spread(table, starts, np.array(wanted, np.int64), width).bytes() == [every[row] for row in wanted]
+
+
+def test_ranges_together() -> None:
+    table = Segments.of(b"abcdef")
+    one, other = (np.array([0]), np.array([1]), np.array([2])), (np.array([0, 0]), np.array([0, 5]), np.array([1, 1]))
+    assert Ranges.together(table, [one, other]).text() == ["bc", "a", "f"]
+    assert len(Ranges.together(table, [])) == 0

@@ -11,10 +11,12 @@ SRC = Path(__file__).parents[1] / "src"
 
 # A name stands for a module, or for a folder and all in it. A new module is added here and in CONTRIBUTING.md.
 LAYERS = {
-    0: {"errors", "ranges", "digest", "gather", "_gather", "_twin", "columns"},
+    0: {"errors", "ranges", "digest", "pool", "gather", "_gather", "_twin", "columns"},
     1: {"source", "sources"},
     2: {"features", "schema", "codec", "codecs", "fit", "rows"},
     3: {
+        "beside",
+        "seal",
         "scan",
         "index",
         "shards",
@@ -34,15 +36,20 @@ LAYERS = {
         "keys",
         "formats",
         "records",
+        "extract",
         "staging",
         "tarfiles",
     },
-    4: {"sample", "lens", "order", "deal", "blend", "query", "sandbox"},
-    5: {"pace", "dataset", "compose", "mixture", "store", "writer"},
+    4: {"sample", "lens", "order", "deal", "blend", "query", "sandbox", "sight"},
+    5: {"pace", "dataset", "indexing", "compose", "mixture", "store", "writer"},
     6: {
         "cursor",
         "stats",
         "mend",
+        "plan",
+        "chance",
+        "identity",
+        "arguments",
         "recipe",
         "loaded",
         "readahead",

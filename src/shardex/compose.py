@@ -9,14 +9,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
+from shardex.attributes import side_by_side, stacked
 from shardex.columns import Columns
 from shardex.dataset import Dataset
 from shardex.digest import digest
 from shardex.errors import SchemaError
 from shardex.gather import Integers
 from shardex.rows import check_fields
-from shardex.schema import Features
+from shardex.schema import Array, Feature, Features, Optional, Value
 
 __all__ = ["ConcatRows", "JoinRows", "concat", "join"]
 
@@ -72,6 +75,20 @@ class ConcatRows:
                 found[place] = name
         return found
 
+    @property
+    def extracted(self) -> Features:
+        """What was taken out of the samples of all parts."""
+        first, *others = self.parts
+        return Features({n: f for n, f in first.extracted.items() if all(n in part.extracted for part in others)})
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Those of the parts."""
+        return stacked(part.attributes(names) for part in self.parts)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Each part knows its own."""
+        return np.concatenate([part.present(name) for part in self.parts])
+
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """The part that has it reads it."""
         number = int(np.searchsorted(self.starts, row, "right")) - 1
@@ -124,6 +141,23 @@ class JoinRows:
         """The files of the first part."""
         return self.parts[0].shards(rows)
 
+    @property
+    def extracted(self) -> Features:
+        """What was taken out of the samples of any part, where no field is called so."""
+        every = {name: feature for part in reversed(self.parts) for name, feature in part.extracted.items()}
+        return Features({name: feature for name, feature in every.items() if name not in self.part_of})
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Each part gives its own."""
+        return side_by_side(self._part_with(name).attributes([name]) for name in names)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """The part that has the field knows."""
+        return self._part_with(name).present(name)
+
+    def _part_with(self, name: str) -> Dataset:
+        return self.part_of.get(name) or next(part for part in self.parts if name in part.extracted)
+
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Each part reads its own fields."""
         found = {name: value for part, some in self._shares(fields) for name, value in part.sample(row, some).items()}
@@ -138,6 +172,25 @@ def _refuse_others(datasets: Sequence[Any]) -> None:
             raise SchemaError(f"expected datasets as arguments, got {type(one).__name__} - at argument {number}")
 
 
+def _refuse_other_types(first: Dataset, other: Dataset, number: int) -> None:
+    """Batches of numbers stack only if all are of one type; better an error now than lists in some batches."""
+    if not len(first) or not len(other):
+        return
+    for name, feature in first.features.items():
+        wanted, found = _numbers(feature), _numbers(other.features[name])
+        if wanted != found and None not in (wanted, found):
+            raise SchemaError(
+                f"expected {wanted} as in the first dataset, got {found} - at dataset {number}, field {name}; open it "
+                "with a schema that says so, or write it anew with one (sx.write)"
+            )
+
+
+def _numbers(feature: Feature) -> Feature | None:
+    """What a field of numbers holds; none for a field of anything else."""
+    inner = feature.feature if isinstance(feature, Optional) else feature
+    return inner if isinstance(inner, Value | Array) else None
+
+
 def concat(*datasets: Dataset) -> Dataset:
     """The samples of all datasets, one after another; all must have the same fields.
 
@@ -150,6 +203,7 @@ def concat(*datasets: Dataset) -> Dataset:
         if sorted(other.fields) != sorted(datasets[0].fields):
             known, found = ", ".join(datasets[0].fields), ", ".join(other.fields)
             raise SchemaError(f"expected the fields of the first dataset ({known}), got {found} - at dataset {number}")
+        _refuse_other_types(datasets[0], other, number)
     first = datasets[0].fields
     return Dataset(ConcatRows([other if other.fields == first else other.select(*first) for other in datasets]))
 

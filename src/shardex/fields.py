@@ -23,6 +23,7 @@ from shardex.errors import FormatError
 from shardex.gather import Bytes as ByteArray
 from shardex.gather import Integers, Ranges, locate, one_value, spread, take
 from shardex.layout import is_binary, is_list, is_text, items_per_row, sizes, storage
+from shardex.pool import empty
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Json, Optional, Text, Value
 from shardex.values import array_of_bytes, list_of, reshaped, take_rows, value_of
 
@@ -80,6 +81,10 @@ class Field:
     def put(self, chunk: int, array: pa.Array) -> None:
         """Take the array of a batch."""
         self._arrays[chunk] = array
+
+    def arrays(self) -> list[pa.Array]:
+        """The arrays of all batches, when all are open."""
+        return [self._arrays[chunk] for chunk in range(len(self._chunks.starts) - 1)]
 
     def read(self, rows: Integers) -> Column:
         """The values of these rows."""
@@ -182,7 +187,7 @@ class _Dense(Field):
         self._data.put(chunk, array.buffers()[1] or b"")
 
     def read(self, rows: Integers) -> Column:
-        out = np.empty((len(rows), *self._shape), self._dtype)
+        out = empty((len(rows), *self._shape), self._dtype)
         take(self._data, self._chunks.starts, rows, self._width, out)
         return super().read(rows) if self._holes else out
 

@@ -1,9 +1,9 @@
 """Copy many ranges of many buffers into one: the operation under almost every read.
 
 `Segments` is a table of buffers, some not open yet; `Ranges` is a list of byte ranges in it that has not been
-copied; `take` copies rows of one width, `locate` turns rows into ranges through offsets. The work is done by
-`_gather.c` or, where that is not compiled (or ``SHARDEX_KERNEL=numpy`` says so), by the numpy twin `_twin.py`,
-which gives the same answers. Knows nothing of files, fields or samples.
+copied, but may be announced; `take` copies rows of one width, `spread` and `locate` turn rows into ranges, by their
+width and through offsets. The work is done by `_gather.c` or, where that is not compiled (or ``SHARDEX_KERNEL=numpy``
+says so), by the numpy twin `_twin.py`, which gives the same answers. Knows nothing of files, fields or samples.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from shardex import _twin
 from shardex.errors import RangeError, RowError, ShardexError
+from shardex.pool import empty
 
 try:
     from shardex import _gather  # type: ignore[attr-defined]
@@ -178,7 +179,7 @@ class Ranges:
         np.cumsum(self.length, out=offsets[1:])
         total = int(offsets[-1])
         self._check_before(total)
-        return self._copy(np.empty(total, np.uint8), -1), offsets
+        return self._copy(empty((total,), np.uint8), -1), offsets
 
     def padded(self, stride: int | None = None) -> Bytes:
         """One range per row of a matrix, filled up with zeros.
@@ -189,7 +190,7 @@ class Ranges:
         if stride is None:
             stride = int(self.length.max(initial=0))
         self._check_before(len(self) * stride)
-        return self._copy(np.empty((len(self), stride), np.uint8), stride)
+        return self._copy(empty((len(self), stride), np.uint8), stride)
 
     def _check_before(self, allocating: int) -> None:
         # A damaged length must be an error, not an attempt to allocate it. The kernel checks again, but only then.

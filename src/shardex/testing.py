@@ -15,6 +15,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ import pytest
 from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.errors import FieldError
-from shardex.rows import ListRows, Rows
+from shardex.rows import Advised, ListRows, Located, Rows
 from shardex.sample import Batch, DictSample
 
 __all__ = ["Case", "ListRows", "RowsSuite"]
@@ -153,6 +154,50 @@ class RowsSuite:
         table = case.dataset.to_arrow()
         assert table.num_rows == len(case.samples) and table.column_names == case.dataset.fields
 
+    def test_advice_changes_nothing(self, case: Case) -> None:
+        ds, n = case.dataset, len(case.samples)
+        for rows in ([], [0], [n - 1, 0, n - 1], np.arange(n), np.array([n, -n - 1, 10**15, 0])):
+            ds.advise(rows)
+            if isinstance(case.rows, Advised):
+                case.rows.advise(np.array(rows, np.int64))
+        for name in ds.fields:
+            ds.advise([0, 1], [name])
+        ds.advise([0], ["no such field at all"])
+        assert list(ds) == case.expected
+        ds.advise(np.arange(n))  # now that all is open
+        assert list(ds) == case.expected
+
+    def test_shards(self, case: Case) -> None:
+        ds, n = case.dataset, len(case.samples)
+        names = ds.shards(np.arange(n))
+        assert len(names) == n and all(isinstance(name, str) for name in names)
+        assert any(names) == isinstance(case.rows, Located)
+        assert ds.shards([-1, 0]) == [names[-1], names[0]] and ds[::-1].shards(slice(None)) == names[::-1]
+        assert ds.shards([]) == []
+
+    def test_fingerprint(self, case: Case) -> None:
+        ds = case.dataset
+        assert re.fullmatch("[0-9a-f]{16}", ds.fingerprint)
+        assert ds.select(ds.fields[0]).fingerprint == ds.fingerprint
+        views = [ds, ds[1:], ds[::-1], ds[[0, 1]], ds[[1, 0]], ds.shuffle(seed=1), ds.shuffle(seed=2)]
+        assert len({view.fingerprint for view in views}) == len(views)
+        assert [pickle.loads(pickle.dumps(view)).fingerprint for view in views] == [view.fingerprint for view in views]
+
+    def test_tells_whether_it_is_python(self, case: Case) -> None:
+        assert isinstance(case.dataset.in_python, bool)
+        assert case.dataset[:1].in_python == case.dataset.in_python
+
+    def test_sql(self, case: Case) -> None:
+        ds, expected = case.dataset, case.expected
+        assert ds.sql("SELECT count(*) AS n FROM ds").to_pylist() == [{"n": len(expected)}]
+        odd = ds.where("_row % 2 = ?", [1])
+        assert list(odd) == expected[1::2] and list(odd[::-1].where("_row > 0")) == expected[1::2][::-1][1:]
+        for name in ds.fields:
+            quoted = '"' + name.replace('"', '""') + '"'
+            there = [sample for sample in expected if sample.get(name) is not None]
+            assert list(ds.where(f"{quoted} IS NOT NULL")) == there, name
+            assert list(ds[::-1].where(f"{quoted} IS NOT NULL")) == there[::-1], name
+
     def test_pickle_is_small_and_reads_the_same(self, case: Case) -> None:
         list(case.dataset)  # whatever reading opens must not travel along
         data = pickle.dumps(case.dataset[::-1])
@@ -192,10 +237,11 @@ class RowsSuite:
         for child in children:
             child.join(60)
         assert [child.exitcode for child in children] == [0, 0]
-        assert [results.get() for _ in children] == [True, True]
+        assert [results.get() for _ in children] == [(True, ds.fingerprint)] * 2
 
 
 def _compare(ds: Dataset, expected: list[DictSample], seed: int, results: Any) -> None:
     rows = np.random.default_rng(seed).integers(0, len(ds), 50).tolist()
     same = list(ds.__getitems__(rows)) == [expected[k] for k in rows] and ds[rows[0]] == expected[rows[0]]
-    results.put(same and list(ds) == expected)
+    ds.advise(rows)
+    results.put((same and list(ds) == expected, ds.fingerprint))

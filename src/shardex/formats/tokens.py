@@ -24,6 +24,7 @@ from shardex.formats import forager
 from shardex.formats.numbers import HEAD, Head, Lengths, NumberWriter, lengths_of, number_dtype, only_array
 from shardex.gather import Integers, spread, take
 from shardex.index import Index, IndexedFile
+from shardex.pool import empty
 from shardex.records import PlacedRows, Places, map_files
 from shardex.rows import check_fields
 from shardex.schema import Array, Features
@@ -191,7 +192,7 @@ class WindowRows(ShardRows):
         """These windows, by one gather."""
         if not check_fields([self.field], fields):
             return Columns({}, len(rows))
-        out = np.empty((len(rows), self.window), self.dtype)
+        out = empty((len(rows), self.window), self.dtype)
         take(self.data, self.starts, rows, self._width, out)
         return Columns({self.field: out}, len(rows))
 
