@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -16,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shardex import index as index_module
 from shardex import scan as scan_module
 from shardex.errors import (
     ChecksumError,
@@ -33,6 +33,8 @@ from shardex.scan import Scan
 from shardex.shards import Files, find
 from shardex.source import Source
 from shardex.sources.memory import MemorySource
+
+index_module = importlib.import_module("shardex.index")  # in the package, the function `index` may have that name
 
 SCANNED: list[str] = []
 """The files that were scanned in this process since the test began."""

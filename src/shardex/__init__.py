@@ -16,6 +16,7 @@ from shardex.compose import concat, join
 from shardex.dataset import Dataset, open
 from shardex.errors import ShardexError
 from shardex.foreign import adopt
+from shardex.indexing import index
 from shardex.integrity import Problem, leftovers, verify
 from shardex.loader import Loader
 from shardex.mixture import mix, temperature
@@ -61,6 +62,7 @@ __all__ = [
     "create",
     "edit",
     "history",
+    "index",
     "join",
     "leftovers",
     "mix",

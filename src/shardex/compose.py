@@ -9,7 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
+from shardex.attributes import side_by_side, stacked
 from shardex.columns import Columns
 from shardex.dataset import Dataset
 from shardex.digest import digest
@@ -72,6 +75,20 @@ class ConcatRows:
                 found[place] = name
         return found
 
+    @property
+    def extracted(self) -> Features:
+        """What was taken out of the samples of all parts."""
+        first, *others = self.parts
+        return Features({n: f for n, f in first.extracted.items() if all(n in part.extracted for part in others)})
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Those of the parts."""
+        return stacked(part.attributes(names) for part in self.parts)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Each part knows its own."""
+        return np.concatenate([part.present(name) for part in self.parts])
+
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """The part that has it reads it."""
         number = int(np.searchsorted(self.starts, row, "right")) - 1
@@ -123,6 +140,23 @@ class JoinRows:
     def shards(self, rows: Integers) -> list[str]:
         """The files of the first part."""
         return self.parts[0].shards(rows)
+
+    @property
+    def extracted(self) -> Features:
+        """What was taken out of the samples of any part, where no field is called so."""
+        every = {name: feature for part in reversed(self.parts) for name, feature in part.extracted.items()}
+        return Features({name: feature for name, feature in every.items() if name not in self.part_of})
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Each part gives its own."""
+        return side_by_side(self._part_with(name).attributes([name]) for name in names)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """The part that has the field knows."""
+        return self._part_with(name).present(name)
+
+    def _part_with(self, name: str) -> Dataset:
+        return self.part_of.get(name) or next(part for part in self.parts if name in part.extracted)
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Each part reads its own fields."""

@@ -13,6 +13,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from shardex.columns import Columns
 from shardex.digest import digest
@@ -21,6 +23,7 @@ from shardex.format import Keyed, ShardRows, open_rows
 from shardex.gather import Integers
 from shardex.order import Order, Pick, Shuffle, Span, chain
 from shardex.pace import Pace
+from shardex.query import Limits, Params, condition, select
 from shardex.rows import (
     Advised,
     Decodes,
@@ -29,6 +32,7 @@ from shardex.rows import (
     ReadsOne,
     Rows,
     check_fields,
+    extracted_of,
     features_of,
     fingerprint_of,
     normalise,
@@ -36,6 +40,7 @@ from shardex.rows import (
 from shardex.sample import Batch, DictSample
 from shardex.schema import Features
 from shardex.shards import What
+from shardex.sight import Sight
 from shardex.table import to_table
 
 __all__ = ["Dataset", "open"]
@@ -272,6 +277,55 @@ class Dataset:
         whole = (*shares, 1 - sum(shares)) if sum(shares) < 1 - 1e-9 else shares
         ends = [round(len(self) * share) for share in np.cumsum([0, *whole]).tolist()]
         return tuple(self[a:b] for a, b in pairwise(ends))
+
+    # -- SQL -----------------------------------------------------------------------------------------------
+
+    def where(
+        self, text: str, params: Params = None, *, timeout: float | None = None, memory_limit: str | None = None
+    ) -> Dataset:
+        """The samples for which a condition holds, as a view.
+
+        It is what stands after WHERE, in the SQL of DuckDB: names are those of the fields, and `_row` is the number
+        of the sample. Values go into `params`, a list for each ``?`` or a dict for each ``$name``.
+
+        >>> ds = open([{"x": k, "name": f"n{k}"} for k in range(10)])
+        >>> [sample.x for sample in ds.where("x > ? AND name <> 'n8'", [6])]
+        [7, 9]
+        """
+        query, limits = condition(text, self._askable), Limits(timeout, memory_limit)
+        return self.through(Pick(self._sight.matching(query, params, limits)))
+
+    def sql(
+        self, text: str, params: Params = None, *, timeout: float | None = None, memory_limit: str | None = None
+    ) -> pa.Table:
+        """The answer to a SELECT over the table `ds`, which is this dataset; there is nothing else to select from.
+
+        >>> ds = open([{"x": 1, "kind": "a"}, {"x": 2, "kind": "b"}, {"x": 5, "kind": "a"}])
+        >>> ds.sql("SELECT kind, max(x) AS most FROM ds GROUP BY kind ORDER BY kind").to_pylist()
+        [{'kind': 'a', 'most': 5}, {'kind': 'b', 'most': 2}]
+        """
+        return select(text, self._askable).answer(self, params, Limits(timeout, memory_limit))
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Whole fields in the order of this view, as SQL sees them."""
+        return self._sight.attributes(names)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Which samples have a value for a field."""
+        return self._sight.present(name)
+
+    @property
+    def extracted(self) -> Features:
+        """What SQL can ask besides the fields: what was taken out of the samples when they were indexed."""
+        return extracted_of(self._rows)
+
+    @property
+    def _askable(self) -> Features:
+        return Features({**self.extracted, **self.features})
+
+    @property
+    def _sight(self) -> Sight:
+        return Sight(self, self._rows, self._order)
 
     # -- passes --------------------------------------------------------------------------------------------
 

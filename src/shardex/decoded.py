@@ -17,6 +17,7 @@ import pyarrow as pa
 from shardex.columns import Columns
 from shardex.errors import FormatError
 from shardex.gather import Integers, Ranges
+from shardex.layout import stored_type
 from shardex.rows import check_fields
 from shardex.schema import Features
 from shardex.values import column_of, plain_array, take_rows, value_of
@@ -79,6 +80,11 @@ class DecodedTable:
             missing = [group for group in groups if any((group, name) not in self._kept for name in fields)]
         if self._extents is not None and missing:
             self._extents(missing, fields).advise()
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """A whole field; decodes the groups that are not kept."""
+        arrays = [self._arrays(group, [name])[name] for group in range(len(self._starts) - 1)]
+        return pa.chunked_array(arrays, stored_type(self._schema.field(name).type))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One row."""

@@ -34,7 +34,7 @@ FORMATS: dict[str, str] = {
 }
 """Name and module of each format, in the order in which they are asked whether they recognise something."""
 
-_ONCE = ("rebuild", "progress")
+_ONCE = ("rebuild", "progress", "attributes")
 """Options that say how to open now, and not what was opened."""
 
 

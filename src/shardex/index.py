@@ -23,23 +23,21 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from shardex.beside import keep, kept
 from shardex.errors import (
     ChecksumError,
-    FormatError,
-    NotFoundError,
     RowError,
     SchemaError,
     ShardexError,
-    SourceError,
     StaleIndexError,
     TruncatedShardError,
 )
 from shardex.gather import Integers, Segments, take
 from shardex.layout import numbers
 from shardex.scan import Scan, Scanner, scan_all
+from shardex.seal import sealed, unsealed
 from shardex.shards import Files
 from shardex.source import Stat
-from shardex.sources.local import LocalSource
 
 __all__ = ["Index", "IndexedFile", "encode"]
 
@@ -108,7 +106,15 @@ class Index:
         if old is not None:
             scans |= {path: old.scan_of(path) for path in kept}
         entries = [IndexedFile(path, stats[path].size, stats[path].tag, _rows(scans[path])) for path in files.paths]
-        return cls(*_save(files, scanner, encode(scanner.name, entries, [scans[path] for path in files.paths])))
+        return cls(*keep(files, scanner.name, encode(scanner.name, entries, [scans[path] for path in files.paths])))
+
+    @classmethod
+    def in_memory(cls, files: Files, scanner: Scanner) -> Index:
+        """The index of files that are scanned now, neither looked for nor saved."""
+        scans = [scanner.scan(files.source, path) for path in files.paths]
+        stats = [files.source.stat(path) for path in files.paths]
+        entries = [IndexedFile(p, s.size, s.tag, _rows(c)) for p, s, c in zip(files.paths, stats, scans, strict=True)]
+        return cls(encode(scanner.name, entries, scans), f"the index of {files} in memory")
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -238,15 +244,8 @@ def encode(scanner: str, files: list[IndexedFile], scans: list[Scan]) -> memoryv
     ]
     heads = [{"file": number, "rows": _rows(block), "xxh3": _digest(block)} for number, block in blocks]
     entries = [asdict(file) for file in files]
-    head = msgspec.json.encode(
-        {"version": VERSION, "scanner": scanner, "files": entries, "blocks": heads, "spans": spans}
-    )
-    schema = _schema(types).with_metadata({"shardex": head, "xxh3": xxhash.xxh3_64_hexdigest(head)})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema) as writer:
-        for _, block in blocks:
-            writer.write_batch(pa.record_batch([numbers(column) for column in block.values()], schema))
-    return memoryview(sink.getvalue())
+    head = {"version": VERSION, "scanner": scanner, "files": entries, "blocks": heads, "spans": spans}
+    return sealed(head, _schema(types), ([numbers(column) for column in block.values()] for _, block in blocks))
 
 
 def _types(spans: dict[str, tuple[int, int]]) -> dict[str, np.dtype[Any]]:
@@ -284,21 +283,9 @@ def _digest(block: Scan) -> int:
 
 
 def _decode(data: memoryview, name: str) -> tuple[pa.ipc.RecordBatchFileReader, dict[str, Any]]:
-    try:
-        reader = pa.ipc.open_file(pa.py_buffer(data))
-        metadata = reader.schema.metadata or {}
-        plain = metadata.get(b"shardex", b"")
-        if xxhash.xxh3_64_hexdigest(plain).encode() != metadata.get(b"xxh3"):
-            raise ChecksumError(f"{name}: expected an index with an intact head, got other bytes")
-        head = msgspec.json.decode(plain)
-        if head.get("version") != VERSION:
-            raise FormatError(f"{name}: expected an index of version {VERSION}, got {head.get('version')}")
-        intact = reader.schema.equals(_schema(_types(head["spans"]))) and reader.num_record_batches == len(
-            head["blocks"]
-        )
-    except (pa.ArrowException, OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise FormatError(f"{name}: expected an index, got something else: {error}") from None
-    if not intact:
+    reader, head = unsealed(data, name, VERSION)
+    same = reader.num_record_batches == len(head["blocks"]) and reader.schema.equals(_schema(_types(head["spans"])))
+    if not same:
         raise ChecksumError(f"{name}: expected the columns and blocks that its head names, got others")
     return reader, head
 
@@ -306,46 +293,15 @@ def _decode(data: memoryview, name: str) -> tuple[pa.ipc.RecordBatchFileReader, 
 # -- its place ------------------------------------------------------------------------------------------------
 
 
-def _places(files: Files, scanner: Scanner) -> list[tuple[LocalSource, str]]:
-    """Beside the data, or in the cache folder."""
-    cache = os.environ.get("SHARDEX_CACHE") or os.path.join(os.path.expanduser("~"), ".cache", "shardex")
-    places = [(LocalSource(cache), f"index/{_file_name(scanner, files.what)}")]
-    if isinstance(files.source, LocalSource):
-        root = files.source.root
-        # Named by how the files are called from there: the folder may be moved, index and all.
-        inner = [os.path.relpath(one, root) for one in ([files.what] if isinstance(files.what, str) else files.what)]
-        places.insert(0, (LocalSource(root), f".shardex/{_file_name(scanner, inner)}"))
-    return places
-
-
-def _file_name(scanner: Scanner, what: object) -> str:
-    key = hashlib.sha256(repr((what, scanner.name)).encode()).hexdigest()[:16]
-    return f"{scanner.name.partition(' ')[0]}-{key}.arrow"
-
-
 def _load(files: Files, scanner: Scanner) -> list[Index]:
-    """The indexes that were saved: first the one beside the data, which may be out of date and not ours to replace."""
+    """The indexes that were saved; one that is damaged is made again."""
     found = []
-    for place, path in _places(files, scanner):
-        full = os.path.join(place.url, path)
+    for data, name in kept(files, scanner.name):
         try:
-            index = Index(place.map(path), full)
-        except NotFoundError:
-            continue
+            index = Index(data, name)
         except (ShardexError, KeyError, TypeError) as error:
             warnings.warn(f"{error}; making the index again", stacklevel=4)
             continue
         if index.scanner == scanner.name:
             found.append(index)
     return found
-
-
-def _save(files: Files, scanner: Scanner, data: memoryview) -> tuple[memoryview, str]:
-    """Keep it in the first place that lets us; in memory if none does."""
-    for place, path in _places(files, scanner):
-        try:
-            place.put(path, data)
-            return place.map(path), os.path.join(place.url, path)
-        except SourceError:
-            continue
-    return data, f"the index of {files} in memory"

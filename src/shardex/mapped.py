@@ -25,6 +25,9 @@ from shardex.values import plain_array
 
 __all__ = ["MappedTable"]
 
+_FEW_ROWS = 1024
+_WIDE = 256
+
 
 class MappedTable:
     """Record batches one after another; `load(k)` gives batch k, checked, and `rows[k]` is how many rows it has.
@@ -55,8 +58,9 @@ class MappedTable:
         self._extents = extents
         self._getters: list[dict[str, Getter] | None] = [None] * len(rows)
         self._is_open = np.zeros(len(rows), np.bool_)
-        kinds = {name: stored_type(schema.field(name).type) for name in features}
-        self._fields = {n: field_of(n, feature, kinds[n], self._chunks) for n, feature in features.items()}
+        self._kinds = {name: stored_type(schema.field(name).type) for name in features}
+        self._fields = {n: field_of(n, feature, self._kinds[n], self._chunks) for n, feature in features.items()}
+        self._whole: dict[str, pa.ChunkedArray] = {}
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -87,6 +91,14 @@ class MappedTable:
             check_fields(list(self.features), fields)
             raise
 
+    def column(self, name: str) -> pa.ChunkedArray:
+        """A whole field as it lies; opens all batches."""
+        if name not in self._whole:
+            for chunk in np.flatnonzero(~self._is_open).tolist():
+                self._open(chunk)
+            self._whole[name] = _gathered(pa.chunked_array(self._fields[name].arrays(), self._kinds[name]))
+        return self._whole[name]
+
     def _open(self, chunk: int) -> None:
         """Load a batch and give its arrays to the fields."""
         batch = self._load(chunk)
@@ -108,3 +120,10 @@ class MappedTable:
         getters = {name: field.getter(chunk) for name, field in self._fields.items()}
         self._getters[chunk] = getters
         return getters
+
+
+def _gathered(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column; if it comes in crumbs of little values, all in one, because each crumb costs as much as 100 rows."""
+    if len(column) >= _FEW_ROWS * column.num_chunks or column.nbytes > _WIDE * len(column):
+        return column
+    return pa.table({"": column}).combine_chunks().column(0)

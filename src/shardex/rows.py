@@ -2,7 +2,8 @@
 
 Shards of any format, views, joins, a list in a test: layers above know nothing else of them. Other abilities are
 optional and separate protocols: to tell the features, to read one sample faster than a read of one, to begin to fetch
-what is read soon, to tell the file of a row, to tell how reading spends its time, and to name the data.
+what is read soon, to tell the file of a row, to tell how reading spends its time, to name the data, and to give whole
+fields to SQL.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.columns import MISSING, Columns
@@ -21,14 +23,18 @@ from shardex.schema import Features, infer
 
 __all__ = [
     "Advised",
+    "Attributes",
     "Decodes",
     "Described",
+    "Extracted",
     "Fingerprinted",
     "ListRows",
     "Located",
     "ReadsOne",
     "Rows",
+    "Sparse",
     "check_fields",
+    "extracted_of",
     "features_of",
     "fingerprint_of",
     "normalise",
@@ -102,6 +108,31 @@ class Fingerprinted(Protocol):
         """Changes when the data does; the same in every process."""
 
 
+@runtime_checkable
+class Attributes(Protocol):
+    """Rows that have whole fields at hand as Arrow columns."""
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """These fields of all rows in order, as SQL sees them (`attributes.py`)."""
+
+
+@runtime_checkable
+class Extracted(Protocol):
+    """Rows that can give SQL more than their fields."""
+
+    @property
+    def extracted(self) -> Features:
+        """What was taken out of the samples when they were indexed; `attributes` takes these names too."""
+
+
+@runtime_checkable
+class Sparse(Protocol):
+    """Rows that know which of them have a field, without reading its values."""
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Whether each row has a value for a field."""
+
+
 _SOME = 1000
 
 
@@ -145,6 +176,11 @@ def features_of(rows: Rows) -> Features:
     if isinstance(rows, Described):
         return rows.features
     return infer(rows.read(np.arange(min(len(rows), 16))).to_samples())
+
+
+def extracted_of(rows: Rows) -> Features:
+    """What SQL can ask of rows besides their fields."""
+    return rows.extracted if isinstance(rows, Extracted) else Features({})
 
 
 def fingerprint_of(rows: Rows) -> str:

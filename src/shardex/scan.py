@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
@@ -20,7 +20,7 @@ from shardex.bars import Bar
 from shardex.errors import ShardexError
 from shardex.source import Source
 
-__all__ = ["Scan", "Scanner", "scan_all"]
+__all__ = ["Scan", "Scanner", "Scans", "scan_all"]
 
 _WORTH_PROCESSES = 256 << 20
 """Bytes of files from which on starting processes (a quarter of a second each) pays."""
@@ -29,22 +29,32 @@ Scan = dict[str, NDArray[Any]]
 """What a scanner returns: equally long columns of numbers from 0 on."""
 
 
-class Scanner(Protocol):
-    """Finds the samples of one file. Picklable, and equal scanners must give equal answers."""
+Found = TypeVar("Found")
+Found_co = TypeVar("Found_co", covariant=True)
+
+
+class Scans(Protocol[Found_co]):
+    """Finds something in one file. Picklable, and equal scanners must give equal answers."""
 
     @property
     def name(self) -> str:
-        """Names format and options: indexes of another name are not used."""
+        """Names format and options: what was found under another name is not used."""
 
     @property
     def in_python(self) -> bool:
         """Whether the scan holds the interpreter, so that only processes make it parallel."""
 
-    def scan(self, source: Source, path: str) -> Scan:
-        """The columns of one file."""
+    def scan(self, source: Source, path: str) -> Found_co:
+        """What is in one file."""
 
 
-def scan_all(source: Source, sizes: dict[str, int], scanner: Scanner, progress: bool | None) -> dict[str, Scan]:
+Scanner = Scans[Scan]
+"""Finds the samples of one file."""
+
+
+def scan_all(
+    source: Source, sizes: dict[str, int], scanner: Scans[Found], progress: bool | None, desc: str = "index"
+) -> dict[str, Found]:
     """Scan the files of which `sizes` gives the bytes; the bar counts them."""
     if not sizes:
         return {}
@@ -55,10 +65,10 @@ def scan_all(source: Source, sizes: dict[str, int], scanner: Scanner, progress: 
     shares = [list(sizes)[k::workers] for k in range(workers)] if apart else [[path] for path in sizes]
     if scanner.in_python and not apart:
         workers = 1
-    scans: dict[str, Scan] = {}
-    with Bar(total=total, unit="B", unit_scale=True, desc="index", disable=quiet) as bar:
+    scans: dict[str, Found] = {}
+    with Bar(total=total, unit="B", unit_scale=True, desc=desc, disable=quiet) as bar:
 
-        def done(path: str, scan: Scan) -> None:
+        def done(path: str, scan: Found) -> None:
             scans[path] = scan
             bar.update(sizes[path])
 
@@ -71,12 +81,14 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _in_thread(scanner: Scanner, source: Source, paths: Sequence[str], done: Callable[[str, Scan], None]) -> None:
+def _in_thread(scanner: Scans[Found], source: Source, paths: Sequence[str], done: Callable[[str, Found], None]) -> None:
     for path in paths:
         done(path, scanner.scan(source, path))
 
 
-def _in_process(scanner: Scanner, source: Source, paths: Sequence[str], done: Callable[[str, Scan], None]) -> None:
+def _in_process(
+    scanner: Scans[Found], source: Source, paths: Sequence[str], done: Callable[[str, Found], None]
+) -> None:
     code = f"import sys; sys.path[:] = {sys.path!r}; from shardex.scan import serve; serve()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None and child.stdout is not None
@@ -104,7 +116,7 @@ def serve() -> None:
         out.flush()
 
 
-def _answers(scanner: Scanner, source: Source, paths: Sequence[str]) -> Iterator[Scan | Exception]:
+def _answers(scanner: Scans[Any], source: Source, paths: Sequence[str]) -> Iterator[Any]:
     for path in paths:
         try:
             yield scanner.scan(source, path)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from shardex.attributes import attributes_of
 from shardex.columns import Columns
 from shardex.edited import Patch
 from shardex.errors import ChecksumError, FormatError, PathError, StaleIndexError, TruncatedShardError
@@ -118,6 +119,11 @@ class _ForeignTable:
         """One row."""
         names = list(self.features) if fields is None else fields
         return {name: self.read(np.array([row]), [name]).sample(0).get(name) for name in names}
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """A whole field, as SQL sees it."""
+        own = self._foreign.fields[name]
+        return attributes_of(self._opened, [own]).column(own)
 
 
 def _file_of(fragment: Fragment, name: str) -> DataFile | None:

@@ -15,7 +15,7 @@ from shardex.columns import MISSING, Column, Columns, Ragged
 from shardex.errors import SchemaError
 from shardex.layout import arrow_type, items_per_row, numbers, sizes, storage
 from shardex.packer import packer_of
-from shardex.schema import Array, Feature, Features, Json, Opaque, Optional, Value
+from shardex.schema import Array, Feature, Features, Json, Opaque, Optional, Text, Value
 from shardex.values import list_of
 
 __all__ = ["to_table"]
@@ -67,6 +67,8 @@ def _ragged(column: Ragged, feature: Value | Array) -> pa.Array | None:
 
 def _packed(column: Column, feature: Feature, name: str) -> pa.Array:
     values = [None if value is MISSING else value for value in list_of(column)]
+    if (made := _plain(values, feature.feature if isinstance(feature, Optional) else feature)) is not None:
+        return made
     if any(value is None for value in values) and not isinstance(feature, Optional | Json):  # null is a value of JSON
         feature = Optional(feature)
     packer = packer_of(feature)
@@ -76,3 +78,31 @@ def _packed(column: Column, feature: Feature, name: str) -> pa.Array:
         except SchemaError as error:
             raise SchemaError(f"{error} - at sample {number}, field {name}") from None
     return packer.finish()
+
+
+_PLAIN: dict[Feature, type] = {Text(): str, Value("int64"): int, Value("float64"): float, Value("bool"): bool}
+
+
+def _plain(values: list[Any], feature: Feature) -> pa.Array | None:
+    """Python's own numbers and texts by few calls, which is ten times as fast; none if some are anything else."""
+    kind = _PLAIN.get(feature)
+    if kind is None or not {*map(type, values)} <= {kind, type(None)}:
+        return None
+    there = np.array([value is not None for value in values], np.bool_)
+    blank = kind()
+    filled = values if there.all() else [blank if value is None else value for value in values]
+    try:
+        made = numbers(np.array(filled, feature.dtype)) if isinstance(feature, Value) else _texts(filled)
+    except (OverflowError, UnicodeEncodeError):
+        return None
+    valid = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    return pa.Array.from_buffers(made.type, len(values), [valid, *made.buffers()[1:]])
+
+
+def _texts(values: list[str]) -> pa.Array:
+    joined = "".join(values)
+    data = joined.encode()
+    lengths = map(len, values) if len(data) == len(joined) else (len(value.encode()) for value in values)
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.fromiter(lengths, np.int64, len(values)), out=offsets[1:])
+    return pa.Array.from_buffers(pa.large_string(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(data)])

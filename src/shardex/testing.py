@@ -187,6 +187,17 @@ class RowsSuite:
         assert isinstance(case.dataset.in_python, bool)
         assert case.dataset[:1].in_python == case.dataset.in_python
 
+    def test_sql(self, case: Case) -> None:
+        ds, expected = case.dataset, case.expected
+        assert ds.sql("SELECT count(*) AS n FROM ds").to_pylist() == [{"n": len(expected)}]
+        odd = ds.where("_row % 2 = ?", [1])
+        assert list(odd) == expected[1::2] and list(odd[::-1].where("_row > 0")) == expected[1::2][::-1][1:]
+        for name in ds.fields:
+            quoted = '"' + name.replace('"', '""') + '"'
+            there = [sample for sample in expected if sample.get(name) is not None]
+            assert list(ds.where(f"{quoted} IS NOT NULL")) == there, name
+            assert list(ds[::-1].where(f"{quoted} IS NOT NULL")) == there[::-1], name
+
     def test_pickle_is_small_and_reads_the_same(self, case: Case) -> None:
         list(case.dataset)  # whatever reading opens must not travel along
         data = pickle.dumps(case.dataset[::-1])

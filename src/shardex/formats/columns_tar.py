@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardex.columns import Column, Columns
 from shardex.errors import FormatError, SchemaError, StaleIndexError
@@ -235,6 +236,11 @@ class ColumnsRows(RecordRows):
             if "metadata" in names and "metadata" not in columns:
                 columns["metadata"] = [self._metadata(name, text) for name, text in told]
         return Columns({name: columns[name] for name in names}, len(rows))
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Which samples have an array, as the index knows."""
+        rows = np.arange(len(self))
+        return self.index.read(f"{name}.file", rows) != 0 if name in self._arrays else np.ones(len(self), np.bool_)
 
     def _column(self, name: str, rows: Integers) -> Column:
         feature = self._arrays[name]

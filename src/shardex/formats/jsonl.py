@@ -8,25 +8,31 @@ that data-forager indexed is read through that index. Nothing is kept beside the
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
+from shardex.attributes import read_presence
 from shardex.columns import MISSING, Columns
 from shardex.errors import FieldError, FormatError, SchemaError, UnknownFormatError
+from shardex.extract import Extraction
 from shardex.formats import forager, plain
 from shardex.formats.lines import Lines, LineWriter
 from shardex.gather import Integers
 from shardex.index import Index
 from shardex.records import PlacedRows, Places
 from shardex.rows import check_fields
-from shardex.schema import Bytes, Features, Text
+from shardex.schema import Bytes, Features, Optional, Text
 from shardex.shards import Files
+from shardex.source import Source
 
-__all__ = ["JsonLines", "TextLines", "create", "open", "recognise"]
+__all__ = ["JsonLines", "TextLines", "create", "one_file", "open", "recognise"]
 
 _JSON = (".jsonl", ".ndjson", ".json-lines")
 _TEXT = (".txt",)
@@ -47,11 +53,15 @@ def open(
     *,
     schema: Features | None = None,
     decode: str | None = None,
+    attributes: Sequence[str] | None = None,
     rebuild: bool = False,
     progress: bool | None = None,
     trust_paths: bool = False,
 ) -> JsonLines | TextLines:
-    """The lines of these files; `decode` is "json", "text" or "bytes", by default what the extensions say."""
+    """The lines of these files; `decode` is "json", "text" or "bytes", by default what the extensions say.
+
+    `attributes` names keys whose values are taken out now, for SQL.
+    """
     if decode not in (None, "json", "text", "bytes"):
         raise SchemaError(f'expected decode to be "json", "text" or "bytes", got {decode!r}')
     features = None if schema is None else Features.of(schema)
@@ -63,7 +73,22 @@ def open(
         files = _line_files(files)
         decode = decode or _decode_of(files)
         index = Index.of(files, Lines(skip_blank=decode == "json"), rebuild=rebuild, progress=progress)
-    return JsonLines(files, index, features) if decode == "json" else TextLines(files, index, decode, features)
+    if attributes and (decode != "json" or not isinstance(index, Index)):
+        raise SchemaError(
+            f"{files}: expected JSON lines with an index of our own to take attributes out of, got others"
+        )
+    if decode != "json":
+        return TextLines(files, index, decode, features)
+    rows = JsonLines(files, index, features)
+    if attributes or rebuild:
+        rows.extraction.take(attributes or (), rebuild=rebuild, progress=progress)
+    return rows
+
+
+def one_file(source: Source, path: str) -> JsonLines:
+    """The lines of one file, indexed in memory only."""
+    files, scanner = Files(source, (path,), os.path.join(source.url, path)), Lines(skip_blank=True)
+    return JsonLines(files, Index.in_memory(files, scanner), None)
 
 
 def _all_json(paths: Sequence[str]) -> bool:
@@ -107,6 +132,7 @@ class JsonLines(_LineRows):
         self._schema = schema
         self._decode = msgspec.json.Decoder().decode
         self._pickers: dict[tuple[str, ...], Any] = {}
+        self.extraction = Extraction(files, index.files if isinstance(index, Index) else (), "jsonl")
 
     @cached_property
     def features(self) -> Features:
@@ -140,6 +166,25 @@ class JsonLines(_LineRows):
         if fields is None and self._schema is None:
             return sample
         return plain.to_sample(sample, self._names(fields), self._schema, lambda _: self.line(row))
+
+    def values(self, rows: Integers, keys: Sequence[str]) -> Mapping[str, list[Any]]:
+        """The values of these keys of some lines."""
+        return self._pick(self.ranges(rows).bytes(), rows, list(keys))
+
+    @property
+    def extracted(self) -> Features:
+        """The keys that were taken out, without those that the schema says are something else."""
+        told = self._schema or Features({})
+        kept = self.extraction.features.items()
+        return Features({key: f for key, f in kept if key not in told or Optional(told[key]) == f})
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """What was taken out, and of other fields what is read."""
+        return self.extraction.table(self, names, set(names) - set(self.extracted))
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Which lines have a value for a key."""
+        return self.extraction.present(name) if name in self.extracted else read_presence(self, name)
 
     def _names(self, fields: Sequence[str] | None) -> list[str] | None:
         if fields is None:

@@ -8,8 +8,11 @@ from typing import Any, Protocol
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import xxhash
+from numpy.typing import NDArray
 
+from shardex.attributes import table_of, valid
 from shardex.columns import Columns
 from shardex.errors import ShardexError
 from shardex.format import ShardRows
@@ -36,6 +39,9 @@ class Table(Protocol):
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One row."""
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """A whole field as it lies."""
 
 
 class TableRows(ShardRows):
@@ -103,6 +109,18 @@ class TableRows(ShardRows):
         """One row; arrays are read-only views of the file."""
         names = check_fields(self._names, fields)
         return {name: self._table_of[name].sample(row, [name])[name] for name in names}
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Whole fields; nothing is copied of what is mapped."""
+        return table_of({name: self.column(name) for name in names}, self._features)
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """A whole field as it lies."""
+        return self._table_of[name].column(name)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Which rows have a value for a field."""
+        return valid(self.column(name))
 
 
 def files_digest(files: Files) -> str:

@@ -12,15 +12,20 @@ Writing turns a field into the part ``name.ext``, because a tar tells nothing bu
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
+from shardex.attributes import read_presence
 from shardex.codecs import msgpack
 from shardex.columns import MISSING, Column, Columns
 from shardex.errors import FormatError, NotFoundError, SchemaError
+from shardex.extract import Extraction
 from shardex.formats import parts
 from shardex.formats.members import KEY, TarScanner, TarWriter
 from shardex.formats.parts import Where
@@ -29,11 +34,12 @@ from shardex.gather import Integers, Ranges
 from shardex.index import Index
 from shardex.records import RecordRows
 from shardex.rows import check_fields
-from shardex.schema import Feature, Features, Optional, Text
+from shardex.schema import Feature, Features, Json, Optional, Text
 from shardex.shards import Files
+from shardex.source import Source
 from shardex.tarfiles import members, plain_name
 
-__all__ = ["TarRows", "create", "open", "recognise"]
+__all__ = ["TarRows", "create", "one_file", "open", "recognise"]
 
 _LOOK_AT = 16
 
@@ -44,14 +50,31 @@ def recognise(files: Files) -> int:
 
 
 def open(
-    files: Files, *, schema: Features | None = None, rebuild: bool = False, progress: bool | None = None
+    files: Files,
+    *,
+    schema: Features | None = None,
+    attributes: Sequence[str] | None = None,
+    rebuild: bool = False,
+    progress: bool | None = None,
 ) -> TarRows:
-    """The samples of these tars; `schema` says how to decode fields whose extension does not tell."""
+    """The samples of these tars; `schema` says how to decode fields whose extension does not tell.
+
+    `attributes` names keys of the JSON in samples whose values are taken out now, for SQL.
+    """
     tars = files.having(".tar") if files.folder else files
     if not tars.paths:
         raise NotFoundError(errno.ENOENT, "expected a folder with .tar files, got one without", str(files))
     index = Index.of(tars, TarScanner(), rebuild=rebuild, progress=progress)
-    return TarRows(tars, index, None if schema is None else Features.of(schema))
+    rows = TarRows(tars, index, None if schema is None else Features.of(schema))
+    if attributes or rebuild:
+        rows.extraction.take(attributes or (), rebuild=rebuild, progress=progress)
+    return rows
+
+
+def one_file(source: Source, path: str) -> TarRows:
+    """The samples of one tar, indexed in memory only."""
+    files = Files(source, (path,), os.path.join(source.url, path))
+    return TarRows(files, Index.in_memory(files, TarScanner()), None)
 
 
 def create(
@@ -85,6 +108,7 @@ class TarRows(RecordRows):
         self.parts = [name.removesuffix(".offset") for name in offsets]
         self._flat = self.parts == ["msgpack"] and "msgpack" not in self._schema
         self._part_of = {} if self._flat else self._match_schema()
+        self.extraction = Extraction(files, index.files, "tar")
 
     def _match_schema(self) -> dict[str, str | None]:
         """The part of each field: of its own name, or of the name that it would be written as."""
@@ -162,6 +186,9 @@ class TarRows(RecordRows):
         feature, part = self.features[name], self._part_of[name]
         if part is None:
             return [None] * len(rows)
+        return self._part(part, feature, rows, which, start)
+
+    def _part(self, part: str, feature: Feature, rows: Integers, which: Integers, start: Integers) -> Column:
         offset, length = self.index.read(f"{part}.offset", rows), self.index.read(f"{part}.length", rows)
         present = offset != 0
         if present.all():
@@ -217,6 +244,40 @@ class TarRows(RecordRows):
             name: self._key(number, at["start"]) if name == KEY else self._value(name, row, number, at)
             for name in names
         }
+
+    def values(self, rows: Integers, keys: Sequence[str]) -> dict[str, list[Any]]:
+        """The values of these keys in the JSON of some samples; where several parts have one, in the first of them."""
+        if self._flat:
+            maps = self._maps(rows, self._where(rows))
+            return {key: [one.get(key) for one in maps] for key in keys}
+        which, start = self.index.file(rows), self.index.read("start", rows)
+        found: dict[str, list[Any]] = {key: [None] * len(rows) for key in keys}
+        for part in reversed([part for part in self.parts if parts.feature_of_part(part) == Json()]):
+            for k, value in enumerate(self._part(part, Optional(Json()), rows, which, start)):
+                if isinstance(value, dict):
+                    for key in keys & value.keys():
+                        found[key][k] = value[key]
+        return found
+
+    @property
+    def extracted(self) -> Features:
+        """The keys that were taken out; those that fields are called like stay fields."""
+        return Features({key: f for key, f in self.extraction.features.items() if key not in self._names})
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """What was taken out, and of fields what is read."""
+        return self.extraction.table(self, names, set(names) - set(self.extracted))
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Which samples have the part of a field, as the index knows."""
+        if name in self.extracted:
+            return self.extraction.present(name)
+        if self._flat:
+            return read_presence(self, name)
+        if (part := self._part_of.get(name)) is None:
+            return np.full(len(self), name == KEY)
+        there: NDArray[np.bool_] = self.index.read(f"{part}.offset", np.arange(len(self))) != 0
+        return there
 
     @cached_property
     def _decoders(self) -> dict[str, Callable[[memoryview], Any]]:
