@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from shardex.errors import PathError
 from shardex.ranges import ByteRange
 
-__all__ = ["Draft", "Sink", "Source", "Stat", "inside"]
+__all__ = ["Draft", "Place", "Sink", "Source", "Stat", "inside"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,8 @@ class Stat:
     size: int
     tag: str
     """Changes when the content does: a modification time or an ETag."""
+    modified: float = 0.0
+    """When it was written, by the storage's own clock, in seconds since 1970."""
 
 
 @runtime_checkable
@@ -42,8 +44,16 @@ class Source(Protocol):
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """The bytes of each range; an error if the file ends before one does."""
 
+    def load(self, path: str) -> memoryview:
+        """All bytes of a file, all of them there; for small files."""
+
     def map(self, path: str) -> memoryview:
-        """The whole file as one read-only buffer, loaded as it is touched; holds no file open."""
+        """The whole file as one read-only buffer, loaded as it is touched; holds no file open.
+
+        Of a file that lies elsewhere only those bytes may be looked at that `fetch` was asked for."""
+
+    def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
+        """Have these ranges be there in what `map` gave; with ``wait=False`` only begin to."""
 
 
 class Draft(Protocol):
@@ -73,8 +83,16 @@ class Sink(Protocol):
     def draft(self) -> Draft:
         """Begin a file too large to hold in memory."""
 
+    def touch(self, path: str) -> None:
+        """Have a file be as new as if it were written now; an error if it is not there."""
+
     def remove(self, path: str) -> None:
         """Delete a file."""
+
+
+@runtime_checkable
+class Place(Source, Sink, Protocol):
+    """Where files can be read and written."""
 
 
 def inside(path: str) -> str:

@@ -82,8 +82,7 @@ def restore(path: Path, version: int) -> int:
     ids = read_manifest(place, latest).ids
     old = read_manifest(place, version)
     for file in files_of(old):
-        with storage_errors(full := place.path(file.path), "touch"):
-            os.utime(full)  # `clean` spares what is new, for as long as no version that stays names it
+        place.touch(file.path)  # `clean` spares what is new, for as long as no version that stays names it
     again = msgspec.structs.replace(old, change=f"restore: version {version}", ids=max(ids, old.ids))
     if not publish(place, latest + 1, again):
         raise CommitConflict(

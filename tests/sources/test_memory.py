@@ -29,5 +29,5 @@ def test_it_checks_the_paths_it_is_given() -> None:
 
 
 def test_the_tag_tells_the_content() -> None:
-    assert MemorySource({"a": b"1"}).stat("a") == MemorySource({"a": b"1"}).stat("a")
-    assert MemorySource({"a": b"1"}).stat("a") != MemorySource({"a": b"2"}).stat("a")
+    assert MemorySource({"a": b"1"}).stat("a").tag == MemorySource({"a": b"1"}).stat("a").tag
+    assert MemorySource({"a": b"1"}).stat("a").tag != MemorySource({"a": b"2"}).stat("a").tag

@@ -60,7 +60,7 @@ class LocalSource:
         """Size and modification time."""
         with storage_errors(full := self.path(path), "look at"):
             found = os.stat(full)
-        return Stat(found.st_size, str(found.st_mtime_ns))
+        return Stat(found.st_size, str(found.st_mtime_ns), found.st_mtime)
 
     def paths(self, prefix: str = "") -> list[str]:
         """Every file below, at any depth; none where there is no folder."""
@@ -83,6 +83,13 @@ class LocalSource:
                     begin = ranges[number].begin - step.range.begin
                     out[number] = data[begin : begin + ranges[number].length]
         return out
+
+    def load(self, path: str) -> memoryview:
+        """Map a file: it is there."""
+        return self.map(path)
+
+    def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
+        """Nothing to do: what is mapped is there."""
 
     def map(self, path: str) -> memoryview:
         """Map a file; the mapping lives as long as the view does."""
@@ -112,6 +119,11 @@ class LocalSource:
     def draft(self) -> LocalDraft:
         """A temporary file in the folder itself: publishing it is a rename."""
         return LocalDraft(self)
+
+    def touch(self, path: str) -> None:
+        """Set the time of a file to now."""
+        with storage_errors(full := self.path(path), "touch"):
+            os.utime(full)
 
     def remove(self, path: str) -> None:
         """Delete a file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import time
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
@@ -27,13 +28,15 @@ class MemorySource:
     (b'hello', False, ['a.txt'])
     """
 
-    def __init__(self, files: dict[str, bytes] | None = None) -> None:
+    def __init__(self, files: dict[str, bytes] | None = None, url: str = "memory:") -> None:
         self.files = {inside(path): bytes(data) for path, data in (files or {}).items()}
+        self._times = dict.fromkeys(self.files, time.time())
+        self._url = url
 
     @property
     def url(self) -> str:
-        """A name; a memory source cannot be opened by it."""
-        return "memory:"
+        """A name; only a source that was opened by its URL can be opened by it again."""
+        return self._url
 
     def _get(self, path: str) -> bytes:
         try:
@@ -44,7 +47,7 @@ class MemorySource:
     def stat(self, path: str) -> Stat:
         """Size and a digest of the content."""
         data = self._get(path)
-        return Stat(len(data), hashlib.blake2b(data, digest_size=8).hexdigest())
+        return Stat(len(data), hashlib.blake2b(data, digest_size=8).hexdigest(), self._times.get(path, 0.0))
 
     def paths(self, prefix: str = "") -> list[str]:
         """Every path."""
@@ -58,6 +61,13 @@ class MemorySource:
                 raise TruncatedShardError(f"{path}: expected bytes up to {one.end}, got a file of {len(data)} bytes")
         return [data[one.begin : one.end] for one in ranges]
 
+    def load(self, path: str) -> memoryview:
+        """The file itself."""
+        return self.map(path)
+
+    def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
+        """Nothing to do."""
+
     def map(self, path: str) -> memoryview:
         """The file itself."""
         return memoryview(self._get(path))
@@ -65,15 +75,23 @@ class MemorySource:
     def put(self, path: str, data: Any) -> None:
         """Keep a copy."""
         self.files[inside(path)] = bytes(data)
+        self._times[path] = time.time()
 
     def put_if_absent(self, path: str, data: Any) -> bool:
         """Keep a copy if there is none; `setdefault` makes it one step."""
         mine = _Copy(data)
-        return self.files.setdefault(inside(path), mine) is mine
+        if won := self.files.setdefault(inside(path), mine) is mine:
+            self._times[path] = time.time()
+        return won
 
     def draft(self) -> MemoryDraft:
         """A buffer that `publish` puts."""
         return MemoryDraft(self)
+
+    def touch(self, path: str) -> None:
+        """Note the time."""
+        self._get(path)
+        self._times[path] = time.time()
 
     def remove(self, path: str) -> None:
         """Forget a file."""
