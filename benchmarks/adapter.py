@@ -94,6 +94,14 @@ class Shardex(Adapter):
             for part in loader:
                 yield part if decode else collated(self.w, None, part)
 
+    def add_field(self, name: str, values: np.ndarray) -> None:
+        import shardex as sx
+
+        with sx.edit(self.dir, progress=False) as tx:
+            if name in tx.dataset.fields:  # from the repetition before
+                tx.drop_field(name)
+            tx.add_field(name, "float32", values)
+
 
 def collated(workload: str, post: Any, batch: Any) -> Any:
     """A batch as the harness wants it."""
