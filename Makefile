@@ -35,8 +35,8 @@ test: setup    ## all tests and doctests, then the tests again on the numpy kern
 	$(PYTEST) -n $(JOBS)
 	SHARDEX_KERNEL=numpy $(PYTEST) -n $(JOBS) -m 'not slow' tests
 
-faults: setup    ## crashes, power cuts, full disks, races: minutes, and best as root
-	SHARDEX_FAULTS=$${SHARDEX_FAULTS:-normal} $(PYTEST) -n $(JOBS) tests/faults
+faults: setup    ## crashes, power cuts, full disks, races: longer than in `test`, some ten minutes, best as root
+	SHARDEX_FAULTS=full $(PYTEST) -n $(JOBS) tests/faults
 
 check: setup    ## lint, format, types, layers, sanitizers
 	$(BIN)/ruff check

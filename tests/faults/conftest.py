@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -43,7 +42,3 @@ def models(rooms: Path) -> Models:
     """The dataset that edits begin with, and what they should make of it."""
     (rooms / "models").mkdir()
     return Models(rooms / "models")
-
-
-# These take minutes and want a quiet machine; `make faults` runs them.
-collect_ignore_glob = [] if os.environ.get("SHARDEX_FAULTS") else ["test_*.py"]
