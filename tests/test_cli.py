@@ -173,6 +173,19 @@ def test_head_of_some_fields(folder: Path) -> None:
     assert run("head", folder / "arrow", "-n", 1, "--fields", "n,name").output == "sample 0\n  n     0\n  name  'n0'\n"
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_sql(folder: Path, format: str) -> None:
+    many = run("sql", folder / format, "-q", "SELECT count(*) AS many, 'a' AS b FROM ds").output
+    assert many == f"many  b\n{len(sx.open(folder / format)):<4}  'a'\n"
+    rows = run("sql", folder / format, "-q", "SELECT _row FROM ds WHERE _row > 7", "--json").output.splitlines()
+    assert [json.loads(row) for row in rows] == [{"_row": 8}, {"_row": 9}]
+
+
+def test_sql_is_refused_in_one_line(folder: Path) -> None:
+    failed = run("sql", folder / "arrow", "-q", "SELECT nn FROM ds", code=1)
+    assert "nn" in failed.stderr and "the fields are x, name" in failed.stderr and failed.stderr.count("\n") == 1
+
+
 def test_data_does_not_reach_the_terminal_as_it_is(tmp_path: Path) -> None:
     lines = [{"a": "\x1b[31mred", "j": {"k": "\x9b2J"}, "\x1b": 1, "s": "\ud800"}]
     (tmp_path / "a.jsonl").write_text(json.dumps(lines[0]))

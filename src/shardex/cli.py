@@ -1,4 +1,4 @@
-"""The command line: `info`, `head`, `index` and `demo`, each a few lines over the library, and those of `upkeep.py`.
+"""The command line: `info`, `head`, `sql`, `index` and `demo`, each a few lines over the library, and those of `upkeep.py`.
 
 Progress and errors go to stderr, results to stdout (`terminal.py`). What shardex refuses is one line and exit code 1,
 never a traceback.
@@ -178,6 +178,32 @@ def _shown(value: Any, feature: Feature | None) -> str:
 
 def _cut(text: str, rest: str) -> str:
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 4]} ...{rest}"
+
+
+# -- sql ------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def sql(
+    what: What,
+    query: Annotated[str, typer.Option("-q", "--query", help="A SELECT over the table ds; _row is a sample's number.")],
+    format: Format = None,
+    option: Options = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a question in SQL.
+
+    Long values are cut. With --json each line is one row of the answer.
+
+    Example: shardex sql data/weather -q "SELECT source, count(*) FROM ds GROUP BY 1"
+    """
+    answer = Dataset(_open(what, format, option)).sql(query)  # type: ignore[arg-type]
+    rows = (row for batch in answer.to_batches() for row in batch.to_pylist())
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    print_rows([answer.column_names, *([_shown(value, None) for value in row.values()] for row in rows)])
 
 
 # -- index ----------------------------------------------------------------------------------------------------
