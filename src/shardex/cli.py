@@ -1,4 +1,4 @@
-"""The command line: `info`, `head`, `sql`, `index` and `demo`, each a few lines over the library, and those of `upkeep.py`.
+"""The command line: `info`, `head`, `sql`, `index` and `demo`, each a few lines over the library, and `upkeep.py`.
 
 Progress and errors go to stderr, results to stdout (`terminal.py`). What shardex refuses is one line and exit code 1,
 never a traceback.
