@@ -88,6 +88,13 @@ def test_batches_are_fresh_and_writable(tmp_path: Path) -> None:
     assert not ds[0].x.flags.writeable, "a sample is a view of the file"
 
 
+def test_class_labels_of_other_classes_are_not_put_together(tmp_path: Path) -> None:
+    cats = sx.write(tmp_path / "a", [{"y": 0}], {"y": sx.ClassLabel(("cat", "dog"))})
+    dogs = sx.write(tmp_path / "b", [{"y": 0}], {"y": sx.ClassLabel(("dog", "cat"))})
+    with pytest.raises(SchemaError, match="at dataset 1, field y"):
+        sx.concat(cats, dogs)
+
+
 def test_concat_and_join_say_what_does_not_fit() -> None:
     a, b = sx.open([{"x": 1}]), sx.open([{"y": 1}])
     with pytest.raises(SchemaError, match="expected the fields of the first dataset \\(x\\), got y - at dataset 1"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import multiprocessing
 import operator
 import pickle
@@ -613,9 +614,9 @@ ENDLESS = "SELECT count(*) FROM ds, range(1000000000) a(i), range(1000) b(j) WHE
 
 def test_timeout(ds: sx.Dataset) -> None:
     begin = time.monotonic()
-    with pytest.raises(QueryError, match=r"expected an answer within 0\.2 s, got none; give it a longer timeout"):
+    with pytest.raises(QueryError, match="expected an answer within the timeout, got none; give it a longer one"):
         ds.sql(ENDLESS, timeout=0.2)
-    with pytest.raises(QueryError, match="within 0 s"):
+    with pytest.raises(QueryError, match="within the timeout"):
         ds.where(f"n > ({ENDLESS})", timeout=0)
     assert time.monotonic() - begin < 30
     assert found(ds, "n > 38") == [39]
@@ -737,7 +738,7 @@ def test_arguments_of_other_types(ds: sx.Dataset) -> None:
 
 
 def test_long_and_deep_conditions(ds: sx.Dataset) -> None:
-    assert found(ds, "(" * 400 + "n > 38" + ")" * 400) == [39]
+    assert found(ds, "(" * 150 + "n > 38" + ")" * 150) == [39]
     assert found(ds, " OR ".join(f"n = {k}" for k in range(1000))) == list(range(40))
     assert found(ds, "n" + " + n" * 100 + " > 0") == list(range(1, 40))
     for text in ("(" * 300 + "n", "n" + " + n" * 3000 + " > 0", "NOT " * 3000 + "ok", "n IN " + "[" * 5000):
@@ -920,3 +921,104 @@ def test_any_text_is_answered_or_refused(text: str) -> None:
         assert len(ds.where(text)) <= 2
     with suppress(QueryError):
         ds.sql(text)
+
+
+# -- values that are not all alike ----------------------------------------------------------------------------
+
+
+def lines(path: Path, *values: Any) -> str:
+    path.write_text("".join(f"{json.dumps({'k': value})}\n" for value in values))
+    return str(path)
+
+
+def test_parts_of_text_and_of_json_are_json_together(tmp_path: Path) -> None:
+    texts, mixed = sx.open(lines(tmp_path / "a.jsonl", "x", "y")), sx.open(lines(tmp_path / "b.jsonl", "x", 7, None))
+    for both in (sx.concat(texts, mixed), sx.concat(mixed, texts), sx.mix([texts, mixed])):
+        found = both.where("k->>'$' = 'x'")
+        assert len(found) == sum(sample.k == "x" for sample in both) and {sample.k for sample in found} == {"x"}
+    assert [sample.k for sample in sx.concat(mixed, texts).where("k->>'$' = '7'")] == [7]
+
+
+def test_values_in_adopted_shards_are_as_in_the_shards(tmp_path: Path) -> None:
+    """Whatever kinds of values there are, and also where newer ones hide some."""
+    path = lines(tmp_path / "a.jsonl", *["x"] * 20, 7)
+    sx.adopt(path, tmp_path / "beside")
+    ds = sx.open(tmp_path / "beside", trust_paths=True)
+    assert len(ds.where("k->>'$' = 'x'")) == len(sx.open(path).where("k->>'$' = 'x'")) == 20
+    with sx.edit(tmp_path / "beside", trust_paths=True) as tx:
+        tx.update(0, k="z")
+    edited = sx.open(tmp_path / "beside", trust_paths=True)
+    assert [sample.k for sample in edited.where("k->>'$' IN ('z', '7')")] == ["z", 7]
+
+
+def test_parts_of_adopted_tars_can_be_there_or_not(tmp_path: Path) -> None:
+    kind = sx.Optional(sx.Array("float32", (None, None)))
+    parts = [{"json": {"k": k}, "v.npy": np.zeros((2, k), "f4") if k % 2 else None} for k in range(5)]
+    sx.write(tmp_path / "tars", parts, {"json": dict, "v.npy": kind}, format="tar")
+    sx.adopt(tmp_path / "tars", tmp_path / "beside")
+    ds = sx.open(tmp_path / "beside", trust_paths=True)
+    assert [sample.json["k"] for sample in ds.where('"v.npy" IS NOT NULL')] == [1, 3]
+
+
+def test_bytes_of_numbers_in_the_other_order() -> None:
+    class Swapped(ListRows):
+        def read(self, rows: Any, fields: Any = None) -> Any:
+            found = super().read(rows, fields)
+            return type(found)({"x": np.asarray(found["x"]).astype(">i8")}, len(found))
+
+    ds = sx.open(Swapped([{"x": 1}, {"x": 2}]))
+    assert [sample.x for sample in ds.where("x = 2")] == [2] and ds.to_arrow().to_pydict() == {"x": [1, 2]}
+
+
+# -- what the names in a statement stand for ------------------------------------------------------------------
+
+
+def test_fields_by_number_and_by_other_names() -> None:
+    ds = sx.open([{"a": 5, "b": "x"}])
+    assert ds.sql("SELECT #2, #1 FROM ds").to_pylist() == [{"b": "x", "a": 5}]
+    assert ds.sql("SELECT q, p FROM ds AS d(p, q)").to_pylist() == [{"q": "x", "p": 5}]
+
+
+def test_the_catalog_cannot_be_reached_by_a_name_in_with() -> None:
+    text = "SELECT s.* FROM (WITH sqlite_master AS (SELECT 1) FROM sqlite_master) q, sqlite_master s"
+    with pytest.raises(QueryError, match="sqlite_master"):
+        sx.open([{"a": 5}]).sql(text)
+
+
+def test_names_that_differ_by_case_only_are_refused_with_a_star_too() -> None:
+    with pytest.raises(QueryError, match="differ by more than case"):
+        sx.open([{"row": 1, "Row": 2}]).sql("SELECT * FROM ds")
+
+
+def test_parameters_of_numpy_in_all_depths() -> None:
+    ds = sx.open([{"a": 5}])
+    params: list[Any] = [{"x": np.int64(3)}, np.datetime64("2026-01-02T03:04:05", "ns"), np.array([1, 2])]
+    (row,) = ds.sql("SELECT ? AS a, ? AS b, ? AS c FROM ds", params).to_pylist()
+    assert (row["a"], str(row["b"]), row["c"]) == ({"x": 3}, "2026-01-02 03:04:05", [1, 2])
+
+
+@pytest.mark.parametrize("text", ["abs(" * 350 + "a" + ")" * 350 + " > 0", "[" * 500, "a = 1" + " OR a = 1" * 20_000])
+def test_what_is_too_deep_or_too_long_is_refused(text: str) -> None:
+    with pytest.raises(QueryError):
+        sx.open([{"a": 5}]).where(text)
+
+
+# -- limits that functions do not look at ---------------------------------------------------------------------
+
+
+def test_a_function_that_cannot_be_stopped_is_left_alone() -> None:
+    """The answer is an error in time, and the next question has a database of its own."""
+    ds, slow = sx.open([{"a": 5}]), "SELECT levenshtein(repeat('a', 60000), repeat('b', 60000)) FROM ds"
+    before = threading.active_count()
+    with pytest.raises(QueryError, match="timeout"):
+        ds.sql(slow, timeout=0.1)
+    assert threading.active_count() > before  # it is still at it
+    assert ds.sql("SELECT a FROM ds").to_pylist() == [{"a": 5}]
+    while threading.active_count() > before:
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), float("nan"), -1.0])
+def test_timeouts_that_are_none(timeout: float) -> None:
+    with pytest.raises(QueryError, match="timeout in seconds"):
+        sx.open([{"a": 5}]).where("a = 5", timeout=timeout)

@@ -7,7 +7,7 @@ Which fields a question needs is found out in `query.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any
 
@@ -170,13 +170,30 @@ def taken(table: pa.Table, rows: Integers) -> pa.Table:
 
 
 def stacked(tables: Iterable[pa.Table]) -> pa.Table:
-    """One table after another; numbers become as wide as the widest."""
+    """One table after another; numbers become as wide as the widest, and what is JSON in one is JSON in all."""
+    tables = list(tables)
+    json = {field.name for table in tables for field in table.schema if _is_json(field)}
     try:
-        return pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
+        return pa.concat_tables([_with_json(table, json) for table in tables], promote_options="permissive")
+    except (pa.ArrowException, SchemaError) as error:
         raise QueryError(
             f"expected fields of one type in all parts of the dataset, got different ones: {error}; ask each part"
         ) from None
+
+
+def _is_json(field: pa.Field) -> bool:
+    return (field.metadata or {}).get(b"ARROW:extension:name") == b"arrow.json"
+
+
+def _with_json(table: pa.Table, names: Collection[str]) -> pa.Table:
+    """The table with JSON text in these columns."""
+    for number, field in enumerate(table.schema):
+        if field.name in names and not _is_json(field):
+            values, features = table.column(number).to_pylist(), Features({field.name: Optional(Json())})
+            made = to_table(Columns({field.name: values}, len(values)), features)
+            seen = table_of({field.name: made.column(0)}, features)
+            table = table.set_column(number, seen.schema.field(0), seen.column(0))
+    return table
 
 
 def side_by_side(tables: Iterable[pa.Table]) -> pa.Table:

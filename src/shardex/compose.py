@@ -19,7 +19,7 @@ from shardex.digest import digest
 from shardex.errors import SchemaError
 from shardex.gather import Integers
 from shardex.rows import check_fields
-from shardex.schema import Array, Feature, Features, Optional, Value
+from shardex.schema import Array, ClassLabel, Feature, Features, Optional, Value
 
 __all__ = ["ConcatRows", "JoinRows", "concat", "join"]
 
@@ -177,7 +177,7 @@ def _refuse_other_types(first: Dataset, other: Dataset, number: int) -> None:
     if not len(first) or not len(other):
         return
     for name, feature in first.features.items():
-        wanted, found = _numbers(feature), _numbers(other.features[name])
+        wanted, found = _meaning(feature), _meaning(other.features[name])
         if wanted != found and None not in (wanted, found):
             raise SchemaError(
                 f"expected {wanted} as in the first dataset, got {found} - at dataset {number}, field {name}; open it "
@@ -185,10 +185,10 @@ def _refuse_other_types(first: Dataset, other: Dataset, number: int) -> None:
             )
 
 
-def _numbers(feature: Feature) -> Feature | None:
-    """What a field of numbers holds; none for a field of anything else."""
+def _meaning(feature: Feature) -> Feature | None:
+    """What the numbers of a field mean; none for a field of anything else."""
     inner = feature.feature if isinstance(feature, Optional) else feature
-    return inner if isinstance(inner, Value | Array) else None
+    return inner if isinstance(inner, Value | Array | ClassLabel) else None
 
 
 def concat(*datasets: Dataset) -> Dataset:

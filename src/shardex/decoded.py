@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from shardex.attributes import table_of, valid
 from shardex.columns import Columns
 from shardex.errors import FormatError
 from shardex.gather import Integers, Ranges
@@ -85,6 +87,14 @@ class DecodedTable:
         """A whole field; decodes the groups that are not kept."""
         arrays = [self._arrays(group, [name])[name] for group in range(len(self._starts) - 1)]
         return pa.chunked_array(arrays, stored_type(self._schema.field(name).type))
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Whole fields, as SQL sees them."""
+        return table_of({name: self.column(name) for name in names}, self.features)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Which rows have a value for a field."""
+        return valid(self.column(name))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One row."""

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.attributes import side_by_side, stacked, table_of, taken, valid
+from shardex.attributes import side_by_side, stacked, taken
 from shardex.columns import Columns
 from shardex.format import ShardRows
 from shardex.formats.tables import Table, TableRows
@@ -143,19 +143,19 @@ class EditedRows(ShardRows):
         found = self._base.attributes([name])
         if self._survivors is None and not self._patches[name]:
             return found
-        newer = [table_of({name: patch.table.column(name)}, self.features) for patch in self._patches[name]]
+        newer = [patch.table.attributes([name]) for patch in self._patches[name]]
         return taken(stacked([found, *newer]), self._newest(name))
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which rows have a value for a field."""
-        newer = [valid(patch.table.column(name)) for patch in self._patches[name]]
+        newer = [patch.table.present(name) for patch in self._patches[name]]
         there: NDArray[np.bool_] = np.concatenate([self._base.present(name), *newer])[self._newest(name)]
         return there
 
     def _newest(self, name: str) -> Integers:
         """Where the value of each row is, if those of each patch come one after another behind those from below."""
         patches, places = self._patches[name], self.places(np.arange(len(self)))
-        starts = np.cumsum([len(self._base), *(len(patch.table.column(name)) for patch in patches)])
+        starts = np.cumsum([len(self._base), *(len(patch.table) for patch in patches)])
         newest = places.copy()
         for patch, start in zip(reversed(patches), starts[-2::-1], strict=True):
             found, at = patch.find(places)

@@ -38,7 +38,7 @@ from shardex.table import to_table
 
 __all__ = ["Extraction", "Extracts", "KeyScanner", "Keyed"]
 
-VERSION = 1
+VERSION = 2
 _BLOCK_ROWS = 1 << 16
 
 Piece = dict[str, tuple[Feature | None, pa.Array]]
@@ -147,9 +147,11 @@ class Extracts:
             self._columns[key] = pa.chunked_array(arrays, arrow_type(self.features[key]))
         return self._columns[key]
 
-    def pieces_of(self, number: int) -> list[Piece]:
-        """What was taken out of one file."""
+    def pieces_of(self, number: int) -> list[Piece] | None:
+        """What was taken out of one file; none if it was made to fit what was found in others."""
         blocks = [block for block, head in enumerate(self._blocks) if head["file"] == number]
+        if any(self._blocks[block]["fitted"] for block in blocks):
+            return None
         return [{key: self._piece(block, key) for key in self.features} for block in blocks]
 
     def _piece(self, number: int, key: str) -> tuple[Feature | None, pa.Array]:
@@ -176,8 +178,12 @@ def _encode(files: Sequence[IndexedFile], found: Sequence[list[Piece]], keys: Se
     features = Features({key: _common([piece[key][0] for _, piece in every]) for key in keys})
     batches = [[_as(piece[key], feature) for key, feature in features.items()] for _, piece in every]
     blocks = [
-        {"file": number, "xxh3": {key: _digest(array) for key, array in zip(keys, arrays, strict=True)}}
-        for (number, _), arrays in zip(every, batches, strict=True)
+        {
+            "file": number,
+            "xxh3": {key: _digest(array) for key, array in zip(keys, arrays, strict=True)},
+            "fitted": any(piece[key][0] not in (None, features[key]) for key in keys),
+        }
+        for (number, piece), arrays in zip(every, batches, strict=True)
     ]
     entries = [asdict(file) for file in files]
     head = {"version": VERSION, "files": entries, "features": features.to_json(), "blocks": blocks}
@@ -235,12 +241,22 @@ class Extraction:
         mine = [name for name in names if name not in others]
         parts = [read_attributes(rows, [name for name in names if name in others])] if len(mine) < len(names) else []
         if self._found is not None and mine:
-            parts.append(table_of({name: self._found.column(name) for name in mine}, self._found.features))
+            parts.append(table_of({name: self._column(name) for name in mine}, self.features))
         return side_by_side(parts)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which rows have a value for a key that was taken out."""
-        return valid(self._found.column(name)) if self._found is not None else np.zeros(0, np.bool_)
+        return valid(self._column(name))
+
+    def _column(self, name: str) -> pa.ChunkedArray:
+        """A key that was taken out; if it was damaged since, it is taken out again."""
+        assert self._found is not None
+        try:
+            return self._found.column(name)
+        except ChecksumError as error:
+            warnings.warn(f"{error}; taking them out again", stacklevel=5)
+            self.take(list(self.features), rebuild=True, progress=None)
+            return self._found.column(name)
 
     def _up_to_date(self, keys: Sequence[str], rebuild: bool, progress: bool | None) -> Extracts | None:
         """What is kept if it fits, else with what changed taken out again."""
@@ -254,9 +270,9 @@ class Extraction:
         if not scanner.keys:
             return None
         ours = set(self._indexed)
-        old = (
-            {file.path: known[0].pieces_of(k) for k, file in enumerate(known[0].files) if file in ours} if known else {}
-        )
+        before = enumerate(known[0].files if known else ())
+        pieces = {file.path: known[0].pieces_of(number) for number, file in before if file in ours}
+        old = {path: found for path, found in pieces.items() if found is not None}
         todo = {file.path: file.size for file in self._indexed if file.path not in old}
         found = old | scan_all(self._files.source, todo, scanner, progress, "attributes")
         self._refuse_others(found)

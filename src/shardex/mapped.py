@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from shardex.attributes import table_of, valid
 from shardex.chunks import Chunks
 from shardex.columns import Columns
 from shardex.errors import FormatError
@@ -98,6 +100,14 @@ class MappedTable:
                 self._open(chunk)
             self._whole[name] = _gathered(pa.chunked_array(self._fields[name].arrays(), self._kinds[name]))
         return self._whole[name]
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Whole fields, as SQL sees them."""
+        return table_of({name: self.column(name) for name in names}, self.features)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Which rows have a value for a field."""
+        return valid(self.column(name))
 
     def _open(self, chunk: int) -> None:
         """Load a batch and give its arrays to the fields."""

@@ -8,6 +8,8 @@ fetch (`attributes.py`), and of which only whether they are there. Then the stat
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,11 +35,12 @@ Params = Sequence[Any] | Mapping[str, Any] | None
 _TABLE, _ROW = "ds", "_row"
 _FEW_ROWS = 1 << 22
 """The numbers of so many are kept for the next query: fresh memory takes as long as the query itself."""
-_LONGEST, _DEEPEST = 1_000_000, 500
-"""Characters, and parentheses inside one another: the parser takes minutes for some thousand that are never closed."""
+_LONGEST, _DEEPEST = 100_000, 200
+"""Characters, and brackets inside one another: the parser takes minutes for some thousand that are never closed."""
 _QUESTIONS = {"CTE_NODE", "RECURSIVE_CTE_NODE", "SELECT_NODE", "SET_OPERATION_NODE"}
 _NO_FUNCTIONS = {"current_setting", "json_serialize_plan", "write_log"}
 """They look at settings, bind other statements, write into logs."""
+_CATALOG = ("duckdb_", "information_schema", "pg_", "pragma_", "sqlite_")
 _TABLE_FUNCTIONS = {"generate_series", "json_each", "json_tree", "range", "unnest"}
 
 Node = dict[str, Any]
@@ -51,6 +54,10 @@ class Limits:
     """In seconds."""
     memory: str | None = None
     """As DuckDB has it, ``"4GB"``; by default most of what the machine has."""
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and not 0 <= self.timeout < threading.TIMEOUT_MAX:
+            raise QueryError(f"expected a timeout in seconds, or None for no end, got {self.timeout}")
 
 
 # -- what a statement reads -----------------------------------------------------------------------------------
@@ -80,13 +87,15 @@ class Reading:
             raise RefusedError("only a SELECT can be asked", None)  # a WITH may hold other statements
         tables = [table for node in nodes if "from_table" in node for table in _tables(node["from_table"])]
         made = {entry["key"].lower() for node in nodes for entry in node.get("cte_map", {"map": []})["map"]}
+        if taken := next((name for name in made if name.startswith(_CATALOG)), None):
+            raise RefusedError(f"a table in WITH may not be called {taken}, which DuckDB calls its own", None)
         for table in tables:
             self._refer(table, {_TABLE} | made)
         whole = {_TABLE, *(table["alias"].lower() for table in tables)} - fields
         asked = {id(column) for node in nodes for column in _asked_only(node)}
         for node in nodes:
             match node:
-                case {"class": "STAR"}:
+                case {"class": "STAR" | "POSITIONAL_REFERENCE"}:
                     self.everything = True
                 case {"class": "SUBQUERY"}:
                     self.nested = True
@@ -110,6 +119,10 @@ class Reading:
             case {"type": "EMPTY" | "SUBQUERY" | "EXPRESSION_LIST"}:
                 pass
             case {"type": "PIVOT"} | {"type": "JOIN", "ref_type": "NATURAL"}:
+                self.everything = True
+            case {"type": "BASE_TABLE", "table_name": name, "schema_name": "", "column_name_alias": [_, *_]} if (
+                name.lower() in known
+            ):
                 self.everything = True
             case {"type": "JOIN", "using_columns": names}:
                 self.names.update(map(str.lower, names))
@@ -176,9 +189,11 @@ class Query:
 
     def answer(self, rows: Rows, params: Params = None, limits: Limits | None = None) -> pa.Table:
         """What DuckDB answers about these rows."""
-        table, values, limits = self._table(rows), _plain(params), limits or Limits()
+        values, limits, began = _plain(params), limits or Limits(), time.monotonic()
+        table = self._table(rows)
+        left = None if limits.timeout is None else max(0.0, limits.timeout - (time.monotonic() - began))
         try:
-            return run(self.before + self.text, values, table, limits.timeout, limits.memory)
+            return run(self.before + self.text, values, table, left, limits.memory)
         except RefusedError as error:
             raise _told(error, self.text, len(self.before), self.features, self.reading.places) from None
 
@@ -205,7 +220,7 @@ class Query:
                     f"it can only be asked whether they are there ({_quoted(name)} IS NOT NULL)"
                 )
         spelled: dict[str, str] = {}
-        for name in [*named, *tested]:
+        for name in self.features if self.reading.everything else [*named, *tested]:
             if (other := spelled.setdefault(name.lower(), name)) != name:
                 raise QueryError(
                     f"expected fields whose names differ by more than case, got {other} and {name}; "
@@ -249,10 +264,10 @@ def _text(given: Any) -> str:
 
 @lru_cache(256)
 def _let_in(before: str, text: str, features: Features) -> Query:
-    deep = max(accumulate(1 if one == "(" else -1 for one in text if one in "()"), default=0)
+    deep = max(accumulate(1 if one in "([{" else -1 for one in text if one in "()[]{}"), default=0)
     if len(text) > _LONGEST or deep > _DEEPEST:
         raise QueryError(
-            f"expected at most {_LONGEST} characters and {_DEEPEST} parentheses inside one another, "
+            f"expected at most {_LONGEST} characters and {_DEEPEST} brackets inside one another, "
             f"got {len(text)} and {deep}; give long values as params"
         )
     try:
@@ -307,8 +322,12 @@ def _plain(params: Any) -> Any:
 
 
 def _plain_value(value: Any) -> Any:
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return value.astype(f"{type(value).__name__}[us]").item()
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
+    if isinstance(value, Mapping):
+        return {name: _plain_value(one) for name, one in value.items()}
     return [_plain_value(one) for one in value] if isinstance(value, list | tuple) else value
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,8 @@ _SETTINGS = (
     "enable_external_access = false",
     "lock_configuration = true",  # from here on nothing can be set
 )
-_PATIENCE = 0.05
-"""Seconds between two attempts to stop a query: one that comes between two steps of it is lost."""
+_PATIENCE, _GRACE = 0.05, 1.0
+"""Seconds between two attempts to stop a query, of which one that comes between two steps is lost, and for all."""
 
 
 class RefusedError(Exception):
@@ -55,7 +56,10 @@ def parse(text: str) -> list[dict[str, Any]]:
     """
     with _refusals(text), _cursor(None) as cursor:
         (answer,) = cursor.execute("SELECT json_serialize_sql(?)", [text]).fetchone() or ("{}",)
-    found = msgspec.json.decode(answer)
+    try:
+        found = msgspec.json.decode(answer)
+    except RecursionError:
+        raise RefusedError("too many expressions inside one another", None) from None
     if found["error"]:
         place, said = found.get("position"), found["error_message"]
         reason = "only a SELECT can be asked" if said.startswith("Only SELECT") else _short(said)
@@ -75,26 +79,53 @@ def run(
     >>> run("SELECT x FROM ds WHERE x > ?", [1], pa.table({"x": [1, 2, 3]})).to_pydict()
     {'x': [2, 3]}
     """
-    with _refusals(statement), _cursor(memory_limit) as cursor:
-        return _in_time(
-            lambda: cursor.register("ds", table).sql(statement, params=params).to_arrow_table(),
-            cursor.interrupt,
-            timeout,
-        )
+
+    def ask(cursor: DuckDBPyConnection) -> pa.Table:
+        return cursor.register("ds", table).sql(statement, params=params).to_arrow_table()
+
+    with _refusals(statement):
+        return _in_time(ask, timeout, memory_limit)
 
 
-def _in_time(work: Callable[[], pa.Table], stop: Callable[[], None], timeout: float | None) -> pa.Table:
+def _in_time(
+    ask: Callable[[DuckDBPyConnection], pa.Table], timeout: float | None, memory_limit: str | None
+) -> pa.Table:
     """What a thread brings back; if we no longer wait for it, its work is stopped."""
-    with ThreadPoolExecutor(1, "shardex-query") as pool:
-        job = pool.submit(work)
+    job: Future[pa.Table] = Future()
+    running: list[DuckDBPyConnection] = []
+
+    def work() -> None:
         try:
-            return job.result(timeout)
-        except TimeoutError:
-            raise QueryError(f"expected an answer within {timeout} s, got none; give it a longer timeout") from None
-        finally:
-            while not job.done():
-                stop()
-                wait([job], _PATIENCE)
+            with _cursor(memory_limit) as cursor:
+                running.append(cursor)
+                answer = ask(cursor)
+            job.set_result(answer)
+        except BaseException as error:
+            job.set_exception(error)
+
+    thread = threading.Thread(target=work, name="shardex-query", daemon=True)
+    thread.start()
+    try:
+        return job.result(timeout)
+    except TimeoutError:
+        raise QueryError("expected an answer within the timeout, got none; give it a longer one") from None
+    finally:
+        if not job.done():
+            _stop(job, running)
+        if job.done():
+            thread.join()
+
+
+def _stop(job: Future[pa.Table], running: list[DuckDBPyConnection]) -> None:
+    """Have a query end. One that is inside a long function cannot: it is left alone, with a database of its own."""
+    late = time.monotonic() + _GRACE
+    while not job.done() and time.monotonic() < late:
+        for cursor in running:
+            cursor.interrupt()
+        wait([job], _PATIENCE)
+    if not job.done():
+        with _lock:
+            _kept.clear()
 
 
 # -- refusals -------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.attributes import attributes_of
+from shardex.attributes import attributes_of, present_in
 from shardex.columns import Columns
 from shardex.edited import Patch
 from shardex.errors import ChecksumError, FormatError, PathError, StaleIndexError, TruncatedShardError
@@ -87,6 +87,9 @@ class _ForeignTable:
         self._rows = rows
         self.features = features.select([name for name in features if name in foreign.fields])
 
+    def __len__(self) -> int:
+        return self._rows
+
     @cached_property
     def _opened(self) -> Any:
         foreign = self._foreign
@@ -120,10 +123,13 @@ class _ForeignTable:
         names = list(self.features) if fields is None else fields
         return {name: self.read(np.array([row]), [name]).sample(0).get(name) for name in names}
 
-    def column(self, name: str) -> pa.ChunkedArray:
-        """A whole field, as SQL sees it."""
-        own = self._foreign.fields[name]
-        return attributes_of(self._opened, [own]).column(own)
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Whole fields, as SQL sees them."""
+        return attributes_of(self._opened, self._own(names)).rename_columns(list(names))
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Which rows have a value for a field."""
+        return present_in(self._opened, self._foreign.fields[name])
 
 
 def _file_of(fragment: Fragment, name: str) -> DataFile | None:

@@ -34,11 +34,16 @@ def _array(column: Column, feature: Feature, name: str) -> pa.Array:
     inner = feature.feature if isinstance(feature, Optional) else feature
     if isinstance(inner, Opaque):
         return _guessed(column, name)
-    if isinstance(inner, Value | Array) and not isinstance(column, list) and column.dtype.name == inner.dtype:
+    if isinstance(inner, Value | Array) and not isinstance(column, list) and _as_said(column.dtype, inner.dtype):
         made = _ragged(column, inner) if isinstance(column, Ragged) else _stacked(column, inner)
         if made is not None:
             return made
     return _packed(column, feature, name)
+
+
+def _as_said(found: np.dtype[Any], wanted: str | None) -> bool:
+    """Whether numbers are of a dtype, also in the order of their bytes."""
+    return wanted is not None and found == np.dtype(wanted)
 
 
 def _guessed(column: Column, name: str) -> pa.Array:
@@ -50,7 +55,7 @@ def _guessed(column: Column, name: str) -> pa.Array:
 
 def _stacked(column: NDArray[Any], feature: Value | Array) -> pa.Array | None:
     if isinstance(feature, Value):
-        return numbers(column)
+        return numbers(column) if column.ndim == 1 else None
     if not feature.shape or column.shape[1:] != feature.shape:
         return None
     values = numbers(np.ascontiguousarray(column).reshape(-1).view(storage(column.dtype)))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.attributes import table_of, valid
+from shardex.attributes import side_by_side
 from shardex.columns import Columns
 from shardex.errors import ShardexError
 from shardex.format import ShardRows
@@ -27,6 +27,9 @@ __all__ = ["Table", "TableRows", "files_digest"]
 class Table(Protocol):
     """Some fields of all rows."""
 
+    def __len__(self) -> int:
+        """How many rows there are."""
+
     @property
     def features(self) -> Features:
         """The fields."""
@@ -40,8 +43,11 @@ class Table(Protocol):
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One row."""
 
-    def column(self, name: str) -> pa.ChunkedArray:
-        """A whole field as it lies."""
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Whole fields, as SQL sees them."""
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Which rows have a value for a field."""
 
 
 class TableRows(ShardRows):
@@ -112,15 +118,11 @@ class TableRows(ShardRows):
 
     def attributes(self, names: Sequence[str]) -> pa.Table:
         """Whole fields; nothing is copied of what is mapped."""
-        return table_of({name: self.column(name) for name in names}, self._features)
-
-    def column(self, name: str) -> pa.ChunkedArray:
-        """A whole field as it lies."""
-        return self._table_of[name].column(name)
+        return side_by_side(self._table_of[name].attributes([name]) for name in names)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which rows have a value for a field."""
-        return valid(self.column(name))
+        return self._table_of[name].present(name)
 
 
 def files_digest(files: Files) -> str:
