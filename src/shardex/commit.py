@@ -7,6 +7,7 @@ what they changed too is a `CommitConflict` that names both. Pure but for readin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -218,9 +219,19 @@ def _refuse_conflicts(base: Manifest, latest: Manifest, changes: Changes, ids: I
     """An error if what others did since does not go together with the changes."""
     theirs = _Since(base, latest, ids)
     _refuse_about_fields(base, latest, changes, theirs)
-    if theirs.lost and (len(changes.edited_ids) or any(isinstance(c, AddField) and c.files for c in changes.fields)):
+    fills = any(isinstance(change, AddField) and change.files for change in changes.fields)
+    if theirs.lost and (len(changes.edited_ids) or fills):
         raise CommitConflict(f"{_both(changes, latest)}: both changed the same fragments; run yours again")
-    if len(rows := np.intersect1d(changes.edited_ids, theirs.deleted)) and len(changes.overlays):
+    if theirs.returned and fills:
+        raise CommitConflict(
+            f"{_both(changes, latest)}: they brought back rows, which have no value for a field of yours"
+        )
+    if changes.appended and latest.key != base.key:
+        raise CommitConflict(
+            f"{_both(changes, latest)}: the key is {latest.key} now, and was {base.key}; run yours again"
+        )
+    updated = _together([overlay.ids for overlay in changes.overlays])
+    if len(rows := np.intersect1d(updated, theirs.deleted)):
         raise CommitConflict(f"{_both(changes, latest)}: they deleted {_some(rows)} of the rows that yours changes")
     for overlay in theirs.overlays:
         if len(rows := np.intersect1d(changes.deleted_ids, overlay.ids)):
@@ -237,14 +248,38 @@ class _Since:
     """What others did between two versions."""
 
     def __init__(self, base: Manifest, latest: Manifest, ids: Ids) -> None:
-        known = {file.path for file in (*base.deleted, *base.overlays)}
-        self.deleted = _together([ids(file) for file in latest.deleted if file.path not in known])
-        self.overlays = [Overlay(file, ids(file)) for file in latest.overlays if file.path not in known]
+        gone, still = ({file.path for file in one.deleted} for one in (base, latest))
+        self.deleted = _together([ids(file) for file in latest.deleted if file.path not in gone])
+        self.returned = not gone <= still
+        self.overlays = [Overlay(file, ids(file)) for file in _more(base.overlays, latest.overlays)]
         firsts = {fragment.first for fragment in latest.fragments}
         self.lost = any(fragment.first not in firsts for fragment in base.fragments)
         self.appended = any(fragment.first >= base.ids for fragment in latest.fragments)
         before, after = base.features, latest.features
         self.fields = {name for name in (*before, *after) if before.get(name) != after.get(name)}
+        # What has the same name and feature as before may be something else: dropped and added again, or renamed twice.
+        fragments = {fragment.first: fragment for fragment in latest.fragments}
+        for one in base.fragments:
+            if (other := fragments.get(one.first)) is not None:
+                now = _columns(other)
+                self.fields |= {name for name, column in _columns(one).items() if now.get(name, column) != column}
+
+
+def _more(before: list[DataFile], after: list[DataFile]) -> Iterator[DataFile]:
+    """The files that came after; one is named by what it holds, so the same may come again, for another field."""
+    left = Counter((file.path, *sorted(file.fields.items())) for file in before)
+    for file in after:
+        sign = (file.path, *sorted(file.fields.items()))
+        left[sign] -= 1
+        if left[sign] < 0:
+            yield file
+
+
+def _columns(fragment: Fragment) -> dict[str, tuple[str, str]]:
+    """The file and the column of each field."""
+    found = {name: (file.path, column) for file in fragment.groups for name, column in file.fields.items()}
+    theirs = {} if fragment.foreign is None else fragment.foreign.fields
+    return found | {name: ("", column) for name, column in theirs.items()}
 
 
 def _together(some: list[Integers]) -> Integers:

@@ -1,0 +1,96 @@
+"""Two editors at once: what goes together, and what is a conflict, down to fields that only look as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import shardex as sx
+from shardex.errors import CommitConflict
+
+Change = Callable[[sx.Edit], object]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    sx.write(tmp_path / "d", [{"a": k, "b": 10 + k} for k in range(5)], {"a": int, "b": int})
+    return tmp_path / "d"
+
+
+def both(folder: Path, theirs: Change, mine: Change) -> sx.Dataset:
+    """Mine begins first and is committed last."""
+    own = sx.edit(folder)
+    with sx.edit(folder) as other:
+        theirs(other)
+    mine(own)
+    own.commit()
+    return sx.open(folder)
+
+
+def test_the_same_value_in_another_field_before(folder: Path) -> None:
+    """Files of newer values are named by what they hold, and that does not tell the field."""
+    with sx.edit(folder) as tx:
+        tx.update(3, a=1)
+    with pytest.raises(CommitConflict, match="the field b of row with id 3"):
+        both(folder, lambda tx: tx.update(3, b=1), lambda tx: tx.update(3, b=2))
+
+
+def test_a_value_set_back_to_an_earlier_one(folder: Path) -> None:
+    for value in (1, 2):
+        with sx.edit(folder) as tx:
+            tx.update(3, a=value)
+    with pytest.raises(CommitConflict, match="the field a of row with id 3"):
+        both(folder, lambda tx: tx.update(3, a=1), lambda tx: tx.update(3, a=5))
+
+
+def swap(tx: sx.Edit) -> None:
+    for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
+        tx.rename_field(old, new)
+
+
+def anew(tx: sx.Edit) -> None:
+    tx.drop_field("a")
+    tx.add_field("a", "int64", [0] * 5)
+
+
+@pytest.mark.parametrize("theirs", [swap, anew])
+@pytest.mark.parametrize("mine", [lambda tx: tx.update(3, a=-7), lambda tx: tx.append(a=1, b=2)])
+def test_fields_that_only_look_as_they_were(folder: Path, theirs: Change, mine: Change) -> None:
+    with pytest.raises(CommitConflict, match="the field a"):
+        both(folder, theirs, mine)
+
+
+def test_rows_that_came_back_have_no_value_of_a_new_field(folder: Path) -> None:
+    with sx.edit(folder) as tx:
+        tx.delete(3)
+    own = sx.edit(folder)
+    own.add_field("c", "int64", [7] * 4)
+    sx.restore(folder, 1)
+    with pytest.raises(CommitConflict, match="brought back rows"):
+        own.commit()
+
+
+def test_another_key(tmp_path: Path) -> None:
+    samples = [{"k": k, "x": k} for k in range(4)]
+    sx.write(tmp_path / "d", samples, key="k")
+    own = sx.edit(tmp_path / "d")
+    own.append(k=10, x=3)
+    sx.write(tmp_path / "d", samples, key="x", mode="overwrite")
+    with pytest.raises(CommitConflict):
+        own.commit()
+    assert sx.open(tmp_path / "d").get(3).x == 3
+
+
+def test_both_delete_a_row_and_mine_updates_another(folder: Path) -> None:
+    def mine(tx: sx.Edit) -> None:
+        tx.delete(3)
+        tx.update(1, a=-1)
+
+    assert [sample.a for sample in both(folder, lambda tx: tx.delete(3), mine)] == [0, -1, 2, 4]
+
+
+def test_the_same_row_deleted_and_updated(folder: Path) -> None:
+    with pytest.raises(CommitConflict, match="they deleted row with id 3 of the rows that yours changes"):
+        both(folder, lambda tx: tx.delete(3), lambda tx: tx.update(3, a=1))
