@@ -24,16 +24,22 @@ from shardex.table import to_table
 __all__ = ["Values", "batches", "blank"]
 
 _ROWS_AT_ONCE = 1 << 12
+_NUMBERS = "biufcmM"
+"""The kinds of arrays in which a zero can stand for a value that nobody sees."""
 
 
 class Values:
     """The values of a new field, asked for in the order of the samples, some at a time."""
 
     def __init__(self, name: str, values: Any, dataset: Dataset) -> None:
+        if isinstance(values, np.ndarray) and (values.ndim == 0 or isinstance(values, np.ma.MaskedArray)):
+            found = "one number" if values.ndim == 0 else "an array with a mask; give None where there is no value"
+            raise SchemaError(f"expected {len(dataset)} values for the field {name}, one per sample, got {found}")
         self._name = name
         self._length = len(dataset)
         self._at = 0
-        self._array = values if isinstance(values, np.ndarray) else None
+        numbers = isinstance(values, np.ndarray) and values.dtype.kind in _NUMBERS
+        self._array: NDArray[Any] | None = values if numbers else None
         if self._array is None:
             self._values = iter(_each(values, dataset))
         if hasattr(values, "__len__") and len(values) != self._length:

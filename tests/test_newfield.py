@@ -1,0 +1,73 @@
+"""Values for a new field: arrays of every kind, also where rows of the fragment were deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardex as sx
+from shardex.errors import SchemaError
+
+
+@pytest.fixture(params=[False, True], ids=["all rows", "one deleted"])
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    sx.write(tmp_path / "d", [{"x": k} for k in range(5 if request.param else 4)])
+    if request.param:
+        with sx.edit(tmp_path / "d") as tx:
+            tx.delete(1)
+    return tmp_path / "d"
+
+
+def add(folder: Path, feature: Any, values: Any) -> list[Any]:
+    with sx.edit(folder, progress=False) as tx:
+        tx.add_field("y", feature, values)
+    return [sample["y"] for sample in sx.open(folder)]
+
+
+@pytest.mark.parametrize(
+    ("feature", "values"),
+    [
+        ("int64", np.arange(4)),
+        ("int64", np.arange(4).astype(">i8")),
+        ("float32", np.arange(4).astype(">f4")),
+        ("int64", np.arange(8)[::2]),
+        (str, np.array(["a", "b", "", "d"])),
+        (str, np.array(["a", "b", "", "d"], object)),
+        (bytes, np.array([b"a", b"b", b"", b"d"], object)),
+        (sx.Optional(sx.Text()), np.array(["a", None, "", "d"], object)),
+        (sx.Json(), np.array([{"a": 1}, [2], None, "x"], object)),
+    ],
+)
+def test_arrays(folder: Path, feature: Any, values: np.ndarray[Any, Any]) -> None:
+    assert add(folder, feature, values) == values.tolist()
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_rows_of_numbers_in_both_orders(folder: Path, order: str) -> None:
+    given = np.arange(12, dtype="f4").reshape(4, 3)
+    assert np.array_equal(add(folder, sx.Array("float32", (3,)), given.astype(f"{order}f4")), given)
+
+
+def test_ragged_arrays_as_objects(folder: Path) -> None:
+    given = np.empty(4, object)
+    given[:] = [np.arange(k, dtype="i4") for k in range(4)]
+    assert [row.tolist() for row in add(folder, sx.Array("int32", (None,)), given)] == [[], [0], [0, 1], [0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("feature", "values", "told"),
+    [
+        ("float64", np.arange(12.0).reshape(4, 3), "field y"),
+        ("int64", np.ma.masked_array([1, 2, 3, 4], [False, True, False, False]), "an array with a mask"),
+        ("int64", np.array(3), "got one number"),
+        ("int64", np.arange(3), "expected 4 values for the field y, one per sample, got 3"),
+        (sx.Array("float32", (2,)), np.zeros((4, 3), "f4"), "field y"),
+    ],
+)
+def test_what_does_not_fit_is_refused(folder: Path, feature: Any, values: Any, told: str) -> None:
+    with pytest.raises(SchemaError, match=told):
+        add(folder, feature, values)
+    assert sx.open(folder).fields == ["x"]
