@@ -16,12 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardex import clashes
 from shardex import keys as module
+from shardex.clashes import Clash, first_clash, first_duplicate
 from shardex.errors import FormatError, SchemaError, ShardexError, UnknownKeyError
 from shardex.gather import Integers
-from shardex.keys import Clash, Hashes, Key, KeyIndex, Keys, KeyTable, encode_keys, first_clash, first_duplicate
-from shardex.keys import hash_key as true_hash_key
-from shardex.keys import hash_keys as true_hash_keys
+from shardex.hashes import Hashes, Key, Keys
+from shardex.hashes import hash_key as true_hash_key
+from shardex.hashes import hash_keys as true_hash_keys
+from shardex.keys import KeyIndex, KeyTable, encode_keys
 
 numbers = st.integers(-(2**63), 2**64 - 1) | st.integers(-5, 5)
 any_keys = st.one_of(numbers, st.text(max_size=5), st.binary(max_size=5))
@@ -34,7 +37,7 @@ weak_or_not = st.sampled_from([None, 1, 3])
 def hashing(count: int | None, chunk: int = 1 << 20) -> Iterator[None]:
     """Only so many different hashes, and tables walked in chunks of this size."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_CHUNK", chunk)
+        patch.setattr(clashes, "_CHUNK", chunk)
         if count is not None:
             patch.setattr(module, "hash_keys", lambda keys: true_hash_keys(keys) % np.uint64(count))
             patch.setattr(module, "hash_key", lambda key: true_hash_key(key) % count)

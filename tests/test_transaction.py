@@ -213,7 +213,7 @@ def test_updates_rewrite_no_data_file(folder: str) -> None:
 
 
 def test_many_updates_spill_to_disk(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardex.transaction.BATCH_BYTES", 100)
+    monkeypatch.setattr("shardex.updates.BATCH_BYTES", 100)
     with sx.edit(folder) as tx:
         for turn in range(100):
             for row in range(10):

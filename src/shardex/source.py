@@ -61,10 +61,13 @@ class Draft(Protocol):
 
     @property
     def file(self) -> BinaryIO:
-        """Write here."""
+        """Write here; an error names what could not be written."""
+
+    def close(self, size: int) -> None:
+        """End the writing, and hold no file open; an error if not all of it is there, which is so many bytes."""
 
     def publish(self, path: str) -> None:
-        """Make what was written durable, and visible under `path`, in one step."""
+        """Make what was written durable, and visible under `path`, in one step; it is as new as if written now."""
 
     def discard(self) -> None:
         """Forget what was written; does nothing after `publish`."""
