@@ -28,8 +28,9 @@ def adopt(
 ) -> Dataset:
     """Make a dataset in `folder` whose samples stay in the shards they are in; `edit` adds fields beside them.
 
-    Both may be local or addresses. `what`, `format`, `schema` and the other options are those of `open`. Open the new dataset with `trust_paths=True`:
-    its manifest names files outside its own folder, which nobody should read who does not know where it came from.
+    `what`, `format`, `schema` and the other options are those of `open`; it and `folder` may be addresses. Open the new
+    dataset with `trust_paths=True`: its manifest names files outside its own folder, which nobody should read who does
+    not know where it came from.
 
     >>> import tempfile, shardex as sx; base = tempfile.mkdtemp()
     >>> _ = sx.write(base + "/corpus", [{"text": "a b"}, {"text": "c"}], format="jsonl")

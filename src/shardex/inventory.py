@@ -5,6 +5,7 @@ Reads names and manifests, no data. `integrity.py` and `salvage.py` go through t
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from shardex.errors import SourceError
 from shardex.layout import arrow_schema
 from shardex.manifest import FOLDER, DataFile, Manifest, latest_version
 from shardex.places import is_local, place_of
@@ -31,7 +33,12 @@ def native_place(path: What) -> Place | None:
     place = place_of(path)
     if is_local(place) and not os.path.isdir(place.url):
         return None
-    return place if latest_version(place) or data_files(place) else None
+    try:
+        return place if latest_version(place) or data_files(place) else None
+    except SourceError as error:
+        if error.errno == errno.ENOTSUP:  # a web server, which lists nothing
+            return None
+        raise
 
 
 def versions_in(place: Place) -> list[int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import re
-import secrets
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -19,9 +18,8 @@ import msgspec
 import xxhash
 
 from shardex.errors import ChecksumError, FormatError, NotFoundError, ShardexError
-from shardex.places import is_local
 from shardex.schema import Features, Optional
-from shardex.source import Place, Source, inside
+from shardex.source import Sink, Source, inside
 
 __all__ = [
     "Batch",
@@ -159,27 +157,12 @@ def latest_version(source: Source) -> int:
     return max((int(match[1]) for match in found if match), default=0)
 
 
-def publish(place: Place, version: int, manifest: Manifest) -> bool:
+def publish(sink: Sink, version: int, manifest: Manifest) -> bool:
     """Make a version; false if somebody else made that number first."""
-    made, path = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), manifest_path(version)
-    content: Any = msgspec.structs.replace(manifest, made=made)
-    if not is_local(
-        place
-    ):  # two may make the same of the same files at the same moment, and only one of them has made it
-        content = {**msgspec.to_builtins(content), "token": secrets.token_hex(8)}
-    plain = msgspec.json.encode(content)
-    data = msgspec.json.encode(_Sealed(xxhash.xxh3_64_hexdigest(plain), msgspec.Raw(plain))) + b"\n"
-    return place.put_if_absent(path, data) or _is_ours(place, path, data)
-
-
-def _is_ours(place: Place, path: str, data: bytes) -> bool:
-    """Whether it was we who made it: a network may lose the answer to a put, and not the put."""
-    if is_local(place):
-        return False
-    try:
-        return bytes(place.load(path)) == data
-    except NotFoundError:  # somebody made it, and somebody cleaned it away
-        return False
+    made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    plain = msgspec.json.encode(msgspec.structs.replace(manifest, made=made))
+    sealed = _Sealed(xxhash.xxh3_64_hexdigest(plain), msgspec.Raw(plain))
+    return sink.put_if_absent(manifest_path(version), msgspec.json.encode(sealed) + b"\n")
 
 
 def read_manifest(source: Source, version: int) -> Manifest:

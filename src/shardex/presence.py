@@ -1,8 +1,8 @@
-"""Word of a writer that is still at work, by which `clean` knows that files are somebody's though no version names them.
+"""Word of a writer that is still at work, by which `clean` knows that files are somebody's though no version names any.
 
 A file is spared for a while because it is young. What takes longer to write is spared because of a small file beside
-the manifests that is put again every minute: it is young as long as its writer lives, whatever becomes of that. It tells
-how long the writer has been at work, so that by the clock of the storage alone one knows which files may be its own.
+the manifests that is put again every minute: it is young as long as its writer lives. It tells how long the writer has
+been at work, so that by the clock of the storage alone one knows which files may be its own.
 """
 
 from __future__ import annotations
@@ -114,12 +114,13 @@ def oldest_at_work(place: Place, now: float, grace: float) -> float:
         with suppress(FileNotFoundError):
             said = place.stat(path).modified
             if now - said < grace:
-                begun = min(begun, said - _seconds(bytes(place.load(path))) - _SLACK)
+                begun = min(begun, said - _seconds(place, path) - _SLACK)
     return begun
 
 
-def _seconds(word: bytes) -> float:
+def _seconds(place: Place, path: str) -> float:
+    """How long its writer says to have been at work; for ever, so that all is spared, if it is just saying so."""
     try:
-        return float(word)
-    except ValueError:  # not ours to read, so all is spared
+        return float(bytes(place.load(path)))
+    except (ValueError, ShardexError):
         return math.inf

@@ -109,7 +109,7 @@ def _recover_unnamed(place: Place, out: _Output, notes: list[str]) -> Recovered:
     """Take the samples of all files that are what their name says, and that have the fields that most samples have."""
     lost: list[Lost] = []
     kinds: dict[Features, dict[str, int]] = {}
-    for path in sorted(data_files(place), key=lambda path: (int(place.stat(path).tag), path)):
+    for path in sorted(data_files(place), key=lambda path: (place.stat(path).modified, path)):
         if content_name(place, path) != path:
             lost.append(Lost(path, None, "expected the content that its name tells of, got something else"))
         elif (found := _samples_in(place, path)) is not None:

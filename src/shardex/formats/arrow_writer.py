@@ -110,7 +110,8 @@ class ArrowWriter(Closing):
 
     def append(self, sample: Mapping[str, Any]) -> None:
         """Take one sample."""
-        self._check_open()
+        if self._closed:
+            self._check_open()
         try:
             self._fragments.append(sample)
         except SchemaError:

@@ -121,6 +121,7 @@ class MemoryDraft:
     def publish(self, path: str) -> None:
         """Put the buffer's content."""
         self._place.put(path, self._buffer.getvalue())
+        self.discard()
 
     def discard(self) -> None:
         """Drop the buffer."""
