@@ -24,13 +24,13 @@ __all__ = ["adopt"]
 
 
 def adopt(
-    what: What, folder: str | os.PathLike[str], *, format: str | None = None, schema: Any = None, **options: Any
+    what: What, beside: str | os.PathLike[str], *, format: str | None = None, schema: Any = None, **options: Any
 ) -> Dataset:
-    """Make a dataset in `folder` whose samples stay in the shards they are in; `edit` adds fields beside them.
+    """Make a dataset whose samples stay in the shards they are in; `edit` adds fields, which lie in `beside`.
 
-    `what`, `format`, `schema` and the other options are those of `open`; it and `folder` may be addresses. Open the new
-    dataset with `trust_paths=True`: its manifest names files outside its own folder, which nobody should read who does
-    not know where it came from.
+    `what`, `format`, `schema` and the other options are those of `open`; both may be addresses. Open the new dataset
+    with `trust_paths=True`: its manifest names files outside its own folder, which nobody should read who does not know
+    where it came from.
 
     >>> import tempfile, shardex as sx; base = tempfile.mkdtemp()
     >>> _ = sx.write(base + "/corpus", [{"text": "a b"}, {"text": "c"}], format="jsonl")
@@ -44,7 +44,7 @@ def adopt(
     rows = shards.rows
     if not isinstance(rows, ShardRows):
         raise SchemaError(f"expected shards in files, got {type(rows).__name__}")
-    place = place_of(folder)
+    place = place_of(beside)
     check_mode(place, "create")
     opened, features = rows.opened, rows.features
     kept = {name: value.to_json() if name == "schema" else value for name, value in opened.options.items()}

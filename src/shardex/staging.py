@@ -30,13 +30,13 @@ __all__ = ["MODES", "Stage", "check_mode"]
 MODES = ("create", "append", "overwrite")
 
 
-def check_mode(place: Place, mode: str) -> bool:
-    """Whether something is there already; an error if the mode does not allow it."""
+def check_mode(place: Place, mode: str, *, known: bool = False) -> bool:
+    """Whether something is there already, unless that is known; an error if the mode does not allow it."""
     if mode not in MODES:
         raise SchemaError(f"expected mode to be one of {', '.join(MODES)}, got {mode!r}")
     path = place.url
     with storage_errors(path, "look at"):
-        there = _is_something(path) if is_local(place) else bool(place.paths())
+        there = known or (_is_something(path) if is_local(place) else bool(place.paths()))
     if there and mode == "create":
         remedy = 'say mode="append" or mode="overwrite"'
         raise AlreadyExistsError(errno.EEXIST, f"something is there already; {remedy}", path)

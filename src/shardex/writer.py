@@ -93,9 +93,10 @@ class Writer(Closing):
 
     def _known_schema(self, format: str, mode: str) -> Features | None:
         """That of the dataset to append to; and what is in the way is said now, not after the first samples."""
-        if format == "arrow" and not latest_version(self._place):
+        native = format == "arrow"
+        if native and not latest_version(self._place):
             return None  # what a writer that died has left is not in the way
-        if check_mode(self._place, mode) and mode == "append" and format in _KEEP_SCHEMA:
+        if check_mode(self._place, mode, known=native) and mode == "append" and format in _KEEP_SCHEMA:
             return open_dataset(self.path, format=format).features
         return None
 

@@ -84,7 +84,9 @@ class ArrowWriter(Closing):
         """The version that is there."""
         version = latest_version(self._place)
         leftovers = not version and _only_leftovers(self._place)
-        there = check_mode(self._place, "overwrite" if leftovers and mode == "create" else mode)
+        there = check_mode(
+            self._place, "overwrite" if leftovers and mode == "create" else mode, known=bool(version or leftovers)
+        )
         if there and not version and not leftovers:
             raise FormatError(f"{self.path}: expected a dataset that shardex wrote, got a folder without a manifest")
         return version
