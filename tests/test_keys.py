@@ -16,12 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardex import clashes
 from shardex import keys as module
-from shardex.errors import FormatError, SchemaError, ShardexError, UnknownKeyError
+from shardex.clashes import Clash, first_clash, first_duplicate
+from shardex.errors import FormatError, ShardexError, UnknownKeyError
 from shardex.gather import Integers
-from shardex.keys import Clash, Hashes, Key, KeyIndex, Keys, KeyTable, encode_keys, first_clash, first_duplicate
-from shardex.keys import hash_key as true_hash_key
-from shardex.keys import hash_keys as true_hash_keys
+from shardex.hashes import Hashes, Key, Keys
+from shardex.hashes import hash_key as true_hash_key
+from shardex.hashes import hash_keys as true_hash_keys
+from shardex.keys import KeyIndex, KeyTable, encode_keys
 
 numbers = st.integers(-(2**63), 2**64 - 1) | st.integers(-5, 5)
 any_keys = st.one_of(numbers, st.text(max_size=5), st.binary(max_size=5))
@@ -34,7 +37,7 @@ weak_or_not = st.sampled_from([None, 1, 3])
 def hashing(count: int | None, chunk: int = 1 << 20) -> Iterator[None]:
     """Only so many different hashes, and tables walked in chunks of this size."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_CHUNK", chunk)
+        patch.setattr(clashes, "_CHUNK", chunk)
         if count is not None:
             patch.setattr(module, "hash_keys", lambda keys: true_hash_keys(keys) % np.uint64(count))
             patch.setattr(module, "hash_key", lambda key: true_hash_key(key) % count)
@@ -42,7 +45,7 @@ def hashing(count: int | None, chunk: int = 1 << 20) -> Iterator[None]:
 
 
 def table_of(keys: Keys) -> KeyTable:
-    return KeyTable(*encode_keys(module.hash_keys(keys)))
+    return KeyTable(*encode_keys(vars(module)["hash_keys"](keys)))
 
 
 class Stored:
@@ -64,87 +67,6 @@ def index_of(keys: Sequence[Key], cuts: Sequence[int] = (), dead: Sequence[int] 
     tables = [table_of(keys[begin:end]) for begin, end in pairwise(ends)]
     stored = Stored(keys, dead)
     return KeyIndex(tables, np.array(ends[:-1]), stored.read, stored.alive if dead else None)
-
-
-# -- hashes ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        ("", 0x2D06800538D394C2),
-        ("a", 0xE6C632B61E964E1F),
-        (b"\x00", 0xC44BDFF4074EECDB),
-        ("grüße", 0x5746690366EBBCAD),
-        ("sample-000000001", 0xA64E50D228399219),
-        ("x" * 100, 0xC90984FFDF50CE42),
-        (b"y" * 1000, 0x6A7DF51DF515DBAB),
-        (0, 0),
-        (1, 0x5692161D100B05E5),
-        (-1, 0xB4D055FCF2CBBD7B),
-        (0x9E3779B97F4A7C15, 0xE220A8397B1DCDAF),  # the first number of splitmix64 with seed 0
-        (2**63, 0x25C26EA579CEA98A),
-        (-(2**63), 0x25C26EA579CEA98A),
-    ],
-)
-def test_hashes_are_pinned(key: Key, expected: int) -> None:
-    """Files hold them."""
-    assert true_hash_key(key) == expected
-    assert true_hash_keys([key, key]).tolist() == [expected] * 2
-
-
-@given(st.lists(any_keys) | st.lists(numbers) | st.lists(st.text()) | st.lists(st.binary()))
-def test_many_are_hashed_as_one_is(keys: list[Key]) -> None:
-    hashes = true_hash_keys(keys)
-    assert hashes.dtype == np.uint64
-    assert hashes.tolist() == list(map(true_hash_key, keys))
-
-
-@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", ">i4", ">i8", "uint8", "uint64", ">u2", "O"])
-def test_integers_of_any_type_have_the_hash_of_their_value(dtype: str) -> None:
-    keys = [0, 1, 100] if np.dtype(dtype).kind == "u" else [0, -1, 100, -128]
-    array = np.array(keys, dtype)
-    for some in (array, array[::-1][::-1], list(array), tuple(keys)):
-        assert true_hash_keys(some).tolist() == list(map(true_hash_key, keys))
-
-
-def test_text_of_any_type_has_the_hash_of_its_value() -> None:
-    expected = list(map(true_hash_key, ["a", "bc"]))
-    for array in (np.array(["a", "bc"]), np.array([b"a", b"bc"]), np.array(["a", "bc"], object)):
-        assert true_hash_keys(array).tolist() == true_hash_keys(list(array)).tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ([1, 2.0], r"int, str or bytes, got float 2.0 - at key 1"),
-        ([True], r"got bool True - at key 0"),
-        (["a", None], r"got NoneType None - at key 1"),
-        ([1, [2]], r"got list \[2\] - at key 1"),
-        ([0, 1, 2**64], r"from -2\*\*63 to 2\*\*64-1, got 18446744073709551616 - at key 2"),
-        ([-(2**63) - 1], r"got -9223372036854775809 - at key 0"),
-        (["a", "\ud800"], r"UTF-8 can encode, got '\\ud800' \(surrogates not allowed\) - at key 1"),
-        (np.array([1.5]), r"got float 1.5 - at key 0"),
-        (np.array([False]), r"got bool False - at key 0"),
-        (np.array(["2026-01-01"], "datetime64[D]"), r"got date .* - at key 0"),
-        ([np.bool_(True)], r"got bool.* - at key 0"),
-        (np.array([[1]]), r"got list \[1\] - at key 0"),
-        ("abc", r"expected many keys, got one, 'abc'; put it into a list"),
-        (b"abc", r"expected many keys, got one"),
-        (7, r"expected many keys, got one, 7"),
-    ],
-)
-def test_what_is_no_key_is_refused(keys: Any, message: str) -> None:
-    with pytest.raises(SchemaError, match=message):
-        true_hash_keys(keys)
-    with pytest.raises(SchemaError, match=message):
-        index_of([1, "a"]).find(keys)
-
-
-@pytest.mark.parametrize("key", [1.0, True, None, 2**64, "\ud800", (1,)])
-def test_a_single_one_is_refused_too(key: Any) -> None:
-    with pytest.raises(SchemaError, match="expected a key"):
-        index_of([1, "a"]).get(key)
 
 
 # -- one fragment ------------------------------------------------------------------------------------------

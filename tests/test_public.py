@@ -45,3 +45,21 @@ def test_reading_through_an_index_imports_no_pandas(tmp_path: Path) -> None:
     for _ in range(2):  # once to make the index, once to use it
         done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
         assert done.stdout == "False\n"
+
+
+def test_editing_imports_no_pandas(tmp_path: Path) -> None:
+    code = """
+import sys, shardex as sx
+folder = sys.argv[1] + "/d"
+sx.write(folder, [{"k": k, "s": "a"} for k in range(4)], key="k", progress=False)
+with sx.edit(folder) as tx:
+    tx.add_field("y", "int64", range(4))
+    tx.update(1, s="b")
+    tx.delete(2)
+    tx.append(k=9, s="c", y=1)
+sx.compact(folder, progress=False)
+sx.clean(folder)
+print("pandas" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardex.errors import NotFoundError, PathError, TruncatedShardError
+from shardex.errors import NotFoundError, PathError, SourceError, TruncatedShardError
 from shardex.ranges import ByteRange
 from shardex.source import Sink, Source, inside
 from shardex.sources.local import LocalSource
@@ -193,6 +193,30 @@ def test_a_draft_is_seen_when_it_is_published(place: Place) -> None:
     assert bytes(place.map("a")) == b"new " + b"content" * 5000
     draft.discard()
     assert place.paths() == ["a"]
+
+
+def test_a_draft_knows_its_size(place: Place) -> None:
+    draft = place.draft()
+    draft.file.write(b"abc")
+    draft.close(3)
+    draft.publish("a")
+    assert bytes(place.map("a")) == b"abc"
+    short = place.draft()
+    short.file.write(b"abc")
+    with pytest.raises(SourceError, match=r"expected 4 bytes .*, got 3"):
+        short.close(4)
+    short.discard()
+    assert place.paths() == ["a"]
+
+
+def test_what_is_written_or_touched_is_new(place: Place) -> None:
+    place.put("a", b"")
+    place.put("b", b"")
+    assert 0 < place.stat("a").modified <= place.stat("b").modified
+    place.touch("a")
+    assert place.stat("a").modified >= place.stat("b").modified
+    with pytest.raises(NotFoundError):
+        place.touch("c")
 
 
 def test_a_draft_that_is_discarded_leaves_nothing(place: Place) -> None:

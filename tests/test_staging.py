@@ -116,10 +116,10 @@ def test_a_file_is_no_folder(target: Path, mode: str) -> None:
 
 def test_modes(target: Path) -> None:
     with pytest.raises(SchemaError, match="expected mode to be one of create, append, overwrite, got 'w'"):
-        check_mode(str(target), "w")
-    assert not check_mode(str(target), "create")
+        check_mode(LocalSource(target), "w")
+    assert not check_mode(LocalSource(target), "create")
     publish(target, "create", {"1": "one"})
-    assert check_mode(str(target), "append")
+    assert check_mode(LocalSource(target), "append")
 
 
 # -- others at the same place ---------------------------------------------------------------------------------------

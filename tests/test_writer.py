@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from shardex.errors import AlreadyExistsError, ClosedError, FormatError, SchemaError, UnknownFormatError
+from shardex.errors import AlreadyExistsError, ClosedError, FormatError, SchemaError, ShardexError, UnknownFormatError
 
 FORMATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("arrow", {"x": int}, {"x": 1}),
@@ -200,5 +200,5 @@ def test_what_is_no_sample_is_said(tmp_path: Path) -> None:
 def test_a_place_means_the_same_to_write_and_to_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert len(sx.write("~/d", [{"x": 1}])) == 1 and (tmp_path / "d").is_dir()
-    with pytest.raises(UnknownFormatError, match="remote sources are not there yet"):
-        sx.create("s3://bucket/d", {"x": int})
+    with pytest.raises(ShardexError, match="expected an address that begins with"):
+        sx.create("gopher://bucket/d", {"x": int})

@@ -19,9 +19,9 @@ from shardex.errors import CommitConflict, FieldError, SchemaError
 from shardex.gather import Integers
 from shardex.manifest import DataFile, Foreign, Fragment, Manifest, latest_version, publish, read_manifest
 from shardex.schema import Feature, Features, Optional
-from shardex.sources.local import LocalSource
+from shardex.source import Place
 
-__all__ = ["AddField", "Changes", "DropField", "Overlay", "RenameField", "commit"]
+__all__ = ["AddField", "Changes", "DropField", "Overlay", "RenameField", "commit", "counted"]
 
 _TRIES = 1000
 _FEW = 3
@@ -74,7 +74,7 @@ class Changes:
     deleted: DataFile | None = None
     deleted_ids: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     words: str = ""
-    """What it does, for people."""
+    """What it does, for people; see `counted`."""
 
     @property
     def edited_ids(self) -> Integers:
@@ -82,12 +82,21 @@ class Changes:
         return np.unique(np.concatenate([self.deleted_ids, *(overlay.ids for overlay in self.overlays)]))
 
 
+def counted(count: int, noun: str) -> str:
+    """So many of something, in words.
+
+    >>> counted(1, "sample"), counted(2, "sample")
+    ('1 sample', '2 samples')
+    """
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 Ids = Callable[[DataFile], Integers]
 Check = Callable[[Manifest, list[Fragment]], None]
 
 
 def commit(
-    place: LocalSource,
+    place: Place,
     version: int,
     base: Manifest,
     changes: Changes,
@@ -106,7 +115,7 @@ def commit(
             return version + 1
         version = latest_version(place)
         latest = read_manifest(place, version)
-    raise CommitConflict(f"{place.root}: expected to get a version in {_TRIES} tries, others were faster every time")
+    raise CommitConflict(f"{place.url}: expected to get a version in {_TRIES} tries, others were faster every time")
 
 
 def apply(base: Manifest, latest: Manifest, changes: Changes, ids: Ids) -> Manifest:

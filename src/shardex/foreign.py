@@ -6,28 +6,31 @@ versioned and droppable like any other field. The shards themselves are only rea
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any
 
+from shardex.commit import counted
 from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.errors import AlreadyExistsError, SchemaError
 from shardex.format import ShardRows
 from shardex.manifest import Foreign, Fragment, Manifest, publish
-from shardex.shards import What, absolute
-from shardex.sources.local import LocalSource
+from shardex.places import place_of
+from shardex.shards import What
 from shardex.staging import check_mode
 
 __all__ = ["adopt"]
 
 
 def adopt(
-    what: What, folder: str | os.PathLike[str], *, format: str | None = None, schema: Any = None, **options: Any
+    what: What, beside: str | os.PathLike[str], *, format: str | None = None, schema: Any = None, **options: Any
 ) -> Dataset:
-    """Make a dataset in `folder` whose samples stay in the shards they are in; `edit` adds fields beside them.
+    """Make a dataset whose samples stay in the shards they are in; `edit` adds fields, which lie in `beside`.
 
-    `what`, `format`, `schema` and the other options are those of `open`. Open the new dataset with `trust_paths=True`:
-    its manifest names files outside its own folder, which nobody should read who does not know where it came from.
+    `what`, `format`, `schema` and the other options are those of `open`; both may be addresses. Open the new dataset
+    with `trust_paths=True`: its manifest names files outside its own folder, which nobody should read who does not know
+    where it came from.
 
     >>> import tempfile, shardex as sx; base = tempfile.mkdtemp()
     >>> _ = sx.write(base + "/corpus", [{"text": "a b"}, {"text": "c"}], format="jsonl")
@@ -41,15 +44,15 @@ def adopt(
     rows = shards.rows
     if not isinstance(rows, ShardRows):
         raise SchemaError(f"expected shards in files, got {type(rows).__name__}")
-    path = absolute(os.fspath(folder))
-    check_mode(path, "create")
+    place = place_of(beside)
+    check_mode(place, "create")
     opened, features = rows.opened, rows.features
     kept = {name: value.to_json() if name == "schema" else value for name, value in opened.options.items()}
     given = opened.what if isinstance(opened.what, str) else list(opened.what)
     foreign = Foreign(given, opened.format, kept, rows.fingerprint, {name: name for name in features})
     fragment = Fragment(len(rows), [], foreign=foreign)
-    words = f"adopt: {len(rows)} samples of {opened.format}"
+    words = f"adopt: {counted(len(rows), 'sample')} of {opened.format}"
     manifest = Manifest(len(rows), features.to_json(), [fragment], ids=len(rows), change=words)
-    if not publish(LocalSource(path), 1, manifest):
-        raise AlreadyExistsError(17, "somebody else made a dataset here meanwhile", path)
-    return open_dataset(path, trust_paths=True)
+    if not publish(place, 1, manifest):
+        raise AlreadyExistsError(errno.EEXIST, "somebody else made a dataset here meanwhile", place.url)
+    return open_dataset(place.url, trust_paths=True)

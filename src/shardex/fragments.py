@@ -1,7 +1,9 @@
 """Samples and columns into the data files of a native dataset: written aside, synced, then named by their content.
 
 `ShardWriter` makes one Arrow file and knows its checksums; `FragmentWriter` cuts samples into batches and shards. No
-file here is part of a dataset before a manifest names it (`commit.py`); what a crash leaves behind nobody reads.
+file here is part of a dataset before a manifest names it (`commit.py`); what a crash leaves behind nobody reads. In a
+folder finished files wait under temporary names for the end. In other places they go up at once, one by one, so that
+this machine needs room for no more than one.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ import xxhash
 
 from shardex.builder import BatchBuilder
 from shardex.columns import Columns
-from shardex.errors import SchemaError, storage_errors
-from shardex.keys import encode_keys, hash_keys
+from shardex.errors import SchemaError
+from shardex.hashes import hash_keys
+from shardex.keys import encode_keys
 from shardex.layout import numbers
 from shardex.manifest import Batch, DataFile, Fragment
+from shardex.places import is_local
 from shardex.schema import Features
-from shardex.sources.local import LocalDraft, LocalSource
+from shardex.source import Draft, Place
 from shardex.table import to_table
 
 __all__ = ["BATCH_BYTES", "FragmentWriter", "ShardWriter", "write_numbers"]
@@ -34,7 +38,7 @@ BATCH_BYTES = 2 << 20
 class _Hashing:
     """A file that notes the checksum of what passes through; `cut` ends one stretch and begins the next."""
 
-    def __init__(self, draft: LocalDraft) -> None:
+    def __init__(self, draft: Draft) -> None:
         self._draft = draft
         self._digest = xxhash.xxh3_64()
         self.position = 0
@@ -42,8 +46,7 @@ class _Hashing:
 
     def write(self, data: Any) -> int:
         self._digest.update(data)
-        with storage_errors(self._draft.path, "write"):
-            self._draft.file.write(data)
+        self._draft.file.write(data)
         self.position += len(data)
         return len(data)
 
@@ -64,13 +67,15 @@ class _Hashing:
 class ShardWriter:
     """One Arrow file: written aside, finished and closed, then published under the name that its content gives it."""
 
-    def __init__(self, place: LocalSource, schema: pa.Schema) -> None:
+    def __init__(self, place: Place, schema: pa.Schema) -> None:
+        self._early = not is_local(place)
         self._draft = place.draft()
         self._sink = _Hashing(self._draft)
         self._writer = pa.ipc.new_file(pa.PythonFile(self._sink, mode="w"), schema)
         self._fields = {name: name for name in schema.names}
         self._batches: list[Batch] = []
         self._foot = ""
+        self._published: DataFile | None = None
         self.rows = 0
 
     @property
@@ -84,31 +89,33 @@ class ShardWriter:
         begin = self._batches[-1].end if self._batches else 0
         self._writer.write_batch(batch)
         self._batches.append(Batch(batch.num_rows, begin, self._sink.position, self._sink.cut()))
-        with storage_errors(self._draft.path, "write"):
-            self._draft.write_on()
         self.rows += batch.num_rows
 
     def finish(self) -> None:
-        """Write the foot, and all of it to the disk; no file stays open, however many shards there are."""
+        """Write the foot, and all of it to where it lies; no file stays open, however many shards there are."""
         self._writer.close()
         del self._writer
         self._foot = self._sink.cut()
-        with storage_errors(self._draft.path, "write"):
-            self._draft.close(self._sink.position)
+        self._draft.close(self._sink.position)
+        if self._early:
+            self.publish()
 
     def publish(self) -> DataFile:
         """Give the file its name."""
+        if self._published is not None:
+            return self._published
         identity = xxhash.xxh3_128_hexdigest("".join([*(batch.xxh3 for batch in self._batches), self._foot]).encode())
         path = f"data/{identity}.arrow"
         self._draft.publish(path)
-        return DataFile(path, self._sink.position, self._fields, self._batches, self._foot)
+        self._published = DataFile(path, self._sink.position, self._fields, self._batches, self._foot)
+        return self._published
 
     def discard(self) -> None:
         """Forget it, if it is not published."""
         self._draft.discard()
 
 
-def write_numbers(place: LocalSource, columns: Mapping[str, np.ndarray[Any, Any]]) -> ShardWriter:
+def write_numbers(place: Place, columns: Mapping[str, np.ndarray[Any, Any]]) -> ShardWriter:
     """A finished file of equally long columns of numbers, in one batch, so that it can be looked at where it lies."""
     schema = pa.schema([(name, pa.from_numpy_dtype(column.dtype)) for name, column in columns.items()])
     shard = ShardWriter(place, schema)
@@ -128,7 +135,7 @@ class FragmentWriter:
 
     def __init__(
         self,
-        place: LocalSource,
+        place: Place,
         features: Features,
         *,
         shard_size: int = 512 << 20,

@@ -23,14 +23,15 @@ from shardex.columns import Columns
 from shardex.errors import FormatError, NotFoundError, ShardexError
 from shardex.formats.tables import TableRows
 from shardex.gather import Integers
+from shardex.hashes import hash_keys
 from shardex.inventory import Use, native_place, uses_of, versions_in
-from shardex.keys import encode_keys, hash_keys
+from shardex.keys import encode_keys
 from shardex.manifest import FOLDER, DataFile, Fragment, Manifest, manifest_path, read_manifest
 from shardex.remains import Fault, Remains
 from shardex.rowids import RowIds, Survivors
 from shardex.shards import What
 from shardex.sift import Bad, runs, sift_all, what_opens
-from shardex.sources.local import LocalSource
+from shardex.source import Place
 from shardex.stored import base_rows, read_ids, read_numbers
 
 __all__ = ["Problem", "leftovers", "verify"]
@@ -121,7 +122,7 @@ _MEANS = {
 class _Inspection:
     """One look at all that some versions of a dataset consist of."""
 
-    def __init__(self, place: LocalSource, version: int | None, trust_paths: bool) -> None:
+    def __init__(self, place: Place, version: int | None, trust_paths: bool) -> None:
         self._place = place
         self._trust_paths = trust_paths
         self._problems: list[Problem] = []

@@ -5,6 +5,7 @@ Reads names and manifests, no data. `integrity.py` and `salvage.py` go through t
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -12,10 +13,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from shardex.errors import SourceError
 from shardex.layout import arrow_schema
 from shardex.manifest import FOLDER, DataFile, Manifest, latest_version
-from shardex.shards import What, absolute
-from shardex.sources.local import LocalSource
+from shardex.places import is_local, place_of
+from shardex.shards import What
+from shardex.source import Place
 
 __all__ = ["Use", "data_files", "native_place", "uses_of", "versions_in"]
 
@@ -23,21 +26,28 @@ _MANIFEST = re.compile(rf"{FOLDER}/([0-9]{{8}})\.json")
 _DATA = re.compile(r"data/[0-9a-f]{32}\.arrow")
 
 
-def native_place(path: What) -> LocalSource | None:
-    """The folder of a native dataset, even if all its manifests are lost; none if it is something else."""
-    if not isinstance(path, str | os.PathLike) or not os.path.isdir(full := absolute(os.fspath(path))):
+def native_place(path: What) -> Place | None:
+    """Where a native dataset lies, even if all its manifests are lost; none if it is something else."""
+    if not isinstance(path, str | os.PathLike):
         return None
-    place = LocalSource(full)
-    return place if latest_version(place) or data_files(place) else None
+    place = place_of(path)
+    if is_local(place) and not os.path.isdir(place.url):
+        return None
+    try:
+        return place if latest_version(place) or data_files(place) else None
+    except SourceError as error:
+        if error.errno == errno.ENOTSUP:  # a web server, which lists nothing
+            return None
+        raise
 
 
-def versions_in(place: LocalSource) -> list[int]:
+def versions_in(place: Place) -> list[int]:
     """The versions that have a manifest, whole or not."""
     found = (_MANIFEST.fullmatch(path) for path in place.paths(FOLDER + "/"))
     return sorted(int(match[1]) for match in found if match)
 
 
-def data_files(place: LocalSource) -> list[str]:
+def data_files(place: Place) -> list[str]:
     """All files that are called as data files are, whoever names them."""
     return [path for path in place.paths("data/") if _DATA.fullmatch(path)]
 

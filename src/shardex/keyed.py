@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex.clashes import first_clash, first_duplicate
 from shardex.errors import DuplicateKeyError, SchemaError
 from shardex.formats.tables import TableRows
 from shardex.gather import Integers
-from shardex.keys import KeyIndex, KeyTable, first_clash, first_duplicate
+from shardex.keys import KeyIndex, KeyTable
 from shardex.manifest import Fragment, Manifest
 from shardex.rowids import Survivors
 from shardex.schema import Bytes, Features, Text, Value

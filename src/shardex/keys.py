@@ -1,143 +1,28 @@
 """Samples by key: for each fragment of a store a table of (hash of the key, row), sorted and memory-mapped.
 
-`hash_keys` and `encode_keys` make a fragment's table, which the caller writes into an Arrow file as the columns "hash"
-and "row": 16 bytes a key, and nothing to load when a store is opened. `KeyTable` finds rows by hash, `KeyIndex` finds
-rows by key in many fragments. Rows with an equal hash are only candidates: the keys themselves stay in the data and are
-read to tell. `first_duplicate` and `first_clash` find a key that two rows have, a chunk of a table at a time. How keys
-are read and which rows are deleted is for the caller to say.
+`hash_keys` (`hashes.py`) and `encode_keys` make a fragment's table, which the caller writes into an Arrow file as the
+columns "hash" and "row": 16 bytes a key, and nothing to load when a store is opened. `KeyTable` finds rows by hash,
+`KeyIndex` finds rows by key in many fragments. Rows with an equal hash are only candidates: the keys themselves stay in
+the data and are read to tell. How keys are read and which rows are deleted is for the caller to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from operator import eq
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from xxhash import xxh3_64_intdigest
 
-from shardex.errors import FormatError, SchemaError, UnknownKeyError
+from shardex.errors import FormatError, UnknownKeyError
 from shardex.gather import Integers
+from shardex.hashes import Hashes, Key, Keys, compact, hash_key, hash_keys, listed
 
-__all__ = ["Clash", "KeyIndex", "KeyTable", "encode_keys", "first_clash", "first_duplicate", "hash_key", "hash_keys"]
+__all__ = ["Alive", "KeyIndex", "KeyTable", "Read", "encode_keys", "living"]
 
-Key = int | str | bytes
-Keys = Sequence[Key] | NDArray[Any]
-Hashes = NDArray[np.uint64]
-Bits = TypeVar("Bits", int, Hashes)
 Read = Callable[[Integers], Keys]
 Alive = Callable[[Integers], NDArray[np.bool_]]
-
-_INTEGERS = int, np.integer
-_MASK = (1 << 64) - 1
-_CHUNK = 1 << 20
-
-
-# -- hashes ---------------------------------------------------------------------------------------------------
-
-
-def hash_keys(keys: Keys) -> Hashes:
-    """The 64-bit hash of each key; files hold it, so it never changes.
-
-    Text is hashed as its UTF-8 bytes and bytes as they are, with no length or end mark, by XXH3-64 with seed 0. An int
-    from -2**63 to 2**64-1 is taken as 64 bits in two's complement and mixed by the finaliser of splitmix64, where all
-    is modulo 2**64 and shifts bring in zeros::
-
-        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
-        x = (x ^ (x >> 27)) * 0x94D049BB133111EB
-        x = x ^ (x >> 31)
-
-    Thus ``"a"`` and ``b"a"`` have one hash, and so have -1 and 2**64-1; as keys they differ all the same.
-
-    >>> [f"{hash:016x}" for hash in hash_keys(["", "a", b"a"]).tolist()]
-    ['2d06800538d394c2', 'e6c632b61e964e1f', 'e6c632b61e964e1f']
-    >>> [f"{hash:016x}" for hash in hash_keys(np.array([0, 1, -1])).tolist()]
-    ['0000000000000000', '5692161d100b05e5', 'b4d055fcf2cbbd7b']
-    """
-    compact = _compact(keys)
-    if isinstance(compact, np.ndarray):
-        return _mixed(compact.astype(np.uint64))
-    kinds = set(map(type, compact))
-    with suppress(UnicodeEncodeError):  # the key is named below
-        if kinds == {str}:
-            return _digested(map(str.encode, compact), len(compact))
-        if kinds == {bytes}:
-            return _digested(compact, len(compact))
-    return np.array([_hash_at(number, key) for number, key in enumerate(compact)], np.uint64)
-
-
-def hash_key(key: Key) -> int:
-    """The hash of one key, as `hash_keys` gives it.
-
-    >>> f"{hash_key('a'):016x}", hash_key(-1) == hash_key(2**64 - 1)
-    ('e6c632b61e964e1f', True)
-    """
-    if isinstance(key, str):
-        try:
-            return xxh3_64_intdigest(key.encode())
-        except UnicodeEncodeError as error:
-            raise SchemaError(f"expected a key that UTF-8 can encode, got {key!r:.200} ({error.reason})") from None
-    if isinstance(key, bytes):
-        return xxh3_64_intdigest(key)
-    if isinstance(key, bool) or not isinstance(key, _INTEGERS):
-        raise SchemaError(f"expected a key that is int, str or bytes, got {type(key).__name__} {key!r:.200}")
-    number = int(key)
-    if not -1 << 63 <= number < 1 << 64:
-        raise SchemaError(f"expected a key from -2**63 to 2**64-1, got {number!r:.200}")
-    return _mixed(number & _MASK)
-
-
-def _hash_at(number: int, key: Key) -> int:
-    try:
-        return hash_key(key)
-    except SchemaError as error:
-        raise SchemaError(f"{error} - at key {number}") from None
-
-
-def _mixed(bits: Bits) -> Bits:
-    """The finaliser of splitmix64, for an array of uint64 as for an int."""
-    x: Any = bits
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _MASK
-    mixed: Bits = x ^ (x >> 31)
-    return mixed
-
-
-def _digested(keys: Iterable[bytes], count: int) -> Hashes:
-    return np.fromiter(map(xxh3_64_intdigest, keys), np.uint64, count)
-
-
-def _compact(keys: Keys) -> NDArray[Any] | Sequence[Any]:
-    """An array of integers, if keys are that or fit into one; else objects."""
-    if isinstance(keys, Key):
-        raise SchemaError(f"expected many keys, got one, {keys!r:.200}; put it into a list")
-    if isinstance(keys, np.ndarray) and keys.dtype.kind in "iu" and keys.ndim == 1:
-        return keys
-    listed = _listed(keys)
-    with suppress(OverflowError):
-        if set(map(type, listed)) == {int}:
-            return np.array(listed, np.int64)
-    return listed
-
-
-def _listed(keys: Keys) -> Sequence[Any]:
-    """Objects."""
-    return keys.tolist() if isinstance(keys, np.ndarray) else keys
-
-
-def _at(keys: Keys, places: Integers) -> Keys:
-    return keys[places] if isinstance(keys, np.ndarray) else [keys[place] for place in places.tolist()]
-
-
-def _same(some: Keys, others: Keys) -> NDArray[np.bool_]:
-    """Whether each key is the one at the same place among the others."""
-    if isinstance(some, np.ndarray) and isinstance(others, np.ndarray):
-        same: NDArray[np.bool_] = some == others
-        return same
-    return np.fromiter(map(eq, _listed(some), _listed(others)), np.bool_, len(some))
 
 
 # -- one fragment ---------------------------------------------------------------------------------------------
@@ -251,18 +136,18 @@ class KeyIndex:
         rows = self.find(keys)
         if len(missing := np.flatnonzero(rows < 0)):
             first, counts = int(missing[0]), f"{len(missing)} of {len(rows)} are missing"
-            key = _listed(keys)[first]
+            key = listed(keys)[first]
             raise UnknownKeyError(f"expected keys that are there, got {key!r:.200} - at key {first} ({counts})")
         return rows
 
     def find(self, keys: Keys) -> Integers:
         """The row of each key, -1 where it is missing."""
-        compact = _compact(keys)
-        which, rows = self.matches(hash_keys(compact), lambda which: _at(compact, which))
-        found = np.full(len(compact), -1, np.int64)
+        given = compact(keys)
+        which, rows = self.matches(hash_keys(given), lambda which: _at(given, which))
+        found = np.full(len(given), -1, np.int64)
         found[which] = rows
         if len(again := which[found[which] != rows]):
-            raise _ambiguous(_listed(compact)[again[0]], rows[which == again[0]].tolist())
+            raise _ambiguous(listed(given)[again[0]], rows[which == again[0]].tolist())
         return found
 
     def row_of(self, key: Key) -> int:
@@ -297,14 +182,15 @@ class KeyIndex:
         found = [(nothing, nothing)]
         for table, start in self._tables:
             which, rows = table.find(ordered)
-            living = _living(self._alive, start + rows)
-            found.append((order[which[living]], start + rows[living]))
+            there = living(self._alive, start + rows)
+            found.append((order[which[there]], start + rows[there]))
         which, rows = map(np.concatenate, zip(*found, strict=True))
         by_place = np.argsort(which)  # keys that are met in the order in which they lie are compared five times as fast
         return which[by_place], rows[by_place]
 
 
-def _living(alive: Alive | None, rows: Integers) -> NDArray[np.bool_]:
+def living(alive: Alive | None, rows: Integers) -> NDArray[np.bool_]:
+    """Which rows are not deleted."""
     return np.ones(len(rows), np.bool_) if alive is None else alive(rows)
 
 
@@ -312,68 +198,13 @@ def _ambiguous(key: Key, rows: Sequence[int]) -> FormatError:
     return FormatError(f"expected one row with the key {key!r:.200}, got the rows {sorted(set(rows))}")
 
 
-# -- no key twice ---------------------------------------------------------------------------------------------
+def _at(keys: Keys, places: Integers) -> Keys:
+    return keys[places] if isinstance(keys, np.ndarray) else [keys[place] for place in places.tolist()]
 
 
-@dataclass(frozen=True, slots=True)
-class Clash:
-    """A key that two rows have."""
-
-    key: Key
-    row: int
-    """The row that has it again, in the table that was checked."""
-    other: int
-    """The row that has it already: in the same table, or in the index."""
-
-
-def first_duplicate(table: KeyTable, read: Read, alive: Alive | None = None) -> Clash | None:
-    """The first key, by hash, that two rows of one table have; `read` and `alive` take the rows of that table.
-
-    >>> keys = ["cat", "dog", "cat"]
-    >>> first_duplicate(KeyTable(*encode_keys(hash_keys(keys))), lambda rows: [keys[row] for row in rows])
-    Clash(key='cat', row=2, other=0)
-    """
-    seen: dict[Key, int] = {}  # remains small: it holds only keys that share their hash
-    for crowded in _crowded_rows(table):
-        rows = crowded[_living(alive, crowded)]
-        for key, row in zip(_listed(read(rows)), rows.tolist(), strict=True):
-            if (other := seen.setdefault(key, row)) != row:
-                return Clash(key, row, other)
-    return None
-
-
-def _crowded_rows(table: KeyTable) -> Iterator[Integers]:
-    """The rows that share their hash with a neighbour, chunk by chunk; one at the seam may come twice."""
-    for begin in range(0, len(table) - 1, _CHUNK):
-        hashes = table.hash[begin : begin + _CHUNK + 1]
-        twins = np.flatnonzero(hashes[1:] == hashes[:-1])
-        if len(twins):
-            yield table.row[begin + np.union1d(twins, twins + 1)].astype(np.int64)
-
-
-def first_clash(new: KeyTable, read: Read, others: KeyIndex, alive: Alive | None = None) -> Clash | None:
-    """The first key, by hash, of a new table that the index has too; `read` and `alive` take the rows of the table.
-
-    Ask `first_duplicate` first. Several new tables: each against an index that has those before it as well.
-
-    >>> old, new = ["cat", "dog"], ["emu", "dog"]
-    >>> tables = [KeyTable(*encode_keys(hash_keys(keys))) for keys in (old, new)]
-    >>> index = KeyIndex(tables[:1], np.array([100]), lambda rows: [old[row - 100] for row in rows])
-    >>> first_clash(tables[1], lambda rows: [new[row] for row in rows], index)
-    Clash(key='dog', row=1, other=101)
-    """
-    for begin in range(0, len(new), _CHUNK):
-        hashes = new.hash[begin : begin + _CHUNK]
-        rows = new.row[begin : begin + _CHUNK].astype(np.int64)
-        living = _living(alive, rows)
-        if clash := _clash(hashes[living], rows[living], read, others):
-            return clash
-    return None
-
-
-def _clash(hashes: Hashes, rows: Integers, read: Read, others: KeyIndex) -> Clash | None:
-    which, found = others.matches(hashes, lambda which: read(rows[which]))
-    if not len(which):
-        return None
-    row = rows[which[:1]]
-    return Clash(_listed(read(row))[0], int(row[0]), int(found[0]))
+def _same(some: Keys, others: Keys) -> NDArray[np.bool_]:
+    """Whether each key is the one at the same place among the others."""
+    if isinstance(some, np.ndarray) and isinstance(others, np.ndarray):
+        same: NDArray[np.bool_] = some == others
+        return same
+    return np.fromiter(map(eq, listed(some), listed(others)), np.bool_, len(some))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import re
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ __all__ = [
     "Foreign",
     "Fragment",
     "Manifest",
+    "files_of",
     "latest_version",
     "manifest_path",
     "publish",
@@ -121,6 +123,16 @@ class Manifest(msgspec.Struct, frozen=True):
         return Features.from_json(self.schema)
 
 
+def files_of(manifest: Manifest) -> Iterator[DataFile]:
+    """Every data file that a version names."""
+    for fragment in manifest.fragments:
+        yield from fragment.groups
+        if fragment.keys is not None:
+            yield fragment.keys
+    yield from manifest.deleted
+    yield from manifest.overlays
+
+
 class _Sealed(msgspec.Struct):
     xxh3: str
     manifest: msgspec.Raw
@@ -158,7 +170,7 @@ def read_manifest(source: Source, version: int) -> Manifest:
     path = manifest_path(version)
     where = f"{source.url}/{path}"
     try:
-        data = bytes(source.map(path))
+        data = bytes(source.load(path))
     except NotFoundError:
         latest = latest_version(source)
         raise NotFoundError(errno.ENOENT, f"no version {version}; the current one is {latest}", where) from None

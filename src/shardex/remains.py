@@ -145,6 +145,7 @@ class Remains:
         if number not in self.whole:
             raise FormatError(f"{self.file.path}: expected batch {number} to be whole, it is not")
         begin, end = self._extent(number)
+        self.source.fetch(self.file.path, [ByteRange(begin, end - begin)])
         return self._decoded(self._mapped[begin:end], number)
 
     @cached_property
@@ -158,7 +159,7 @@ class Remains:
             return self._stream(self._bytes(*self._extent(0))).schema
         if not self._framed:  # Arrow must not see bytes that nothing vouches for
             raise FormatError("expected the first batch or the foot to tell the schema, both are damaged")
-        return open_file(self.source.map(self.file.path), self.file.path).schema
+        return open_file(self.source.load(self.file.path), self.file.path).schema
 
     def _extent(self, number: int) -> tuple[int, int]:
         return self.file.batches[number].begin, self.file.batches[number].end

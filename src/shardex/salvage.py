@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 from shardex.bars import Bar
 from shardex.codecs import json
 from shardex.columns import MISSING, Columns
-from shardex.commit import Changes, apply
+from shardex.commit import Changes, apply, counted
 from shardex.dataset import Dataset
 from shardex.errors import AlreadyExistsError, FormatError, SchemaError, ShardexError
 from shardex.formats.ipc import open_file, open_files
@@ -29,11 +28,13 @@ from shardex.gather import Integers
 from shardex.inventory import data_files, native_place, versions_in
 from shardex.layout import arrow_type, features_of_arrow
 from shardex.manifest import FOLDER, DataFile, Manifest, manifest_path, publish, read_manifest
+from shardex.places import drop_folders, place_of
+from shardex.presence import Presence
 from shardex.remains import content_name
 from shardex.schema import Feature, Features, Json, Optional
-from shardex.shards import Files, What, absolute
+from shardex.shards import Files, What
 from shardex.sift import Bad, runs, sift_all, what_opens
-from shardex.sources.local import LocalSource
+from shardex.source import Place
 from shardex.staging import check_mode
 from shardex.table import to_table
 from shardex.wreck import Lost, Wreck
@@ -69,7 +70,7 @@ def recover(path: What, target: str | os.PathLike[str], *, progress: bool | None
     >>> done.samples, [one.samples for one in done.lost], [s.x for s in sx.open(folder + "/saved")]
     (4, [range(2, 4)], [0, 1, 4, 5])
     """
-    out = _Output(path, absolute(os.fspath(target)), progress)
+    out = _Output(path, place_of(target), progress)
     place = native_place(path)
     if place is None:
         return _recover_foreign(path, out, options)
@@ -104,22 +105,22 @@ def _recover_version(number: int, manifest: Manifest, wreck: Wreck, out: _Output
 # -- without a manifest -------------------------------------------------------------------------------------------
 
 
-def _recover_unnamed(place: LocalSource, out: _Output, notes: list[str]) -> Recovered:
+def _recover_unnamed(place: Place, out: _Output, notes: list[str]) -> Recovered:
     """Take the samples of all files that are what their name says, and that have the fields that most samples have."""
     lost: list[Lost] = []
     kinds: dict[Features, dict[str, int]] = {}
-    for path in sorted(data_files(place), key=lambda path: (int(place.stat(path).tag), path)):
+    for path in sorted(data_files(place), key=lambda path: (place.stat(path).modified, path)):
         if content_name(place, path) != path:
             lost.append(Lost(path, None, "expected the content that its name tells of, got something else"))
         elif (found := _samples_in(place, path)) is not None:
             kinds.setdefault(found[0], {})[path] = found[1]
     if not kinds:
-        raise FormatError(f"{place.root}: expected a manifest, or a data file that is whole, got neither")
+        raise FormatError(f"{place.url}: expected a manifest, or a data file that is whole, got neither")
     most = max(kinds, key=lambda features: (sum(kinds[features].values()), len(features)))
     for features, files in kinds.items():
         why = f"expected the fields {', '.join(most)}, which most samples have, got {', '.join(features)}"
         lost += [Lost(path, None, why) for path in files if features != most]
-    rows = open_files(Files(place, tuple(kinds[most]), place.root), None)
+    rows = open_files(Files(place, tuple(kinds[most]), place.url), None)
     saved, bad = out.save(Manifest(0, most.to_json(), []), sift_all(rows.read, np.arange(len(rows))), len(rows))
     lost += [Lost(rows.shards(np.array([some.start]))[0], None, why) for some, why in runs(bad)]
     notes.append(
@@ -129,9 +130,9 @@ def _recover_unnamed(place: LocalSource, out: _Output, notes: list[str]) -> Reco
     return Recovered(out.path, saved, lost, notes)
 
 
-def _samples_in(place: LocalSource, path: str) -> tuple[Features, int] | None:
+def _samples_in(place: Place, path: str) -> tuple[Features, int] | None:
     """The features of a whole file and its rows; none if it holds no samples, but ids, keys or newer values."""
-    reader = open_file(place.map(path), path)
+    reader = open_file(place.load(path), path)
     told = (reader.schema.metadata or {}).get(b"shardex")
     if told is None or list(features := features_of_arrow(reader.schema)) != list(json.decode(told)):
         return None
@@ -200,18 +201,19 @@ def _fitted(columns: Columns, features: Features) -> Columns:
 class _Output:
     """A new native dataset that takes what is saved."""
 
-    def __init__(self, damaged: What, path: str, progress: bool | None) -> None:
-        check_mode(path, "create")
-        folder = absolute(os.fspath(damaged)) if isinstance(damaged, str | os.PathLike) else ""
-        if os.path.isdir(folder) and os.path.commonpath([folder, path]) == folder:
-            raise SchemaError(f"{path}: expected a target outside of the dataset {folder}, which stays as it is")
-        self.path = path
+    def __init__(self, damaged: What, place: Place, progress: bool | None) -> None:
+        check_mode(place, "create")
+        self.path = place.url
+        folder = place_of(damaged).url if isinstance(damaged, str | os.PathLike) else ""
+        if folder and f"{self.path}/".startswith(f"{folder}/"):
+            raise SchemaError(f"{self.path}: expected a target outside of the dataset {folder}, which stays as it is")
+        self._place = place
         self._quiet = None if progress is None else not progress
 
     def save(self, empty: Manifest, found: Iterable[Columns | Bad], total: int) -> tuple[int, list[Bad]]:
         """Write what was found as the first version; gives the number of samples, and what cannot be read."""
-        place, bad = LocalSource(self.path), list[Bad]()
-        writer = FragmentWriter(place, empty.features, key=empty.key)
+        place, bad = self._place, list[Bad]()
+        writer, presence = FragmentWriter(place, empty.features, key=empty.key), Presence(place)
         try:
             with Bar(total=total, unit=" samples", desc="save", disable=self._quiet) as bar:
                 for one in found:
@@ -220,15 +222,17 @@ class _Output:
                     else:
                         bad.append(one)
                     bar.update(len(one) if isinstance(one, Columns) else len(one.rows))
-            changes = Changes(writer.finish(), words=f"recover: {writer.samples} samples")
-            if not publish(place, 1, apply(empty, empty, changes, _no_ids)):
+            changes = Changes(writer.finish(), words=f"recover: {counted(writer.samples, 'sample')}")
+            made = apply(empty, empty, changes, _no_ids)
+            presence.check(made, empty)
+            if not publish(place, 1, made):
                 raise AlreadyExistsError(errno.EEXIST, "somebody else made a dataset here meanwhile", self.path)
         except BaseException:
             writer.discard()
-            for folder in ("data", FOLDER, ""):
-                with suppress(OSError):  # not empty, or never made
-                    os.rmdir(os.path.join(self.path, folder))
+            presence.end()
+            drop_folders(place, "data", FOLDER)
             raise
+        presence.end()
         return writer.samples, bad
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from shardex.errors import NotFoundError, SchemaError, UnknownFormatError, UnsafeError
 from shardex.source import Source
+from shardex.sources.address import SCHEMES, is_url, open_source
 from shardex.sources.local import LocalSource
 
 __all__ = ["Files", "absolute", "expand_braces", "find", "natural_order"]
@@ -74,6 +75,9 @@ def find(what: What) -> Files:
 
 
 def _find_one(what: str) -> Files:
+    if is_url(what) and what.partition("://")[0] in SCHEMES:
+        place = open_source(what)
+        return Files(place, None, place.url, folder=True)
     given = absolute(what)
     if os.path.isdir(given):
         return Files(LocalSource(given), None, given, folder=True)

@@ -1,8 +1,8 @@
 """Damaged shards of any format: the files that still open, and of those the samples that can be read.
 
 `sift` halves what fails until only samples that cannot be read are left out. `what_opens` is for datasets that do not
-open at all because some of their files do not: it opens the others, through links in a temporary folder, so that the
-damaged dataset stays as it is, its index included.
+open at all because some of their files do not: it opens the others, through links in a temporary folder (or copies, if
+they lie elsewhere), so that the damaged dataset stays as it is, its index included.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from shardex.format import format_named, recognise
 from shardex.formats.members import split_name
 from shardex.gather import Integers
 from shardex.pace import Pace
+from shardex.ranges import ByteRange
 from shardex.rows import ListRows
 from shardex.shards import Files, What, find
 from shardex.sources.local import LocalSource
@@ -33,6 +34,8 @@ from shardex.tarfiles import members
 __all__ = ["Bad", "Survey", "runs", "sift", "sift_all", "what_opens"]
 
 Take = Callable[[Integers], Columns]
+
+_PIECE = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -137,9 +140,10 @@ class Survey:
         """The file that an error is about, as the user knows it, and the error without the name."""
         if self.links:
             why, file = why.replace(self.links, self.root), file.replace(self.links, self.root)
-        if not file and why.startswith(self.root + os.sep):
-            file = re.split(": |, ", why, maxsplit=1)[0]
-        return os.path.relpath(file, self.root) if file else "", re.sub(r"^[:,] ", "", why.removeprefix(file))
+        root = f"{self.root}/"
+        if not file and why.startswith(root):
+            file = root + re.split(": |, ", why.removeprefix(root), maxsplit=1)[0]
+        return file.removeprefix(root), re.sub(r"^[:,] ", "", why.removeprefix(file))
 
     def blame_row(self, row: int, why: str) -> tuple[str, str]:
         """The same for an error about a sample."""
@@ -178,7 +182,7 @@ def _survey(files: Files, format: str, options: dict[str, Any], folder: str, who
         if not format_named(format).recognise(Files(files.source, (path,), files.name(number))):
             continue
         alone = _room_for(os.path.join(folder, str(number), path))
-        os.symlink(files.name(number), alone)
+        _bring(files, number, alone)
         try:
             open_dataset([alone], format=format, **options)
             if format == "tar":
@@ -197,6 +201,18 @@ def _survey(files: Files, format: str, options: dict[str, Any], folder: str, who
     found = Survey(dataset, files.source.url, links=links)
     found.refused = [found.blame(why) for why in errors or [str(whole)]]
     return found
+
+
+def _bring(files: Files, number: int, target: str) -> None:
+    """Have a file be there under another name: as a link, or as a copy if it lies elsewhere."""
+    if isinstance(files.source, LocalSource):
+        os.symlink(files.name(number), target)
+        return
+    path = files.paths[number]
+    size = files.source.stat(path).size
+    with open(target, "xb") as out:
+        for at in range(0, size, _PIECE):
+            out.write(files.source.read(path, [ByteRange(at, min(_PIECE, size - at))])[0])
 
 
 def _room_for(path: str) -> str:

@@ -61,10 +61,13 @@ class Draft(Protocol):
 
     @property
     def file(self) -> BinaryIO:
-        """Write here."""
+        """Write here; an error names what could not be written."""
+
+    def close(self, size: int) -> None:
+        """End the writing; an error if not all of it is there, which is so many bytes."""
 
     def publish(self, path: str) -> None:
-        """Make what was written durable, and visible under `path`, in one step."""
+        """Make what was written durable, and visible under `path`, in one step; it is as new as if written now."""
 
     def discard(self) -> None:
         """Forget what was written; does nothing after `publish`."""
@@ -78,7 +81,9 @@ class Sink(Protocol):
         """Create or replace a file."""
 
     def put_if_absent(self, path: str, data: Any) -> bool:
-        """Create a file; false, and nothing changed, if there is one already."""
+        """Create a file; false, and nothing changed, if somebody else has created it already.
+
+        Of several who try exactly one succeeds and is told so. A storage that cannot promise it is an error."""
 
     def draft(self) -> Draft:
         """Begin a file too large to hold in memory."""

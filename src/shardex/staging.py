@@ -2,7 +2,8 @@
 
 Formats whose shards are plain files write into a `Stage`. A new dataset appears by one rename, an overwritten one
 by an exchange of two folders; appending links the finished files in, synced, all of them or none. What somebody
-else published at the same place in the meantime is never replaced unless overwriting was asked for.
+else published at the same place in the meantime is never replaced unless overwriting was asked for. At an address the
+files are staged on this machine and then uploaded (`upload.py`), which can neither replace nor add to what is there.
 """
 
 from __future__ import annotations
@@ -13,30 +14,39 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
 from shardex.errors import AlreadyExistsError, SchemaError, storage_errors
+from shardex.places import is_local, place_of
 from shardex.shards import natural_order
+from shardex.source import Place
 from shardex.sources.local import LocalSource, make_folder, sync_folder
+from shardex.upload import upload
 
 __all__ = ["MODES", "Stage", "check_mode"]
 
 MODES = ("create", "append", "overwrite")
 
 
-def check_mode(path: str, mode: str) -> bool:
-    """Whether something is there already; an error if the mode does not allow it."""
+def check_mode(place: Place, mode: str, *, known: bool = False) -> bool:
+    """Whether something is there already, unless that is known; an error if the mode does not allow it."""
     if mode not in MODES:
         raise SchemaError(f"expected mode to be one of {', '.join(MODES)}, got {mode!r}")
+    path = place.url
     with storage_errors(path, "look at"):
-        there = os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path))
+        there = known or (_is_something(path) if is_local(place) else bool(place.paths()))
     if there and mode == "create":
         remedy = 'say mode="append" or mode="overwrite"'
         raise AlreadyExistsError(errno.EEXIST, f"something is there already; {remedy}", path)
-    if there and not os.path.isdir(path):
+    if there and is_local(place) and not os.path.isdir(path):
         raise AlreadyExistsError(errno.EEXIST, "expected a folder, got a file", path)
     return there
+
+
+def _is_something(path: str) -> bool:
+    return os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path))
 
 
 class Stage:
@@ -50,25 +60,46 @@ class Stage:
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: str, owns: str = ".*") -> None:
-        self.path = os.path.realpath(os.fspath(path))  # so that a link to the folder stays one
+        target = place_of(path)
+        # So that a link to the folder stays one.
+        self._target = LocalSource(os.path.realpath(target.url)) if is_local(target) else target
+        self.path = self._target.url
         self.mode = mode
-        self._there = check_mode(self.path, mode)
+        self._there = self._look()
         self._owns = re.compile(rf"({owns})|\.shardex/[^/]+", re.IGNORECASE)
         """Which files a dataset of this kind consists of: nothing else is ever removed."""
         self._refuse_foreign()
-        parent, name = os.path.split(self.path)
-        self._aside = os.path.join(parent, f".{name}.{secrets.token_hex(6)}.tmp")
-        with storage_errors(self._aside, "create"):
-            make_folder(self._aside)
+        self._aside = self._make_aside()
         self.place = LocalSource(self._aside)
         """Write here."""
+
+    def _look(self) -> bool:
+        """Whether something is there, which the mode allows to add to or to replace."""
+        if is_local(self._target) or self.mode not in MODES:
+            return check_mode(self._target, self.mode)
+        if self._target.paths():
+            problem = "something is there already, and at an address files of this format are not replaced or added to"
+            remedy = 'in one step: write to another address, or with format="arrow", which can be edited anywhere'
+            raise AlreadyExistsError(errno.EEXIST, f"{problem} {remedy}", self.path)
+        return False
+
+    def _make_aside(self) -> str:
+        """A folder beside the target, so that it can be moved there; on this machine, if the target is elsewhere."""
+        if not is_local(self._target):
+            with storage_errors(tempfile.gettempdir(), "create"):
+                return tempfile.mkdtemp(prefix="shardex-")
+        parent, name = os.path.split(self.path)
+        aside = os.path.join(parent, f".{name}.{secrets.token_hex(6)}.tmp")
+        with storage_errors(aside, "create"):
+            make_folder(aside)
+        return aside
 
     def _refuse_foreign(self) -> None:
         there = self.existing
         if there and not any(map(self._owns.fullmatch, there)):
             problem = "expected shards of this format to append to, got others"
             raise AlreadyExistsError(errno.EEXIST, problem, os.path.join(self.path, there[0]))
-        for path in LocalSource(self.path).paths() if self._there and self.mode == "overwrite" else ():
+        for path in self._target.paths() if self._there and self.mode == "overwrite" else ():
             if not self._owns.fullmatch(path):
                 remedy = "overwriting would remove it: choose another folder, or remove what is there yourself"
                 full = os.path.join(self.path, path)
@@ -77,7 +108,7 @@ class Stage:
     @property
     def existing(self) -> list[str]:
         """When appending: the files that are there, in natural order."""
-        return natural_order(LocalSource(self.path).paths()) if self._there and self.mode == "append" else []
+        return natural_order(self._target.paths()) if self._there and self.mode == "append" else []
 
     def next_number(self, prefix: str, extension: str) -> int:
         """The number for the next file `{prefix}-{number}{extension}`: one more than the highest there is."""
@@ -108,14 +139,22 @@ class Stage:
             return os.fstat(file.fileno()).st_size
 
     def publish(self) -> None:
-        """Sync everything and move it into place."""
+        """Sync everything and move it into place; or upload it."""
+        if is_local(self._target):
+            self._move()
+        else:
+            self._look()
+            upload(self.place, self._target)
+        self.discard()
+
+    def _move(self) -> None:
         with storage_errors(self.path, "write"):
             for folder, _, names in os.walk(self._aside):
                 for name in names:
                     with open(os.path.join(folder, name), "rb") as file:
                         os.fsync(file.fileno())
                 sync_folder(folder)
-            there = check_mode(self.path, self.mode)
+            there = self._look()
             self._refuse_foreign()
             if there and self.mode == "append":
                 self._link_in()
@@ -124,7 +163,6 @@ class Stage:
             else:
                 os.rename(self._aside, self.path)  # the system refuses if the folder is not empty any more
             sync_folder(os.path.dirname(self.path))
-        self.discard()
 
     def _link_in(self) -> None:
         done: list[str] = []

@@ -12,34 +12,32 @@ import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-import msgspec
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.bars import Bar
-from shardex.builder import BatchBuilder
-from shardex.commit import AddField, Changes, DropField, Overlay, RenameField, commit
+from shardex.closing import Closing
+from shardex.commit import AddField, Changes, DropField, RenameField, commit, counted
 from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.edited import EditedRows
-from shardex.errors import ClosedError, FieldError, FormatError, RowError, SchemaError
+from shardex.errors import FieldError, FormatError, RowError, SchemaError
 from shardex.format import Keyed, ShardRows
-from shardex.fragments import BATCH_BYTES, FragmentWriter, ShardWriter, write_numbers
+from shardex.fragments import FragmentWriter, ShardWriter, write_numbers
 from shardex.gather import Integers
 from shardex.keyed import refuse_duplicates
 from shardex.layout import arrow_schema
 from shardex.manifest import DataFile, Fragment, Manifest, latest_version, read_manifest
 from shardex.newfield import Values, batches
+from shardex.places import place_of
+from shardex.presence import Presence
 from shardex.rowids import RowIds
 from shardex.rows import normalise
 from shardex.schema import Feature, Features, Optional
-from shardex.shards import absolute
-from shardex.sources.local import LocalSource
 from shardex.stored import read_ids
+from shardex.updates import Updates
 
 __all__ = ["Edit", "edit"]
 
@@ -60,19 +58,22 @@ def edit(path: str | os.PathLike[str], *, progress: bool | None = None, trust_pa
     >>> list(sx.open(folder)), len(ds)
     ([DictSample(x=1, s='changed', y=10), DictSample(x=3, s='c', y=30)], 3)
     """
-    return Edit(absolute(os.fspath(path)), progress, trust_paths)
+    return Edit(os.fspath(path), progress, trust_paths)
 
 
-class Edit:
+class Edit(Closing):
     """A transaction; row numbers are those of the version that it began with, which `dataset` shows."""
 
+    _noun = "transaction"
+
     def __init__(self, path: str, progress: bool | None = None, trust_paths: bool = False) -> None:
-        self._place = LocalSource(path)
+        self._place = place_of(path)
+        self.path = self._place.url
         self._version = latest_version(self._place)
         if not self._version:
             raise FormatError(f"{path}: expected a dataset of shardex's own, which can be edited, got something else")
         self._base = read_manifest(self._place, self._version)
-        self.dataset: Dataset = open_dataset(path, version=self._version, trust_paths=trust_paths)
+        self.dataset: Dataset = open_dataset(self.path, version=self._version, trust_paths=trust_paths)
         """What is edited, as it was when the transaction began."""
         fragments = self._base.fragments
         self._row_ids = RowIds([one.first for one in fragments], [one.rows for one in fragments])
@@ -80,10 +81,10 @@ class Edit:
         self._features = dict(self._base.features.items())
         self._fields: list[tuple[AddField | DropField | RenameField, dict[int, ShardWriter]]] = []
         self._appends: FragmentWriter | None = None
-        self._updates: dict[str, _Updates] = {}
+        self._updates: dict[str, Updates] = {}
         self._deleted: list[Integers] = []
         self._aside: list[ShardWriter] = []
-        self._closed = False
+        self._presence = Presence(self._place)
         self.version: int | None = None
         """The version that it made, after the ``with`` block."""
 
@@ -124,11 +125,11 @@ class Edit:
                 raise FieldError(f"expected one of the fields {', '.join(self._features)}, got {name!r}")
             if name == self._base.key:
                 raise SchemaError(f"expected another field than the key {name!r}: delete the sample and append it anew")
-        row, taken = int(self._ids(self._row(where))[0]), list[_Updates]()
+        row, taken = int(self._ids(self._row(where))[0]), list[Updates]()
         try:
             for name, value in values.items():
                 if name not in self._updates:
-                    self._updates[name] = _Updates(self._place, name, self._features[name])
+                    self._updates[name] = Updates(self._place, name, self._features[name])
                 self._updates[name].append(row, value)
                 taken.append(self._updates[name])
         except BaseException:  # all fields or none
@@ -224,7 +225,7 @@ class Edit:
     def _may_change_fields(self, name: str) -> None:
         self._check_open()
         if self._appends is not None and (count := self._appends.samples):
-            samples = f"{count} sample{'s' * (count != 1)}"
+            samples = counted(count, "sample")
             raise SchemaError(f"expected fields to be changed before samples are appended, got {name} after {samples}")
 
     def _write_field(self, name: str, feature: Feature, values: Any, shards: dict[int, ShardWriter]) -> None:
@@ -256,28 +257,16 @@ class Edit:
 
     # -- the end ----------------------------------------------------------------------------------------------
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.commit()
-        else:
-            self.abort()
-
     def commit(self) -> None:
         """Make the new version; without a change there is none."""
         self._check_open()
-        try:
-            changes = self._changes()
-            if changes.words:
-                self.version = commit(self._place, self._version, self._base, changes, self._read_ids, self._check_keys)
-        except BaseException:
-            self.abort()
-            raise
-        self._closed = True
+        self.close()
+
+    def _publish(self) -> None:
+        changes = self._changes()
+        if changes.words:
+            self.version = commit(self._place, self._version, self._base, changes, self._read_ids, self._check)
+        self._presence.end()
 
     def _changes(self) -> Changes:
         appended = self._appends.finish() if self._appends is not None else []
@@ -307,83 +296,21 @@ class Edit:
         }
         fields = {AddField: "add field {}", DropField: "drop field {}", RenameField: "rename field {}"}
         words = [fields[type(change)].format(change.name) for change in changes.fields]
-        words += [f"{what}: {count} sample{'s' * (count != 1)}" for what, count in counts.items() if count]
+        words += [f"{what}: {counted(count, 'sample')}" for what, count in counts.items() if count]
         return ", ".join(words)
 
-    def _check_keys(self, manifest: Manifest, appended: list[Fragment]) -> None:
+    def _check(self, manifest: Manifest, appended: list[Fragment]) -> None:
         refuse_duplicates(self._place, manifest, appended)
+        self._presence.check(manifest, self._base)
 
     def _read_ids(self, file: DataFile) -> Integers:
         return read_ids(self._place, file)
 
-    def abort(self) -> None:
-        """Forget all of it."""
-        self._closed = True
+    def _forget(self) -> None:
         if self._appends is not None:
             self._appends.discard()
         for updates in self._updates.values():
             updates.discard()
         for shard in [*self._aside, *(shard for _, shards in self._fields for shard in shards.values())]:
             shard.discard()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{self._place.root}: expected an open transaction, this one is over")
-
-
-class _Updates:
-    """New values of one field, written as they come, with the ids of their rows. (One field, because of two updates of
-    a row the later one must win, whichever other fields they are about.)"""
-
-    def __init__(self, place: LocalSource, name: str, feature: Feature) -> None:
-        self._place = place
-        self._name = name
-        self._builder = BatchBuilder(Features({name: feature}))
-        # The columns have names of their own, so that a field may be called anything.
-        values = self._builder.schema.field(0).with_name("value")
-        self._schema = pa.schema([pa.field("row", pa.uint64(), nullable=False), values])
-        self._shard: ShardWriter | None = None
-        self._waiting: list[int] = []
-        self._ids: list[Integers] = []
-
-    def append(self, row: int, value: Any) -> None:
-        """Note the new value of a row."""
-        self._builder.append({self._name: value})
-        self._waiting.append(row)
-
-    def withdraw(self) -> None:
-        """Forget the last one."""
-        self._builder.withdraw()
-        self._waiting.pop()
-
-    def spill(self) -> None:
-        """Write to the disk what has become large; look now and then."""
-        if len(self._waiting) % 64 == 0 and self._builder.nbytes >= BATCH_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self._waiting:
-            return
-        self._shard = self._shard or ShardWriter(self._place, self._schema)
-        ids = np.array(self._waiting, np.int64)
-        values = self._builder.finish()
-        rows = pa.array(self._waiting, pa.uint64())
-        self._shard.write(pa.RecordBatch.from_arrays([rows, *values.columns], schema=self._schema))
-        self._ids.append(ids)
-        self._waiting.clear()
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting or self._ids)
-
-    def finish(self) -> Overlay:
-        """The file of all of them."""
-        self._flush()
-        assert self._shard is not None
-        self._shard.finish()
-        file = msgspec.structs.replace(self._shard.publish(), fields={self._name: "value"})
-        return Overlay(file, np.concatenate(self._ids))
-
-    def discard(self) -> None:
-        """Forget them."""
-        if self._shard is not None:
-            self._shard.discard()
+        self._presence.end()

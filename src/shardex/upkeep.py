@@ -5,7 +5,6 @@ Each is a few lines over the library; `cli.py` makes them commands.
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -13,8 +12,7 @@ import typer
 
 from shardex import integrity, salvage, versions
 from shardex.inventory import native_place, versions_in
-from shardex.shards import absolute
-from shardex.sources.local import LocalSource
+from shardex.places import place_of
 from shardex.terminal import AsJson, Format, Options, What, print_json, print_rows, printable, resolve, size_text
 
 __all__ = ["clean", "compact", "history", "recover", "restore", "verify"]
@@ -64,7 +62,7 @@ def clean(
 
     Example: shardex clean data/weather --keep 2
     """
-    old = versions_in(LocalSource(absolute(path)))[:-keep]
+    old = versions_in(place_of(path))[:-keep]
     what = f"versions {_span(old)} and " if old else ""
     if not yes and not typer.confirm(f"Remove {what}the files that no other version names?", err=True):
         raise typer.Exit(1)
@@ -109,15 +107,16 @@ def verify(
     """
     named, name, options = resolve(what, format, option)
     problems = integrity.verify(named, version, format=name, **options)
-    left = integrity.leftovers(named) if native_place(named) is not None else []
+    place = native_place(named)
+    left = integrity.leftovers(named) if place is not None else []
     if as_json:
         print_json({"problems": [_plain(one) for one in problems], "leftovers": left})
     else:
         for problem in problems:
             print(printable(f"{problem.file or 'all of it'}: {problem.what}{_extent(problem)}"))
         print(_count(len(problems), "problem") if problems else "nothing is wrong")
-        if left:
-            size = size_text(sum(os.path.getsize(os.path.join(named, file)) for file in left))
+        if place is not None and left:
+            size = size_text(sum(place.stat(file).size for file in left))
             print(f"no version names {_count(len(left), 'file')} ({size}); clean removes what writers left")
     if problems:
         raise typer.Exit(1)

@@ -1,7 +1,7 @@
 """The versions of a native dataset: what they are, back to one, away with old ones, and many small files into few.
 
 Every function here looks at manifests and makes new ones by put-if-absent; no data file is ever changed. `clean` is the
-only one that removes anything, and only what no kept version names.
+only one that removes anything, and only what no kept version names and no writer at work may be about to.
 """
 
 from __future__ import annotations
@@ -18,20 +18,31 @@ import msgspec
 import numpy as np
 
 from shardex.bars import Bar
+from shardex.commit import counted
 from shardex.dataset import open as open_dataset
-from shardex.errors import CommitConflict, FormatError, SchemaError, storage_errors
+from shardex.errors import CommitConflict, FormatError, SchemaError
 from shardex.fragments import FragmentWriter
 from shardex.gather import Integers
-from shardex.manifest import FOLDER, DataFile, Fragment, Manifest, latest_version, manifest_path, publish, read_manifest
+from shardex.inventory import versions_in
+from shardex.manifest import (
+    DataFile,
+    Fragment,
+    Manifest,
+    files_of,
+    latest_version,
+    manifest_path,
+    publish,
+    read_manifest,
+)
+from shardex.places import each, place_of
+from shardex.presence import MARKER, Presence, oldest_at_work
 from shardex.rowids import RowIds
-from shardex.shards import absolute
-from shardex.sources.local import LocalSource, sync_folder
+from shardex.source import Place
 from shardex.stored import read_ids
 
 __all__ = ["Version", "clean", "compact", "history", "restore"]
 
-_MANIFEST = re.compile(rf"{FOLDER}/([0-9]{{8}})\.json")
-_OURS = re.compile(r"data/[0-9a-f]{32}\.arrow|\.[0-9a-f]{16}\.tmp")
+_OURS = re.compile(rf"data/[0-9a-f]{{32}}\.arrow|\.[0-9a-f]{{16}}\.tmp|{MARKER}")
 GRACE = 3600.0
 """Seconds for which a file that no version names may belong to a writer that is about to make one."""
 
@@ -50,16 +61,11 @@ class Version:
     """When, in UTC; nothing depends on it."""
 
 
-def _place(path: Path) -> LocalSource:
-    place = LocalSource(absolute(os.fspath(path)))
+def _place(path: Path) -> Place:
+    place = place_of(path)
     if not latest_version(place):
-        raise FormatError(f"{place.root}: expected a dataset of shardex's own, which has versions, got something else")
+        raise FormatError(f"{place.url}: expected a dataset of shardex's own, which has versions, got something else")
     return place
-
-
-def _numbers(place: LocalSource) -> list[int]:
-    found = (_MANIFEST.fullmatch(path) for path in place.paths(FOLDER + "/"))
-    return sorted(int(match[1]) for match in found if match)
 
 
 def history(path: Path) -> list[Version]:
@@ -68,81 +74,81 @@ def history(path: Path) -> list[Version]:
     >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp() + "/d"
     >>> _ = sx.write(folder, [{"x": 1}]), sx.write(folder, [{"x": 2}, {"x": 3}], mode="append")
     >>> [(version.number, version.samples, version.change) for version in history(folder)]
-    [(1, 1, 'create: 1 samples'), (2, 3, 'append: 2 samples')]
+    [(1, 1, 'create: 1 sample'), (2, 3, 'append: 2 samples')]
     """
     place = _place(path)
-    manifests = ((number, read_manifest(place, number)) for number in _numbers(place))
-    return [Version(number, one.rows, one.change, one.made) for number, one in manifests]
+    numbers = versions_in(place)
+    manifests = each(place, lambda number: read_manifest(place, number), numbers)
+    return [Version(number, one.rows, one.change, one.made) for number, one in zip(numbers, manifests, strict=True)]
 
 
 def restore(path: Path, version: int) -> int:
     """Make the content of an older version current again, as a new version; gives its number."""
     place = _place(path)
     latest = latest_version(place)
-    ids = read_manifest(place, latest).ids
-    old = read_manifest(place, version)
-    for file in files_of(old):
-        place.touch(file.path)  # `clean` spares what is new, for as long as no version that stays names it
-    again = msgspec.structs.replace(old, change=f"restore: version {version}", ids=max(ids, old.ids))
-    if not publish(place, latest + 1, again):
-        raise CommitConflict(
-            f"{place.root}: expected version {latest} to stay the latest while version {version} is restored, somebody "
-            "made another one; look at it and try again"
-        )
+    current, old = read_manifest(place, latest), read_manifest(place, version)
+    again = msgspec.structs.replace(old, change=f"restore: version {version}", ids=max(current.ids, old.ids))
+    presence = Presence(place)
+    try:
+        # `clean` spares what is new, for as long as no version that stays names it.
+        stay = {file.path for file in files_of(current)}
+        each(place, place.touch, sorted({file.path for file in files_of(old)} - stay))
+        presence.check(again, current)
+        if not publish(place, latest + 1, again):
+            raise CommitConflict(
+                f"{place.url}: expected version {latest} to stay the latest while version {version} is restored, "
+                "somebody made another one; look at it and try again"
+            )
+    finally:
+        presence.end()
     return latest + 1
 
 
 def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
     """Remove all but the last versions, and every data file that none of those names; gives what was removed.
 
-    Files younger than `grace` seconds stay even if nobody names them: somebody may be about to. Ages are measured by
-    the clock of the storage. Datasets that are open at a version that goes can fail when they read more of it.
+    Files younger than `grace` seconds stay even if nobody names them: somebody may be about to. So do older ones that
+    may belong to a writer that is at work for longer, if it gave word of itself, which it does every minute. Ages are
+    measured by the clock of the storage. Datasets that are open at a version that goes can fail when they read more of
+    it.
     """
     if keep < 1:
         raise SchemaError(f"expected at least one version to keep, got keep={keep}")
     place = _place(path)
-    numbers = _numbers(place)
-    named = {file.path for number in numbers[-keep:] for file in files_of(read_manifest(place, number))}
+    numbers = versions_in(place)
+    kept = each(place, lambda number: read_manifest(place, number), numbers[-keep:])
+    named = {file.path for manifest in kept for file in files_of(manifest)}
     now = _storage_time(place)
+    begun = oldest_at_work(place, now, grace)
+
+    def clear(name: str) -> bool:
+        """Remove a file that is old enough, and that nobody at work has written."""
+        with suppress(FileNotFoundError):
+            written = place.stat(name).modified
+            if max(0.0, now - written) >= grace and written < begun:
+                place.remove(name)
+                return True
+        return False
+
+    # No power cut brings back a version whose files are gone: each is gone for good before the next one goes.
     removed = [name for number in numbers[:-keep] if _remove(place, name := manifest_path(number))]
-    with storage_errors(place.root, "sync"):
-        sync_folder(place.path(FOLDER))  # no power cut brings back a version whose files are gone
-    for name in place.paths():
-        if _OURS.fullmatch(name) and name not in named and _age(place, name, now) >= grace and _remove(place, name):
-            removed.append(name)
-    return removed
+    waste = [name for name in place.paths() if _OURS.fullmatch(name) and name not in named]
+    return removed + [name for name, gone in zip(waste, each(place, clear, waste), strict=True) if gone]
 
 
-def files_of(manifest: Manifest) -> Iterator[DataFile]:
-    """Every data file that a version names."""
-    for fragment in manifest.fragments:
-        yield from fragment.groups
-        if fragment.keys is not None:
-            yield fragment.keys
-    yield from manifest.deleted
-    yield from manifest.overlays
-
-
-def _storage_time(place: LocalSource) -> float:
+def _storage_time(place: Place) -> float:
     """What time it is for the storage, whose clock may be another than ours."""
     probe = f".{secrets.token_hex(8)}.tmp"
     try:
         place.put(probe, b"")
-        with storage_errors(place.path(probe), "look at"):
-            return os.stat(place.path(probe)).st_mtime
+        return place.stat(probe).modified
     finally:
         _remove(place, probe)
 
 
-def _age(place: LocalSource, name: str, now: float) -> float:
-    with suppress(FileNotFoundError), storage_errors(place.path(name), "look at"):
-        return max(0.0, now - os.stat(place.path(name)).st_mtime)
-    return 0.0
-
-
-def _remove(place: LocalSource, name: str) -> bool:
-    with suppress(FileNotFoundError), storage_errors(place.path(name), "remove"):
-        os.unlink(place.path(name))
+def _remove(place: Place, name: str) -> bool:
+    with suppress(FileNotFoundError):
+        place.remove(name)
         return True
     return False
 
@@ -159,8 +165,8 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
     version = latest_version(place)
     base = read_manifest(place, version)
     if any(fragment.foreign is not None for fragment in base.fragments):
-        raise SchemaError(f"{place.root}: expected data of its own to compact, got fields in somebody else's shards")
-    ds = open_dataset(place.root, version=version)
+        raise SchemaError(f"{place.url}: expected data of its own to compact, got fields in somebody else's shards")
+    ds = open_dataset(place.url, version=version)
     left, edited = _looked_at(place, base)
     runs = list(_runs([one or _is_small(f, shard_size) for f, one in zip(base.fragments, edited, strict=True)], edited))
     if not runs:
@@ -169,6 +175,7 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
     new: dict[int, list[Fragment]] = {}
     writers: list[FragmentWriter] = []
     bar = Bar(total=len(ds), desc="compact", unit=" samples", disable=None if progress is None else not progress)
+    presence = Presence(place)
     try:
         with bar:
             for begin, end in runs:
@@ -178,14 +185,16 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
                     writer.write(columns)
                     bar.update(len(columns))
                 new[begin] = writer.finish()
-        return _publish_compacted(place, version, base, runs, new)
+        return _publish_compacted(place, version, base, runs, new, presence)
     except BaseException:
         for writer in writers:
             writer.discard()
         raise
+    finally:
+        presence.end()
 
 
-def _looked_at(place: LocalSource, manifest: Manifest) -> tuple[list[int], list[bool]]:
+def _looked_at(place: Place, manifest: Manifest) -> tuple[list[int], list[bool]]:
     """How many rows of each fragment are left, and whether it is more than one file as it was written."""
     fragments = manifest.fragments
     ids = RowIds([one.first for one in fragments], [one.rows for one in fragments])
@@ -214,7 +223,12 @@ def _runs(renewed: list[bool], edited: list[bool]) -> Iterator[tuple[int, int]]:
 
 
 def _publish_compacted(
-    place: LocalSource, version: int, base: Manifest, runs: list[tuple[int, int]], new: dict[int, list[Fragment]]
+    place: Place,
+    version: int,
+    base: Manifest,
+    runs: list[tuple[int, int]],
+    new: dict[int, list[Fragment]],
+    presence: Presence,
 ) -> int:
     latest = base
     while True:
@@ -227,8 +241,9 @@ def _publish_compacted(
             if number not in replaced:
                 fragments.append(fragment)
         fragments += latest.fragments[len(base.fragments) :]
-        words = f"compact: {len(replaced)} fragments into {sum(map(len, new.values()))}"
+        words = f"compact: {counted(len(replaced), 'fragment')} into {sum(map(len, new.values()))}"
         folded = msgspec.structs.replace(latest, fragments=fragments, ids=ids, deleted=[], overlays=[], change=words)
+        presence.check(folded, latest)
         if publish(place, version + 1, folded):
             return version + 1
         version = latest_version(place)
@@ -236,10 +251,10 @@ def _publish_compacted(
         _refuse_all_but_appends(place, base, latest)
 
 
-def _refuse_all_but_appends(place: LocalSource, base: Manifest, latest: Manifest) -> None:
+def _refuse_all_but_appends(place: Place, base: Manifest, latest: Manifest) -> None:
     same = (latest.deleted, latest.overlays, latest.schema) == (base.deleted, base.overlays, base.schema)
     if not same or latest.fragments[: len(base.fragments)] != base.fragments:
         raise CommitConflict(
-            f"{place.root}: expected nothing but appended samples while fragments are written anew, somebody else did "
+            f"{place.url}: expected nothing but appended samples while fragments are written anew, somebody else did "
             f"more ({latest.change}); nothing was changed, compact again"
         )

@@ -26,7 +26,7 @@ from shardex.mapped import MappedTable
 from shardex.remains import Fault, Remains
 from shardex.rowids import RowIds, Survivors
 from shardex.schema import Features
-from shardex.sources.local import LocalSource
+from shardex.source import Place
 from shardex.stored import base_rows
 
 __all__ = ["Lost", "Wreck"]
@@ -49,7 +49,7 @@ class Lost:
 class Wreck:
     """A version, after a look at all its files."""
 
-    def __init__(self, place: LocalSource, manifest: Manifest, progress: bool | None, trust_paths: bool) -> None:
+    def __init__(self, place: Place, manifest: Manifest, progress: bool | None, trust_paths: bool) -> None:
         self._place = place
         self._manifest = manifest
         self._trust_paths = trust_paths

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sized
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from shardex.bars import Bar
+from shardex.closing import Closing
 from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
-from shardex.errors import ClosedError, SchemaError
+from shardex.errors import SchemaError
 from shardex.format import ShardWriter, check_options, format_named
 from shardex.manifest import latest_version
+from shardex.places import place_of
 from shardex.schema import Features, infer
-from shardex.shards import absolute
-from shardex.sources.local import LocalSource
 from shardex.staging import check_mode
 
 __all__ = ["Writer", "create", "write"]
@@ -32,7 +31,7 @@ _KEEP_SCHEMA = ("arrow", "parquet", "tokens")
 def create(
     path: str | os.PathLike[str], schema: Any = None, *, format: str = "arrow", mode: str = "create", **options: Any
 ) -> Writer:
-    """Begin a dataset; use it in a ``with`` block, which publishes it at the end.
+    """Begin a dataset in a folder, or at an address; use it in a ``with`` block, which publishes it at the end.
 
     `schema` is a dict of fields, a class with annotations or Features; without one it is inferred from the first
     samples. `mode` says what to do if something is there: "create" refuses, "append" adds, "overwrite" replaces.
@@ -72,19 +71,19 @@ def write(
     return open_dataset(out.path, format=format)
 
 
-class Writer:
+class Writer(Closing):
     """Takes samples until it is closed; see `create`."""
 
     def __init__(self, path: str, schema: Any, format: str, mode: str, options: Mapping[str, Any]) -> None:
         module = format_named(format)
         check_options(module.create, format, options)
-        self.path = absolute(path)
+        self._place = place_of(path)
+        self.path = self._place.url
         self._begin: Callable[[Features], ShardWriter] = lambda features: module.create(
             self.path, features, mode=mode, **options
         )
         self._waiting: list[dict[str, Any]] = []
         self._shards: ShardWriter | None = None
-        self._closed = self._given_up = False
         self.samples = 0
         """How many samples it has taken."""
         if schema is None:
@@ -94,9 +93,10 @@ class Writer:
 
     def _known_schema(self, format: str, mode: str) -> Features | None:
         """That of the dataset to append to; and what is in the way is said now, not after the first samples."""
-        if format == "arrow" and not latest_version(LocalSource(self.path)):
+        native = format == "arrow"
+        if native and not latest_version(self._place):
             return None  # what a writer that died has left is not in the way
-        if check_mode(self.path, mode) and mode == "append" and format in _KEEP_SCHEMA:
+        if check_mode(self._place, mode, known=native) and mode == "append" and format in _KEEP_SCHEMA:
             return open_dataset(self.path, format=format).features
         return None
 
@@ -105,7 +105,7 @@ class Writer:
         sample = fields if sample is None else self._mapping(sample)
         if fields and sample is not fields:
             sample = {**sample, **fields}
-        self._refuse_closed()
+        self._check_open()
         if self._shards is not None:
             self._shards.append(sample)
         else:
@@ -116,11 +116,6 @@ class Writer:
         if isinstance(sample, Mapping):
             return sample
         raise SchemaError(f"expected a sample as a mapping, got {type(sample).__name__} - at sample {self.samples}")
-
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            state = "was given up; nothing was written" if self._given_up else "is closed"
-            raise ClosedError(f"{self.path}: expected an open writer, this one {state}")
 
     def _wait(self, sample: Mapping[str, Any]) -> None:
         self._waiting.append({name: _owned(value) for name, value in sample.items()})
@@ -147,40 +142,16 @@ class Writer:
                 self._shards.append(sample if type(sample) is dict else self._mapping(sample))
                 self.samples += 1
 
-    def close(self) -> None:
-        """Publish what was taken; if that fails, everything is as it was before."""
-        if self._closed and not self._given_up:
-            return
-        self._refuse_closed()
-        try:
-            if self._shards is None:
-                self._start()
-            if self._shards is not None:
-                self._shards.close()
-        except BaseException:
-            self.abort()
-            raise
-        self._closed = True
+    def _publish(self) -> None:
+        if self._shards is None:
+            self._start()
+        if self._shards is not None:
+            self._shards.close()
 
-    def abort(self) -> None:
-        """Leave everything as it was before."""
-        if self._closed:
-            return
-        self._closed = self._given_up = True
+    def _forget(self) -> None:
         self._waiting = []
         if self._shards is not None:
             self._shards.abort()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
 
 def _owned(value: Any) -> Any:

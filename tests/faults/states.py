@@ -13,9 +13,9 @@ import numpy as np
 from jobs import EDITS, after, make
 
 import shardex as sx
-from shardex.manifest import read_manifest
+from shardex.manifest import files_of, read_manifest
 from shardex.sources.local import LocalSource
-from shardex.versions import clean, files_of, history
+from shardex.versions import clean, history
 
 State = dict[int, str]
 

@@ -130,7 +130,7 @@ def test_create_append_overwrite(tmp_path: Path) -> None:
     assert [read_manifest(LocalSource(folder), v).change for v in (1, 2, 3)] == [
         "create: 2 samples",
         "append: 2 samples",
-        "overwrite: 1 samples",
+        "overwrite: 1 sample",
     ]
 
 

@@ -200,14 +200,14 @@ def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_draft_lies_where_it_says(tmp_path: Path) -> None:
+def test_a_draft_lies_in_the_folder_until_it_is_published(tmp_path: Path) -> None:
     draft = LocalSource(tmp_path).draft()
     draft.file.write(b"abc")
-    draft.file.flush()
-    assert Path(draft.path).read_bytes() == b"abc"
+    draft.close(3)
+    (there,) = tmp_path.iterdir()
+    assert there.name.endswith(".tmp") and there.read_bytes() == b"abc"
     draft.publish("x/y")
-    assert not os.path.exists(draft.path)
-    assert (tmp_path / "x/y").read_bytes() == b"abc"
+    assert os.listdir(tmp_path) == ["x"] and (tmp_path / "x/y").read_bytes() == b"abc"
 
 
 # -- permissions ----------------------------------------------------------------------------------------------

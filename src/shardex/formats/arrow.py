@@ -17,10 +17,10 @@ from shardex.formats.tables import TableRows
 from shardex.keyed import KeyLookup
 from shardex.layout import arrow_schema, features_of_arrow
 from shardex.manifest import Manifest, latest_version, read_manifest
+from shardex.places import place_of
 from shardex.schema import Features
 from shardex.shards import Files
 from shardex.source import Source
-from shardex.sources.local import LocalSource
 from shardex.stored import base_rows, patches_of, survivors_of
 
 __all__ = ["create", "open", "recognise"]
@@ -60,7 +60,7 @@ def _refuse_own(files: Files) -> None:
     for number in range(len(files.paths)):
         folder, name = os.path.split(files.name(number))
         root, inner = os.path.split(folder)
-        if _OWN.fullmatch(f"{inner}/{name}") and latest_version(LocalSource(root)):
+        if _OWN.fullmatch(f"{inner}/{name}") and latest_version(place_of(root)):
             raise FormatError(
                 f"{files.name(number)}: expected plain Arrow files, got one of the dataset {root}; open that"
             )

@@ -11,23 +11,25 @@ import errno
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
-from shardex.commit import Changes, apply
-from shardex.errors import AlreadyExistsError, ClosedError, FormatError, SchemaError, ShardexError
+from shardex.closing import Closing
+from shardex.commit import Changes, apply, counted
+from shardex.errors import AlreadyExistsError, FormatError, SchemaError, ShardexError
 from shardex.fragments import FragmentWriter
 from shardex.keyed import check_key, refuse_duplicates
-from shardex.manifest import FOLDER, Fragment, Manifest, latest_version, publish, read_manifest
+from shardex.manifest import FOLDER, Manifest, latest_version, publish, read_manifest
+from shardex.places import drop_folders, is_local, place_of
+from shardex.presence import MARKER, Presence
 from shardex.schema import Features
-from shardex.sources.local import LocalSource
+from shardex.source import Place
 from shardex.staging import check_mode
 
 __all__ = ["ArrowWriter", "create"]
 
 _BEYOND = 1 << 48
 """An id that no dataset has come to."""
-_LEFTOVER = re.compile(r"\.[0-9a-f]{16}\.tmp|data/[0-9a-f]{32}\.arrow")
+_LEFTOVER = re.compile(rf"\.[0-9a-f]{{16}}\.tmp|data/[0-9a-f]{{32}}\.arrow|{MARKER}")
 
 
 def create(
@@ -48,7 +50,7 @@ def create(
     return ArrowWriter(path, features, mode, shard_size, shard_rows, key, generate_keys)
 
 
-class ArrowWriter:
+class ArrowWriter(Closing):
     """Takes samples; `close` publishes them as a version."""
 
     def __init__(
@@ -61,10 +63,11 @@ class ArrowWriter:
         key: str | None,
         generate_keys: bool,
     ) -> None:
-        self._place = LocalSource(path)
+        self._place = place_of(path)
+        self.path = self._place.url
         self._features = features
         self._mode = mode
-        self._new_folder = not os.path.exists(path)
+        self._new_folder = is_local(self._place) and not os.path.exists(self.path)
         self._version = self._begin(mode)
         self._base = self._before(self._version, key, generate_keys)
         self._fragments = FragmentWriter(
@@ -75,17 +78,17 @@ class ArrowWriter:
             key=self._base.key,
             generate_keys=self._base.generate_keys,
         )
-        self._closed = self._given_up = False
+        self._presence = Presence(self._place)
 
     def _begin(self, mode: str) -> int:
         """The version that is there."""
         version = latest_version(self._place)
         leftovers = not version and _only_leftovers(self._place)
-        there = check_mode(self._place.root, "overwrite" if leftovers and mode == "create" else mode)
+        there = check_mode(
+            self._place, "overwrite" if leftovers and mode == "create" else mode, known=bool(version or leftovers)
+        )
         if there and not version and not leftovers:
-            raise FormatError(
-                f"{self._place.root}: expected a dataset that shardex wrote, got a folder without a manifest"
-            )
+            raise FormatError(f"{self.path}: expected a dataset that shardex wrote, got a folder without a manifest")
         return version
 
     def _before(self, version: int, key: str | None, generate_keys: bool) -> Manifest:
@@ -95,10 +98,9 @@ class ArrowWriter:
             return Manifest(0, self._features.to_json(), [], key, generate_keys, self._ids(version))
         manifest = read_manifest(self._place, version)
         if manifest.features != self._features:
-            where = self._place.root
-            raise SchemaError(f"{where}: expected the fields it has ({manifest.features}), got {self._features}")
+            raise SchemaError(f"{self.path}: expected the fields it has ({manifest.features}), got {self._features}")
         if key is not None and key != manifest.key:
-            raise SchemaError(f"{self._place.root}: expected the key it has ({manifest.key}), got {key!r}")
+            raise SchemaError(f"{self.path}: expected the key it has ({manifest.key}), got {key!r}")
         return manifest
 
     def _ids(self, version: int) -> int:
@@ -111,7 +113,7 @@ class ArrowWriter:
     def append(self, sample: Mapping[str, Any]) -> None:
         """Take one sample."""
         if self._closed:
-            raise ClosedError(f"{self._place.root}: expected an open writer, this one is closed")
+            self._check_open()
         try:
             self._fragments.append(sample)
         except SchemaError:
@@ -120,49 +122,35 @@ class ArrowWriter:
             self.abort()
             raise
 
-    def close(self) -> None:
-        """Publish the version."""
-        if self._given_up:
-            raise ClosedError(
-                f"{self._place.root}: expected an open writer, this one was given up; nothing was written"
-            )
-        if self._closed:
-            return
-        try:
-            self._publish(self._fragments.finish())
-        except BaseException:
-            self.abort()
-            raise
-        self._closed = True
-
-    def _publish(self, new: list[Fragment]) -> None:
-        changes = Changes(new, words=f"{self._mode}: {self._fragments.samples} samples")
+    def _publish(self) -> None:
+        """Make the version."""
+        changes = Changes(self._fragments.finish(), words=f"{self._mode}: {counted(self._fragments.samples, 'sample')}")
         while not self._published(changes):
             if self._mode == "create":
-                raise AlreadyExistsError(errno.EEXIST, "somebody else made a dataset here meanwhile", self._place.root)
+                raise AlreadyExistsError(errno.EEXIST, "somebody else made a dataset here meanwhile", self.path)
             self._version = latest_version(self._place)
             self._base = self._before(self._version, self._base.key, self._base.generate_keys)
+        self._presence.end()
 
     def _published(self, changes: Changes) -> bool:
         made = apply(self._base, self._base, changes, _no_ids)
         refuse_duplicates(self._place, made, changes.appended)
+        self._presence.check(made, self._base)
         return publish(self._place, self._version + 1, made)
 
-    def abort(self) -> None:
+    def _forget(self) -> None:
         """Remove what was set aside. Files that have their name stay: another writer may count on the same content."""
-        if self._closed:
-            return
-        self._closed = self._given_up = True
         self._fragments.discard()
+        self._presence.end()
         if self._new_folder:
-            for folder in ("data", FOLDER, ""):
-                with suppress(OSError):  # not empty, or never made
-                    os.rmdir(os.path.join(self._place.root, folder))
+            drop_folders(self._place, "data", FOLDER)
 
 
-def _only_leftovers(place: LocalSource) -> bool:
+def _only_leftovers(place: Place) -> bool:
     """Whether a folder holds nothing but what a writer that died leaves behind."""
-    return os.path.isdir(place.root) and all(map(_LEFTOVER.fullmatch, place.paths()))
+    if is_local(place) and not os.path.isdir(place.url):
+        return False
+    return all(map(_LEFTOVER.fullmatch, place.paths()))
 
 
 def _no_ids(file: Any) -> Any:

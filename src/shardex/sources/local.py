@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import io
 import mmap
 import os
 import secrets
@@ -26,6 +27,8 @@ from shardex.source import Stat, inside
 __all__ = ["LocalSource", "make_folder", "sync_folder"]
 
 _SYNC_FILE_RANGE_WRITE = 2
+_WRITE_ON = 2 << 20
+_BUFFER = 64 << 10
 _GAP = 16 << 10
 _LARGEST = 8 << 20
 
@@ -107,11 +110,10 @@ class LocalSource:
 
     def _put(self, path: str, data: Any, *, replace: bool) -> bool:
         full = self.path(path)
-        draft = self.draft()
+        draft = LocalDraft(self, full)
         try:
-            with storage_errors(full, "write"):
-                draft.file.write(data)
-                draft.close(memoryview(data).nbytes)
+            draft.file.write(data)
+            draft.close(memoryview(data).nbytes)
             return draft.finish(path, replace=replace)
         finally:
             draft.discard()
@@ -133,41 +135,33 @@ class LocalSource:
 
 
 class LocalDraft:
-    """A temporary file that becomes visible by `publish`."""
+    """A temporary file that becomes visible by `publish`; errors call it by the name that it is to have, if that is
+    known."""
 
-    def __init__(self, place: LocalSource) -> None:
+    def __init__(self, place: LocalSource, name: str | None = None) -> None:
         self._place = place
         self._path = os.path.join(place.root, f".{secrets.token_hex(8)}.tmp")
-        with storage_errors(self._path, "create"):
+        self._name = name or self._path
+        with storage_errors(self._name, "create"):
             make_folder(place.root)
-            self._file = open(self._path, "xb")  # noqa: SIM115 - closed by publish or discard
+            self._file = io.BufferedWriter(_Steady(self._path, self._name), _BUFFER)
 
     @property
     def file(self) -> BinaryIO:
         """Write here."""
         return self._file
 
-    @property
-    def path(self) -> str:
-        """Where the bytes lie until they are published."""
-        return self._path
-
-    def write_on(self) -> None:
-        """Have the system begin to write what it has been given, so that there is less to wait for in the end."""
-        if os.name == "posix" and hasattr(_libc(), "sync_file_range"):
-            self._file.flush()
-            _libc().sync_file_range(self._file.fileno(), 0, 0, _SYNC_FILE_RANGE_WRITE)
-
     def close(self, size: int | None = None) -> None:
         """Have all of it on the disk; an error if that is another number of bytes than were given."""
         if self._file.closed:
             return
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        found = os.fstat(self._file.fileno()).st_size
-        self._file.close()
-        if size is not None and found != size:
-            raise OSError(errno.EIO, f"expected {size} bytes on the disk, got {found}")
+        with storage_errors(self._name, "write"):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            found = os.fstat(self._file.fileno()).st_size
+            self._file.close()
+            if size is not None and found != size:
+                raise OSError(errno.EIO, f"expected {size} bytes on the disk, got {found}")
 
     def publish(self, path: str) -> None:
         """Sync the file, rename it, sync the folder."""
@@ -199,6 +193,25 @@ class LocalDraft:
             self._file.close()
         with suppress(OSError):
             os.unlink(self._path)
+
+
+class _Steady(io.FileIO):
+    """A new file that the system begins to write while there is more to come, so that the end has less to wait for."""
+
+    def __init__(self, path: str, name: str) -> None:
+        super().__init__(path, "x")
+        self._called = name
+        self._new = 0
+
+    def write(self, data: Any) -> int:
+        """Give bytes to the system, and now and then have it write what it was given."""
+        with storage_errors(self._called, "write"):
+            count = super().write(data)
+        self._new += count
+        if self._new >= _WRITE_ON and os.name == "posix" and hasattr(_libc(), "sync_file_range"):
+            _libc().sync_file_range(self.fileno(), 0, 0, _SYNC_FILE_RANGE_WRITE)
+            self._new = 0
+        return count
 
 
 def _pread(descriptor: int, wanted: ByteRange, full: str) -> bytes:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from shardex.errors import NotFoundError, TruncatedShardError
+from shardex.errors import NotFoundError, SourceError, TruncatedShardError
 from shardex.ranges import ByteRange
 from shardex.source import Stat, inside
 
@@ -47,11 +47,12 @@ class MemorySource:
     def stat(self, path: str) -> Stat:
         """Size and a digest of the content."""
         data = self._get(path)
-        return Stat(len(data), hashlib.blake2b(data, digest_size=8).hexdigest(), self._times.get(path, 0.0))
+        written = self._times.get(path) or time.time()  # another thread is just putting it
+        return Stat(len(data), hashlib.blake2b(data, digest_size=8).hexdigest(), written)
 
     def paths(self, prefix: str = "") -> list[str]:
         """Every path."""
-        return sorted(path for path in self.files if path.startswith(prefix))
+        return sorted(path for path in list(self.files) if path.startswith(prefix))
 
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Slices of the file."""
@@ -95,8 +96,9 @@ class MemorySource:
 
     def remove(self, path: str) -> None:
         """Forget a file."""
-        self._get(path)
-        del self.files[path]
+        if self.files.pop(inside(path), None) is None:
+            self._get(path)
+        self._times.pop(path, None)
 
 
 class MemoryDraft:
@@ -111,9 +113,15 @@ class MemoryDraft:
         """Write here."""
         return self._buffer
 
+    def close(self, size: int) -> None:
+        """An error if it has another size."""
+        if (found := len(self._buffer.getbuffer())) != size:
+            raise SourceError(errno.EIO, f"expected {size} bytes in memory, got {found}", self._place.url)
+
     def publish(self, path: str) -> None:
         """Put the buffer's content."""
         self._place.put(path, self._buffer.getvalue())
+        self.discard()
 
     def discard(self) -> None:
         """Drop the buffer."""
