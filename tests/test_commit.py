@@ -83,6 +83,15 @@ def test_another_key(tmp_path: Path) -> None:
     assert sx.open(tmp_path / "d").get(3).x == 3
 
 
+def test_a_field_beside_shards_without_samples(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("")
+    sx.adopt(tmp_path / "a.jsonl", tmp_path / "d", schema={"x": int})
+    with sx.edit(tmp_path / "d", trust_paths=True) as tx:
+        tx.add_field("c", "int64", [])
+    ds = sx.open(tmp_path / "d", trust_paths=True)
+    assert (len(ds), ds.fields, len(sx.history(tmp_path / "d"))) == (0, ["x", "c"], 2)
+
+
 def test_both_delete_a_row_and_mine_updates_another(folder: Path) -> None:
     def mine(tx: sx.Edit) -> None:
         tx.delete(3)

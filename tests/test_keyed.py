@@ -162,3 +162,10 @@ def test_appends_against_a_set(tmp_path_factory: pytest.TempPathFactory, batches
             seen += batch
     ds = sx.open(folder)
     assert [s.k for s in ds] == seen and ds.rows_of(seen).tolist() == list(range(len(seen)))
+
+
+@pytest.mark.parametrize("keys", [{"a"}, "a", 1.5, iter(["a"]), slice(0, 1)])
+def test_keys_that_are_no_list_are_refused(tmp_path: Path, keys: Any) -> None:
+    ds = sx.write(tmp_path / "d", [{"k": "a"}], key="k")
+    with pytest.raises(SchemaError, match="expected a list or an array of keys"):
+        ds.rows_of(keys)

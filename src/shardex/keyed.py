@@ -6,7 +6,7 @@ cannot be updated, so what a fragment holds is what its rows have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence as SequenceOf
 from functools import cached_property
 from typing import Any
 
@@ -65,8 +65,10 @@ class KeyLookup:
     def _index(self) -> KeyIndex:
         return _index(self._source, self._manifest, self._manifest.fragments, self._survivors)
 
-    def rows_of(self, keys: Sequence[Any] | NDArray[Any]) -> Integers:
+    def rows_of(self, keys: SequenceOf[Any] | NDArray[Any]) -> Integers:
         """The row of each key; an error names one that is missing."""
+        if isinstance(keys, str | bytes) or not isinstance(keys, SequenceOf | np.ndarray):
+            raise SchemaError(f"expected a list or an array of keys, got {type(keys).__name__}")
         return self._rows(self._index.rows_of(keys))
 
     def row_of(self, key: Any) -> int:

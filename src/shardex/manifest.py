@@ -159,6 +159,7 @@ def latest_version(source: Source) -> int:
 
 def publish(sink: Sink, version: int, manifest: Manifest) -> bool:
     """Make a version; false if somebody else made that number first."""
+    _check(manifest)  # what no reader would take must not be made
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     plain = msgspec.json.encode(msgspec.structs.replace(manifest, made=made))
     sealed = _Sealed(xxhash.xxh3_64_hexdigest(plain), msgspec.Raw(plain))
@@ -221,7 +222,7 @@ def _check_fields(fragment: Fragment, features: Features) -> None:
     if len(set(found := fragment.fields)) != len(found) or not set(found) <= set(features):
         raise FormatError(f"expected the fields {', '.join(features)} in every fragment, got {', '.join(found)}")
     for name, feature in features.items():
-        if name not in found and not isinstance(feature, Optional):
+        if name not in found and not isinstance(feature, Optional) and fragment.rows:
             raise FormatError(f"expected the fields {', '.join(features)} in every fragment, got none for {name}")
 
 

@@ -236,6 +236,8 @@ class Edit(Closing):
         try:
             with bar:
                 for fragment, alive in self._alive():
+                    if not fragment.rows:  # shards of somebody else's that hold no samples
+                        continue
                     shard = shards[fragment.first] = ShardWriter(self._place, arrow_schema(features))
                     for batch in batches(features, source, alive):
                         shard.write(batch)

@@ -49,8 +49,8 @@ class Updates:
         self._waiting.pop()
 
     def spill(self) -> None:
-        """Write to the disk what has become large; look now and then."""
-        if len(self._waiting) % 64 == 0 and self._builder.nbytes >= BATCH_BYTES:
+        """Write to the disk what has become large."""
+        if self._builder.nbytes >= BATCH_BYTES:
             self._flush()
 
     def _flush(self) -> None:
