@@ -48,8 +48,10 @@ LAYERS = {
         "extract",
         "staging",
         "tarfiles",
+        "held",
+        "stream",
     },
-    4: {"sample", "lens", "order", "deal", "blend", "query", "sandbox", "sight"},
+    4: {"sample", "lens", "order", "deal", "blend", "query", "sandbox", "sight", "splits", "huggingface"},
     5: {
         "pace",
         "dataset",
@@ -65,6 +67,8 @@ LAYERS = {
         "salvage",
         "store",
         "writer",
+        "exchange",
+        "loading",
     },
     6: {
         "cursor",
@@ -88,7 +92,6 @@ LAYERS = {
     7: {
         "torch",
         "ray",
-        "huggingface",
         "catalog",
         "catalogs",
         "cli",

@@ -19,6 +19,7 @@ from shardex.foreign import adopt
 from shardex.indexing import index
 from shardex.integrity import Problem, leftovers, verify
 from shardex.loader import Loader
+from shardex.loading import DatasetDict, load_dataset
 from shardex.mixture import mix, temperature
 from shardex.rows import Rows
 from shardex.salvage import Lost, Recovered, recover
@@ -37,6 +38,7 @@ __all__ = [
     "ClassLabel",
     "Columns",
     "Dataset",
+    "DatasetDict",
     "DictSample",
     "Edit",
     "Features",
@@ -65,6 +67,7 @@ __all__ = [
     "index",
     "join",
     "leftovers",
+    "load_dataset",
     "mix",
     "open",
     "recover",
