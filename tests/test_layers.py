@@ -49,9 +49,8 @@ LAYERS = {
         "staging",
         "tarfiles",
         "held",
-        "stream",
     },
-    4: {"sample", "lens", "order", "deal", "blend", "query", "sandbox", "sight", "splits", "huggingface"},
+    4: {"sample", "lens", "order", "deal", "blend", "query", "sandbox", "sight", "splits", "stream", "huggingface"},
     5: {
         "pace",
         "dataset",

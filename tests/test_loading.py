@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -125,9 +126,9 @@ def test_names_that_only_the_format_option_makes_data(tmp_path: Path) -> None:
     assert splits.num_rows == {"train": 2, "validation": 1}
 
 
-def test_the_fixtures_of_others() -> None:
-    arrays = {"x": sx.Array()}
-    splits = load_dataset(FIXTURES / "atdata" / "sharded", schema=arrays)
+def test_the_fixtures_of_others(tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "atdata" / "sharded", tmp_path / "sharded")
+    splits = load_dataset(tmp_path / "sharded", schema={"x": sx.Array()})
     assert splits.num_rows == {"train": 11} and splits["train"][10].x.tolist() == [10, 10, 10]
 
 
@@ -137,7 +138,7 @@ def test_the_fixtures_of_others() -> None:
 def test_data_files(folder: Path) -> None:
     assert values(load_dataset(folder, data_files="train-*.jsonl")) == {"train": [*range(10)]}
     assert values(load_dataset(folder, data_files=["test.jsonl", "train-2.jsonl"])) == {"train": [100, 101, *range(5)]}
-    told = {"eval": "test.jsonl", "all": ["t*.jsonl"], "there": folder / "train-{2,10}.jsonl"}
+    told: dict[str, Any] = {"eval": "test.jsonl", "all": ["t*.jsonl"], "there": folder / "train-{2,10}.jsonl"}
     splits = load_dataset(folder, data_files=told)
     assert values(splits) == {"eval": [100, 101], "all": [100, 101, *range(10)], "there": [*range(10)]}
     assert values(load_dataset(data_files={"test": str(folder / "test.jsonl")})) == {"test": [100, 101]}

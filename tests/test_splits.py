@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -103,8 +104,6 @@ def test_samples_are_those_of_a_list(start: int | None, stop: int | None, length
 def test_percents_that_meet_cover_everything_once(cuts: list[int], length: int) -> None:
     ends = [0, *sorted(cuts), 100]
     found = [
-        position
-        for a, b in zip(ends, ends[1:], strict=False)
-        for position in range(length)[Piece("x", a, b, percent=True).of(length)]
+        position for a, b in pairwise(ends) for position in range(length)[Piece("x", a, b, percent=True).of(length)]
     ]
     assert found == list(range(length))

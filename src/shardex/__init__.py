@@ -15,6 +15,7 @@ from shardex.columns import Columns, Ragged
 from shardex.compose import concat, join
 from shardex.dataset import Dataset, open
 from shardex.errors import ShardexError
+from shardex.exchange import from_arrow, from_huggingface
 from shardex.foreign import adopt
 from shardex.indexing import index
 from shardex.integrity import Problem, leftovers, verify
@@ -63,6 +64,8 @@ __all__ = [
     "concat",
     "create",
     "edit",
+    "from_arrow",
+    "from_huggingface",
     "history",
     "index",
     "join",

@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any, Self, overload
 
 from shardex.compose import concat
@@ -300,7 +300,8 @@ def _relative(names: Sequence[str]) -> list[str]:
     (['train/0.tar', 'test/0.tar'], ['train.tar'])
     """
     parts = [name.replace(os.sep, "/").rstrip("/").split("/") for name in names]
-    shared = len(os.path.commonprefix([part[:-1] for part in parts]))
+    levels = zip(*(part[:-1] for part in parts), strict=False)
+    shared = sum(1 for _ in takewhile(lambda level: len({*level}) == 1, levels))
     return ["/".join(part[shared:]) for part in parts]
 
 
