@@ -15,10 +15,10 @@ import pyarrow as pa
 from shardex.errors import FormatError, MissingExtraError, SchemaError
 from shardex.gather import Integers
 from shardex.held import HeldRows
-from shardex.layout import features_of_arrow, is_list, items_per_row, numbers
+from shardex.layout import features_of_arrow, items_per_row, numbers
 from shardex.order import Order, Pick, Span
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
-from shardex.stream import View, table
+from shardex.stream import View, check_names, table
 from shardex.table import is_opaque
 from shardex.values import column_of, list_of
 
@@ -48,10 +48,9 @@ def is_many(data: Any) -> bool:
 def rows_of(data: Any) -> tuple[HubRows, Order]:
     """The table of a `datasets.Dataset`, and which of its rows are meant."""
     if not isinstance(data, _package("from_huggingface").Dataset):
-        streamed = " (a stream has no random access: load it with streaming=False)" * (
-            "Iterable" in type(data).__name__
-        )
-        raise SchemaError(f"expected a datasets.Dataset or DatasetDict, got {type(data).__name__}{streamed}")
+        kind = type(data).__name__
+        advice = " (it has no random access: load it with streaming=False)" if kind.startswith("Iterable") else ""
+        raise SchemaError(f"expected a datasets.Dataset or DatasetDict, got {kind}{advice}")
     rows = HubRows(data.data, data.features)
     if data._indices is None:
         return rows, Span(len(rows))
@@ -72,13 +71,14 @@ class HubRows(HeldRows):
         held: pa.Table = data.table
         ours = {name: _ours(feature, held.schema.field(name).type) for name, feature in theirs.items()}
         told = Features({name: feature for name, feature in ours.items() if feature is not None})
-        flat = {name: _flat_type(f, held.column(name)) for name, f in told.items() if isinstance(f, Array)}
+        arrays = {name: feature for name, feature in told.items() if isinstance(feature, Array)}
+        flat = {name: _flat_type(feature, held.column(name)) for name, feature in arrays.items()}
         schema = pa.schema([field.with_type(flat.get(field.name, field.type)) for field in held.schema])
 
         def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
             columns = dict(zip(schema.names, batch.columns, strict=True))
             for name, kind in flat.items():
-                columns[name] = _flat(columns[name], told[name], kind, name)
+                columns[name] = _flat(columns[name], arrays[name], kind, name)
             return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
         super().__init__(held, told, schema, plain)
@@ -116,24 +116,30 @@ def _flat_type(feature: Array, column: pa.ChunkedArray) -> pa.DataType:
     return pa.list_(item, items_per_row(feature)) if feature.fixed and not column.null_count else pa.large_list(item)
 
 
-def _flat(array: pa.ExtensionArray, feature: Feature, kind: pa.DataType, name: str) -> pa.Array:
+def _flat(array: pa.ExtensionArray, feature: Array, kind: pa.DataType, name: str) -> pa.Array:
     """Lists of lists as lists of all their elements: the same elements, other offsets."""
-    assert isinstance(feature, Array)
     lists = array.storage
-    bounds, values = _bounds(lists), lists.values
-    while is_list(values.type):
-        bounds, values = _bounds(values)[bounds], values.values
-    lengths, step = np.diff(bounds), items_per_row(feature)
-    wrong = ((lengths != step) if feature.fixed else lengths % step != 0) & (lengths > 0)
-    if wrong.any() or (pa.types.is_fixed_size_list(kind) and (lengths == 0).any()):
-        raise FormatError(
-            f"expected {feature}, got lists of {np.unique(lengths)[:5].tolist()} elements - at field {name}"
-        )
+    bounds, values, shape = _bounds(lists), lists.values, feature.shape or ()
+    if feature.fixed:
+        _check_lengths(np.diff(bounds), lists.is_valid(), shape[0], feature, name)
+    for size in shape[1:]:
+        inner = _bounds(values)
+        _check_lengths(np.diff(inner[bounds[0] : bounds[-1] + 1]), None, size, feature, name)
+        bounds, values = inner[bounds], values.values
     values = values.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
     if pa.types.is_fixed_size_list(kind):
         return pa.FixedSizeListArray.from_arrays(values, type=kind)
-    mask = lists.is_null() if lists.null_count else None
-    return pa.LargeListArray.from_arrays(numbers(bounds - bounds[0]), values, type=kind, mask=mask)
+    return pa.LargeListArray.from_arrays(numbers(bounds - bounds[0]), values, type=kind, mask=_mask(lists))
+
+
+def _check_lengths(
+    lengths: Integers, there: pa.BooleanArray | None, size: int | None, feature: Array, name: str
+) -> None:
+    if there is not None:
+        lengths = lengths[there.to_numpy(zero_copy_only=False)]
+    if (lengths != size).any():
+        found = ", ".join(map(str, np.unique(lengths)[:5]))
+        raise FormatError(f"expected {feature}, got lists of {found} in the place of {size} - at field {name}")
 
 
 def _bounds(lists: pa.Array) -> Integers:
@@ -153,6 +159,7 @@ def to_huggingface(view: View, fingerprint: str) -> Any:
     if isinstance(view.rows, HubRows):
         return _gone_back(view, view.rows, fingerprint)
     made = table(view)
+    check_names(made.schema)
     features = {name: _theirs(feature, made.schema.field(name)) for name, feature in view.features.items()}
     columns = [
         pa.chunked_array([_their_array(part, view.features[name], features[name]) for part in _pieces(column)], kind)
@@ -198,7 +205,7 @@ def _theirs(feature: Feature, field: pa.Field) -> Any:
             return datasets.ClassLabel(names=list(inner.names))
         case Sequence():
             return datasets.List(_theirs(inner.feature, field))
-        case Struct():
+        case Struct() if inner.fields:
             return {name: _theirs(one, field) for name, one in inner.fields.items()}
         case Array(dtype=str(dtype), shape=tuple(shape)) if np.dtype(dtype).kind in "biuf":
             return _their_list(dtype, shape)

@@ -22,7 +22,7 @@ from shardex.rows import Rows
 from shardex.schema import Feature, Features, Opaque, Optional
 from shardex.table import is_opaque, to_table
 
-__all__ = ["Held", "Lying", "View", "as_it_lies", "batches", "capsule", "table", "type_named"]
+__all__ = ["Held", "Lying", "View", "as_it_lies", "batches", "capsule", "check_names", "table", "type_named"]
 
 
 _AT_LEAST = 16
@@ -87,9 +87,14 @@ def batches(view: View) -> pa.RecordBatchReader:
 def capsule(view: View, requested_schema: object = None) -> Any:
     """The stream in the form in which it goes from tool to tool, where names end at a NUL."""
     reader = batches(view)
-    if "\0" in reader.schema.to_string(show_schema_metadata=False):
-        raise SchemaError(f"expected names that other tools can read, got one with a NUL - at {view.features}")
+    check_names(reader.schema)
     return reader.__arrow_c_stream__(requested_schema)
+
+
+def check_names(schema: pa.Schema) -> None:
+    """Refuse names that other tools would see cut off."""
+    if "\0" in (shown := schema.to_string(show_field_metadata=False, show_schema_metadata=False)):
+        raise SchemaError(f"expected names that other tools can read, got one with a NUL - at {shown!r:.200}")
 
 
 def _batches(chunks: Iterable[Columns], features: Features, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
