@@ -321,7 +321,7 @@ def test_any_schema_goes_there_or_says_why_not(data: tuple[Features, list[dict[s
     except SchemaError:
         return
     again = sx.from_huggingface(hub)
-    assert [plain(dict(one)) for one in again] == [plain(dict(one)) for one in ds]
+    assert [sx.DictSample(plain(dict(one))) for one in again] == [sx.DictSample(plain(dict(one))) for one in ds]
 
 
 class _Rows:

@@ -19,11 +19,12 @@ from shardex.columns import Columns
 from shardex.digest import digest
 from shardex.formats.ipc import validated
 from shardex.gather import Integers
-from shardex.layout import features_of_arrow, schema_text
+from shardex.layout import features_of_arrow
 from shardex.mapped import MappedTable
 from shardex.rows import check_fields
 from shardex.schema import Feature, Features, Json, Optional, Struct
 from shardex.schema import Sequence as SequenceOf
+from shardex.table import is_opaque
 from shardex.values import plain_array
 
 __all__ = ["HeldRows"]
@@ -77,9 +78,13 @@ class HeldRows:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the data by its types, its length and the rows at both ends."""
-        ends = (self.table.slice(0, _SOME), self.table.slice(max(0, len(self) - _SOME)))
-        return digest("table", schema_text(self.table.schema), len(self), *map(_bytes, ends))
+        """Names the data by its features, its length and the rows at both ends."""
+        ends = np.unique([*range(min(_SOME, len(self))), *range(max(0, len(self) - _SOME), len(self))]).astype(np.int64)
+        columns = {
+            name: [str(one) for one in column] if is_opaque(self.features[name]) else column
+            for name, column in self.read(ends).data.items()
+        }
+        return digest("table", str(self.features), len(self), Columns(columns, len(ends)).to_samples())
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Copied out of the buffers."""
@@ -96,14 +101,6 @@ class HeldRows:
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which rows have a value for a field."""
         return valid(self.column(name))
-
-
-def _bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    plain = table.replace_schema_metadata(None).combine_chunks()
-    with pa.ipc.new_stream(sink, plain.schema) as stream:
-        stream.write_table(plain)
-    return bytes(sink.getvalue())
 
 
 # -- what the columns are ---------------------------------------------------------------------------------------

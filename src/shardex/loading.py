@@ -198,13 +198,13 @@ def _part(dataset: Dataset, piece: Piece) -> Dataset:
 
 def _open(units: Sequence[_Unit], sample_type: Any, options: Mapping[str, Any]) -> Dataset:
     """Files in a row together, folders each by itself, one after another."""
+    wanted: tuple[Any, ...] = () if sample_type is None else (sample_type,)
     opened = []
     for one_by_one, some in groupby(units, lambda unit: unit.alone):
         given = [unit.what for unit in some]
         for what in given if one_by_one or len(given) == 1 else [given]:
-            opened.append(open_dataset(what, **options))
-    dataset = opened[0] if len(opened) == 1 else concat(*opened)
-    return dataset if sample_type is None else getattr(dataset, "as_type")(sample_type)  # noqa: B009
+            opened.append(open_dataset(what, *wanted, **options))
+    return opened[0] if len(opened) == 1 else concat(*opened)
 
 
 # -- which files make which split -----------------------------------------------------------------------------
