@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import shardex as sx
@@ -93,6 +94,22 @@ def tar(folder: Path) -> Case:
     return Case(sx.write(folder, samples, schema, format="tar", shard_rows=4).rows, keyed(series()))
 
 
+def tar_of_maps(folder: Path) -> Case:
+    sx.write(folder, mixed(), MIXED, format="tar", layout="msgpack", shard_rows=4)
+    return Case(
+        sx.open(folder, schema=MIXED).rows, [{"__key__": f"{k:09d}", **sample} for k, sample in enumerate(mixed())]
+    )
+
+
+def held(folder: Path) -> Case:
+    table = pa.concat_tables([sx.open(series()).to_arrow(), sx.open(series(14)).to_arrow().slice(11)])
+    return Case(sx.from_arrow(table).rows, series(14))
+
+
+def held_mixed(folder: Path) -> Case:
+    return Case(sx.from_arrow(sx.write(folder, mixed(), MIXED, shard_rows=4).to_arrow()).rows, mixed())
+
+
 def tokens_fixed(folder: Path) -> Case:
     samples: Samples = [{"tokens": np.arange(k, k + 6, dtype=np.uint16)} for k in range(11)]
     return Case(sx.write(folder, samples, {"tokens": sx.Array("uint16", (6,))}, format="tokens").rows, samples)
@@ -172,6 +189,9 @@ MAKERS: list[Callable[[Path], Case]] = [
     parquet_mixed,
     jsonl,
     tar,
+    tar_of_maps,
+    held,
+    held_mixed,
     tokens_fixed,
     tokens_free,
     bins,

@@ -9,7 +9,19 @@ import pytest
 
 import shardex
 
-LAZY = {"PIL", "duckdb", "pandas", "pyarrow.dataset", "pyarrow.parquet", "ray", "redis", "torch", "webdataset"}
+LAZY = {
+    "PIL",
+    "datasets",
+    "duckdb",
+    "pandas",
+    "polars",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    "ray",
+    "redis",
+    "torch",
+    "webdataset",
+}
 
 
 def is_submodule(value: object) -> bool:

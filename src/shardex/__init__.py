@@ -15,10 +15,12 @@ from shardex.columns import Columns, Ragged
 from shardex.compose import concat, join
 from shardex.dataset import Dataset, open
 from shardex.errors import ShardexError
+from shardex.exchange import from_arrow, from_huggingface
 from shardex.foreign import adopt
 from shardex.indexing import index
 from shardex.integrity import Problem, leftovers, verify
 from shardex.loader import Loader
+from shardex.loading import DatasetDict, load_dataset
 from shardex.mixture import mix, temperature
 from shardex.rows import Rows
 from shardex.salvage import Lost, Recovered, recover
@@ -37,6 +39,7 @@ __all__ = [
     "ClassLabel",
     "Columns",
     "Dataset",
+    "DatasetDict",
     "DictSample",
     "Edit",
     "Features",
@@ -61,10 +64,13 @@ __all__ = [
     "concat",
     "create",
     "edit",
+    "from_arrow",
+    "from_huggingface",
     "history",
     "index",
     "join",
     "leftovers",
+    "load_dataset",
     "mix",
     "open",
     "recover",

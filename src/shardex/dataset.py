@@ -16,11 +16,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardex import stream
 from shardex.columns import Columns
 from shardex.digest import digest
 from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.format import Keyed, ShardRows, open_rows
 from shardex.gather import Integers
+from shardex.huggingface import to_huggingface
 from shardex.order import Order, Pick, Shuffle, Span, chain
 from shardex.pace import Pace
 from shardex.query import Limits, Params, condition, select
@@ -41,7 +43,6 @@ from shardex.sample import Batch, DictSample
 from shardex.schema import Features
 from shardex.shards import What
 from shardex.sight import Sight
-from shardex.table import to_table
 
 __all__ = ["Dataset", "open"]
 
@@ -357,9 +358,16 @@ class Dataset:
     # -- other tools ---------------------------------------------------------------------------------------
 
     def to_arrow(self, fields: Sequence[str] | None = None) -> Any:
-        """All samples as a `pyarrow.Table`."""
-        features = self.features if fields is None else self.features.select(fields)
-        return to_table(self.read(np.arange(len(self)), list(features)), features)
+        """All samples as a `pyarrow.Table`; nothing is copied of fields that lie as Arrow columns already."""
+        return stream.table(self if fields is None else self.select(*fields))
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """All samples as an Arrow stream, for tools that read one: polars, pandas, DuckDB, pyarrow."""
+        return stream.capsule(self, requested_schema)
+
+    def to_huggingface(self) -> Any:
+        """All samples as a `datasets.Dataset`; nothing is written."""
+        return to_huggingface(self, self.fingerprint)
 
     def to_pandas(self, fields: Sequence[str] | None = None) -> Any:
         """All samples as a `pandas.DataFrame`."""

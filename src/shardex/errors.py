@@ -6,6 +6,7 @@
     ├── RowError (IndexError)                 a row or position outside the dataset
     ├── FieldError (KeyError)                 a field the dataset does not have
     ├── UnknownKeyError (KeyError)            a key that no sample has
+    ├── UnknownSplitError (KeyError, ValueError)  a split that was not found
     ├── DuplicateKeyError (ValueError)        a key that two samples would have
     ├── SchemaError (TypeError, ValueError)   a value, type or annotation that does not fit
     ├── FormatError (ValueError)              bytes that are not what their format promises
@@ -61,6 +62,7 @@ __all__ = [
     "TruncatedShardError",
     "UnknownFormatError",
     "UnknownKeyError",
+    "UnknownSplitError",
     "UnsafeError",
     "WorkerError",
     "storage_errors",
@@ -84,6 +86,13 @@ class FieldError(ShardexError, KeyError):
 
 class UnknownKeyError(ShardexError, KeyError):
     """A key that no sample of the dataset has."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class UnknownSplitError(ShardexError, KeyError, ValueError):
+    """A split (train, test, ...) that is not among those there are."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""

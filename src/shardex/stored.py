@@ -123,6 +123,9 @@ class _ForeignTable:
         names = list(self.features) if fields is None else fields
         return {name: self.read(np.array([row]), [name]).sample(0).get(name) for name in names}
 
+    def column(self, name: str) -> None:
+        """Not in a column of ours."""
+
     def attributes(self, names: Sequence[str]) -> pa.Table:
         """Whole fields, as SQL sees them."""
         return attributes_of(self._opened, self._own(names)).rename_columns(list(names))

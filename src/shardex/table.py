@@ -5,6 +5,7 @@ What is stacked already becomes an Arrow array without a copy; the rest goes thr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,30 +16,33 @@ from shardex.columns import MISSING, Column, Columns, Ragged
 from shardex.errors import SchemaError
 from shardex.layout import arrow_type, items_per_row, numbers, sizes, storage
 from shardex.packer import packer_of
-from shardex.schema import Array, Feature, Features, Json, Opaque, Optional, Text, Value
+from shardex.schema import Array, Feature, Features, Json, Opaque, Optional, Sequence, Struct, Text, Value
 from shardex.values import list_of
 
-__all__ = ["to_table"]
+__all__ = ["is_opaque", "to_table"]
 
 
-def to_table(columns: Columns, features: Features) -> pa.Table:
-    """One Arrow column per field.
+def to_table(
+    columns: Columns, features: Features, types: Mapping[str, pa.DataType] | None = None, first: int = 0
+) -> pa.Table:
+    """One Arrow column per field; `types` are those of opaque fields, `first` is the number of the first sample.
 
     >>> to_table(Columns({"x": np.array([1, 2])}), Features.of({"x": "int64"})).to_pydict()
     {'x': [1, 2]}
     """
-    return pa.table({name: _array(columns.data.get(name, []), f, name) for name, f in features.items()})
+    kinds = types or {}
+    return pa.table({n: _array(columns.data.get(n, []), f, n, kinds.get(n), first) for n, f in features.items()})
 
 
-def _array(column: Column, feature: Feature, name: str) -> pa.Array:
+def _array(column: Column, feature: Feature, name: str, kind: pa.DataType | None, first: int) -> pa.Array:
     inner = feature.feature if isinstance(feature, Optional) else feature
-    if isinstance(inner, Opaque):
-        return _guessed(column, name)
+    if is_opaque(inner):
+        return _guessed(column, name, kind)
     if isinstance(inner, Value | Array) and not isinstance(column, list) and _as_said(column.dtype, inner.dtype):
         made = _ragged(column, inner) if isinstance(column, Ragged) else _stacked(column, inner)
         if made is not None:
             return made
-    return _packed(column, feature, name)
+    return _packed(column, feature, name, first)
 
 
 def _as_said(found: np.dtype[Any], wanted: str | None) -> bool:
@@ -46,9 +50,25 @@ def _as_said(found: np.dtype[Any], wanted: str | None) -> bool:
     return wanted is not None and found == np.dtype(wanted)
 
 
-def _guessed(column: Column, name: str) -> pa.Array:
+def is_opaque(feature: Feature) -> bool:
+    """Whether a feature is one that only values of Arrow have, or has such a part.
+
+    >>> is_opaque(Sequence(Opaque("date32[day]"))), is_opaque(Sequence(Text()))
+    (True, False)
+    """
+    match feature:
+        case Opaque():
+            return True
+        case Optional() | Sequence():
+            return is_opaque(feature.feature)
+        case Struct():
+            return any(map(is_opaque, feature.fields.values()))
+    return False
+
+
+def _guessed(column: Column, name: str, kind: pa.DataType | None) -> pa.Array:
     try:
-        return pa.array(list_of(column))
+        return pa.array(list_of(column), kind)
     except (pa.ArrowException, TypeError) as error:
         raise SchemaError(f"expected values that Arrow can guess the type of, got {error} - at field {name}") from None
 
@@ -70,7 +90,7 @@ def _ragged(column: Ragged, feature: Value | Array) -> pa.Array | None:
     return pa.Array.from_buffers(arrow_type(feature), len(column), [None, offsets], 0, children=[values])
 
 
-def _packed(column: Column, feature: Feature, name: str) -> pa.Array:
+def _packed(column: Column, feature: Feature, name: str, first: int) -> pa.Array:
     values = [None if value is MISSING else value for value in list_of(column)]
     if (made := _plain(values, feature.feature if isinstance(feature, Optional) else feature)) is not None:
         return made
@@ -81,7 +101,7 @@ def _packed(column: Column, feature: Feature, name: str) -> pa.Array:
         try:
             packer.append(value)
         except SchemaError as error:
-            raise SchemaError(f"{error} - at sample {number}, field {name}") from None
+            raise SchemaError(f"{error} - at sample {first + number}, field {name}") from None
     return packer.finish()
 
 

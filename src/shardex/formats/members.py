@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardex.codecs import msgpack
 from shardex.errors import ClosedError, FormatError, SchemaError, UnsafeError
 from shardex.formats import parts
 from shardex.formats.plain import fit_sample
@@ -23,11 +24,14 @@ from shardex.schema import Features, Optional
 from shardex.shards import find
 from shardex.source import Source
 from shardex.staging import Stage
+from shardex.table import is_opaque
 from shardex.tarfiles import TarOutput, header, members, padding
 
-__all__ = ["KEY", "TarScanner", "TarWriter", "split_name"]
+__all__ = ["KEY", "LAYOUTS", "TarScanner", "TarWriter", "split_name"]
 
 KEY = "__key__"
+LAYOUTS = ("parts", "msgpack")
+"""How a sample lies in a tar: a member for each field, or one that holds all of them."""
 _NO_SAMPLE = re.compile(r"__[^/]*__($|/)")
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _MOST_PARTS = 256
@@ -123,13 +127,18 @@ def _by_part(numbers: dict[str, int], count: int, *members: array[int]) -> Scan:
 class TarWriter:
     """Writes samples as members of numbered tars; made by `tar.create`."""
 
-    def __init__(self, path: str, features: Features, mode: str, shard_rows: int, shard_size: int, prefix: str) -> None:
+    def __init__(
+        self, path: str, features: Features, mode: str, shard_rows: int, shard_size: int, prefix: str, layout: str
+    ) -> None:
+        if layout not in LAYOUTS:
+            raise SchemaError(f"expected a layout out of {', '.join(LAYOUTS)}, got {layout!r}")
         if shard_rows < 1 or shard_size < 1:
             raise SchemaError(f"expected shards of at least one sample and one byte, got {shard_rows} and {shard_size}")
         if not re.fullmatch(r"[^/\\._\0][^/\\\0]*", prefix):
             raise SchemaError(f"expected a prefix for the names of files, got {prefix!r}")
         self._features = Features({name: feature for name, feature in features.items() if name != KEY})
-        self._parts = _part_names(self._features)
+        self._one = layout == "msgpack"
+        self._parts = _map_names(self._features) if self._one else _part_names(self._features)
         self._shard_rows, self._shard_size, self._prefix = shard_rows, shard_size, prefix
         self._stage: Stage | None = Stage(path, mode, r".*\.tar")
         try:
@@ -148,7 +157,7 @@ class TarWriter:
             raise ClosedError('expected an open writer, got one that was closed; create another with mode="append"')
         key = self._key(sample.get(KEY), stage)
         fitted = fit_sample({name: one for name, one in sample.items() if name != KEY}, self._features, self._total)
-        blocks = b"".join(self._member(key, name, one) for name, one in fitted.items() if self._is_there(name, one))
+        blocks = b"".join(self._members(key, fitted))
         if not blocks:
             raise SchemaError(
                 f"expected a sample with at least one part, got none - at sample {self._total}, key {key!r}"
@@ -162,12 +171,29 @@ class TarWriter:
     def _is_there(self, name: str, value: Any) -> bool:
         return value is not None or not isinstance(self._features[name], Optional)
 
-    def _member(self, key: str, name: str, value: Any) -> bytes:
-        part = self._parts[name]
+    def _members(self, key: str, sample: dict[str, Any]) -> Iterator[bytes]:
+        """A part for each field that is there, or one map of all fields."""
+        if self._one:
+            yield self._member(key, "msgpack", self._packed(sample))
+            return
+        for name, value in sample.items():
+            if self._is_there(name, value):
+                part = self._parts[name]
+                yield self._member(key, part, self._encoded(value, name, part))
+
+    def _packed(self, sample: dict[str, Any]) -> bytes:
         try:
-            data = parts.encode(value, part, self._features[name])
+            return msgpack.encode(sample)
+        except SchemaError as error:
+            raise SchemaError(f"{error} - at sample {self._total}") from None
+
+    def _encoded(self, value: Any, name: str, part: str) -> bytes:
+        try:
+            return parts.encode(value, part, self._features[name])
         except SchemaError as error:
             raise SchemaError(f"{error} - at sample {self._total}, field {name}") from None
+
+    def _member(self, key: str, part: str, data: bytes) -> bytes:
         member = f"{key}.{part}"
         if not _reads_back(key, part):
             raise SchemaError(f"expected a key and a part that are read back, got {member!r} - at sample {self._total}")
@@ -214,6 +240,16 @@ class TarWriter:
         if self._stage is not None:
             self._stage.discard()
             self._stage = None
+
+
+def _map_names(features: Features) -> dict[str, str]:
+    """All fields in one part; its own name is none of them, because a schema with it would mean the part."""
+    for field, feature in features.items():
+        if is_opaque(feature) or field == "msgpack":
+            raise SchemaError(
+                f"expected a field that can be written as part of a map, got {feature} - at field {field}"
+            )
+    return dict.fromkeys(features, "msgpack")
 
 
 def _part_names(features: Features) -> dict[str, str]:

@@ -43,6 +43,9 @@ class Table(Protocol):
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One row."""
 
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """A whole field as it lies; none if it does not lie in a column."""
+
     def attributes(self, names: Sequence[str]) -> pa.Table:
         """Whole fields, as SQL sees them."""
 
@@ -119,6 +122,10 @@ class TableRows(ShardRows):
     def attributes(self, names: Sequence[str]) -> pa.Table:
         """Whole fields; nothing is copied of what is mapped."""
         return side_by_side(self._table_of[name].attributes([name]) for name in names)
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """A whole field as it lies; none if it does not lie in a column."""
+        return self._table_of[name].column(name)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which rows have a value for a field."""

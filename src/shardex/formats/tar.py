@@ -6,7 +6,8 @@ part, decoded by its last extension (``json``, ``txt``, ``cls``, ``npy``, ``msgp
 the schema says. Where the only part is ``msgpack`` (as atdata writes), the fields of that map are the fields.
 
 Writing turns a field into the part ``name.ext``, because a tar tells nothing but names: ``history`` of arrays becomes
-``history.npy``, and that is its name when it is read, unless the schema given to `open` calls it ``history``.
+``history.npy``, and that is its name when it is read, unless the schema given to `open` calls it ``history``. As one
+map per sample, fields keep their names, and only the schema tells which of the bytes in it are arrays.
 """
 
 from __future__ import annotations
@@ -85,8 +86,11 @@ def create(
     shard_rows: int = 10_000,
     shard_size: int = 1 << 30,
     prefix: str = "shard",
+    layout: str = "parts",
 ) -> TarWriter:
     """Begin a folder of tars, each with at most so many samples and bytes.
+
+    With ``layout="msgpack"`` a sample is one member, a map of all its fields with arrays in the compact form.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> from shardex.schema import Array; from shardex.shards import find
@@ -95,7 +99,7 @@ def create(
     >>> open(find(folder)).sample(0)
     {'__key__': '000000000', 'history.npy': array([1., 2.], dtype=float32), 'cls': 7}
     """
-    return TarWriter(path, features, mode, shard_rows=shard_rows, shard_size=shard_size, prefix=prefix)
+    return TarWriter(path, features, mode, shard_rows, shard_size, prefix, layout)
 
 
 class TarRows(RecordRows):
