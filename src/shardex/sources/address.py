@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardex.errors import PathError
+from shardex.errors import AddressError
 from shardex.source import Place
+from shardex.sources.keyring import shown
 from shardex.sources.memory import MemorySource
+from shardex.sources.objects import ObjectSource
 
-__all__ = ["SCHEMES", "is_url", "open_source"]
+__all__ = ["SCHEMES", "is_url", "open_source", "split"]
 
 _memory: dict[str, MemorySource] = {}
 
@@ -34,13 +36,26 @@ def open_source(url: str) -> Place:
     b'1'
     >>> open_source("gopher://x/")
     Traceback (most recent call last):
-    shardex.errors.PathError: expected an address that begins with memory://, got 'gopher://x/'
+    shardex.errors.AddressError: expected an address that begins with memory://, s3://, ..., got 'gopher://x/'
     """
     scheme, found, _ = url.partition("://")
     if not found or scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
-        raise PathError(f"expected an address that begins with {known}, got {url!r}")
+        raise AddressError(f"expected an address that begins with {known}, got {shown(url)!r}")
     return SCHEMES[scheme](url.rstrip("/"))
+
+
+def split(url: str) -> tuple[str, str]:
+    """The folder of a file's URL, as `open_source` takes it, and the file's path below.
+
+    >>> split("s3://bucket/sets/a.tar")
+    ('s3://bucket/sets', 'a.tar')
+    >>> split("https://host/sets/a.tar?X-Amz-Signature=0f3a")
+    ('https://host/sets?X-Amz-Signature=0f3a', 'a.tar')
+    """
+    place, query, rest = url.partition("?")
+    folder, _, name = place.rpartition("/")
+    return folder + query + rest, name
 
 
 def _open_memory(url: str) -> Place:
@@ -48,4 +63,11 @@ def _open_memory(url: str) -> Place:
     return _memory.setdefault(url, MemorySource(url=url))
 
 
-SCHEMES: dict[str, Callable[[str], Place]] = {"memory": _open_memory}
+SCHEMES: dict[str, Callable[[str], Place]] = {
+    "memory": _open_memory,
+    "s3": ObjectSource,
+    "gs": ObjectSource,
+    "az": ObjectSource,
+    "http": ObjectSource,
+    "https": ObjectSource,
+}
