@@ -1,7 +1,7 @@
 """An HTTP server that misbehaves as it is asked to: the first part of a path says how, the rest names the file.
 
 ``server.url("stall")`` is a root whose files stall. A mode that ends in a number does so that many times for each file
-and behaves afterwards: ``error2`` answers 500 twice. HEAD requests are always answered well, unless the mode is about them.
+and behaves afterwards: ``error2`` answers 500 twice. HEAD requests are answered well, unless the mode is about them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET":
             self.server.asked[place] += 1
         match = re.fullmatch(r"([a-z-]+)(\d*)", mode)
-        if match is None or name not in self.server.files and match[1] != "redirect":
+        if match is None or (name not in self.server.files and match[1] != "redirect"):
             return self._send(404, b"")
         self.data = self.server.files.get(name, b"")
         self.begin, self.end = self._range()

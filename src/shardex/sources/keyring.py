@@ -7,12 +7,14 @@ over a private pipe. `shown` and `scrub` are for every text that a person may se
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from shardex.errors import SchemaError
 
@@ -104,7 +106,8 @@ class Settings:
 
 
 _noted: dict[str, Settings] = {}
-_changes = 0
+_count = itertools.count(1)
+_changes = [0]
 _NONE = Settings()
 
 
@@ -130,9 +133,8 @@ def storage(prefix: str, **settings: Setting) -> None:
     key = _prefix(prefix)
     known = {**_DEFAULTS, **STORES[key.partition("://")[0]]}
     if unknown := [name for name in settings if name not in known]:
-        raise SchemaError(
-            f"storage({shown(prefix)!r}): expected settings among {', '.join(sorted(known))}, got {', '.join(map(repr, unknown))}"
-        )
+        among, got = ", ".join(sorted(known)), ", ".join(map(repr, unknown))
+        raise SchemaError(f"storage({shown(prefix)!r}): expected settings among {among}, got {got}")
     for name, value in settings.items():
         _check(prefix, name, value)
     _note({key: Settings(dict(settings)) if settings else None})
@@ -157,21 +159,23 @@ def _check(prefix: str, name: str, value: Setting) -> None:
 
 
 def _note(entries: Mapping[str, Settings | None]) -> None:
-    global _noted, _changes
-    noted = {**_noted, **entries}
-    _noted = {prefix: settings for prefix, settings in noted.items() if settings is not None}
-    _changes += 1
+    for prefix, settings in entries.items():
+        if settings is None:
+            _noted.pop(prefix, None)
+        else:
+            _noted[prefix] = settings
+    _changes[0] = next(_count)
 
 
 def changes() -> int:
     """How often the keyring was changed: who keeps settings looks here whether to ask again."""
-    return _changes
+    return _changes[0]
 
 
 def settings_for(url: str) -> Settings:
     """What is noted for the longest prefix of an URL, or nothing."""
     url = _prefix(url)
-    fitting = [one for one in _noted if url == one or url.startswith(one if one.endswith("://") else f"{one}/")]
+    fitting = [one for one in list(_noted) if url == one or url.startswith(one if one.endswith("://") else f"{one}/")]
     return _noted[max(fitting, key=len)] if fitting else _NONE
 
 
@@ -242,14 +246,16 @@ def scrub(text: str) -> str:
     >>> scrub("cannot GET https://me:pw@host/a?sig=1 now")
     'cannot GET https://***@host/a?*** now'
     """
-    for settings in _noted.values():
-        for name, value in settings.values.items():
-            for secret in value.values() if isinstance(value, dict) else [value]:
-                if name in _SECRET and isinstance(secret, str) and len(secret) > 3:
-                    text = text.replace(secret, _HIDDEN)
+    for secret in _secrets():
+        text = text.replace(secret, _HIDDEN)
     return re.sub(r"\b[a-z0-9+.-]+://[^\s\"'<>,)]+", lambda match: shown(match[0]), text)
 
 
-def host_of(url: str) -> str:
-    """The host of an URL, in small letters."""
-    return (urlsplit(url).hostname or "").lower()
+def _secrets() -> Iterator[str]:
+    """Every secret of the keyring and of the environment that is long enough to be told from ordinary words."""
+    values = [value for one in list(_noted.values()) for name, value in one.values.items() if name in _SECRET]
+    values += [
+        value for name, value in os.environ.items() if re.match(r"(AWS|AZURE|GOOGLE)_.*(KEY|SECRET|TOKEN)", name)
+    ]
+    for value in values:
+        yield from (one for one in (value.values() if isinstance(value, dict) else [str(value)]) if len(one) > 3)

@@ -1,59 +1,53 @@
 """Files in an object store or on a web server: ``s3://``, ``gs://``, ``az://``, ``http://``, ``https://``.
 
 Ranges that lie near each other are fetched together, large ones in pieces, many at once. Every answer is checked
-against what is known of the file since it was first looked at; what fails is tried again, with pauses, until its
-deadline. Sources share the connections of their process (`wire`) and find their secrets in the keyring.
+against what is known of the file since it was first looked at; what fails is tried again (`patience`). Sources share
+the connections of their process (`wire`) and find their secrets in the keyring. A web server is only read.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import itertools
+import mmap
 import os
-import random
-import time
+import secrets
+import tempfile
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
 from shardex.errors import (
     AccessDeniedError,
-    ForkSafetyError,
+    ConditionalPutError,
+    NotFoundError,
     RemoteError,
     RemoteReadError,
-    ShardexError,
-    SourceError,
+    RemoteWriteError,
     TruncatedShardError,
+    storage_errors,
 )
 from shardex.ranges import ByteRange, plan
 from shardex.source import Stat, inside
+from shardex.sources.answers import Again
 from shardex.sources.keyring import changes, settings_for, shown, without_secrets
-from shardex.sources.wire import Again, Bucket, ObstoreWire, connect, run
+from shardex.sources.patience import Request, Traffic, all_of
+from shardex.sources.wire import Bucket, ObjectWire, Wire, connect, run
 
-__all__ = ["ObjectSource", "Traffic"]
+__all__ = ["ObjectSource"]
 
 T = TypeVar("T")
 
 _GAP = 512 << 10
 _LARGEST = 8 << 20
-_SLOWEST = 128 << 10
-"""Bytes per second that every connection must reach: what is asked for may take that long, and its timeout longer."""
-
-
-@dataclass(slots=True)
-class Traffic:
-    """What a source has asked of its server, retries included."""
-
-    requests: int = 0
-    bytes_read: int = 0
+_WHOLE = 128 << 20
+"""What is larger is uploaded in parts; what is not keeps its ETag when it is copied, and so when it is touched."""
 
 
 class ObjectSource:
-    """A folder in a bucket, or on a web server (read-only there); source and sink.
+    """A folder in a bucket or on a web server; source, and where the storage can be written, sink.
 
     >>> place = ObjectSource("https://data.example/sets?token=abc")
     >>> place, place.url
@@ -67,7 +61,7 @@ class ObjectSource:
         self._bucket = Bucket(parts.scheme, parts.netloc, parts.query)
         self._root = (unquote(parts.path) if self._web else parts.path).strip("/")
         self._pins: dict[str, Stat] = {}
-        self._wire: tuple[ObstoreWire, int, int] | None = None
+        self._wire: tuple[ObjectWire, int, int] | None = None
         self.traffic = Traffic()
 
     def __repr__(self) -> str:
@@ -85,25 +79,25 @@ class ObjectSource:
 
     def stat(self, path: str) -> Stat:
         """Size, ETag and time of a file as it is now; the first one is what all reads expect."""
-        key = self._key(path)
+        key, refused = self._key(path), False
         try:
             found = self._ask(path, "look at", lambda wire: wire.head(key))
         except (AccessDeniedError, RemoteError) as error:
-            if not self._web or isinstance(error, RemoteReadError | ForkSafetyError):
+            refused = self._web and type(error) in (AccessDeniedError, RemoteError)
+            if not refused:
                 raise
+        if refused:
             found = self._ask(path, "look at", lambda wire: wire.peek(key))  # what is signed for GET allows no HEAD
         self._pins.setdefault(path, found)
         return found
 
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Fetch ranges: near ones together, large ones in pieces, many at once."""
-        self._key(path)
-        size = (self._pins.get(path) or self.stat(path)).size
+        size = self._pinned(path).size
         for one in ranges:
             if one.end > size:
-                raise TruncatedShardError(
-                    f"{self._shown(path)}: expected bytes {one.begin} to {one.end}, got a file of {size} bytes"
-                )
+                expected = f"expected bytes {one.begin} to {one.end}, got a file of {size} bytes"
+                raise TruncatedShardError(f"{self._shown(path)}: {expected}")
         steps = plan(ranges, gap=_GAP, largest=_LARGEST)
         blocks = self._fetch(path, [step.range for step in steps])
         out: list[memoryview] = [memoryview(b"")] * len(ranges)
@@ -115,12 +109,10 @@ class ObjectSource:
 
     def load(self, path: str) -> memoryview:
         """Fetch all of a file."""
-        self._key(path)
-        size = (self._pins.get(path) or self.stat(path)).size
-        return self.read(path, [ByteRange(0, size)])[0]
+        return self._fetch(path, [ByteRange(0, self._pinned(path).size)])[0]
 
     def map(self, path: str) -> memoryview:
-        """Fetch all of a file: nothing here can be loaded as it is touched."""
+        """Fetch all of a file: nothing here is loaded as it is touched."""
         return self.load(path)
 
     def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
@@ -129,24 +121,23 @@ class ObjectSource:
     def paths(self, prefix: str = "") -> list[str]:
         """Every file below, sorted; a web server cannot be asked that."""
         if self._web:
-            raise RemoteError(
-                errno.ENOTSUP,
-                "a web server does not list its files; give their names, or a pattern such as part-{000..127}.tar",
-                shown(self._url),
-            )
-        folder = "/".join(filter(None, [self._root, prefix.rpartition("/")[0]]))
-        listing = self._connect(prefix).list(folder)
+            hint = "a web server does not list its files; give their names, or a pattern such as part-{000..127}.tar"
+            raise RemoteError(errno.ENOTSUP, hint, shown(self._url))
+        listing = self._connect(prefix).list("/".join(filter(None, [self._root, prefix.rpartition("/")[0]])))
         found: list[str] = []
         while some := self._ask(prefix, "list", lambda _: listing.more()):
             found += some
         start = len(self._root) + 1 if self._root else 0
         return sorted(key[start:] for key in found if key[start:].startswith(prefix))
 
+    def _pinned(self, path: str) -> Stat:
+        inside(path)
+        return self._pins.get(path) or self.stat(path)
+
     def _fetch(self, path: str, wanted: Sequence[ByteRange]) -> list[memoryview]:
-        """Each range as one block."""
+        """Each range as one block; all that they need is asked for at once."""
         out: list[memoryview] = [memoryview(b"")] * len(wanted)
-        work: list[Awaitable[None]] = []
-        wire = self._connect(path)
+        wire, work = self._connect(path), list[Awaitable[None]]()
 
         async def whole(number: int, one: ByteRange) -> None:
             out[number] = await self._piece(wire, path, one)
@@ -158,15 +149,15 @@ class ObjectSource:
             if 0 < one.length <= _LARGEST:
                 work.append(whole(number, one))
             elif one.length:
-                block = memoryview(np.empty(one.length, np.uint8))
+                block = np.empty(one.length, np.uint8).data
                 out[number] = block.toreadonly()
                 for at in range(0, one.length, _LARGEST):
                     work.append(part(block, at, ByteRange(one.begin + at, min(_LARGEST, one.length - at))))
         if work:
-            run(_all(work))
+            run(all_of(work))
         return out
 
-    async def _piece(self, wire: ObstoreWire, path: str, wanted: ByteRange) -> memoryview:
+    async def _piece(self, wire: Wire, path: str, wanted: ByteRange) -> memoryview:
         key, pinned = self._key(path), self._pins[path]
 
         async def once() -> memoryview:
@@ -176,59 +167,104 @@ class ObjectSource:
                 raise Again(f"an answer of {len(data)} bytes that should have {wanted.length}")
             return data
 
-        return await self._patiently(wire, path, f"read bytes {wanted.begin} to {wanted.end}", once, wanted.length)
-
-    # -- patience -----------------------------------------------------------------------------------------------------
-
-    def _ask(self, path: str, doing: str, ask: Callable[[ObstoreWire], Awaitable[T]], *, size: int = 0) -> T:
-        """One request, alone."""
-        wire = self._connect(path)
-        return run(self._patiently(wire, path, doing, lambda: ask(wire), size))
-
-    async def _patiently(
-        self, wire: ObstoreWire, path: str, doing: str, once: Callable[[], Awaitable[T]], size: int
-    ) -> T:
-        """Try until it works, but neither too often nor too long."""
-        number = wire.settings.number
-        retries, allowed = number("retries"), number("deadline") + size / _SLOWEST
+        doing = f"read bytes {wanted.begin} to {wanted.end}"
         async with wire.slots:
-            end = (begin := time.monotonic()) + allowed
-            for attempt in itertools.count(1):
-                self.traffic.requests += 1
-                try:
-                    async with asyncio.timeout(min(end - time.monotonic(), number("timeout") + size / _SLOWEST)):
-                        return await once()
-                except TimeoutError:
-                    reason = "no answer in time"
-                except Again as error:
-                    reason = str(error)
-                except ShardexError as error:
-                    failure = self._named(error, path, doing)
-                    break
-                pause = random.uniform(
-                    0, min(10, 0.1 * 2**attempt)
-                )  # so that many who failed at once do not come back at once
-                if attempt > retries or time.monotonic() + pause > end:
-                    failure = self._given_up(
-                        path, doing, f"{attempt} attempts and {time.monotonic() - begin:.1f} s", reason
-                    )
-                    break
-                await asyncio.sleep(pause)
-        raise failure
+            request = Request(doing, self._shown(path), wanted.length)
+            return await request.patiently(once, wire.settings, self.traffic)
 
-    def _given_up(self, path: str, doing: str, spent: str, reason: str) -> ShardexError:
-        return RemoteReadError(
-            errno.EIO,
-            f"cannot {doing}: expected an answer, got none that is good in {spent}, the last was: {reason}; "
-            "check the server, or set retries, timeout and deadline with shardex.storage",
-            self._shown(path),
-        )
+    def _ask(self, path: str, doing: str, ask: Callable[[ObjectWire], Awaitable[T]], size: int = -1) -> T:
+        """One request, alone; if it brings `size` bytes there, it is a write."""
+        wire = self._connect(path)
 
-    def _named(self, error: ShardexError, path: str, doing: str) -> ShardexError:
-        """The error with the file's whole address in it."""
-        if isinstance(error, SourceError):
-            return type(error)(error.errno, f"cannot {doing}: {error.strerror}", self._shown(path))
-        return error
+        async def once() -> T:
+            async with wire.slots:
+                failed: type[RemoteError] = RemoteReadError if size < 0 else RemoteWriteError
+                request = Request(doing, self._shown(path), max(size, 0), failed)
+                return await request.patiently(lambda: ask(wire), wire.settings, self.traffic)
+
+        return run(once())
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def put(self, path: str, data: Any) -> None:
+        """Upload a file, in parts if it is large."""
+        self.upload(path, memoryview(data).cast("B"))
+
+    def upload(self, path: str, data: memoryview) -> str:
+        """Upload a file; the tag it got."""
+        key = self._writable(path)
+        self._pins.pop(path, None)
+        large = data.nbytes > _WHOLE
+        return self._ask(path, "write", lambda wire: (wire.upload if large else wire.put)(key, data), data.nbytes)
+
+    def put_if_absent(self, path: str, data: Any) -> bool:
+        """Create a file, on the condition that there is none; an error where the store ignores conditions."""
+        key, view = self._writable(path), memoryview(data).cast("B")
+        self._probe(path)
+        self._pins.pop(path, None)
+        return self._create(path, key, view)
+
+    def _create(self, path: str, key: str, data: memoryview) -> bool:
+        """Create a file. When an answer was lost, the file itself says whether it is ours."""
+        writer, sent = secrets.token_hex(16), 0
+
+        async def create(wire: ObjectWire) -> bool:
+            nonlocal sent
+            sent += 1
+            return await wire.create(key, data, writer) or (sent > 1 and await wire.writer(key) == writer)
+
+        return self._ask(path, "create", create, data.nbytes)
+
+    def _probe(self, path: str) -> None:
+        """Find out, once for each connection, whether the store keeps conditions: create the same file twice."""
+        wire = self._connect(path)
+        if wire.keeps_conditions is None:
+            key = self._aside()
+            try:
+                first, second = (self._create(path, key, memoryview(b"probe")) for _ in range(2))
+            finally:
+                self._ask(path, "tidy up after creating", lambda wire: wire.delete(key), 0)
+            wire.keeps_conditions = first and not second
+        if not wire.keeps_conditions:
+            raise ConditionalPutError(
+                errno.ENOTSUP,
+                "expected a store that refuses to create what is there already, got one that overwrites it: two "
+                "writers would lose each other's work; write elsewhere and copy, or use another store",
+                self._shown(path),
+            )
+
+    def draft(self) -> ObjectDraft:
+        """A local temporary file that `publish` uploads."""
+        self._writable("draft")
+        return ObjectDraft(self)
+
+    def touch(self, path: str) -> None:
+        """Copy a file onto itself; by a detour, since S3 refuses the direct way."""
+        key, aside = self._writable(path), self._aside()
+        self._pins.pop(path, None)
+        if self._bucket.scheme != "s3":
+            return self._ask(path, "touch", lambda wire: wire.copy(key, key), 0)
+        size = self._ask(path, "touch", lambda wire: wire.head(key)).size
+        self._ask(path, "touch", lambda wire: wire.copy(key, aside), size)
+        try:
+            self._ask(path, "touch", lambda wire: wire.copy(aside, key), size)
+        finally:
+            self._ask(path, "tidy up after touching", lambda wire: wire.delete(aside), 0)
+
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+        key = self._writable(path)
+        self._ask(path, "remove", lambda wire: wire.head(key))
+        self._pins.pop(path, None)
+        with suppress(NotFoundError):  # the answer to an earlier attempt was lost
+            self._ask(path, "remove", lambda wire: wire.delete(key), 0)
+
+    def _writable(self, path: str) -> str:
+        key = self._key(path)
+        if self._web:
+            hint = "a web server is only read; write to a folder or a bucket"
+            raise AccessDeniedError(errno.EROFS, hint, shown(self._url))
+        return key
 
     # -- where it is --------------------------------------------------------------------------------------------------
 
@@ -236,12 +272,16 @@ class ObjectSource:
         """What the bucket calls a file."""
         return f"{self._root}/{inside(path)}" if self._root else inside(path)
 
+    def _aside(self) -> str:
+        """A free name, of the kind that is cleaned up if it stays."""
+        return self._key(f".{secrets.token_hex(8)}.tmp")
+
     def _shown(self, path: str) -> str:
         """The address of a file, for people."""
-        root, query, _ = shown(self._url).partition("?")
-        return f"{root}/{path}{query and '?***'}"
+        root, query, rest = shown(self._url).partition("?")
+        return f"{root}/{path}{query}{rest}"
 
-    def _connect(self, path: str) -> ObstoreWire:
+    def _connect(self, path: str) -> ObjectWire:
         """This process's connection; looked up anew when the keyring has changed or the process is another."""
         if self._wire is None or self._wire[1:] != (os.getpid(), changes()):
             wire = connect(self._bucket, settings_for(self._url), self._shown(path))
@@ -249,12 +289,36 @@ class ObjectSource:
         return self._wire[0]
 
 
-async def _all(work: Sequence[Awaitable[None]]) -> None:
-    """Do all at once; when one fails, the others are called off."""
-    tasks = [asyncio.ensure_future(one) for one in work]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+class ObjectDraft:
+    """A temporary file of this machine that becomes an object by `publish`; it vanishes with the process."""
+
+    def __init__(self, place: ObjectSource) -> None:
+        self._place = place
+        with storage_errors(tempfile.gettempdir(), "create a temporary file in"):
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by publish or discard
+
+    @property
+    def file(self) -> BinaryIO:
+        """Write here."""
+        return self._file
+
+    def publish(self, path: str) -> None:
+        """Upload what was written."""
+        inside(path)
+        with storage_errors(tempfile.gettempdir(), "write a temporary file in"):
+            self._file.flush()
+            size = os.fstat(self._file.fileno()).st_size
+            data = mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+        tag = self._place.upload(path, memoryview(data))
+        found = self._place.stat(path)
+        if found.size != size or (tag and found.tag != tag):
+            raise RemoteWriteError(
+                errno.EIO,
+                f"expected {size} bytes with the tag {tag} after writing them, got {found.size} with the tag {found.tag}",
+                f"{shown(self._place.url)}/{path}",
+            )
+        self.discard()
+
+    def discard(self) -> None:
+        """Drop the file."""
+        self._file.close()

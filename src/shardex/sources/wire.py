@@ -1,8 +1,7 @@
 """The wire to an object store: single requests through obstore, and the loop that many of them wait in at once.
 
-`ObjectSource` says which bytes it wants; here a request is sent, its answer is looked at, and what went wrong is put
-into our words: `Again` if another attempt may help, an error of ours if not. obstore's own threads do not survive a
-fork, so the loop and all connections belong to one process, and a child of a process that used them is told so.
+obstore's own threads do not survive a fork: whatever a child asks would hang for ever. So the loop and all connections
+belong to one process, and a child of a process that has used them is told so at once.
 """
 
 from __future__ import annotations
@@ -11,55 +10,28 @@ import asyncio
 import base64
 import errno
 import os
-import re
 import threading
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
-from shardex.errors import (
-    AccessDeniedError,
-    ForkSafetyError,
-    NotFoundError,
-    PathError,
-    RemoteChangedError,
-    RemoteError,
-    SourceError,
-)
+from shardex.errors import ForkSafetyError, RemoteError, ShardexError
 from shardex.ranges import ByteRange
 from shardex.source import Stat
-from shardex.sources.keyring import Settings, scrub
+from shardex.sources.answers import Again, reason, same, stat_of, translate
+from shardex.sources.keyring import Settings
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
-__all__ = ["Again", "Bucket", "ObstoreWire", "Wire", "connect", "run", "same"]
+__all__ = ["Bucket", "Listing", "ObjectWire", "Wire", "connect", "headers_for", "run"]
 
 T = TypeVar("T")
 
-_FORKED = (
-    "expected remote storage to be used in a process that was started afresh, got a child forked from one that used "
-    "it already, where every request would hang; start workers by the method 'forkserver' or 'spawn'"
-)
-
-
-class Again(Exception):
-    """A request that failed in a way that another attempt may mend; says what happened."""
-
-
-class Wire(Protocol):
-    """Single requests: one attempt each."""
-
-    async def head(self, key: str) -> Stat:
-        """Size, tag and time of a file."""
-
-    async def peek(self, key: str) -> Stat:
-        """The same by a request for the file, which is then not read."""
-
-    async def get(self, key: str, wanted: ByteRange, pinned: Stat) -> memoryview:
-        """Bytes of a file that is still the pinned one; maybe fewer than wanted, if the server says so."""
+_MINE = "shardex-writer"
+_PART = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +43,22 @@ class Bucket:
     query: str = ""
 
 
+class Wire(Protocol):
+    """Single requests to one bucket, one attempt each."""
+
+    settings: Settings
+    slots: asyncio.Semaphore
+
+    async def head(self, key: str) -> Stat:
+        """Size, tag and time of a file."""
+
+    async def peek(self, key: str) -> Stat:
+        """The same by a request for the file, which is then not read."""
+
+    async def get(self, key: str, wanted: ByteRange, pinned: Stat) -> memoryview:
+        """Bytes of a file that is still the pinned one; how many, the caller checks."""
+
+
 # -- one loop and one set of connections for each process -------------------------------------------------------------
 
 
@@ -80,7 +68,7 @@ class _Process:
     def __init__(self, forked: bool = False) -> None:
         self.lock = threading.Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.wires: dict[tuple[Bucket, int], ObstoreWire] = {}
+        self.wires: dict[tuple[Bucket, int], ObjectWire] = {}
         self.forked = forked
         """Whether a process above this one has used obstore."""
 
@@ -89,8 +77,7 @@ _process = _Process()
 
 
 def _begin_child() -> None:
-    global _process
-    _process = _Process(_process.forked or bool(_process.wires))
+    _process.__init__(_process.forked or bool(_process.wires))  # type: ignore[misc]
 
 
 if hasattr(os, "register_at_fork"):
@@ -106,82 +93,131 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     future = asyncio.run_coroutine_threadsafe(work, _process.loop)
     try:
         return future.result()
-    except BaseException:
-        future.cancel()  # nobody waits for it any more, after a KeyboardInterrupt
-        raise
+    finally:
+        future.cancel()  # after a KeyboardInterrupt nobody waits for it any more
 
 
-def connect(bucket: Bucket, settings: Settings, where: str) -> ObstoreWire:
+def connect(bucket: Bucket, settings: Settings, where: str) -> ObjectWire:
     """The connection of this process to a bucket."""
     if _process.forked:
-        raise ForkSafetyError(errno.EDEADLK, _FORKED, where)
+        raise ForkSafetyError(
+            errno.EDEADLK,
+            "expected a process that was started afresh, got a child forked from one that has used remote storage, in "
+            "which every request would hang; start workers by the method 'forkserver' or 'spawn'",
+            where,
+        )
     with _process.lock:
-        key = bucket, id(settings)  # the wire keeps the settings, so the number stays theirs
+        key = bucket, id(settings)  # the wire keeps the settings, so no others get their number
         if key not in _process.wires:
-            _process.wires[key] = ObstoreWire(bucket, settings, where)
+            _process.wires[key] = ObjectWire(bucket, settings, where)
         return _process.wires[key]
 
 
 # -- obstore ----------------------------------------------------------------------------------------------------------
 
 
-class ObstoreWire:
-    """Requests to one bucket. It never pickles: obstore would write the secrets down."""
+class ObjectWire:
+    """Requests to one bucket through obstore."""
 
     def __init__(self, bucket: Bucket, settings: Settings, where: str) -> None:
         self.settings = settings
         self.slots = asyncio.Semaphore(int(settings.number("concurrency")))
-        self.conditional: bool | None = None
-        """Whether the store keeps its word on conditions; unknown until it was tried."""
-        self._bucket = bucket
+        self.keeps_conditions: bool | None = None
+        """Whether the store refuses to create what is there; unknown until it was tried."""
         try:
-            self.store = _store(bucket, settings, retries=0)
-        except Exception as error:
-            failure = RemoteError(errno.EINVAL, f"cannot be opened: {reason(error)}", where)
-        else:
+            self._store = _store(bucket, settings, retries=0)
+            self._uploads = _store(bucket, settings, retries=int(settings.number("retries")))
             return
-        raise failure
+        except Exception as error:
+            text = reason(error)
+        raise RemoteError(errno.EINVAL, f"cannot be opened: {text}; see shardex.storage", where)
 
-    def __reduce__(self) -> str:
-        raise TypeError("a connection is not pickled: send the URL, and open it there")
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a connection holds secrets and is not pickled: send the URL, and open it there")
 
     async def head(self, key: str) -> Stat:
         """Ask for a file's headers."""
         import obstore
 
-        try:
-            return _stat(await obstore.head_async(self.store, key))
-        except Exception as error:
-            failure = translate(error, key)
-        raise failure
+        return _stat(await _asked(obstore.head_async(self._store, key), key))
 
     async def peek(self, key: str) -> Stat:
         """Ask for a file, and read only the headers."""
         import obstore
 
-        try:
-            return _stat((await obstore.get_async(self.store, key)).meta)
-        except Exception as error:
-            failure = translate(error, key)
-        raise failure
+        return _stat((await _asked(obstore.get_async(self._store, key), key)).meta)
 
     async def get(self, key: str, wanted: ByteRange, pinned: Stat) -> memoryview:
         """Ask for a range; look at the headers before the body comes."""
         import obstore
 
+        asked = obstore.get_async(self._store, key, options={"range": (wanted.begin, wanted.end)})
+        answer = await _asked(asked, key)
+        same(_stat(answer.meta), pinned, key)
+        return memoryview(await _asked(answer.bytes_async(), key))
+
+    def list(self, prefix: str) -> Listing:
+        """The files below a prefix."""
+        return Listing(self._store, prefix)
+
+    async def put(self, key: str, data: memoryview) -> str:
+        """Create or replace a file in one request; its tag."""
+        import obstore
+
+        return (await _asked(obstore.put_async(self._store, key, data, use_multipart=False), key))["e_tag"] or ""
+
+    async def upload(self, key: str, data: memoryview) -> str:
+        """The same in many parts, each of which is tried again by itself."""
+        import obstore
+
+        sent = obstore.put_async(self._uploads, key, data, use_multipart=True, chunk_size=_PART, max_concurrency=8)
+        return (await _asked(sent, key))["e_tag"] or ""
+
+    async def create(self, key: str, data: memoryview, writer: str) -> bool:
+        """Create a file that notes its writer; false if there is one."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        marks = {_MINE: writer}
         try:
-            answer = await obstore.get_async(self.store, key, options={"range": (wanted.begin, wanted.end)})
-            same(_stat(answer.meta), pinned, key)
-            return memoryview(await answer.bytes_async())
-        except RemoteError:
-            raise
+            await obstore.put_async(self._store, key, data, mode="create", use_multipart=False, attributes=marks)
+            return True
+        except AlreadyExistsError as error:
+            if "status code: 409" not in str(error):
+                return False
+            failure: Exception = Again("409 Conflict: somebody else writes it at this moment")
         except Exception as error:
             failure = translate(error, key)
         raise failure
 
-    def list(self, prefix: str) -> Listing:
-        """The files below a prefix."""
-        return Listing(self.store, prefix)
+    async def writer(self, key: str) -> str:
+        """Who created a file."""
+        import obstore
+
+        return str((await _asked(obstore.get_async(self._store, key), key)).attributes.get(_MINE, ""))
+
+    async def copy(self, key: str, to: str) -> None:
+        """Copy a file inside the bucket."""
+        import obstore
+
+        await _asked(obstore.copy_async(self._store, key, to), key)
+
+    async def delete(self, key: str) -> None:
+        """Delete a file; most stores do not say whether there was one."""
+        import obstore
+
+        await _asked(obstore.delete_async(self._store, key), key)
+
+
+async def _asked(answer: Any, key: str) -> Any:
+    """What obstore answers; its errors become ours, and keep nothing of its own."""
+    try:
+        return await answer
+    except ShardexError:
+        raise
+    except Exception as error:
+        failure = translate(error, key)
+    raise failure
 
 
 class Listing:
@@ -195,45 +231,47 @@ class Listing:
         """Some more keys; none at the end."""
         import obstore
 
+        if self._stream is None:
+            after = self._last or None
+            self._stream = obstore.list(self._store, self._prefix or None, offset=after, chunk_size=1000).__aiter__()
         try:
-            if self._stream is None:
-                after = self._last or None
-                self._stream = obstore.list(
-                    self._store, self._prefix or None, offset=after, chunk_size=1000
-                ).__aiter__()
-            keys = sorted(one["path"] for one in await anext(self._stream, []))
-        except Exception as error:
-            self._stream, failure = None, translate(error, self._prefix)
-        else:
-            self._last = keys[-1] if keys else self._last
-            return keys
-        raise failure
+            some = await _asked(anext(self._stream, []), self._prefix)
+        except BaseException:
+            self._stream = None
+            raise
+        keys = sorted(one["path"] for one in some)
+        self._last = keys[-1] if keys else self._last
+        return keys
 
 
 def _store(bucket: Bucket, settings: Settings, *, retries: int) -> ObjectStore:
     from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
     timeout = timedelta(seconds=settings.number("timeout"))
-    client: dict[str, Any] = {
+    client: Any = {
         "connect_timeout": timeout,
         "read_timeout": timeout,
-        "timeout": "1day",  # the whole request has its limit in Python, which knows how long it should take
+        "timeout": "1day",  # the whole request has its limit in Python, which knows how long it may take
         "user_agent": "shardex",
         "pool_max_idle_per_host": str(int(settings.number("concurrency"))),
     }
     for name in ("allow_http", "allow_invalid_certificates"):
         if name in settings.values:
             client[name] = settings.values[name]
-    options: Any = {"client_options": client, "retry_config": {"max_retries": retries}}
+    if bucket.scheme in ("http", "https"):
+        client |= {"allow_http": bucket.scheme == "http", "default_headers": headers_for(settings)}
+    patience = timedelta(seconds=settings.number("deadline"))
+    options: Any = {"client_options": client, "retry_config": {"max_retries": retries, "retry_timeout": patience}}
     config: Any = settings.store(bucket.scheme)
-    if bucket.scheme == "s3":
-        return S3Store(bucket.name, **config, **options)
-    if bucket.scheme == "gs":
-        return GCSStore(bucket.name, **config, **options)
-    if bucket.scheme == "az":
-        return AzureStore(bucket.name, **config, **options)
-    client |= {"allow_http": bucket.scheme == "http", "default_headers": headers_for(settings)}
-    return HTTPStore(f"{bucket.scheme}://{bucket.name}/{bucket.query and '?'}{bucket.query}", **options)
+    match bucket.scheme:
+        case "s3":
+            return S3Store(bucket.name, **config, **options)
+        case "gs":
+            return GCSStore(bucket.name, **config, **options)
+        case "az":
+            return AzureStore(bucket.name, **config, **options)
+        case _:
+            return HTTPStore(f"{bucket.scheme}://{bucket.name}/{bucket.query and '?'}{bucket.query}", **options)
 
 
 def headers_for(settings: Settings) -> dict[str, str]:
@@ -251,66 +289,3 @@ def headers_for(settings: Settings) -> dict[str, str]:
 
 def _stat(meta: ObjectMeta) -> Stat:
     return stat_of(meta["size"], meta["e_tag"], meta["last_modified"])
-
-
-def stat_of(size: int, tag: str | None, modified: datetime | None) -> Stat:
-    """What the headers of an answer say; without an ETag, time and size must do for one."""
-    seconds = modified.timestamp() if modified else 0.0
-    return Stat(size, tag or f"{seconds:.0f}-{size}", seconds)
-
-
-def same(found: Stat, pinned: Stat, key: str) -> None:
-    """Nothing, if two answers speak of the same file."""
-    untagged = f"{found.modified:.0f}-{found.size}"
-    if found.size == pinned.size and found.tag in (pinned.tag, untagged if found.modified == pinned.modified else ""):
-        return
-    raise RemoteChangedError(
-        errno.ESTALE,
-        f"expected the file of {pinned.size} bytes with the tag {pinned.tag} that was there when it was first looked "
-        f"at, got one of {found.size} bytes with the tag {found.tag}; open the dataset again to read the new one",
-        key,
-    )
-
-
-# -- what went wrong --------------------------------------------------------------------------------------------------
-
-
-def translate(error: BaseException, key: str) -> SourceError | PathError | Again:
-    """An error of obstore in our words."""
-    import obstore.exceptions as theirs
-
-    text = reason(error)
-    status = int(found[1]) if (found := re.search(r"status code: (\d{3})", str(error))) else 0
-    if isinstance(error, FileNotFoundError) or status == 404:
-        return NotFoundError(errno.ENOENT, text, key)
-    if isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError) or status in (401, 403):
-        return AccessDeniedError(errno.EACCES, f"{text}; see shardex.storage for keys and tokens", key)
-    if isinstance(error, theirs.InvalidPathError):
-        return PathError(f"{key}: expected a path that an object store can hold: {text}")
-    final = isinstance(error, theirs.UnknownConfigurationKeyError | ValueError | TypeError)
-    if final or (400 <= status < 500 and status not in (408, 409, 425, 429)) or "kind: Builder" in str(error):
-        return RemoteError(errno.EINVAL, text, key)
-    return Again(text)
-
-
-def reason(error: BaseException) -> str:
-    """One line of what obstore says, without its insides and without secrets."""
-    text = str(error).partition("\n\nDebug source:")[0]
-    inner = str(error)
-    code, message = (re.search(rf"<{name}>([^<]*)</{name}>", inner) for name in ("Code", "Message"))
-    if status := re.search(r"status code: (\d{3}[ A-Za-z]*)", text):
-        said = ": ".join(match[1] for match in (code, message) if match)
-        return scrub(f"{status[1].strip()}{said and f' ({said})'}")
-    if "kind: Builder" in inner and "BadScheme" in inner:
-        return "http:// is not encrypted and was not allowed; set allow_http=True with shardex.storage"
-    for mark, meaning in (
-        ("TimedOut", "no answer, or no more of it, in time"),
-        ("ConnectionRefused", "connection refused"),
-        ("UnexpectedEof", "the answer broke off"),
-        ("IncompleteMessage", "the connection broke off"),
-        ("ConnectionReset", "the connection was reset"),
-        ("dns error", "no such host"),
-    ):
-        if mark in inner:
-            return meaning
-    return scrub(text.splitlines()[0].strip() if text.strip() else type(error).__name__)
