@@ -314,7 +314,7 @@ class ObjectDraft:
         if found.size != size or (tag and found.tag != tag):
             raise RemoteWriteError(
                 errno.EIO,
-                f"expected {size} bytes with the tag {tag} after writing them, got {found.size} with the tag {found.tag}",
+                f"expected {size} bytes with the tag {tag} to be there, got {found.size} with the tag {found.tag}",
                 f"{shown(self._place.url)}/{path}",
             )
         self.discard()
