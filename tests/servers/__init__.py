@@ -50,10 +50,9 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             f"-{part}.port{'.grpc' if grpc else ''}={port}"
             for (part, _, grpc), port in zip((name.partition(".") for name in names), ports, strict=True)
         ]
-        sockets = [f"-{part}.localSocket={folder}/{part}.sock" for part in ("s3", "filer")]
         own = [f"-dir={folder}", f"-s3.config={folder}/s3.json", "-volume.max=20", "-master.volumeSizeLimitMB=256"]
         quiet = ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.port.iceberg=0", "-s3.port.lance=0"]
-        return [weed, "server", "-filer", "-s3", "-master.telemetry=false", *options, *sockets, *own, *quiet]
+        return [weed, "server", "-filer", "-s3", "-master.telemetry=false", *options, *own, *quiet]
 
     with shared_server(_folder(tmp_path_factory, "seaweed"), command) as port:
         yield f"http://127.0.0.1:{port}"

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
 
 __all__ = ["FaultyServer", "faulty_server"]
 
@@ -24,11 +25,14 @@ class FaultyServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        super().__init__((host, 0), _Handler)
+        self.host = host
         self.files: dict[str, bytes] = {}
         self.targets: dict[str, str] = {}
         """Where the mode ``redirect`` sends those who ask for a file."""
+        self.marks: dict[str, dict[str, str]] = {}
+        """What writers noted with their files."""
         self.asked: Counter[str] = Counter()
         """How often each path was asked for by GET."""
         self.headers: list[dict[str, str]] = []
@@ -37,7 +41,7 @@ class FaultyServer(ThreadingHTTPServer):
 
     def url(self, mode: str = "ok") -> str:
         """A root whose files are served in this mode."""
-        return f"http://127.0.0.1:{self.server_port}/{mode}"
+        return f"http://{self.host}:{self.server_port}/{mode}"
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Clients that went away are not worth a traceback."""
@@ -57,13 +61,37 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer()
 
+    def do_PUT(self) -> None:
+        """As S3 does: the first part of the path is the bucket, and so the mode."""
+        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.headers.append(dict(self.headers))
+        _, mode, name = unquote(self.path).split("/", 2)
+        self.server.asked[f"PUT {name}"] += 1
+        match = re.fullmatch(r"([a-z-]+)(\d*)", mode)
+        now = match and (not match[2] or self.server.asked[f"PUT {name}"] <= int(match[2]))
+        if now and mode.startswith("conflict"):
+            return self._send(409, b"<Code>ConditionalRequestConflict</Code>")
+        if self.headers.get("If-None-Match") == "*" and name in self.server.files:
+            return self._send(412, b"<Code>PreconditionFailed</Code>")
+        self.server.files[name] = data
+        self.server.marks[name] = {key: value for key, value in self.headers.items() if key.startswith("x-amz-meta-")}
+        if now and mode.startswith("lost"):
+            return self._hang_up()
+        self._send(200, b"")
+
+    def do_DELETE(self) -> None:
+        """As S3 does, one file or a list of them."""
+        self.server.files.pop(unquote(self.path).split("/", 2)[2], None)
+        self._send(204, b"")
+
     def _answer(self) -> None:
         self.server.headers.append(dict(self.headers))
-        place = self.path.partition("?")[0]
+        place = unquote(self.path.partition("?")[0])
         _, mode, name = place.split("/", 2)
         if self.command == "GET":
             self.server.asked[place] += 1
         match = re.fullmatch(r"([a-z-]+)(\d*)", mode)
+        self.name = name
         if match is None or (name not in self.server.files and match[1] != "redirect"):
             return self._send(404, b"")
         self.data = self.server.files.get(name, b"")
@@ -71,10 +99,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.body = self.data[self.begin : self.end]
         heads = {"nohead", "redirect", "denied", "head-error"}
         over = match[2] and self.server.asked[place] > int(match[2])
-        how: Callable[[], None] = getattr(self, "mode_" + match[1].replace("-", "_"))
+        how: Callable[[], None] = getattr(self, "mode_" + match[1].replace("-", "_"), self.mode_ok)
         if over or (self.command == "HEAD" and match[1] not in heads):
             how = self.mode_ok
-        self.name = name
         how()
 
     def _range(self) -> tuple[int, int]:
@@ -88,10 +115,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body) if length is None else length))
         self.send_header("ETag", tag)
         self.send_header("Last-Modified", "Sat, 01 Jan 2022 00:00:00 GMT")
+        for key, value in self.server.marks.get(getattr(self, "name", ""), {}).items():
+            self.send_header(key, value)
         if span:
             self.send_header("Content-Range", span)
         self.end_headers()
-        if self.command == "GET":
+        if self.command != "HEAD":
             self.wfile.write(body)
 
     def _good(self, body: bytes, *, shift: int = 0, tag: str = '"v1"', length: int | None = None) -> None:
@@ -196,9 +225,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def faulty_server() -> Iterator[FaultyServer]:
+def faulty_server(host: str = "127.0.0.1") -> Iterator[FaultyServer]:
     """A server in a thread of this process, on a free port."""
-    server = FaultyServer()
+    server = FaultyServer(host)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

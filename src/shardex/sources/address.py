@@ -28,8 +28,11 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
-def open_source(url: str) -> Place:
+def open_source(url: str, *, trusted: bool = True) -> Place:
     """The source at an URL; its paths are what comes below.
+
+    An URL that comes from data and not from the user is opened with ``trusted=False``: then it may name a bucket, or a
+    web server at a public address, and nothing else (`guarded`).
 
     >>> place = open_source("memory://test/data")
     >>> place.put("a", b"1"); bytes(open_source("memory://test/data").load("a"))
@@ -38,11 +41,13 @@ def open_source(url: str) -> Place:
     Traceback (most recent call last):
     shardex.errors.AddressError: expected an address that begins with memory://, s3://, ..., got 'gopher://x/'
     """
-    scheme, found, _ = url.partition("://")
+    scheme, found, rest = url.partition("://")
+    scheme = scheme.lower()
     if not found or scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise AddressError(f"expected an address that begins with {known}, got {shown(url)!r}")
-    return SCHEMES[scheme](url.rstrip("/"))
+    place, query, rest = rest.partition("?")
+    return SCHEMES[scheme](f"{scheme}://{place.rstrip('/')}{query}{rest}", trusted)
 
 
 def split(url: str) -> tuple[str, str]:
@@ -58,16 +63,25 @@ def split(url: str) -> tuple[str, str]:
     return folder + query + rest, name
 
 
-def _open_memory(url: str) -> Place:
+def _open_memory(url: str, trusted: bool) -> Place:
     """Files in the memory of this process, the same for everybody who knows the name."""
+    if not trusted:
+        raise AddressError(f"expected data to name a bucket or a web server, got {url!r}")
     return _memory.setdefault(url, MemorySource(url=url))
 
 
-SCHEMES: dict[str, Callable[[str], Place]] = {
+def _open_objects(url: str, trusted: bool) -> Place:
+    if url.endswith("://"):
+        raise AddressError(f"expected the name of a bucket or a host, got {url!r}")
+    return ObjectSource(url, trusted=trusted)
+
+
+SCHEMES: dict[str, Callable[[str, bool], Place]] = {
     "memory": _open_memory,
-    "s3": ObjectSource,
-    "gs": ObjectSource,
-    "az": ObjectSource,
-    "http": ObjectSource,
-    "https": ObjectSource,
+    "s3": _open_objects,
+    "gs": _open_objects,
+    "az": _open_objects,
+    "http": _open_objects,
+    "https": _open_objects,
 }
+"""What can be opened, and by whom: an URL, and whether the user gave it."""

@@ -7,7 +7,6 @@ over a private pipe. `shown` and `scrub` are for every text that a person may se
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -18,7 +17,19 @@ from urllib.parse import unquote
 
 from shardex.errors import SchemaError
 
-__all__ = ["Settings", "adopt", "changes", "export", "scrub", "settings_for", "shown", "storage", "without_secrets"]
+__all__ = [
+    "SLOWEST",
+    "Settings",
+    "adopt",
+    "changes",
+    "export",
+    "noted",
+    "scrub",
+    "settings_for",
+    "shown",
+    "storage",
+    "without_secrets",
+]
 
 Setting = str | int | float | bool | dict[str, str]
 
@@ -76,6 +87,8 @@ _SECRET = {
     "headers",
 }
 _HIDDEN = "***"
+SLOWEST = 128 << 10
+"""Bytes per second that a connection must reach: a timeout is longer by the time that the bytes take at this speed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +118,15 @@ class Settings:
         return {name: self.values[ours] for ours, name in STORES[scheme].items() if name and ours in self.values}
 
 
-_noted: dict[str, Settings] = {}
-_count = itertools.count(1)
-_changes = [0]
+@dataclass
+class _Ring:
+    """What this process has noted, by prefix, and how often that changed."""
+
+    noted: dict[str, Settings] = field(default_factory=dict)
+    changes: int = 0
+
+
+_ring = _Ring()
 _NONE = Settings()
 
 
@@ -159,24 +178,26 @@ def _check(prefix: str, name: str, value: Setting) -> None:
 
 
 def _note(entries: Mapping[str, Settings | None]) -> None:
-    for prefix, settings in entries.items():
-        if settings is None:
-            _noted.pop(prefix, None)
-        else:
-            _noted[prefix] = settings
-    _changes[0] = next(_count)
+    kept = {prefix: settings for prefix, settings in _ring.noted.items() if prefix not in entries}
+    _ring.noted = kept | {prefix: settings for prefix, settings in entries.items() if settings is not None}
+    _ring.changes += 1
 
 
 def changes() -> int:
     """How often the keyring was changed: who keeps settings looks here whether to ask again."""
-    return _changes[0]
+    return _ring.changes
+
+
+def noted(settings: Settings) -> bool:
+    """Whether settings are still in use."""
+    return settings is _NONE or any(settings is one for one in _ring.noted.values())
 
 
 def settings_for(url: str) -> Settings:
     """What is noted for the longest prefix of an URL, or nothing."""
     url = _prefix(url)
-    fitting = [one for one in list(_noted) if url == one or url.startswith(one if one.endswith("://") else f"{one}/")]
-    return _noted[max(fitting, key=len)] if fitting else _NONE
+    fitting = [one for one in _ring.noted if url == one or url.startswith(one if one.endswith("://") else f"{one}/")]
+    return _ring.noted[max(fitting, key=len)] if fitting else _NONE
 
 
 def _prefix(url: str) -> str:
@@ -195,7 +216,7 @@ def _prefix(url: str) -> str:
 
 def export() -> bytes:
     """The keyring, secrets and all: for a private pipe to a process of ours, never for a file."""
-    return json.dumps({prefix: dict(settings.values) for prefix, settings in _noted.items()}).encode()
+    return json.dumps({prefix: dict(settings.values) for prefix, settings in _ring.noted.items()}).encode()
 
 
 def adopt(exported: bytes) -> None:
@@ -253,7 +274,7 @@ def scrub(text: str) -> str:
 
 def _secrets() -> Iterator[str]:
     """Every secret of the keyring and of the environment that is long enough to be told from ordinary words."""
-    values = [value for one in list(_noted.values()) for name, value in one.values.items() if name in _SECRET]
+    values = [value for one in _ring.noted.values() for name, value in one.values.items() if name in _SECRET]
     values += [
         value for name, value in os.environ.items() if re.match(r"(AWS|AZURE|GOOGLE)_.*(KEY|SECRET|TOKEN)", name)
     ]

@@ -32,18 +32,16 @@ from shardex.errors import (
 from shardex.ranges import ByteRange, plan
 from shardex.source import Stat, inside
 from shardex.sources.answers import Again
+from shardex.sources.guarded import GuardedWire, check_untrusted
 from shardex.sources.keyring import changes, settings_for, shown, without_secrets
 from shardex.sources.patience import Request, Traffic, all_of
-from shardex.sources.wire import Bucket, ObjectWire, Wire, connect, run
+from shardex.sources.wire import LARGEST_READ, LARGEST_WRITE, Bucket, ObjectWire, Wire, connect, run
 
 __all__ = ["ObjectSource"]
 
 T = TypeVar("T")
 
 _GAP = 512 << 10
-_LARGEST = 8 << 20
-_WHOLE = 128 << 20
-"""What is larger is uploaded in parts; what is not keeps its ETag when it is copied, and so when it is touched."""
 
 
 class ObjectSource:
@@ -54,21 +52,22 @@ class ObjectSource:
     (ObjectSource('https://data.example/sets?***'), 'https://data.example/sets?token=abc')
     """
 
-    def __init__(self, url: str) -> None:
-        self._url = without_secrets(url)
+    def __init__(self, url: str, *, trusted: bool = True) -> None:
+        self._url = without_secrets(url) if trusted else check_untrusted(url)
+        self._trusted = trusted
         parts = urlsplit(self._url)
         self._web = parts.scheme in ("http", "https")
         self._bucket = Bucket(parts.scheme, parts.netloc, parts.query)
         self._root = (unquote(parts.path) if self._web else parts.path).strip("/")
         self._pins: dict[str, Stat] = {}
-        self._wire: tuple[ObjectWire, int, int] | None = None
+        self._wire: tuple[Wire, int, int] | None = None
         self.traffic = Traffic()
 
     def __repr__(self) -> str:
         return f"ObjectSource({shown(self._url)!r})"
 
-    def __reduce__(self) -> tuple[type[ObjectSource], tuple[str]]:
-        return ObjectSource, (self._url,)
+    def __reduce__(self) -> tuple[Callable[..., ObjectSource], tuple[str, bool]]:
+        return _again, (self._url, self._trusted)
 
     @property
     def url(self) -> str:
@@ -81,13 +80,15 @@ class ObjectSource:
         """Size, ETag and time of a file as it is now; the first one is what all reads expect."""
         key, refused = self._key(path), False
         try:
-            found = self._ask(path, "look at", lambda wire: wire.head(key))
+            found = self._ask(path, "look at", lambda: self._connect(path).head(key))
         except (AccessDeniedError, RemoteError) as error:
             refused = self._web and type(error) in (AccessDeniedError, RemoteError)
             if not refused:
                 raise
         if refused:
-            found = self._ask(path, "look at", lambda wire: wire.peek(key))  # what is signed for GET allows no HEAD
+            found = self._ask(
+                path, "look at", lambda: self._connect(path).peek(key)
+            )  # what is signed for GET allows no HEAD
         self._pins.setdefault(path, found)
         return found
 
@@ -98,7 +99,7 @@ class ObjectSource:
             if one.end > size:
                 expected = f"expected bytes {one.begin} to {one.end}, got a file of {size} bytes"
                 raise TruncatedShardError(f"{self._shown(path)}: {expected}")
-        steps = plan(ranges, gap=_GAP, largest=_LARGEST)
+        steps = plan(ranges, gap=_GAP, largest=LARGEST_READ)
         blocks = self._fetch(path, [step.range for step in steps])
         out: list[memoryview] = [memoryview(b"")] * len(ranges)
         for step, block in zip(steps, blocks, strict=True):
@@ -123,9 +124,9 @@ class ObjectSource:
         if self._web:
             hint = "a web server does not list its files; give their names, or a pattern such as part-{000..127}.tar"
             raise RemoteError(errno.ENOTSUP, hint, shown(self._url))
-        listing = self._connect(prefix).list("/".join(filter(None, [self._root, prefix.rpartition("/")[0]])))
+        more = self._store(prefix).list("/".join(filter(None, [self._root, prefix.rpartition("/")[0]])))
         found: list[str] = []
-        while some := self._ask(prefix, "list", lambda _: listing.more()):
+        while some := self._ask(prefix, "list", more):
             found += some
         start = len(self._root) + 1 if self._root else 0
         return sorted(key[start:] for key in found if key[start:].startswith(prefix))
@@ -146,13 +147,13 @@ class ObjectSource:
             block[at : at + one.length] = await self._piece(wire, path, one)
 
         for number, one in enumerate(wanted):
-            if 0 < one.length <= _LARGEST:
+            if 0 < one.length <= LARGEST_READ:
                 work.append(whole(number, one))
             elif one.length:
                 block = np.empty(one.length, np.uint8).data
                 out[number] = block.toreadonly()
-                for at in range(0, one.length, _LARGEST):
-                    work.append(part(block, at, ByteRange(one.begin + at, min(_LARGEST, one.length - at))))
+                for at in range(0, one.length, LARGEST_READ):
+                    work.append(part(block, at, ByteRange(one.begin + at, min(LARGEST_READ, one.length - at))))
         if work:
             run(all_of(work))
         return out
@@ -172,17 +173,17 @@ class ObjectSource:
             request = Request(doing, self._shown(path), wanted.length)
             return await request.patiently(once, wire.settings, self.traffic)
 
-    def _ask(self, path: str, doing: str, ask: Callable[[ObjectWire], Awaitable[T]], size: int = -1) -> T:
-        """One request, alone; if it brings `size` bytes there, it is a write."""
+    def _ask(self, path: str, doing: str, once: Callable[[], Awaitable[T]], size: int = -1) -> T:
+        """One request, alone; a write if it sends `size` bytes."""
         wire = self._connect(path)
+        failed: type[RemoteError] = RemoteReadError if size < 0 else RemoteWriteError
+        request = Request(doing, self._shown(path), max(size, 0), failed)
 
-        async def once() -> T:
+        async def ask() -> T:
             async with wire.slots:
-                failed: type[RemoteError] = RemoteReadError if size < 0 else RemoteWriteError
-                request = Request(doing, self._shown(path), max(size, 0), failed)
-                return await request.patiently(lambda: ask(wire), wire.settings, self.traffic)
+                return await request.patiently(once, wire.settings, self.traffic)
 
-        return run(once())
+        return run(ask())
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -194,8 +195,9 @@ class ObjectSource:
         """Upload a file; the tag it got."""
         key = self._writable(path)
         self._pins.pop(path, None)
-        large = data.nbytes > _WHOLE
-        return self._ask(path, "write", lambda wire: (wire.upload if large else wire.put)(key, data), data.nbytes)
+        wire = self._store(path)
+        send = wire.upload if data.nbytes > LARGEST_WRITE else wire.put
+        return self._ask(path, "write", lambda: send(key, data), data.nbytes)
 
     def put_if_absent(self, path: str, data: Any) -> bool:
         """Create a file, on the condition that there is none; an error where the store ignores conditions."""
@@ -206,9 +208,9 @@ class ObjectSource:
 
     def _create(self, path: str, key: str, data: memoryview) -> bool:
         """Create a file. When an answer was lost, the file itself says whether it is ours."""
-        writer, sent = secrets.token_hex(16), 0
+        wire, writer, sent = self._store(path), secrets.token_hex(16), 0
 
-        async def create(wire: ObjectWire) -> bool:
+        async def create() -> bool:
             nonlocal sent
             sent += 1
             return await wire.create(key, data, writer) or (sent > 1 and await wire.writer(key) == writer)
@@ -217,13 +219,13 @@ class ObjectSource:
 
     def _probe(self, path: str) -> None:
         """Find out, once for each connection, whether the store keeps conditions: create the same file twice."""
-        wire = self._connect(path)
+        wire = self._store(path)
         if wire.keeps_conditions is None:
             key = self._aside()
             try:
                 first, second = (self._create(path, key, memoryview(b"probe")) for _ in range(2))
             finally:
-                self._ask(path, "tidy up after creating", lambda wire: wire.delete(key), 0)
+                self._ask(path, "tidy up after creating", lambda: wire.delete(key), 0)
             wire.keeps_conditions = first and not second
         if not wire.keeps_conditions:
             raise ConditionalPutError(
@@ -240,24 +242,24 @@ class ObjectSource:
 
     def touch(self, path: str) -> None:
         """Copy a file onto itself; by a detour, since S3 refuses the direct way."""
-        key, aside = self._writable(path), self._aside()
+        key, aside, wire = self._writable(path), self._aside(), self._store(path)
         self._pins.pop(path, None)
         if self._bucket.scheme != "s3":
-            return self._ask(path, "touch", lambda wire: wire.copy(key, key), 0)
-        size = self._ask(path, "touch", lambda wire: wire.head(key)).size
-        self._ask(path, "touch", lambda wire: wire.copy(key, aside), size)
+            return self._ask(path, "touch", lambda: wire.copy(key, key), 0)
+        size = self._ask(path, "touch", lambda: wire.head(key)).size
+        self._ask(path, "touch", lambda: wire.copy(key, aside), size)
         try:
-            self._ask(path, "touch", lambda wire: wire.copy(aside, key), size)
+            self._ask(path, "touch", lambda: wire.copy(aside, key), size)
         finally:
-            self._ask(path, "tidy up after touching", lambda wire: wire.delete(aside), 0)
+            self._ask(path, "tidy up after touching", lambda: wire.delete(aside), 0)
 
     def remove(self, path: str) -> None:
         """Delete a file."""
-        key = self._writable(path)
-        self._ask(path, "remove", lambda wire: wire.head(key))
+        key, wire = self._writable(path), self._store(path)
+        self._ask(path, "remove", lambda: wire.head(key))
         self._pins.pop(path, None)
         with suppress(NotFoundError):  # the answer to an earlier attempt was lost
-            self._ask(path, "remove", lambda wire: wire.delete(key), 0)
+            self._ask(path, "remove", lambda: wire.delete(key), 0)
 
     def _writable(self, path: str) -> str:
         key = self._key(path)
@@ -281,12 +283,27 @@ class ObjectSource:
         root, query, rest = shown(self._url).partition("?")
         return f"{root}/{path}{query}{rest}"
 
-    def _connect(self, path: str) -> ObjectWire:
-        """This process's connection; looked up anew when the keyring has changed or the process is another."""
+    def _connect(self, path: str) -> Wire:
+        """The connection to read through: of this process, and as the keyring has it now."""
         if self._wire is None or self._wire[1:] != (os.getpid(), changes()):
-            wire = connect(self._bucket, settings_for(self._url), self._shown(path))
+            settings = settings_for(self._url)
+            guarded = self._web and not self._trusted
+            wire = (
+                GuardedWire(self._bucket, settings) if guarded else connect(self._bucket, settings, self._shown(path))
+            )
             self._wire = wire, os.getpid(), changes()
         return self._wire[0]
+
+    def _store(self, path: str) -> ObjectWire:
+        """The connection to list and to write through."""
+        wire = self._connect(path)
+        assert isinstance(wire, ObjectWire), "a guarded web server is neither listed nor written"
+        return wire
+
+
+def _again(url: str, trusted: bool) -> ObjectSource:
+    """A source that was pickled: what it knew of files stays behind."""
+    return ObjectSource(url, trusted=trusted)
 
 
 class ObjectDraft:

@@ -18,13 +18,12 @@ from typing import TypeVar
 
 from shardex.errors import RemoteError, RemoteReadError, ShardexError, SourceError
 from shardex.sources.answers import Again
-from shardex.sources.keyring import Settings
+from shardex.sources.keyring import SLOWEST, Settings
 
 __all__ = ["Request", "Traffic", "all_of"]
 
 T = TypeVar("T")
 
-_SLOWEST = 128 << 10
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 
 
@@ -47,7 +46,7 @@ class Request:
 
     async def patiently(self, once: Callable[[], Awaitable[T]], settings: Settings, traffic: Traffic) -> T:
         """Try until it works, or until retries or deadline are used up."""
-        longer = self.size / _SLOWEST
+        longer = self.size / SLOWEST
         begin = time.monotonic()
         end = begin + settings.number("deadline") + longer
         for attempt in itertools.count(1):

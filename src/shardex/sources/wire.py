@@ -1,7 +1,9 @@
 """The wire to an object store: single requests through obstore, and the loop that many of them wait in at once.
 
-obstore's own threads do not survive a fork: whatever a child asks would hang for ever. So the loop and all connections
-belong to one process, and a child of a process that has used them is told so at once.
+obstore is called in threads, not by its `async` functions: those call back into Python from threads of their own, which
+aborts the process if it ends at that moment (one exit in six of short programs on a busy machine). And its threads do
+not survive a fork: whatever a child asks would hang for ever. So the loop and all connections belong to one process,
+and a child of a process that has used them is told so at once.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import base64
 import errno
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
@@ -20,18 +23,22 @@ from shardex.errors import ForkSafetyError, RemoteError, ShardexError
 from shardex.ranges import ByteRange
 from shardex.source import Stat
 from shardex.sources.answers import Again, reason, same, stat_of, translate
-from shardex.sources.keyring import Settings
+from shardex.sources.keyring import SLOWEST, Settings, noted
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
-__all__ = ["Bucket", "Listing", "ObjectWire", "Wire", "connect", "headers_for", "run"]
+__all__ = ["LARGEST_READ", "LARGEST_WRITE", "Bucket", "ObjectWire", "Wire", "connect", "headers_for", "run"]
 
 T = TypeVar("T")
 
 _MINE = "shardex-writer"
 _PART = 16 << 20
+LARGEST_READ = 8 << 20
+"""The most that one request reads."""
+LARGEST_WRITE = 128 << 20
+"""The most that is written by one request, and not in parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +76,15 @@ class _Process:
         self.lock = threading.Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.wires: dict[tuple[Bucket, int], ObjectWire] = {}
-        self.forked = forked
-        """Whether a process above this one has used obstore."""
+        self.used = self.forked = forked
+        """Whether this process has used obstore, or one above it."""
 
 
 _process = _Process()
 
 
 def _begin_child() -> None:
-    _process.__init__(_process.forked or bool(_process.wires))  # type: ignore[misc]
+    _process.__init__(_process.used)  # type: ignore[misc]
 
 
 if hasattr(os, "register_at_fork"):
@@ -109,7 +116,9 @@ def connect(bucket: Bucket, settings: Settings, where: str) -> ObjectWire:
     with _process.lock:
         key = bucket, id(settings)  # the wire keeps the settings, so no others get their number
         if key not in _process.wires:
+            _process.wires = {key: wire for key, wire in _process.wires.items() if noted(wire.settings)}
             _process.wires[key] = ObjectWire(bucket, settings, where)
+            _process.used = True
         return _process.wires[key]
 
 
@@ -121,12 +130,16 @@ class ObjectWire:
 
     def __init__(self, bucket: Bucket, settings: Settings, where: str) -> None:
         self.settings = settings
-        self.slots = asyncio.Semaphore(int(settings.number("concurrency")))
+        concurrency = int(settings.number("concurrency"))
+        self.slots = asyncio.Semaphore(concurrency)
+        # Twice as many as wait at once: a thread whose request took too long is left alone until that ends by itself.
+        self._threads = ThreadPoolExecutor(2 * concurrency, thread_name_prefix="shardex-wire")
         self.keeps_conditions: bool | None = None
         """Whether the store refuses to create what is there; unknown until it was tried."""
         try:
-            self._store = _store(bucket, settings, retries=0)
-            self._uploads = _store(bucket, settings, retries=int(settings.number("retries")))
+            self._store = _store(bucket, settings, retries=0, largest=LARGEST_READ)
+            self._uploads = _store(bucket, settings, retries=0, largest=LARGEST_WRITE)
+            self._parts = _store(bucket, settings, retries=int(settings.number("retries")), largest=_PART)
             return
         except Exception as error:
             text = reason(error)
@@ -135,123 +148,121 @@ class ObjectWire:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a connection holds secrets and is not pickled: send the URL, and open it there")
 
+    async def _call(self, key: str, work: Callable[[], T]) -> T:
+        """What obstore answers, in a thread; its errors become ours, and keep nothing of its own."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except (ShardexError, Again):
+            raise
+        except Exception as error:
+            failure = translate(error, key)
+        raise failure
+
     async def head(self, key: str) -> Stat:
         """Ask for a file's headers."""
         import obstore
 
-        return _stat(await _asked(obstore.head_async(self._store, key), key))
+        return await self._call(key, lambda: _stat(obstore.head(self._store, key)))
 
     async def peek(self, key: str) -> Stat:
         """Ask for a file, and read only the headers."""
         import obstore
 
-        return _stat((await _asked(obstore.get_async(self._store, key), key)).meta)
+        return await self._call(key, lambda: _stat(obstore.get(self._store, key).meta))
 
     async def get(self, key: str, wanted: ByteRange, pinned: Stat) -> memoryview:
         """Ask for a range; look at the headers before the body comes."""
         import obstore
 
-        asked = obstore.get_async(self._store, key, options={"range": (wanted.begin, wanted.end)})
-        answer = await _asked(asked, key)
-        same(_stat(answer.meta), pinned, key)
-        return memoryview(await _asked(answer.bytes_async(), key))
+        def read() -> memoryview:
+            answer = obstore.get(self._store, key, options={"range": (wanted.begin, wanted.end)})
+            same(_stat(answer.meta), pinned, key)
+            return memoryview(answer.bytes())
 
-    def list(self, prefix: str) -> Listing:
-        """The files below a prefix."""
-        return Listing(self._store, prefix)
+        return await self._call(key, read)
+
+    def list(self, prefix: str) -> Callable[[], Awaitable[list[str]]]:
+        """A function that gives some keys below a prefix, then some more, and none at the end.
+
+        After a failure it goes on behind the last key."""
+        import obstore
+
+        stream: Iterator[Sequence[ObjectMeta]] | None = None
+        last = ""
+
+        def some() -> list[str]:
+            nonlocal stream, last
+            stream = stream or iter(obstore.list(self._store, prefix or None, offset=last or None, chunk_size=1000))
+            try:
+                keys = sorted(one["path"] for one in next(stream, []))
+            except Exception:
+                stream = None
+                raise
+            last = keys[-1] if keys else last
+            return keys
+
+        return lambda: self._call(prefix, some)
 
     async def put(self, key: str, data: memoryview) -> str:
         """Create or replace a file in one request; its tag."""
         import obstore
 
-        return (await _asked(obstore.put_async(self._store, key, data, use_multipart=False), key))["e_tag"] or ""
+        return await self._call(key, lambda: obstore.put(self._uploads, key, data, use_multipart=False)["e_tag"] or "")
 
     async def upload(self, key: str, data: memoryview) -> str:
         """The same in many parts, each of which is tried again by itself."""
         import obstore
 
-        sent = obstore.put_async(self._uploads, key, data, use_multipart=True, chunk_size=_PART, max_concurrency=8)
-        return (await _asked(sent, key))["e_tag"] or ""
+        def send() -> str:
+            sent = obstore.put(self._parts, key, data, use_multipart=True, chunk_size=_PART, max_concurrency=8)
+            return sent["e_tag"] or ""
+
+        return await self._call(key, send)
 
     async def create(self, key: str, data: memoryview, writer: str) -> bool:
         """Create a file that notes its writer; false if there is one."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        marks = {_MINE: writer}
-        try:
-            await obstore.put_async(self._store, key, data, mode="create", use_multipart=False, attributes=marks)
-            return True
-        except AlreadyExistsError as error:
-            if "status code: 409" not in str(error):
+        def send() -> bool:
+            marks = {_MINE: writer}
+            try:
+                obstore.put(self._uploads, key, data, mode="create", use_multipart=False, attributes=marks)
+                return True
+            except AlreadyExistsError as error:
+                if "status code: 409" in str(error):
+                    raise Again("409 Conflict: somebody else writes it at this moment") from None
                 return False
-            failure: Exception = Again("409 Conflict: somebody else writes it at this moment")
-        except Exception as error:
-            failure = translate(error, key)
-        raise failure
+
+        return await self._call(key, send)
 
     async def writer(self, key: str) -> str:
         """Who created a file."""
         import obstore
 
-        return str((await _asked(obstore.get_async(self._store, key), key)).attributes.get(_MINE, ""))
+        return await self._call(key, lambda: str(obstore.get(self._store, key).attributes.get(_MINE, "")))
 
     async def copy(self, key: str, to: str) -> None:
         """Copy a file inside the bucket."""
         import obstore
 
-        await _asked(obstore.copy_async(self._store, key, to), key)
+        await self._call(key, lambda: obstore.copy(self._uploads, key, to))
 
     async def delete(self, key: str) -> None:
         """Delete a file; most stores do not say whether there was one."""
         import obstore
 
-        await _asked(obstore.delete_async(self._store, key), key)
+        await self._call(key, lambda: obstore.delete(self._store, key))
 
 
-async def _asked(answer: Any, key: str) -> Any:
-    """What obstore answers; its errors become ours, and keep nothing of its own."""
-    try:
-        return await answer
-    except ShardexError:
-        raise
-    except Exception as error:
-        failure = translate(error, key)
-    raise failure
-
-
-class Listing:
-    """The keys below a prefix, some at a time; after a failure it goes on behind the last one."""
-
-    def __init__(self, store: ObjectStore, prefix: str) -> None:
-        self._store, self._prefix, self._last = store, prefix, ""
-        self._stream: AsyncIterator[Sequence[ObjectMeta]] | None = None
-
-    async def more(self) -> list[str]:
-        """Some more keys; none at the end."""
-        import obstore
-
-        if self._stream is None:
-            after = self._last or None
-            self._stream = obstore.list(self._store, self._prefix or None, offset=after, chunk_size=1000).__aiter__()
-        try:
-            some = await _asked(anext(self._stream, []), self._prefix)
-        except BaseException:
-            self._stream = None
-            raise
-        keys = sorted(one["path"] for one in some)
-        self._last = keys[-1] if keys else self._last
-        return keys
-
-
-def _store(bucket: Bucket, settings: Settings, *, retries: int) -> ObjectStore:
+def _store(bucket: Bucket, settings: Settings, *, retries: int, largest: int) -> ObjectStore:
     from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
-    timeout = timedelta(seconds=settings.number("timeout"))
+    timeout = settings.number("timeout")
     client: Any = {
-        "connect_timeout": timeout,
-        "read_timeout": timeout,
-        "timeout": "1day",  # the whole request has its limit in Python, which knows how long it may take
+        "connect_timeout": timedelta(seconds=timeout),
+        "read_timeout": timedelta(seconds=timeout),
+        "timeout": timedelta(seconds=timeout + largest / SLOWEST),
         "user_agent": "shardex",
         "pool_max_idle_per_host": str(int(settings.number("concurrency"))),
     }
@@ -265,7 +276,7 @@ def _store(bucket: Bucket, settings: Settings, *, retries: int) -> ObjectStore:
     config: Any = settings.store(bucket.scheme)
     match bucket.scheme:
         case "s3":
-            return S3Store(bucket.name, **config, **options)
+            return S3Store(bucket.name, disable_bulk_delete=True, **config, **options)  # not every S3 has it
         case "gs":
             return GCSStore(bucket.name, **config, **options)
         case "az":
