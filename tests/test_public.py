@@ -9,7 +9,8 @@ import pytest
 
 import shardex
 
-LAZY = {"PIL", "duckdb", "pandas", "pyarrow.dataset", "pyarrow.parquet", "ray", "redis", "torch", "webdataset"}
+LAZY = {"PIL", "duckdb", "obstore", "pandas", "pyarrow.dataset", "pyarrow.parquet", "ray", "redis", "torch"}
+LAZY |= {"asyncio", "ssl", "http.client", "webdataset"}
 
 
 def is_submodule(value: object) -> bool:
@@ -34,6 +35,12 @@ def test_every_name_is_documented(name: str) -> None:
 
 def test_import_loads_nothing_heavy() -> None:
     code = "import sys, shardex; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not LAZY & set(done.stdout.split())
+
+
+def test_addresses_load_nothing_heavy() -> None:
+    code = "import sys, shardex.sources.address; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not LAZY & set(done.stdout.split())
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from servers.faulty import FaultyServer, faulty_server
-from servers.keeper import shared_server
+from servers.keeper import Command, shared_server
 from shardex.sources.keyring import storage
 
-__all__ = ["KEY", "SECRET", "bucket", "careless_bucket", "rclone", "seaweed", "web"]
+__all__ = ["KEY", "SECRET", "bucket", "careless_bucket", "rclone", "seaweed", "web", "weed_command"]
 
 KEY, SECRET = "testkey", "testsecret-0123456789"
 
@@ -36,25 +36,27 @@ def _folder(factory: pytest.TempPathFactory, name: str) -> Path:
     return (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / name
 
 
-@pytest.fixture(scope="session")
-def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of SeaweedFS, which speaks S3."""
+def weed_command() -> Command:
+    """What starts SeaweedFS."""
     weed = _program("weed")
 
     def command(folder: Path, ports: list[int]) -> list[str]:
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
         identity = {"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": actions}
         (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
-        names = ["s3", "s3.grpc", "master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc"]
-        options = [
-            f"-{part}.port{'.grpc' if grpc else ''}={port}"
-            for (part, _, grpc), port in zip((name.partition(".") for name in names), ports, strict=True)
-        ]
+        parts = [f"-{part}.port{kind}" for part in ("s3", "master", "volume", "filer") for kind in ("", ".grpc")]
+        options = [f"{part}={port}" for part, port in zip(parts, ports, strict=True)]
         own = [f"-dir={folder}", f"-s3.config={folder}/s3.json", "-volume.max=20", "-master.volumeSizeLimitMB=256"]
         quiet = ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.port.iceberg=0", "-s3.port.lance=0"]
         return [weed, "server", "-filer", "-s3", "-master.telemetry=false", *options, *own, *quiet]
 
-    with shared_server(_folder(tmp_path_factory, "seaweed"), command) as port:
+    return command
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of SeaweedFS, which speaks S3."""
+    with shared_server(_folder(tmp_path_factory, "seaweed"), weed_command()) as port:
         yield f"http://127.0.0.1:{port}"
 
 

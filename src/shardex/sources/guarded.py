@@ -8,19 +8,16 @@ the first address was, and gets no secrets if it leads to another host. Proxies 
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import http.client
 import ipaddress
 import re
 import socket
-import ssl
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
 from shardex.errors import AddressError, PathError, RemoteError, SourceError
@@ -28,7 +25,10 @@ from shardex.ranges import ByteRange
 from shardex.source import Stat
 from shardex.sources.answers import Again, refusal, same, stat_of
 from shardex.sources.keyring import SLOWEST, Settings, shown
-from shardex.sources.wire import Bucket, headers_for
+from shardex.sources.wire import Bucket, aside, headers_for, slots
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection, HTTPResponse
 
 __all__ = ["GuardedWire", "check_untrusted", "is_public"]
 
@@ -113,31 +113,27 @@ def _public(host: str, port: int, url: str) -> list[tuple[int, tuple[object, ...
     return [(family, address) for family, *_, address in found]
 
 
-class _Plain(http.client.HTTPConnection):
-    """Connects only to a checked address."""
+def _dial(scheme: str, host: str, port: int, timeout: float) -> HTTPConnection:
+    """A connection to one of the checked addresses; it never makes another by itself."""
+    from http.client import HTTPConnection, HTTPSConnection
+    from ssl import create_default_context
 
-    def connect(self) -> None:
-        self.sock = self._dial()
-
-    def _dial(self) -> socket.socket:
-        failure: OSError | None = None
-        for family, address in _public(self.host, self.port, f"http://{self.host}:{self.port}/"):
-            connection = socket.socket(family, socket.SOCK_STREAM)
-            connection.settimeout(self.timeout)
-            try:
-                connection.connect(address)
-                return connection
-            except OSError as error:
-                connection.close()
-                failure = error
-        raise failure or OSError(errno.EHOSTUNREACH, "no address")
-
-
-class _Encrypted(_Plain, http.client.HTTPSConnection):
-    """The same, with a certificate for the name, not for the number."""
-
-    def connect(self) -> None:
-        self.sock = ssl.create_default_context().wrap_socket(self._dial(), server_hostname=self.host)
+    connection = (HTTPSConnection if scheme == "https" else HTTPConnection)(host, port, timeout=timeout)
+    connection.auto_open = 0
+    failure: OSError | None = None
+    for family, address in _public(host, port, f"{scheme}://{host}:{port}/"):
+        link = socket.socket(family, socket.SOCK_STREAM)
+        link.settimeout(timeout)
+        try:
+            link.connect(address)
+            connection.sock = (
+                create_default_context().wrap_socket(link, server_hostname=host) if scheme == "https" else link
+            )
+            return connection
+        except OSError as error:
+            link.close()
+            failure = error
+    raise failure or OSError(errno.EHOSTUNREACH, "no address")
 
 
 class GuardedWire:
@@ -145,10 +141,10 @@ class GuardedWire:
 
     def __init__(self, bucket: Bucket, settings: Settings) -> None:
         self.settings = settings
-        self.slots = asyncio.Semaphore(int(settings.number("concurrency")))
+        self.slots = slots(settings)
         self._bucket, self._query = bucket, f"?{bucket.query}" if bucket.query else ""
         self._threads = ThreadPoolExecutor(int(settings.number("concurrency")), thread_name_prefix="shardex-guarded")
-        self._idle: defaultdict[tuple[str, str], list[http.client.HTTPConnection]] = defaultdict(list)
+        self._idle: defaultdict[tuple[str, str], list[HTTPConnection]] = defaultdict(list)
         self._settled: dict[str, str] = {}
         """Where redirects ended, by key."""
 
@@ -164,7 +160,7 @@ class GuardedWire:
         """Ask for a range; look at the headers before the body is read."""
         limit = time.monotonic() + self.settings.number("deadline") + wanted.length / SLOWEST
 
-        def read(answer: http.client.HTTPResponse) -> memoryview:
+        def read(answer: HTTPResponse) -> memoryview:
             span = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", answer.getheader("Content-Range", ""))
             if answer.status != 206 or span is None or answer.getheader("Content-Encoding"):
                 raise Again(f"status {answer.status} and not the range that was asked for")
@@ -178,17 +174,19 @@ class GuardedWire:
         return await self._aside(lambda: self._ask("GET", key, wanted, read))
 
     async def _aside(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await aside(self._threads, work)
 
     @staticmethod
-    def _whole(answer: http.client.HTTPResponse) -> Stat:
+    def _whole(answer: HTTPResponse) -> Stat:
         length = answer.getheader("Content-Length")
         if length is None or not length.isdigit():
             raise RemoteError(errno.EPROTO, "expected a Content-Length, got none", "")
         return _stat(answer, int(length))
 
-    def _ask(self, method: str, key: str, wanted: ByteRange | None, use: Callable[[http.client.HTTPResponse], T]) -> T:
+    def _ask(self, method: str, key: str, wanted: ByteRange | None, use: Callable[[HTTPResponse], T]) -> T:
         """Send one request, follow where it leads, and use the answer."""
+        from http.client import HTTPException
+
         first = f"{self._bucket.scheme}://{self._bucket.name}/{quote(key)}{self._query}"
         url = self._settled.pop(key, first)
         try:
@@ -200,7 +198,7 @@ class GuardedWire:
                 url = self._next(url, answer.getheader("Location", ""))
         except (SourceError, PathError, Again):
             raise
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, HTTPException) as error:
             text = "no answer, or no more of it, in time" if isinstance(error, TimeoutError) else type(error).__name__
         else:
             text = ""
@@ -210,11 +208,11 @@ class GuardedWire:
 
     def _finish(
         self,
-        answer: http.client.HTTPResponse,
-        connection: http.client.HTTPConnection,
+        answer: HTTPResponse,
+        connection: HTTPConnection,
         key: str,
         url: str,
-        use: Callable[[http.client.HTTPResponse], T],
+        use: Callable[[HTTPResponse], T],
     ) -> T:
         try:
             if answer.status not in (200, 206):
@@ -231,9 +229,7 @@ class GuardedWire:
             connection.close()
         return result
 
-    def _send(
-        self, method: str, url: str, wanted: ByteRange | None
-    ) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
+    def _send(self, method: str, url: str, wanted: ByteRange | None) -> tuple[HTTPResponse, HTTPConnection]:
         parts = urlsplit(url)
         scheme, host, port = _parts(url)
         headers = {"User-Agent": "shardex", "Accept-Encoding": "identity"}
@@ -244,8 +240,7 @@ class GuardedWire:
         try:
             connection = self._idle[scheme, parts.netloc].pop()
         except IndexError:
-            kind = _Encrypted if scheme == "https" else _Plain
-            connection = kind(host, port, timeout=self.settings.number("timeout"))
+            connection = _dial(scheme, host, port, self.settings.number("timeout"))
         try:
             connection.request(method, f"{parts.path or '/'}{parts.query and '?'}{parts.query}", headers=headers)
             return connection.getresponse(), connection
@@ -262,7 +257,7 @@ class GuardedWire:
         return to.partition("#")[0]
 
 
-def _stat(answer: http.client.HTTPResponse, size: int) -> Stat:
+def _stat(answer: HTTPResponse, size: int) -> Stat:
     try:
         modified = parsedate_to_datetime(answer.getheader("Last-Modified", ""))
     except ValueError:
@@ -270,7 +265,7 @@ def _stat(answer: http.client.HTTPResponse, size: int) -> Stat:
     return stat_of(size, answer.getheader("ETag"), modified)
 
 
-def _body(answer: http.client.HTTPResponse, length: int, limit: float) -> memoryview:
+def _body(answer: HTTPResponse, length: int, limit: float) -> memoryview:
     """As much of the body as was asked for, or less if it ends; not slower than allowed."""
     block = bytearray(length)
     view, at = memoryview(block), 0

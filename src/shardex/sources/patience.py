@@ -7,7 +7,6 @@ without end, and a server that sends a byte now and then is noticed too.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import itertools
 import random
@@ -46,6 +45,8 @@ class Request:
 
     async def patiently(self, once: Callable[[], Awaitable[T]], settings: Settings, traffic: Traffic) -> T:
         """Try until it works, or until retries or deadline are used up."""
+        import asyncio
+
         longer = self.size / SLOWEST
         begin = time.monotonic()
         end = begin + settings.number("deadline") + longer
@@ -86,6 +87,8 @@ class Request:
 
 async def all_of(work: Sequence[Awaitable[None]]) -> None:
     """Do all at once; when one fails, the others are called off."""
+    import asyncio
+
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         await asyncio.gather(*tasks)

@@ -8,7 +8,6 @@ and a child of a process that has used them is told so at once.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import errno
 import os
@@ -26,15 +25,29 @@ from shardex.sources.answers import Again, reason, same, stat_of, translate
 from shardex.sources.keyring import SLOWEST, Settings, noted
 
 if TYPE_CHECKING:
+    import asyncio
+
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
-__all__ = ["LARGEST_READ", "LARGEST_WRITE", "Bucket", "ObjectWire", "Wire", "connect", "headers_for", "run"]
+__all__ = [
+    "LARGEST_READ",
+    "LARGEST_WRITE",
+    "Bucket",
+    "ObjectWire",
+    "Wire",
+    "aside",
+    "connect",
+    "headers_for",
+    "run",
+    "slots",
+]
 
 T = TypeVar("T")
 
 _MINE = "shardex-writer"
 _PART = 16 << 20
+_ENVIRONMENT = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
 LARGEST_READ = 8 << 20
 """The most that one request reads."""
 LARGEST_WRITE = 128 << 20
@@ -93,6 +106,8 @@ if hasattr(os, "register_at_fork"):
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Have the loop do some work, and wait for it."""
+    import asyncio
+
     with _process.lock:
         if _process.loop is None:
             _process.loop = asyncio.new_event_loop()
@@ -102,6 +117,20 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return future.result()
     finally:
         future.cancel()  # after a KeyboardInterrupt nobody waits for it any more
+
+
+async def aside(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    """Do something that blocks in a thread; who is called off does not wait for its end."""
+    import asyncio
+
+    return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+
+def slots(settings: Settings) -> asyncio.Semaphore:
+    """As many as requests may be under way at once."""
+    import asyncio
+
+    return asyncio.Semaphore(int(settings.number("concurrency")))
 
 
 def connect(bucket: Bucket, settings: Settings, where: str) -> ObjectWire:
@@ -130,10 +159,9 @@ class ObjectWire:
 
     def __init__(self, bucket: Bucket, settings: Settings, where: str) -> None:
         self.settings = settings
-        concurrency = int(settings.number("concurrency"))
-        self.slots = asyncio.Semaphore(concurrency)
+        self.slots = slots(settings)
         # Twice as many as wait at once: a thread whose request took too long is left alone until that ends by itself.
-        self._threads = ThreadPoolExecutor(2 * concurrency, thread_name_prefix="shardex-wire")
+        self._threads = ThreadPoolExecutor(2 * int(settings.number("concurrency")), thread_name_prefix="shardex-wire")
         self.keeps_conditions: bool | None = None
         """Whether the store refuses to create what is there; unknown until it was tried."""
         try:
@@ -151,7 +179,7 @@ class ObjectWire:
     async def _call(self, key: str, work: Callable[[], T]) -> T:
         """What obstore answers, in a thread; its errors become ours, and keep nothing of its own."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            return await aside(self._threads, work)
         except (ShardexError, Again):
             raise
         except Exception as error:
@@ -267,8 +295,9 @@ def _store(bucket: Bucket, settings: Settings, *, retries: int, largest: int) ->
         "pool_max_idle_per_host": str(int(settings.number("concurrency"))),
     }
     for name in ("allow_http", "allow_invalid_certificates"):
-        if name in settings.values:
-            client[name] = settings.values[name]
+        # Options that are given make obstore forget those of the environment.
+        told = os.environ.get(f"{_ENVIRONMENT.get(bucket.scheme, 'HTTP')}_{name.upper()}", "").lower()
+        client[name] = settings.values.get(name, told in ("1", "true", "yes"))
     if bucket.scheme in ("http", "https"):
         client |= {"allow_http": bucket.scheme == "http", "default_headers": headers_for(settings)}
     patience = timedelta(seconds=settings.number("deadline"))
