@@ -431,3 +431,27 @@ assert all(bytes(place.load(f"names/{k}")) == bytes([number]) * 500 for k, numbe
 """,
         bucket,
     )
+
+
+def test_a_process_may_end_as_soon_as_it_has_read(bucket: str) -> None:
+    """Threads of the library must not be in Python then: the process would be aborted."""
+    ObjectSource(bucket).put("a", b"content")
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda _: run("assert read(sys.argv[1]) == b'content'", bucket) == "", range(16)))
+
+
+def test_who_interrupts_does_not_wait(web: FaultyServer) -> None:
+    web.files["a"] = b"content"
+    storage(web.url("silent"), timeout=3, deadline=1000, retries=1000)
+    run(
+        """
+import signal
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+place = open_source(sys.argv[1]); place.stat("a")
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try: place.load("a")
+except KeyboardInterrupt: pass
+else: raise AssertionError
+""",
+        web.url("silent"),
+    )

@@ -17,6 +17,7 @@ from shardex.sources.keyring import scrub
 __all__ = ["Again", "reason", "refusal", "same", "stat_of", "translate"]
 
 _MARKS = {
+    "169.254.169.254": "no keys: shardex.storage and the environment name none, and the machine has no role",
     "BadScheme": "http:// is not encrypted and was not allowed; set allow_http=True with shardex.storage",
     "TimedOut": "no answer, or no more of it, in time",
     "ConnectionRefused": "connection refused",

@@ -288,7 +288,7 @@ def _store(bucket: Bucket, settings: Settings, *, retries: int, largest: int) ->
 
     timeout = settings.number("timeout")
     client: Any = {
-        "connect_timeout": timedelta(seconds=timeout),
+        "connect_timeout": timedelta(seconds=min(timeout, 5)),
         "read_timeout": timedelta(seconds=timeout),
         "timeout": timedelta(seconds=timeout + largest / SLOWEST),
         "user_agent": "shardex",
