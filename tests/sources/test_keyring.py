@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 import pickle
@@ -137,14 +138,13 @@ def test_secrets_of_the_environment_do_not_show(monkeypatch: pytest.MonkeyPatch)
 
 def test_user_and_password_leave_the_url(web: FaultyServer) -> None:
     web.files["a"] = b"content"
-    url = web.url()
-    place = open_source(url.replace("://", "://me:p%40ss@"))
+    url, basic = web.url(), f"Basic {base64.b64encode(b'me:hunter@2').decode()}"
+    place = open_source(url.replace("://", "://me:hunter%402@"))
     assert place.url == url
-    assert b"ss" not in pickle.dumps(place).replace(b"sses", b"").replace(b"class", b"").replace(b"cross", b"")
-    assert bytes(place.load("a")) == b"content"
-    assert web.headers[-1]["authorization"] == "Basic bWU6cEBzcw=="
-    assert bytes(open_source(url).load("a")) == b"content"
-    assert web.headers[-1]["authorization"] == "Basic bWU6cEBzcw=="
+    assert b"hunter" not in pickle.dumps(place)
+    for one in (place, open_source(url)):
+        assert bytes(one.load("a")) == b"content"
+        assert web.headers[-1]["authorization"] == basic
 
 
 def test_tokens_and_headers_reach_the_server(web: FaultyServer) -> None:

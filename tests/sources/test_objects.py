@@ -433,11 +433,12 @@ assert all(bytes(place.load(f"names/{k}")) == bytes([number]) * 500 for k, numbe
     )
 
 
+@pytest.mark.slow
 def test_a_process_may_end_as_soon_as_it_has_read(bucket: str) -> None:
-    """Threads of the library must not be in Python then: the process would be aborted."""
+    """Threads of the library must not be in Python then: that aborts about every tenth process on a busy machine."""
     ObjectSource(bucket).put("a", b"content")
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(lambda _: run("assert read(sys.argv[1]) == b'content'", bucket) == "", range(16)))
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(lambda _: run("assert read(sys.argv[1]) == b'content'", bucket) == "", range(12)))
 
 
 def test_who_interrupts_does_not_wait(web: FaultyServer) -> None:

@@ -88,7 +88,8 @@ def translate(error: BaseException, key: str) -> SourceError | PathError | Again
         status = 403
     if isinstance(error, theirs.InvalidPathError):
         return PathError(f"{key}: expected a path that the storage can hold, got: {text}")
-    if isinstance(error, theirs.UnknownConfigurationKeyError | ValueError | TypeError) or "BadScheme" in str(error):
+    ours = theirs.UnknownConfigurationKeyError | ValueError | TypeError | RuntimeError
+    if isinstance(error, ours) or "BadScheme" in str(error):
         return RemoteError(errno.EINVAL, text, key)
     return refusal(status, text, key)
 
