@@ -4,6 +4,8 @@ import tempfile
 
 import pytest
 
+pytest_plugins = ["servers"]
+
 
 @pytest.fixture(autouse=True)
 def _temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:

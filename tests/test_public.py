@@ -12,13 +12,17 @@ import shardex
 LAZY = {
     "PIL",
     "datasets",
+    "asyncio",
     "duckdb",
+    "http.client",
+    "obstore",
     "pandas",
     "polars",
     "pyarrow.dataset",
     "pyarrow.parquet",
     "ray",
     "redis",
+    "ssl",
     "torch",
     "webdataset",
 }
@@ -46,6 +50,12 @@ def test_every_name_is_documented(name: str) -> None:
 
 def test_import_loads_nothing_heavy() -> None:
     code = "import sys, shardex; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not LAZY & set(done.stdout.split())
+
+
+def test_addresses_load_nothing_heavy() -> None:
+    code = "import sys, shardex.sources.address; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not LAZY & set(done.stdout.split())
 

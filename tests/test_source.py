@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ from shardex.ranges import ByteRange
 from shardex.source import Sink, Source, inside
 from shardex.sources.local import LocalSource
 from shardex.sources.memory import MemorySource
+from shardex.sources.objects import ObjectSource
 
 
 class Place(Source, Sink, Protocol):
@@ -47,10 +49,13 @@ OUTSIDE = [
 ranges = st.lists(st.tuples(st.integers(0, 60_000), st.integers(0, 30_000)), max_size=12)
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "objects"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Maker:
     """Makes empty places."""
     count = iter(range(1_000_000))
+    if request.param == "objects":
+        bucket = request.getfixturevalue("bucket")
+        return lambda: ObjectSource(f"{bucket}/{next(count)}")
     return MemorySource if request.param == "memory" else lambda: LocalSource(tmp_path / "root" / str(next(count)))
 
 
@@ -181,6 +186,18 @@ def test_put_if_absent_by_threads_has_one_winner(place: Place) -> None:
     for k, name in enumerate(names):
         (winner,) = [number for number in range(8) if results[number][k]]
         assert bytes(place.map(name)) == bytes([winner])
+
+
+def test_touch_makes_a_file_new(place: Place) -> None:
+    place.put("a", b"content")
+    before = place.stat("a")
+    time.sleep(1.1)  # some storages count in seconds
+    place.touch("a")
+    assert place.stat("a").modified > before.modified
+    assert bytes(place.load("a")) == b"content"
+    assert place.paths() == ["a"]
+    with pytest.raises(NotFoundError, match="missing"):
+        place.touch("missing")
 
 
 def test_a_draft_is_seen_when_it_is_published(place: Place) -> None:

@@ -26,6 +26,7 @@ from shardex.rows import Rows
 from shardex.salvage import Lost, Recovered, recover
 from shardex.sample import Batch, DictSample
 from shardex.schema import Array, Bytes, ClassLabel, Features, Json, Optional, Sequence, Struct, Text, Value
+from shardex.sources.keyring import storage
 from shardex.transaction import Edit, edit
 from shardex.versions import Version, clean, compact, history, restore
 from shardex.writer import Writer, create, write
@@ -75,6 +76,7 @@ __all__ = [
     "open",
     "recover",
     "restore",
+    "storage",
     "temperature",
     "verify",
     "write",

@@ -20,11 +20,18 @@
     ├── QueryError (ValueError)               SQL that cannot be answered, or that took too long
     ├── UnsafeError (ValueError)              data that asks for something we never do
     │   └── PathError                         a path that leaves its folder
+    │       └── AddressError                  an URL that is not opened, or not for data that names it
     ├── SourceError (OSError)                 storage that refused
     │   ├── NotFoundError (FileNotFoundError)
     │   ├── AlreadyExistsError (FileExistsError)
     │   ├── AccessDeniedError (PermissionError)
-    │   └── StorageFullError
+    │   ├── StorageFullError
+    │   └── RemoteError                       storage elsewhere that failed
+    │       ├── RemoteReadError               no good answer in all attempts
+    │       ├── RemoteWriteError              the same when writing: it may be there or not
+    │       ├── RemoteChangedError            a file that is another than the one first read
+    │       ├── ConditionalPutError           storage on which two writers would overwrite each other
+    │       └── ForkSafetyError               a forked process cannot go on with its parent's connections
     ├── ClosedError (ValueError)              a writer used after it was closed
     ├── WorkerError (RuntimeError)            a worker process that died, or whose error could not be carried over
     └── MissingExtraError (ImportError)       an optional dependency that is not installed
@@ -40,18 +47,25 @@ from contextlib import contextmanager
 
 __all__ = [
     "AccessDeniedError",
+    "AddressError",
     "AlreadyExistsError",
     "ChecksumError",
     "ClosedError",
     "CommitConflict",
+    "ConditionalPutError",
     "DuplicateKeyError",
     "FieldError",
+    "ForkSafetyError",
     "FormatError",
     "MissingExtraError",
     "NotFoundError",
     "PathError",
     "QueryError",
     "RangeError",
+    "RemoteChangedError",
+    "RemoteError",
+    "RemoteReadError",
+    "RemoteWriteError",
     "RowError",
     "SchemaError",
     "ShardexError",
@@ -150,6 +164,10 @@ class PathError(UnsafeError):
     """A path inside a dataset that leaves the dataset's folder."""
 
 
+class AddressError(PathError):
+    """An URL whose scheme is not opened, or that data may not send us to."""
+
+
 class SourceError(ShardexError, OSError):
     """Storage that refused."""
 
@@ -168,6 +186,30 @@ class AccessDeniedError(SourceError, PermissionError):
 
 class StorageFullError(SourceError):
     """No room left where we write."""
+
+
+class RemoteError(SourceError):
+    """Storage elsewhere that failed, or that cannot do what was asked."""
+
+
+class RemoteReadError(RemoteError):
+    """No good answer in all attempts, or not before the deadline."""
+
+
+class RemoteWriteError(RemoteError):
+    """No good answer to a write in all attempts; what was written may be there or not."""
+
+
+class RemoteChangedError(RemoteError):
+    """A file that is another than the one this source first saw."""
+
+
+class ConditionalPutError(RemoteError):
+    """Storage that ignores conditions: of two who create the same file both would think they did."""
+
+
+class ForkSafetyError(RemoteError):
+    """Remote storage used in a forked process whose parent used it: that would hang for ever."""
 
 
 class ClosedError(ShardexError, ValueError):

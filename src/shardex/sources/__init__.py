@@ -1,1 +1,1 @@
-"""The sources, one file each: local folders and memory."""
+"""The sources, one file each: local folders, memory, and what lies elsewhere, with its addresses and keys."""

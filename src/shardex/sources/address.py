@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardex.errors import PathError
+from shardex.errors import AddressError
 from shardex.source import Place
+from shardex.sources.keyring import shown
 from shardex.sources.memory import MemorySource
+from shardex.sources.objects import ObjectSource
 
-__all__ = ["SCHEMES", "is_url", "open_source"]
+__all__ = ["SCHEMES", "is_url", "open_source", "split"]
 
 _memory: dict[str, MemorySource] = {}
 
@@ -26,26 +28,60 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
-def open_source(url: str) -> Place:
+def open_source(url: str, *, trusted: bool = True) -> Place:
     """The source at an URL; its paths are what comes below.
+
+    An URL that comes from data and not from the user is opened with ``trusted=False``: then it may name a bucket, or a
+    web server at a public address, and nothing else (`guarded`).
 
     >>> place = open_source("memory://test/data")
     >>> place.put("a", b"1"); bytes(open_source("memory://test/data").load("a"))
     b'1'
     >>> open_source("gopher://x/")
     Traceback (most recent call last):
-    shardex.errors.PathError: expected an address that begins with memory://, got 'gopher://x/'
+    shardex.errors.AddressError: expected an address that begins with memory://, s3://, ..., got 'gopher://x/'
     """
-    scheme, found, _ = url.partition("://")
+    scheme, found, rest = url.partition("://")
+    scheme = scheme.lower()
     if not found or scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
-        raise PathError(f"expected an address that begins with {known}, got {url!r}")
-    return SCHEMES[scheme](url.rstrip("/"))
+        raise AddressError(f"expected an address that begins with {known}, got {shown(url)!r}")
+    place, query, rest = rest.partition("?")
+    return SCHEMES[scheme](f"{scheme}://{place.rstrip('/')}{query}{rest}", trusted)
 
 
-def _open_memory(url: str) -> Place:
+def split(url: str) -> tuple[str, str]:
+    """The folder of a file's URL, as `open_source` takes it, and the file's path below.
+
+    >>> split("s3://bucket/sets/a.tar")
+    ('s3://bucket/sets', 'a.tar')
+    >>> split("https://host/sets/a.tar?X-Amz-Signature=0f3a")
+    ('https://host/sets?X-Amz-Signature=0f3a', 'a.tar')
+    """
+    place, query, rest = url.partition("?")
+    folder, _, name = place.rpartition("/")
+    return folder + query + rest, name
+
+
+def _open_memory(url: str, trusted: bool) -> Place:
     """Files in the memory of this process, the same for everybody who knows the name."""
+    if not trusted:
+        raise AddressError(f"expected data to name a bucket or a web server, got {url!r}")
     return _memory.setdefault(url, MemorySource(url=url))
 
 
-SCHEMES: dict[str, Callable[[str], Place]] = {"memory": _open_memory}
+def _open_objects(url: str, trusted: bool) -> Place:
+    if url.endswith("://"):
+        raise AddressError(f"expected the name of a bucket or a host, got {url!r}")
+    return ObjectSource(url, trusted=trusted)
+
+
+SCHEMES: dict[str, Callable[[str, bool], Place]] = {
+    "memory": _open_memory,
+    "s3": _open_objects,
+    "gs": _open_objects,
+    "az": _open_objects,
+    "http": _open_objects,
+    "https": _open_objects,
+}
+"""What can be opened, and by whom: an URL, and whether the user gave it."""

@@ -1,0 +1,119 @@
+"""Servers for tests, all on 127.0.0.1: a real S3, an S3 that ignores conditions, and a web server that misbehaves.
+
+Ask for a fixture: `bucket` is an empty place on SeaweedFS, `careless_bucket` one on rclone, `web` the web server.
+The first two need a program each; where it is missing, the test is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from servers.faulty import FaultyServer, faulty_server
+from servers.keeper import Command, shared_server
+from shardex.sources.keyring import storage
+
+__all__ = ["KEY", "SECRET", "bucket", "careless_bucket", "rclone", "seaweed", "web", "weed_command"]
+
+KEY, SECRET = "testkey", "testsecret-0123456789"
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name, path=os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]))
+    return found or pytest.skip(f"needs {name}")
+
+
+def _folder(factory: pytest.TempPathFactory, name: str) -> Path:
+    """The same for all processes of one test run."""
+    mine = factory.getbasetemp()
+    return (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / name
+
+
+def weed_command() -> Command:
+    """What starts SeaweedFS."""
+    weed = _program("weed")
+
+    def command(folder: Path, ports: list[int]) -> list[str]:
+        actions = ["Admin", "Read", "Write", "List", "Tagging"]
+        identity = {"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": actions}
+        (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+        parts = [f"-{part}.port{kind}" for part in ("s3", "master", "volume", "filer") for kind in ("", ".grpc")]
+        options = [f"{part}={port}" for part, port in zip(parts, ports, strict=True)]
+        own = [f"-dir={folder}", f"-s3.config={folder}/s3.json", "-volume.max=20", "-master.volumeSizeLimitMB=256"]
+        quiet = ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.port.iceberg=0", "-s3.port.lance=0"]
+        return [weed, "server", "-filer", "-s3", "-master.telemetry=false", *options, *own, *quiet]
+
+    return command
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of SeaweedFS, which speaks S3."""
+    with shared_server(_folder(tmp_path_factory, "seaweed"), weed_command()) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="session")
+def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of rclone, whose S3 takes conditions for nothing."""
+    program = _program("rclone")
+
+    def command(folder: Path, ports: list[int]) -> list[str]:
+        (folder / "data" / "careless").mkdir(parents=True, exist_ok=True)
+        listen = ["--addr", f"127.0.0.1:{ports[0]}", "--auth-key", f"{KEY},{SECRET}"]
+        return [
+            program,
+            "serve",
+            "s3",
+            "--config",
+            str(folder / "none"),
+            *listen,
+            "--etag-hash",
+            "MD5",
+            f"{folder}/data",
+        ]
+
+    with shared_server(_folder(tmp_path_factory, "rclone"), command) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+def _empty(endpoint: str, bucket: str) -> Iterator[str]:
+    storage(
+        f"s3://{bucket}",
+        endpoint=endpoint,
+        access_key_id=KEY,
+        secret_access_key=SECRET,
+        region="us-east-1",
+        allow_http=True,
+    )
+    yield f"s3://{bucket}/{secrets.token_hex(8)}"
+    storage(f"s3://{bucket}")
+
+
+@pytest.fixture
+def bucket(seaweed: str) -> Iterator[str]:
+    """The URL of an empty folder in a bucket of a real S3, with its keys in the keyring."""
+    yield from _empty(seaweed, "tests")
+
+
+@pytest.fixture
+def careless_bucket(rclone: str) -> Iterator[str]:
+    """The same where whoever creates a file overwrites it."""
+    yield from _empty(rclone, "careless")
+
+
+@pytest.fixture
+def web() -> Iterator[FaultyServer]:
+    """A web server that does what the paths say; one try takes at most a second there."""
+    with faulty_server() as server:
+        root = server.url("").rstrip("/")
+        storage(root, timeout=0.5, deadline=6, retries=3)
+        yield server
+        storage(root)
