@@ -19,7 +19,7 @@ import xxhash
 
 from shardex.builder import BatchBuilder
 from shardex.columns import Columns
-from shardex.errors import SchemaError
+from shardex.errors import SchemaError, storage_errors
 from shardex.hashes import hash_keys
 from shardex.keys import encode_keys
 from shardex.layout import numbers
@@ -38,15 +38,17 @@ BATCH_BYTES = 2 << 20
 class _Hashing:
     """A file that notes the checksum of what passes through; `cut` ends one stretch and begins the next."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: Draft, where: str) -> None:
         self._draft = draft
+        self._where = where
         self._digest = xxhash.xxh3_64()
         self.position = 0
         self.closed = False
 
     def write(self, data: Any) -> int:
         self._digest.update(data)
-        self._draft.file.write(data)
+        with storage_errors(self._where, "write"):
+            self._draft.file.write(data)
         self.position += len(data)
         return len(data)
 
@@ -68,9 +70,9 @@ class ShardWriter:
     """One Arrow file: written aside, finished and closed, then published under the name that its content gives it."""
 
     def __init__(self, place: Place, schema: pa.Schema) -> None:
-        self._early = not is_local(place)
+        self._place = place
         self._draft = place.draft()
-        self._sink = _Hashing(self._draft)
+        self._sink = _Hashing(self._draft, place.url)
         self._writer = pa.ipc.new_file(pa.PythonFile(self._sink, mode="w"), schema)
         self._fields = {name: name for name in schema.names}
         self._batches: list[Batch] = []
@@ -96,8 +98,9 @@ class ShardWriter:
         self._writer.close()
         del self._writer
         self._foot = self._sink.cut()
-        self._draft.close(self._sink.position)
-        if self._early:
+        with storage_errors(self._place.url, "write"):
+            self._draft.close(self._sink.position)
+        if not is_local(self._place):
             self.publish()
 
     def publish(self) -> DataFile:

@@ -61,7 +61,7 @@ class Draft(Protocol):
 
     @property
     def file(self) -> BinaryIO:
-        """Write here; an error names what could not be written."""
+        """Write here."""
 
     def close(self, size: int) -> None:
         """End the writing; an error if not all of it is there, which is so many bytes."""

@@ -29,9 +29,8 @@ def upload(folder: Source, place: Place) -> None:
     ['bin2', 'bin10', 'index.dat']
     """
     if not place.put_if_absent(_CLAIM, b""):
-        raise AlreadyExistsError(
-            errno.EEXIST, "somebody else is writing here, or died and left this file", _where(place)
-        )
+        problem = "somebody else is writing here, or died and left this file"
+        raise AlreadyExistsError(errno.EEXIST, problem, f"{place.url}/{_CLAIM}")
     put = [_CLAIM]
     try:
         if others := [path for path in place.paths() if path != _CLAIM]:
@@ -45,7 +44,3 @@ def upload(folder: Source, place: Place) -> None:
                 place.remove(path)
         raise
     place.remove(_CLAIM)
-
-
-def _where(place: Place) -> str:
-    return f"{place.url}/{_CLAIM}"

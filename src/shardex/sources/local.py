@@ -110,10 +110,11 @@ class LocalSource:
 
     def _put(self, path: str, data: Any, *, replace: bool) -> bool:
         full = self.path(path)
-        draft = LocalDraft(self, full)
+        draft = self.draft()
         try:
-            draft.file.write(data)
-            draft.close(memoryview(data).nbytes)
+            with storage_errors(full, "write"):
+                draft.file.write(data)
+                draft.close(memoryview(data).nbytes)
             return draft.finish(path, replace=replace)
         finally:
             draft.discard()
@@ -135,16 +136,14 @@ class LocalSource:
 
 
 class LocalDraft:
-    """A temporary file that becomes visible by `publish`; errors call it by the name that it is to have, if that is
-    known."""
+    """A temporary file that becomes visible by `publish`."""
 
-    def __init__(self, place: LocalSource, name: str | None = None) -> None:
+    def __init__(self, place: LocalSource) -> None:
         self._place = place
         self._path = os.path.join(place.root, f".{secrets.token_hex(8)}.tmp")
-        self._name = name or self._path
-        with storage_errors(self._name, "create"):
+        with storage_errors(self._path, "create"):
             make_folder(place.root)
-            self._file = io.BufferedWriter(_Steady(self._path, self._name), _BUFFER)
+            self._file = io.BufferedWriter(_Steady(self._path, "x"), _BUFFER)
 
     @property
     def file(self) -> BinaryIO:
@@ -155,13 +154,12 @@ class LocalDraft:
         """Have all of it on the disk; an error if that is another number of bytes than were given."""
         if self._file.closed:
             return
-        with storage_errors(self._name, "write"):
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            found = os.fstat(self._file.fileno()).st_size
-            self._file.close()
-            if size is not None and found != size:
-                raise OSError(errno.EIO, f"expected {size} bytes on the disk, got {found}")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        found = os.fstat(self._file.fileno()).st_size
+        self._file.close()
+        if size is not None and found != size:
+            raise OSError(errno.EIO, f"expected {size} bytes on the disk, got {found}")
 
     def publish(self, path: str) -> None:
         """Sync the file, rename it, sync the folder."""
@@ -198,15 +196,11 @@ class LocalDraft:
 class _Steady(io.FileIO):
     """A new file that the system begins to write while there is more to come, so that the end has less to wait for."""
 
-    def __init__(self, path: str, name: str) -> None:
-        super().__init__(path, "x")
-        self._called = name
-        self._new = 0
+    _new = 0
 
     def write(self, data: Any) -> int:
         """Give bytes to the system, and now and then have it write what it was given."""
-        with storage_errors(self._called, "write"):
-            count = super().write(data)
+        count = super().write(data)
         self._new += count
         if self._new >= _WRITE_ON and os.name == "posix" and hasattr(_libc(), "sync_file_range"):
             _libc().sync_file_range(self.fileno(), 0, 0, _SYNC_FILE_RANGE_WRITE)
