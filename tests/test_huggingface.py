@@ -164,7 +164,8 @@ def test_dicts_there_and_back() -> None:
     hub = datasets.DatasetDict({"train": theirs(4), "test": theirs(2)})
     splits = sx.from_huggingface(hub)
     assert isinstance(splits, sx.DatasetDict) and splits.num_rows == {"train": 4, "test": 2}
-    back = datasets.DatasetDict({name: one.to_huggingface() for name, one in splits.items()})
+    back = splits.to_huggingface()
+    assert isinstance(back, datasets.DatasetDict) and list(back) == ["train", "test"]
     assert back["test"][1] == hub["test"][1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import shutil
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ import shardex as sx
 from shardex.errors import FormatError, NotFoundError, SchemaError, UnknownFormatError, UnknownSplitError
 from shardex.format import ShardRows
 from shardex.loading import DatasetDict, load_dataset
+from shardex.shards import find
+from shardex.sources.address import open_source
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -130,6 +133,20 @@ def test_the_fixtures_of_others(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "atdata" / "sharded", tmp_path / "sharded")
     splits = load_dataset(tmp_path / "sharded", schema={"x": sx.Array()})
     assert splits.num_rows == {"train": 11} and splits["train"][10].x.tolist() == [10, 10, 10]
+
+
+@pytest.mark.skipif("cache" not in inspect.signature(find).parameters, reason="addresses are not there yet")
+@pytest.mark.parametrize("what", ["", "/", "/*.jsonl", "/{train-2,train-10,test}.jsonl"])
+def test_addresses(what: str, tmp_path: Path) -> None:
+    place = open_source("memory://test-loading/set")
+    for name, lines in (("train-2", [0, 1]), ("train-10", [2]), ("test", [100])):
+        place.put(f"{name}.jsonl", b"".join(b'{"x": %d}\n' % value for value in lines))
+    place.put("README.md", b"# training data")
+    splits = load_dataset(f"memory://test-loading/set{what}", cache=tmp_path)
+    assert values(splits) == {"train": [0, 1, 2], "test": [100]}
+    told = {"both": ["train-*.jsonl", "test.jsonl"]}
+    splits = load_dataset("memory://test-loading/set", data_files=told, cache=tmp_path)
+    assert values(splits) == {"both": [0, 1, 2, 100]}
 
 
 # -- data_files -------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ computed on the way; text, bytes and lists have offsets of 32 bits there. What t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from shardex.stream import View, check_names, table
 from shardex.table import is_opaque
 from shardex.values import column_of, list_of
 
-__all__ = ["is_many", "rows_of", "to_huggingface"]
+__all__ = ["HubRows", "is_many", "rows_of", "to_huggingface", "together"]
 
 _MOST_DIMENSIONS = 5
 _MOST_BYTES = (1 << 31) - 1
@@ -168,6 +169,11 @@ def to_huggingface(view: View, fingerprint: str) -> Any:
     whole = pa.Table.from_arrays(columns, names=made.column_names)
     info = datasets.DatasetInfo(features=datasets.Features(features))
     return datasets.Dataset(datasets.table.InMemoryTable(whole), info=info, fingerprint=fingerprint)
+
+
+def together(parts: Mapping[str, Any]) -> Any:
+    """A `datasets.DatasetDict` of datasets of theirs."""
+    return _package("to_huggingface").DatasetDict(parts)
 
 
 def _gone_back(view: View, rows: HubRows, fingerprint: str) -> Any:

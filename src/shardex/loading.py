@@ -14,6 +14,7 @@ from shardex.compose import concat
 from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.errors import SchemaError, UnknownSplitError
+from shardex.huggingface import together
 from shardex.search import DataFiles, Paths, Search, Unit
 from shardex.splits import DEFAULT, Piece, pieces
 
@@ -88,6 +89,10 @@ class DatasetDict(dict[str, Dataset]):
     def as_type(self, sample_type: Any, **options: Any) -> Self:
         """Each split seen as samples of a type."""
         return self.each("as_type", sample_type, **options)
+
+    def to_huggingface(self) -> Any:
+        """All splits as a `datasets.DatasetDict`."""
+        return together({name: one.to_huggingface() for name, one in self.items()})
 
     def __getattr__(self, name: str) -> Any:
         if name in _OF_ONE_SPLIT and len(self) == 1:
