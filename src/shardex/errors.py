@@ -17,6 +17,8 @@
     ├── StateError (ValueError)               a saved place that belongs to another run
     ├── CommitConflict (RuntimeError)         an edit that clashes with what somebody else did meanwhile
     ├── QueryError (ValueError)               SQL that cannot be answered, or that took too long
+    ├── LensError (TypeError)                 no lens between two types, several, or one that goes only one way
+    │   └── LawError                          a lens whose ways there and back do not belong together
     ├── UnsafeError (ValueError)              data that asks for something we never do
     │   └── PathError                         a path that leaves its folder
     ├── SourceError (OSError)                 storage that refused
@@ -46,6 +48,8 @@ __all__ = [
     "DuplicateKeyError",
     "FieldError",
     "FormatError",
+    "LawError",
+    "LensError",
     "MissingExtraError",
     "NotFoundError",
     "PathError",
@@ -131,6 +135,14 @@ class CommitConflict(ShardexError, RuntimeError):
 
 class QueryError(ShardexError, ValueError):
     """SQL that cannot be answered, asks for more than the dataset, or took too long."""
+
+
+class LensError(ShardexError, TypeError):
+    """No lens leads from one type to another, several do, or the one that does goes only one way."""
+
+
+class LawError(LensError):
+    """A lens that breaks one of its laws: what it puts is not what it gets."""
 
 
 class UnsafeError(ShardexError, ValueError):
