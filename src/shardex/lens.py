@@ -59,7 +59,7 @@ class Lens(Generic[S, V]):
     ) -> None:
         """Types that are not given are those that the getter's annotations say, if it has any."""
         frame = sys._getframe(1)
-        said = _types_of(get, frame)
+        said = _types_of(get, frame) if source is None or view is None else (_one_parameter(get), None)
         self.source: Any = said[0] if source is None else source
         """The type of what it looks at; none if unknown."""
         self.view: Any = said[1] if view is None else view
@@ -185,7 +185,7 @@ class Lens(Generic[S, V]):
     def __reduce__(self) -> tuple[Any, ...]:
         if self.__module__ != "__main__" and _found(self.__module__, self.__name__) is self:
             return _found, (self.__module__, self.__name__)
-        return _again, (self._get, self._put, self.source, self.view, self._builds, self.__name__)
+        return _blank, (), vars(self)
 
 
 NETWORK: Network[Lens[Any, Any]] = Network()
@@ -229,13 +229,18 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         raise LensError(f"expected a function, got {describe(function)}") from None
 
 
-def _types_of(get: Callable[..., Any], frame: types.FrameType) -> tuple[Any, Any]:
-    """What a getter takes and returns; none for what it does not say."""
+def _one_parameter(get: Callable[..., Any]) -> str:
     if len(parameters := _parameters(get)) != 1:
         found = ", ".join(map(str, parameters))
         raise LensError(f"expected a getter of one parameter, the sample, got ({found}) - at {describe(get)}")
+    return parameters[0].name
+
+
+def _types_of(get: Callable[..., Any], frame: types.FrameType) -> tuple[Any, Any]:
+    """What a getter takes and returns; none for what it does not say."""
+    name = _one_parameter(get)
     hints = _hints(get, frame)
-    return _sample_type(hints.get(parameters[0].name)), _sample_type(hints.get("return"))
+    return _sample_type(hints.get(name)), _sample_type(hints.get("return"))
 
 
 def _may_lack_source(put: Callable[..., Any], frame: types.FrameType) -> bool:
@@ -296,10 +301,9 @@ def _found(module: str, name: str) -> Any:
     return found
 
 
-def _again(get: Any, put: Any, source: Any, view: Any, builds: bool, name: str) -> Lens[Any, Any]:
-    made = Lens(get, put, source=source, view=view)
-    made._builds, made.__name__ = builds, name
-    return made
+def _blank() -> Lens[Any, Any]:
+    """A lens for pickle to fill: where it goes, nobody may know the names in the annotations of its functions."""
+    return Lens.__new__(Lens)
 
 
 class _Both:
