@@ -68,6 +68,7 @@ LAYERS = {
         "pace",
         "mapping",
         "typed",
+        "given",
         "dataset",
         "indexing",
         "compose",

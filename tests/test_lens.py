@@ -153,14 +153,16 @@ def test_functions_that_make_no_lens() -> None:
     with pytest.raises(LensError, match=r"expected a getter of one parameter, the sample, got \(a: .*, b: .*\)"):
 
         @sx.lens  # type: ignore[arg-type]
-        def two(a: Line, b: Line) -> Span: ...
+        def two(a: Line, b: Line) -> Span:
+            return Span(1.0)
 
     with pytest.raises(LensError, match="expected a getter with annotated parameter and return type"):
         sx.lens(lambda s: s)
     with pytest.raises(LensError, match="expected types that are known where a lens is made: name 'Nowhere'"):
 
         @sx.lens
-        def unknown(a: Nowhere) -> Span: ...  # type: ignore[name-defined]  # noqa: F821
+        def unknown(a: Nowhere) -> Span:  # type: ignore[name-defined]  # noqa: F821
+            return Span(1.0)
 
     with pytest.raises(LensError, match="expected a putter of a view and a sample, got one of"):
         span.putter(lambda v: v)  # type: ignore[misc, arg-type]

@@ -30,6 +30,9 @@ class Norm:
     odd: bool
 
 
+NORM: Any = Norm  # to make bad ones
+
+
 def norm(point: Point) -> Norm:
     return Norm(float(np.abs(point.x).max()), point.n % 2 == 1)
 
@@ -38,7 +41,7 @@ def double(sample: sx.DictSample) -> dict[str, Any]:
     return {"double": 2 * sample.n, "name": f"n{sample.n}"}
 
 
-RAW = [{"x": np.full(2, k, np.float32), "n": k} for k in range(7)]
+RAW: list[dict[str, Any]] = [{"x": np.full(2, k, np.float32), "n": k} for k in range(7)]
 
 
 class TestMapped(RowsSuite):
@@ -53,7 +56,7 @@ class TestMappedToAType(RowsSuite):
     @pytest.fixture
     def case(self, tmp_path: Path) -> Case:
         rows = MappedRows(TypedRows(sx.write(tmp_path / "d", RAW).rows, Point), norm)
-        return Case(sx.open(rows).select("norm", "odd"), [norm(Point(**one)).to_dict() for one in RAW])
+        return Case(sx.open(rows).select("norm", "odd"), [vars(norm(Point(**one))) for one in RAW])
 
 
 class TestTyped(RowsSuite):
@@ -105,9 +108,8 @@ def test_loaders_with_workers(points: sx.Dataset[Point], kind: Any) -> None:
 def test_transforms_get_and_give_typed_samples(points: sx.Dataset[Point]) -> None:
     loader = sx.Loader(points, 7, transform=norm)
     assert next(iter(loader)).norm.tolist() == [float(k) for k in range(7)]
-    assert next(iter(sx.Loader(points, 7, fields=["n"], transform=lambda s: {"m": s["n"]}))).m.tolist() == list(
-        range(7)
-    )
+    untyped = sx.Loader(points, 7, fields=["n"], transform=lambda sample: {"m": sample["n"]})
+    assert next(iter(untyped)).m.tolist() == list(range(7))
 
 
 def test_filter_asks_each_sample_once_and_keeps_the_order(points: sx.Dataset[Point]) -> None:
@@ -146,17 +148,17 @@ def test_what_a_function_may_not_do(points: sx.Dataset[Point]) -> None:
     with pytest.raises(SchemaError, match=r"expected a sample as a mapping of fields, .* got int"):
         points.map(lambda point: point.n)[0]
     with pytest.raises(SchemaError, match="expected a function of one sample, got int 3"):
-        points.map(3)  # type: ignore[arg-type]
+        points.map(3)  # type: ignore[call-overload]
     with pytest.raises(SchemaError, match="expected a function of one sample"):
         points.filter("odd")  # type: ignore[arg-type]
     mixed: sx.Dataset[Any] = points.map(lambda point: norm(point) if point.n < 3 else point)
     with pytest.raises(SchemaError, match="to return Norm, got Point - at sample 3 of"):
         list(mixed)
-    wrong = points.map(lambda point: Norm("x", point.n))  # type: ignore[arg-type]
+    wrong: sx.Dataset[Any] = points.map(lambda point: NORM("x", point.n))
     for read in (lambda: wrong[2], lambda: wrong.read([2])):
         with pytest.raises(SchemaError, match=r"expected float64, got str 'x' - at sample 2 of .*, field norm of Norm"):
             read()
-    none = points.map(lambda point: Norm(None, True))  # type: ignore[arg-type]
+    none: sx.Dataset[Any] = points.map(lambda point: NORM(None, True))
     with pytest.raises(SchemaError, match="field norm of Norm"):
         none.read([0])
 
@@ -192,7 +194,7 @@ def test_keys_files_and_sql_go_through(tmp_path: Path) -> None:
     ds = sx.open(tmp_path / "d", Number)
     assert ds.get("k3") == Number(3) and ds[1:].rows_of(["k3"]).tolist() == [2]
     assert ds.map(lambda s: {"m": -s.n}).get("k2") == {"m": -2}
-    assert ds.shards([0]) == sx.open(tmp_path / "d").shards([0]) == ds.map(double).shards([0])
+    assert ds.shards([0]) == sx.open(tmp_path / "d").shards([0]) == ds.map(vars).shards([0])
     assert [one.n for one in ds.where("n > 2")] == [3, 4] and ds.where("extra > 3")[0] == Number(0)
     assert ds.sql("SELECT sum(n) AS s FROM ds")["s"].to_pylist() == [10]
     assert "Dataset[Number](5 samples: n int64, extra float64 - arrow" in repr(ds)

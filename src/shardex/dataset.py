@@ -20,40 +20,37 @@ from shardex.bars import Bar
 from shardex.columns import Columns
 from shardex.digest import digest
 from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexError, UnknownKeyError
-from shardex.format import Keyed, ShardRows, open_rows
+from shardex.format import Keyed, ShardRows
 from shardex.gather import Integers
+from shardex.given import Given, rows_of
 from shardex.lens import Lens
 from shardex.mapping import Layer, MappedRows, TypedRows, lowest, type_of
-from shardex.order import Order, Pick, Shuffle, Span, chain
-from shardex.pace import Pace
-from shardex.packable import PackableSample
+from shardex.order import Order, Pick, Shuffle, Span, chain, cut, positions_of
+from shardex.pace import paced
 from shardex.query import Limits, Params, condition, select
 from shardex.rows import (
     Advised,
     Decodes,
-    ListRows,
     Located,
     ReadsOne,
     Rows,
+    are_positions,
     check_fields,
     extracted_of,
     features_of,
     fingerprint_of,
     normalise,
+    whole_number,
 )
-from shardex.sample import Batch, DictSample, T_co, fields_of
+from shardex.sample import Batch, DictSample, T_co
 from shardex.schema import Features
-from shardex.shards import What
 from shardex.sight import Sight
 from shardex.table import to_table
-from shardex.typed import check_callable, check_type, retyped, seen_through, wanted_by
+from shardex.typed import check_callable, retyped, seen_through
 
 __all__ = ["Dataset", "open"]
 
 U = TypeVar("U")
-
-
-Given = What | Rows | Sequence[Mapping[str, Any]] | Sequence[PackableSample]
 
 
 @overload
@@ -81,31 +78,9 @@ def open(
     >>> len(ds), ds[-1]
     (2, DictSample(x=2))
     """
-    if sample_type is not None:
-        check_type(sample_type)
-    opened = _opened(what, sample_type, format, None if schema is None else Features.of(schema), options)
+    rows = rows_of(what, sample_type, format, schema, options)
+    opened: Dataset[Any] = rows if isinstance(rows, Dataset) else Dataset(rows)
     return opened if sample_type is None else opened.as_type(sample_type)
-
-
-def _opened(what: Any, kind: Any, format: str | None, schema: Features | None, options: dict[str, Any]) -> Dataset[Any]:
-    samples = isinstance(what, list | tuple) and len(what) > 0 and all(isinstance(one, _SAMPLES) for one in what)
-    if samples or (isinstance(what, Rows) and not isinstance(what, Sequence)):
-        if format is not None or schema is not None or options:
-            raise SchemaError("expected no format, schema or options for samples that are there already, got some")
-        return of_samples(what) if samples else what if isinstance(what, Dataset) else Dataset(what)
-    if schema is not None:
-        options["schema"] = schema
-    return Dataset(open_rows(what, format, wanted=wanted_by(kind), **options))  # type: ignore[arg-type]
-
-
-_SAMPLES = (Mapping, PackableSample)
-
-
-def of_samples(samples: Sequence[Any]) -> Dataset[Any]:
-    """A dataset of samples that are there already; typed if all are of one class."""
-    kinds = {type(one) for one in samples if not isinstance(one, Mapping)}
-    made: Dataset[Any] = Dataset(ListRows([fields_of(one) for one in samples] if kinds else samples))
-    return made.as_type(kinds.pop()) if len(kinds) == 1 else made
 
 
 class Dataset(Generic[T_co]):
@@ -135,7 +110,7 @@ class Dataset(Generic[T_co]):
 
     def read(self, positions: Any, fields: Sequence[str] | None = None) -> Columns:
         """The columns of these positions, in this order: the one way to the data."""
-        if not _are_positions(positions, self._length):
+        if not are_positions(positions, self._length):
             positions = normalise(positions, self._length)
         rows = positions if self._plain else self._order.rows(positions)
         return self._rows.read(rows, self._chosen(fields))
@@ -186,22 +161,17 @@ class Dataset(Generic[T_co]):
     def rows_of(self, keys: Any) -> Integers:
         """The position of each key, in this view."""
         rows = self._keys().rows_of(keys)
-        return rows if self._plain and self._length == len(self._rows) else self._positions_of(rows, keys)
+        if self._plain and self._length == len(self._rows):
+            return rows
+        there = positions_of(self._order, rows)
+        if len(lost := np.flatnonzero(there < 0)):
+            raise UnknownKeyError(f"expected keys of samples in this view, got {keys[int(lost[0])]!r:.200}")
+        return there
 
     def _keys(self) -> Keyed:
         if not isinstance(self._rows, ShardRows | Layer) or self._rows.keys is None:
             raise SchemaError("expected a dataset that was made with key=, got one without keys")
         return self._rows.keys
-
-    def _positions_of(self, rows: Integers, keys: Any) -> Integers:
-        """Where rows are in this view: looked for among all its rows."""
-        there = self._order.rows(np.arange(self._length))
-        sort = np.argsort(there, kind="stable")
-        at = np.minimum(np.searchsorted(there[sort], rows), max(0, self._length - 1))
-        lost = np.flatnonzero(there[sort[at]] != rows) if self._length else np.arange(len(rows))
-        if len(lost):
-            raise UnknownKeyError(f"expected keys of samples in this view, got {keys[int(lost[0])]!r:.200}")
-        return sort[at]
 
     def __getitems__(self, positions: Sequence[int]) -> Batch:
         """A whole batch at once: what a torch `DataLoader` asks for when it can. It stacks only dicts by itself."""
@@ -300,11 +270,11 @@ class Dataset(Generic[T_co]):
 
     def take(self, count: int) -> Dataset[T_co]:
         """The first `count` samples."""
-        return self._view(slice(0, max(0, _whole(count))))
+        return self._view(slice(0, max(0, whole_number(count))))
 
     def skip(self, count: int) -> Dataset[T_co]:
         """All but the first `count` samples."""
-        return self._view(slice(max(0, _whole(count)), None))
+        return self._view(slice(max(0, whole_number(count)), None))
 
     def shuffle(self, seed: int = 0, epoch: int = 0) -> Dataset[T_co]:
         """All samples in an order that seed and epoch choose; computed, not stored.
@@ -313,7 +283,7 @@ class Dataset(Generic[T_co]):
         >>> sorted(s.x for s in ds)
         [0, 1, 2, 3, 4]
         """
-        return self.through(Shuffle(len(self), _whole(seed), _whole(epoch)))
+        return self.through(Shuffle(len(self), whole_number(seed), whole_number(epoch)))
 
     def split(self, *shares: float) -> tuple[Dataset[T_co], ...]:
         """Cut into consecutive parts with these shares of the samples; what they leave open is one more part.
@@ -321,11 +291,7 @@ class Dataset(Generic[T_co]):
         >>> [len(part) for part in open([{"x": k} for k in range(10)]).split(0.8)]
         [8, 2]
         """
-        if not shares or not all(0 <= share <= 1 for share in shares) or sum(shares) > 1 + 1e-9:
-            raise SchemaError(f"expected shares from 0 to 1 that add up to at most 1, got {shares}")
-        whole = (*shares, 1 - sum(shares)) if sum(shares) < 1 - 1e-9 else shares
-        ends = [round(len(self) * share) for share in np.cumsum([0, *whole]).tolist()]
-        return tuple(self[a:b] for a, b in pairwise(ends))
+        return tuple(self[a:b] for a, b in pairwise(cut(len(self), shares)))
 
     # -- samples as something else -------------------------------------------------------------------------
 
@@ -345,7 +311,11 @@ class Dataset(Generic[T_co]):
         """The samples as a lens shows them."""
         return self._over(seen_through(self._rows, self._fields, lens))
 
-    def map(self, function: Callable[[T_co], U]) -> Dataset[U]:
+    @overload
+    def map(self, function: Callable[[T_co], Mapping[str, Any]]) -> Dataset: ...
+    @overload
+    def map(self, function: Callable[[T_co], U]) -> Dataset[U]: ...
+    def map(self, function: Callable[[T_co], Any]) -> Dataset[Any]:
         """What a function makes of each sample, when it is read; it returns a mapping of fields, or a typed sample.
 
         >>> open([{"x": k} for k in range(5)]).map(lambda s: {"double": 2 * s.x}).read([1, 3])["double"]
@@ -418,13 +388,13 @@ class Dataset(Generic[T_co]):
 
     def ordered(self, batch_size: int, *, drop_last: bool = False) -> Iterator[Batch[T_co]]:
         """Batches in order."""
-        return self._batches(Span(len(self)), _at_least_one(batch_size), drop_last)
+        return self._batches(Span(len(self)), whole_number(batch_size, least=1), drop_last)
 
     def shuffled(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0, drop_last: bool = False
     ) -> Iterator[Batch[T_co]]:
         """Batches of all samples in an order that seed and epoch choose: a full shuffle, not a buffer."""
-        return self._batches(Shuffle(len(self), seed, epoch), _at_least_one(batch_size), drop_last)
+        return self._batches(Shuffle(len(self), seed, epoch), whole_number(batch_size, least=1), drop_last)
 
     def _batches(self, order: Order, size: int, drop_last: bool) -> Iterator[Batch[T_co]]:
         for columns in self.chunks(order, size):
@@ -433,15 +403,8 @@ class Dataset(Generic[T_co]):
                     yield Batch(part, self.sample_type)
 
     def chunks(self, order: Order | None = None, size: int = 1) -> Iterator[Columns]:
-        """All samples (in an order of positions) as columns, some at a time, in multiples of `size`.
-
-        Read several batches at once, as many as the last ones' size suggests."""
-        order, start, pace = Span(len(self)) if order is None else order, 0, Pace(size)
-        while start < len(order):
-            columns = self.read(order.rows(np.arange(start, min(start + pace.batches * size, len(order)))))
-            yield columns
-            start += len(columns)
-            pace.measure(columns)
+        """All samples (in an order of positions) as columns, some at a time, in multiples of `size`."""
+        return paced(self, Span(len(self)) if order is None else order, size)
 
     # -- other tools ---------------------------------------------------------------------------------------
 
@@ -457,26 +420,6 @@ class Dataset(Generic[T_co]):
         except ImportError:
             raise MissingExtraError("pandas", "pandas", "to_pandas") from None
         return self.to_arrow(fields).to_pandas()
-
-
-def _are_positions(given: Any, length: int) -> bool:
-    """Whether they can be used as they are; seen as unsigned, a negative number is a huge one, so one pass suffices."""
-    if type(given) is not np.ndarray or given.dtype != np.int64 or given.ndim != 1:
-        return False
-    return not len(given) or int(given.view(np.uint64).max()) < length
-
-
-def _whole(count: Any) -> int:
-    try:
-        return operator.index(count)
-    except TypeError:
-        raise SchemaError(f"expected a whole number of samples, got {count!r}") from None
-
-
-def _at_least_one(size: Any) -> int:
-    if _whole(size) < 1:
-        raise SchemaError(f"expected batches of at least 1 sample, got {size}")
-    return _whole(size)
 
 
 def _origin(rows: Rows) -> str:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from shardex.errors import LensError, SchemaError
 from shardex.fit import describe
 from shardex.forms import record_of
@@ -19,6 +17,8 @@ from shardex.lens import NETWORK, Lens
 from shardex.mapping import MappedRows, TypedRows, type_of
 from shardex.narrow import Narrow, is_packable, misfits
 from shardex.network import name_of
+from shardex.order import Span
+from shardex.pace import paced
 from shardex.rows import Rows
 from shardex.sample import DictSample, fields_of, same
 from shardex.schema import Feature, Features, Optional
@@ -35,8 +35,6 @@ __all__ = [
     "source_schema",
     "wanted_by",
 ]
-
-_AT_ONCE = 256
 
 
 def check_type(kind: Any) -> None:
@@ -98,8 +96,8 @@ def source_schema(lens: Lens[Any, Any]) -> Features | None:
 
 def plain_samples(rows: Rows) -> Iterator[dict[str, Any]]:
     """All samples as plain values, some read at a time."""
-    for start in range(0, len(rows), _AT_ONCE):
-        yield from rows.read(np.arange(start, min(start + _AT_ONCE, len(rows)))).to_samples()
+    for columns in paced(rows, Span(len(rows)), 1):
+        yield from columns.to_samples()
 
 
 def put_into(
