@@ -369,6 +369,14 @@ class Inner2:
     lacking: int = 7
 
 
+def test_arrays_of_any_shape_are_stacked_in_batches(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [Inner(np.full(3, k, np.int16)) for k in range(4)])
+    ds = sx.open(tmp_path / "d", Inner)
+    assert next(ds.ordered(2)).values.tolist() == [[0] * 3, [1] * 3]
+    assert next(iter(sx.Loader(ds, 4))).values.shape == (4, 3)
+    assert sx.Batch.of(ds).samples == list(ds)
+
+
 def test_writers_take_the_schema_from_the_class(tmp_path: Path) -> None:
     with sx.create(tmp_path / "a", Inner) as out:
         out.append(Inner(np.arange(2, dtype=np.int16)))

@@ -105,7 +105,9 @@ class Fitter:
 def _is_stacked(feature: Feature) -> bool:
     """Whether columns of it are arrays, if nothing lacks."""
     inner = feature.feature if isinstance(feature, Optional) else feature
-    return isinstance(inner, Value | ClassLabel | Array)
+    if isinstance(inner, Array):
+        return inner.dtype is not None and inner.shape is not None
+    return isinstance(inner, Value | ClassLabel)
 
 
 def _as_it_is(column: Column, feature: Feature) -> Column | None:

@@ -152,7 +152,7 @@ class Batch(Generic[T_co]):
 
     def __getitem__(self, what: Any) -> Any:
         if isinstance(what, str):
-            return _without_missing(self.columns[what])
+            return self._column(what)
         if isinstance(what, slice):
             start, stop, step = what.indices(len(self))
             some = self.columns.slice(start, stop) if step == 1 else self.columns.take(np.arange(start, stop, step))
@@ -164,6 +164,14 @@ class Batch(Generic[T_co]):
         if not -len(self) <= row < len(self):
             raise RowError(f"expected a sample from {-len(self)} to {len(self) - 1}, got {what}")
         return maker_of(self.sample_type)(self.columns.sample(row % len(self)))
+
+    def _column(self, name: str) -> Column:
+        column = self.columns[name]
+        if isinstance(column, list) and column and type(column[0]) is np.ndarray and _are_alike(column):
+            column = np.stack(column)
+            if column.ndim > 1:  # otherwise samples would have numbers where they had arrays of no dimensions
+                self.columns.data[name] = column
+        return _without_missing(column)
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -213,6 +221,12 @@ class Batch(Generic[T_co]):
 
 def _batch(data: dict[str, Column], length: int, kind: type[Any] = DictSample) -> Batch[Any]:
     return Batch(Columns(data, length), kind)
+
+
+def _are_alike(values: list[Any]) -> bool:
+    """Whether all are arrays of one dtype and shape."""
+    dtype, shape = values[0].dtype, values[0].shape
+    return all(type(value) is np.ndarray and value.dtype == dtype and value.shape == shape for value in values)
 
 
 def _without_missing(column: Column) -> Column:
