@@ -265,6 +265,27 @@ def test_options_and_the_other_spellings() -> None:
         sx.packable(3)  # type: ignore[call-overload]
 
 
+def test_names_that_samples_have_already() -> None:
+    with pytest.raises(SchemaError, match="expected other field names than packed, which every sample has"):
+
+        @sx.packable
+        class Clash:
+            packed: bytes
+
+    with pytest.raises(SchemaError, match="expected a class with annotated fields, got Empty without"):
+
+        @sx.packable
+        class Empty:
+            pass
+
+
+def test_a_repr_never_fails() -> None:
+    class Unknown(sx.PackableSample):
+        x: Nowhere  # type: ignore[name-defined]  # noqa: F821
+
+    assert repr(Unknown(3)) == "Unknown(x=3)" and Unknown(3) == Unknown(3)
+
+
 def test_methods_and_inheritance() -> None:
     class Named:
         def title(self) -> str:
@@ -375,6 +396,15 @@ def test_arrays_of_any_shape_are_stacked_in_batches(tmp_path: Path) -> None:
     assert next(ds.ordered(2)).values.tolist() == [[0] * 3, [1] * 3]
     assert next(iter(sx.Loader(ds, 4))).values.shape == (4, 3)
     assert sx.Batch.of(ds).samples == list(ds)
+
+
+def test_arrays_in_dicts(tmp_path: Path) -> None:
+    class Held(sx.PackableSample):
+        parts: dict[str, NDArray[np.float32]]
+
+    one = Held({"a": np.array([0.5, 1.5], np.float32)})
+    assert Held.from_bytes(one.packed) == one
+    assert sx.write(tmp_path / "d", [one]).as_type(Held)[0] == one
 
 
 def test_writers_take_the_schema_from_the_class(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from shardex.codecs import compact
 from shardex.errors import SchemaError
 from shardex.fit import describe
-from shardex.schema import Array, ClassLabel, Features, hints_of
+from shardex.schema import Array, ClassLabel, Features, feature_of, hints_of
 
 __all__ = ["Form", "Record", "form_of", "record_of"]
 
@@ -82,7 +82,7 @@ def _of_annotated(hint: Any, said: tuple[Any, ...]) -> Form:
 
 def _of_dict(key: Any, value: Any) -> Form:
     """Keys are text when they are stored."""
-    form, number = form_of(value), key is int
+    form, number = _in_json(value), key is int
     if not number and form == Form():
         return Form()
     plain, typed = form.plain or _itself, form.typed or _itself
@@ -90,6 +90,15 @@ def _of_dict(key: Any, value: Any) -> Form:
         lambda whole: {str(k) if number else k: plain(v) for k, v in _mapping(whole).items()},
         lambda whole: {int(k) if number else k: typed(v) for k, v in _mapping(whole).items()},
     )
+
+
+def _in_json(hint: Any) -> Form:
+    """The forms of what a dict holds: JSON has lists for arrays."""
+    if np.ndarray not in (hint, typing.get_origin(hint)):
+        return form_of(hint)
+    feature = feature_of(hint)
+    dtype = feature.dtype if isinstance(feature, Array) else None
+    return Form(_array, lambda value: value if isinstance(value, np.ndarray) else np.asarray(value, dtype))
 
 
 def _itself(value: Any) -> Any:

@@ -48,17 +48,20 @@ class PackableSample:
             if name not in vars(cls):
                 setattr(cls, name, getattr(cls, name))
         dataclasses.dataclass(eq=False, repr=False, **options)(cls)
+        if taken := [name for name in _names(cls) if name in _OWN]:
+            names = ", ".join(taken)
+            raise SchemaError(f"expected other field names than {names}, which every sample has - at {cls.__name__}")
 
     def __eq__(self, other: object) -> bool:
         """Whether all fields are: arrays by dtype, shape and elements, and NaN equals NaN."""
         if type(other) is not type(self):
             return NotImplemented
-        return all(same(getattr(self, name), getattr(other, name)) for name in record_of(type(self)).names)
+        return all(same(getattr(self, name), getattr(other, name)) for name in _names(self))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        values = (f"{name}={short(getattr(self, name))}" for name in record_of(type(self)).names)
+        values = (f"{name}={short(getattr(self, name))}" for name in _names(self))
         return f"{type(self).__qualname__.rpartition('<locals>.')[2]}({', '.join(values)})"
 
     @classmethod
@@ -102,6 +105,14 @@ class PackableSample:
     def as_wds(self) -> dict[str, Any]:
         """What a writer of WebDataset takes: `packed` under a key that no other sample has."""
         return {"__key__": new_key(), "msgpack": self.packed}
+
+
+_OWN = {name for name in vars(PackableSample) if not name.startswith("__")}
+
+
+def _names(sample: Any) -> list[str]:
+    """The fields of a sample or a class."""
+    return [field.name for field in dataclasses.fields(sample)]
 
 
 def _fitted(record: Record[Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -157,6 +168,8 @@ def _packable(cls: type[Any], options: Mapping[str, bool], frame: types.FrameTyp
             raise SchemaError(f"expected options with the base: class {cls.__name__}(PackableSample, frozen=True)")
         return cls
     _resolve(cls, frame)
+    if not any("__annotations__" in vars(one) for one in cls.__mro__):
+        raise SchemaError(f"expected a class with annotated fields, got {cls.__name__} without")
     own = vars(cls).get("__annotations__", {})
     body = {name: vars(cls)[name] for name in own if name in vars(cls)}
     body |= {"__annotations__": dict(own), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
