@@ -136,6 +136,8 @@ def test_untyped_maps() -> None:
         ds.select("nme")
     assert sx.open(RAW).take(0).map(double).fields == ["double", "name"]
     assert len(sx.open(ListRows([])).map(double)) == 0
+    nothing = sx.open(ListRows([])).as_type(Point)
+    assert list(nothing) == [] and nothing.fields == ["x", "n"] and nothing.read([])["x"].shape == (0, 2)
 
 
 def test_fields_that_only_some_samples_have() -> None:

@@ -91,7 +91,7 @@ class TypedRows(Layer):
         record = record_of(sample_type)
         have = features_of(below)
         have = have if fields is None else have.select(fields)
-        if problems := misfits(have, record.features, record.defaults):
+        if (have or len(below)) and (problems := misfits(have, record.features, record.defaults)):
             raise SchemaError(
                 f"expected data with the fields of {sample_type.__name__} ({record.features}), got {have}: "
                 f"{'; '.join(problems)}"
