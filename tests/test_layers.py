@@ -59,6 +59,11 @@ LAYERS = {
     },
     4: {
         "sample",
+        "forms",
+        "packable",
+        "fitter",
+        "narrow",
+        "network",
         "lens",
         "order",
         "deal",
@@ -73,6 +78,9 @@ LAYERS = {
     },
     5: {
         "pace",
+        "mapping",
+        "typed",
+        "given",
         "dataset",
         "indexing",
         "compose",

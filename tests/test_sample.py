@@ -63,6 +63,19 @@ def test_a_batch_is_columns_and_samples(batch: Batch) -> None:
     assert [s.get("name") for s in batch] == ["a", None, "c"]
 
 
+def test_arrays_that_lie_one_by_one_are_stacked_when_they_are_asked_for() -> None:
+    same, other, single = [np.zeros(2), np.ones(2)], [np.zeros(2), np.zeros(3)], [np.array(1), np.array(2)]
+    batch = Batch(Columns({"same": same, "other": other, "single": single, "mixed": [np.zeros(1), None]}))
+    assert batch.same.tolist() == [[0, 0], [1, 1]] and batch.other is other and batch.mixed[1] is None
+    assert batch.single.tolist() == [1, 2] and batch[0].single.shape == (), "samples keep arrays of no dimensions"
+    assert batch[1].same.tolist() == [1, 1]
+
+
+def test_a_batch_of_samples() -> None:
+    batch = Batch.of([DictSample(x=np.zeros(2), n="a"), {"x": np.ones(2), "n": "b"}])
+    assert batch.x.shape == (2, 2) and batch.n == ["a", "b"] and batch.sample_type is DictSample
+
+
 def test_slices_of_a_batch(batch: Batch) -> None:
     assert list(batch[1:]) == list(batch)[1:]
     assert list(batch[::-1]) == list(batch)[::-1]

@@ -194,7 +194,7 @@ def test_appending_needs_no_schema_where_one_is_there(tmp_path: Path) -> None:
 def test_what_is_no_sample_is_said(tmp_path: Path) -> None:
     for odd in (5, None, [("x", 1)]):
         with pytest.raises(SchemaError, match="expected a sample as a mapping"):
-            sx.write(tmp_path / "d", [{"x": 1}, odd], {"x": int})  # type: ignore[list-item]
+            sx.write(tmp_path / "d", [{"x": 1}, odd], {"x": int})
 
 
 def test_a_place_means_the_same_to_write_and_to_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

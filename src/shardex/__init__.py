@@ -1,12 +1,13 @@
 """shardex: one dataset API over sharded files.
 
 Write samples once, or point it at the shards you already have (tar, JSONL, token files, bins, Arrow, Parquet); then
-read any sample, stream globally shuffled batches, and take views that cost nothing. Six things to know:
+read any sample, stream globally shuffled batches, and take views that cost nothing. Seven things to know:
 
 `Dataset`   samples by position; `open` makes one of any shards, every view of it is one
 `Loader`    a dataset as batches: shuffled, shared among ranks, resumed at the exact sample
 `Writer`    takes samples and publishes a dataset whole; `create` and `write` make one
 `Features`  what a sample is made of: `Array`, `Value`, `Text`, `Json`, ... by field
+`packable`  a class of your own as the type of samples; a `lens` shows them as another, and puts changes back
 `Columns`   what a read returns: many values of many fields, stacked or `Ragged`
 rows        anything with ``len`` and ``read(rows, fields)``: the one protocol underneath
 """
@@ -19,9 +20,11 @@ from shardex.exchange import from_arrow, from_huggingface
 from shardex.foreign import adopt
 from shardex.indexing import index
 from shardex.integrity import Problem, leftovers, verify
+from shardex.lens import Lens, lens
 from shardex.loader import Loader
 from shardex.loading import DatasetDict, load_dataset
 from shardex.mixture import mix, temperature
+from shardex.packable import PackableSample, packable
 from shardex.rows import Rows
 from shardex.salvage import Lost, Recovered, recover
 from shardex.sample import Batch, DictSample
@@ -45,9 +48,11 @@ __all__ = [
     "Edit",
     "Features",
     "Json",
+    "Lens",
     "Loader",
     "Lost",
     "Optional",
+    "PackableSample",
     "Problem",
     "Ragged",
     "Recovered",
@@ -71,9 +76,11 @@ __all__ = [
     "index",
     "join",
     "leftovers",
+    "lens",
     "load_dataset",
     "mix",
     "open",
+    "packable",
     "recover",
     "restore",
     "storage",

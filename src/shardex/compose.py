@@ -19,6 +19,7 @@ from shardex.digest import digest
 from shardex.errors import SchemaError
 from shardex.gather import Integers
 from shardex.rows import check_fields
+from shardex.sample import T_co
 from shardex.schema import Array, ClassLabel, Feature, Features, Optional, Value
 
 __all__ = ["ConcatRows", "JoinRows", "concat", "join"]
@@ -27,7 +28,7 @@ __all__ = ["ConcatRows", "JoinRows", "concat", "join"]
 class ConcatRows:
     """The rows of several datasets, one after another."""
 
-    def __init__(self, parts: Sequence[Dataset]) -> None:
+    def __init__(self, parts: Sequence[Dataset[Any]]) -> None:
         self.parts = list(parts)
         self.starts: Integers = np.cumsum([0, *map(len, self.parts)], dtype=np.int64)
 
@@ -49,7 +50,7 @@ class ConcatRows:
         """Names all parts."""
         return digest("concat", [part.fingerprint for part in self.parts])
 
-    def _shares(self, rows: Integers) -> Iterator[tuple[Dataset, Integers, Integers]]:
+    def _shares(self, rows: Integers) -> Iterator[tuple[Dataset[Any], Integers, Integers]]:
         """Each part that has some of the rows, their positions in it, and which of the rows they are."""
         which = np.searchsorted(self.starts, rows, "right") - 1
         for number in np.unique(which).tolist() or [0]:
@@ -98,7 +99,7 @@ class ConcatRows:
 class JoinRows:
     """The fields of several datasets of one length, side by side."""
 
-    def __init__(self, parts: Sequence[Dataset]) -> None:
+    def __init__(self, parts: Sequence[Dataset[Any]]) -> None:
         self.parts = list(parts)
         self.part_of = {name: part for part in self.parts for name in part.fields}
 
@@ -120,7 +121,7 @@ class JoinRows:
         """Names all parts."""
         return digest("join", [part.fingerprint for part in self.parts])
 
-    def _shares(self, fields: Sequence[str] | None) -> list[tuple[Dataset, list[str]]]:
+    def _shares(self, fields: Sequence[str] | None) -> list[tuple[Dataset[Any], list[str]]]:
         names = check_fields(list(self.part_of), fields)
         shares = [(part, [name for name in names if self.part_of[name] is part]) for part in self.parts]
         return [(part, some) for part, some in shares if some]
@@ -155,7 +156,7 @@ class JoinRows:
         """The part that has the field knows."""
         return self._part_with(name).present(name)
 
-    def _part_with(self, name: str) -> Dataset:
+    def _part_with(self, name: str) -> Dataset[Any]:
         return self.part_of.get(name) or next(part for part in self.parts if name in part.extracted)
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
@@ -172,7 +173,7 @@ def _refuse_others(datasets: Sequence[Any]) -> None:
             raise SchemaError(f"expected datasets as arguments, got {type(one).__name__} - at argument {number}")
 
 
-def _refuse_other_types(first: Dataset, other: Dataset, number: int) -> None:
+def _refuse_other_types(first: Dataset[Any], other: Dataset[Any], number: int) -> None:
     """Batches of numbers stack only if all are of one type; better an error now than lists in some batches."""
     if not len(first) or not len(other):
         return
@@ -191,7 +192,7 @@ def _meaning(feature: Feature) -> Feature | None:
     return inner if isinstance(inner, Value | Array | ClassLabel) else None
 
 
-def concat(*datasets: Dataset) -> Dataset:
+def concat(*datasets: Dataset[T_co]) -> Dataset[T_co]:
     """The samples of all datasets, one after another; all must have the same fields.
 
     >>> from shardex import open
@@ -205,10 +206,17 @@ def concat(*datasets: Dataset) -> Dataset:
             raise SchemaError(f"expected the fields of the first dataset ({known}), got {found} - at dataset {number}")
         _refuse_other_types(datasets[0], other, number)
     first = datasets[0].fields
-    return Dataset(ConcatRows([other if other.fields == first else other.select(*first) for other in datasets]))
+    rows = ConcatRows([other if other.fields == first else other.select(*first) for other in datasets])
+    return alike(Dataset(rows), datasets)
 
 
-def join(*datasets: Dataset) -> Dataset:
+def alike(made: Dataset[Any], of: Sequence[Dataset[Any]]) -> Dataset[Any]:
+    """A dataset made of others with samples of the type that all of these have, if it is one."""
+    kinds = {other.sample_type for other in of}
+    return made.as_type(kinds.pop()) if len(kinds) == 1 else made
+
+
+def join(*datasets: Dataset[Any]) -> Dataset:
     """The fields of all datasets, side by side; all must have the same length and different fields.
 
     >>> from shardex import open

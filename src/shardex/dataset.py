@@ -7,71 +7,84 @@ sample, a batch or a table. A dataset is itself rows, so datasets nest (`compose
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any
+from typing import Any, Generic, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex import stream
+from shardex.bars import Bar
 from shardex.columns import Columns
 from shardex.digest import digest
 from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexError, UnknownKeyError
-from shardex.format import Keyed, ShardRows, open_rows
+from shardex.format import Keyed, ShardRows
 from shardex.gather import Integers
+from shardex.given import Given, rows_of
 from shardex.huggingface import to_huggingface
-from shardex.order import Order, Pick, Shuffle, Span, chain
-from shardex.pace import Pace
+from shardex.lens import Lens
+from shardex.mapping import Layer, MappedRows, TypedRows, lowest, type_of
+from shardex.order import Order, Pick, Shuffle, Span, chain, cut, positions_of
+from shardex.pace import paced
 from shardex.query import Limits, Params, condition, select
 from shardex.rows import (
     Advised,
     Decodes,
-    ListRows,
     Located,
     ReadsOne,
     Rows,
+    are_positions,
     check_fields,
     extracted_of,
     features_of,
     fingerprint_of,
     normalise,
+    whole_number,
 )
-from shardex.sample import Batch, DictSample
+from shardex.sample import Batch, DictSample, T_co
 from shardex.schema import Features
-from shardex.shards import What
 from shardex.sight import Sight
+from shardex.typed import check_callable, retyped, seen_through
 
 __all__ = ["Dataset", "open"]
 
+U = TypeVar("U")
+
+
+@overload
+def open(
+    what: Given, sample_type: type[T_co], *, format: str | None = None, schema: Any = None, **options: Any
+) -> Dataset[T_co]: ...
+
+
+@overload
+def open(
+    what: Given, sample_type: None = None, *, format: str | None = None, schema: Any = None, **options: Any
+) -> Dataset: ...
+
 
 def open(
-    what: What | Rows | Sequence[Mapping[str, Any]], *, format: str | None = None, schema: Any = None, **options: Any
-) -> Dataset:
+    what: Any, sample_type: Any = None, *, format: str | None = None, schema: Any = None, **options: Any
+) -> Dataset[Any]:
     """Open shards of any format as a dataset: a folder, a file, a glob, a brace pattern, a list of files.
 
-    `format` says which format it is where the names do not; `schema` how to decode what the data leaves open;
-    the other options are the format's own. Rows objects and lists of dicts are taken as they are.
+    `sample_type`, a class made by `packable`, is what samples shall be. `format` says which format it is where the
+    names do not; `schema` how to decode what the data leaves open; the other options are the format's own. Rows
+    objects and lists of samples are taken as they are.
 
     >>> ds = open([{"x": 1}, {"x": 2}])
     >>> len(ds), ds[-1]
     (2, DictSample(x=2))
     """
-    if isinstance(what, Dataset):
-        return what
-    samples = isinstance(what, list | tuple) and len(what) > 0 and all(isinstance(one, Mapping) for one in what)
-    if samples or (isinstance(what, Rows) and not isinstance(what, Sequence)):
-        if format is not None or schema is not None or options:
-            raise SchemaError("expected no format, schema or options for samples that are there already, got some")
-        return Dataset(ListRows(what) if samples else what)  # type: ignore[arg-type]
-    if schema is not None:
-        options["schema"] = Features.of(schema)
-    return Dataset(open_rows(what, format, **options))  # type: ignore[arg-type]
+    rows = rows_of(what, sample_type, format, schema, options)
+    opened: Dataset[Any] = rows if isinstance(rows, Dataset) else Dataset(rows)
+    return opened if sample_type is None else opened.as_type(sample_type)
 
 
-class Dataset:
+class Dataset(Generic[T_co]):
     """Samples by position, through views that cost nothing.
 
     >>> ds = open([{"x": k, "name": f"n{k}"} for k in range(10)])
@@ -79,7 +92,7 @@ class Dataset:
     (DictSample(x=3, name='n3'), array([2, 6]))
     """
 
-    __slots__ = ("_direct", "_fields", "_length", "_one", "_order", "_plain", "_rows")
+    __slots__ = ("_direct", "_fields", "_length", "_make", "_one", "_order", "_plain", "_rows")
 
     def __init__(self, rows: Rows, order: Order | None = None, fields: Sequence[str] | None = None) -> None:
         self._rows = rows
@@ -89,6 +102,7 @@ class Dataset:
         self._plain = self._order == Span(self._length)
         self._one = rows.sample if isinstance(rows, ReadsOne) else None
         self._direct = self._one if self._plain else None
+        self._make: Any = rows.make if fields is None and isinstance(rows, Layer) else DictSample
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -97,7 +111,7 @@ class Dataset:
 
     def read(self, positions: Any, fields: Sequence[str] | None = None) -> Columns:
         """The columns of these positions, in this order: the one way to the data."""
-        if not _are_positions(positions, self._length):
+        if not are_positions(positions, self._length):
             positions = normalise(positions, self._length)
         rows = positions if self._plain else self._order.rows(positions)
         return self._rows.read(rows, self._chosen(fields))
@@ -115,10 +129,14 @@ class Dataset:
             if isinstance(self._rows, Advised):
                 self._rows.advise(self._order.rows(normalise(positions, self._length)), self._chosen(fields))
 
+    @overload
+    def __getitem__(self, where: slice | Sequence[Any] | NDArray[Any]) -> Dataset[T_co]: ...
+    @overload
+    def __getitem__(self, where: SupportsIndex) -> T_co: ...
     def __getitem__(self, where: Any) -> Any:
         """A sample for an integer, a view for anything else."""
         if type(where) is int and 0 <= where < self._length and self._direct is not None:
-            return DictSample(self._direct(where, self._fields))
+            return self._make(self._direct(where, self._fields))
         try:
             position = operator.index(where)
         except TypeError:
@@ -126,9 +144,9 @@ class Dataset:
         length = self._length
         if not -length <= position < length:
             raise RowError(f"expected a position from {-length} to {length - 1}, got {where}")
-        return DictSample(self.sample(position % length))
+        return self._make(self.sample(position % length))
 
-    def get(self, key: Any) -> DictSample:
+    def get(self, key: Any) -> T_co:
         """The sample that has this key; an error if none has.
 
         >>> import tempfile; from shardex import create
@@ -139,35 +157,30 @@ class Dataset:
         """
         keys = self._keys()
         whole = self._plain and self._length == len(self._rows)
-        return DictSample(self.sample(keys.row_of(key) if whole else int(self.rows_of([key])[0])))
+        return self._make(self.sample(keys.row_of(key) if whole else int(self.rows_of([key])[0])))  # type: ignore[no-any-return]
 
     def rows_of(self, keys: Any) -> Integers:
         """The position of each key, in this view."""
         rows = self._keys().rows_of(keys)
-        return rows if self._plain and self._length == len(self._rows) else self._positions_of(rows, keys)
+        if self._plain and self._length == len(self._rows):
+            return rows
+        there = positions_of(self._order, rows)
+        if len(lost := np.flatnonzero(there < 0)):
+            raise UnknownKeyError(f"expected keys of samples in this view, got {keys[int(lost[0])]!r:.200}")
+        return there
 
     def _keys(self) -> Keyed:
-        if not isinstance(self._rows, ShardRows) or self._rows.keys is None:
+        if not isinstance(self._rows, ShardRows | Layer) or self._rows.keys is None:
             raise SchemaError("expected a dataset that was made with key=, got one without keys")
         return self._rows.keys
 
-    def _positions_of(self, rows: Integers, keys: Any) -> Integers:
-        """Where rows are in this view: looked for among all its rows."""
-        there = self._order.rows(np.arange(self._length))
-        sort = np.argsort(there, kind="stable")
-        at = np.minimum(np.searchsorted(there[sort], rows), max(0, self._length - 1))
-        lost = np.flatnonzero(there[sort[at]] != rows) if self._length else np.arange(len(rows))
-        if len(lost):
-            raise UnknownKeyError(f"expected keys of samples in this view, got {keys[int(lost[0])]!r:.200}")
-        return sort[at]
-
     def __getitems__(self, positions: Sequence[int]) -> Batch:
-        """A whole batch at once: what a torch `DataLoader` asks for when it can."""
+        """A whole batch at once: what a torch `DataLoader` asks for when it can. It stacks only dicts by itself."""
         return Batch(self.read(normalise(positions, len(self))))
 
-    def __iter__(self) -> Iterator[DictSample]:
+    def __iter__(self) -> Iterator[T_co]:
         for columns in self.chunks():
-            yield from map(DictSample, columns.to_samples())
+            yield from map(self._make, columns.to_samples())
 
     def _chosen(self, fields: Sequence[str] | None) -> Sequence[str] | None:
         if fields is None or self._fields is None:
@@ -175,6 +188,11 @@ class Dataset:
         return check_fields(self._fields, fields)
 
     # -- what it is ----------------------------------------------------------------------------------------
+
+    @property
+    def sample_type(self) -> type[T_co]:
+        """What samples are: a class made by `packable`, or `DictSample`."""
+        return type_of(self._rows, self._fields)
 
     @property
     def features(self) -> Features:
@@ -227,18 +245,19 @@ class Dataset:
             fields = str(self.features)
         except ShardexError as error:  # a look at a dataset must not fail
             fields = f"unknown fields, {error}"
-        return f"Dataset({len(self)} samples: {fields}{_origin(self._rows)})"
+        typed = f"[{self._rows.sample_type.__name__}]" if isinstance(self._rows, TypedRows) and not self._fields else ""
+        return f"Dataset{typed}({len(self)} samples: {fields}{_origin(lowest(self._rows))})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Dataset, (self._rows, self._order, self._fields)
 
     # -- views ---------------------------------------------------------------------------------------------
 
-    def through(self, order: Order) -> Dataset:
+    def through(self, order: Order) -> Dataset[T_co]:
         """The samples at the positions that an order of this dataset's positions gives."""
         return Dataset(self._rows, chain(order, self._order), self._fields)
 
-    def _view(self, where: Any) -> Dataset:
+    def _view(self, where: Any) -> Dataset[T_co]:
         if isinstance(where, slice):
             start, stop, step = where.indices(len(self))
             return self.through(Span(len(range(start, stop, step)), start, step))
@@ -247,43 +266,81 @@ class Dataset:
         return self.through(Pick(normalise(where, len(self))))
 
     def select(self, *fields: str) -> Dataset:
-        """Only these fields, in this order."""
+        """Only these fields, in this order; samples are untyped then."""
         return Dataset(self._rows, self._order, check_fields(self.fields, fields))
 
-    def take(self, count: int) -> Dataset:
+    def take(self, count: int) -> Dataset[T_co]:
         """The first `count` samples."""
-        return self._view(slice(0, max(0, _whole(count))))
+        return self._view(slice(0, max(0, whole_number(count))))
 
-    def skip(self, count: int) -> Dataset:
+    def skip(self, count: int) -> Dataset[T_co]:
         """All but the first `count` samples."""
-        return self._view(slice(max(0, _whole(count)), None))
+        return self._view(slice(max(0, whole_number(count)), None))
 
-    def shuffle(self, seed: int = 0, epoch: int = 0) -> Dataset:
+    def shuffle(self, seed: int = 0, epoch: int = 0) -> Dataset[T_co]:
         """All samples in an order that seed and epoch choose; computed, not stored.
 
         >>> ds = open([{"x": k} for k in range(5)]).shuffle(seed=3)
         >>> sorted(s.x for s in ds)
         [0, 1, 2, 3, 4]
         """
-        return self.through(Shuffle(len(self), _whole(seed), _whole(epoch)))
+        return self.through(Shuffle(len(self), whole_number(seed), whole_number(epoch)))
 
-    def split(self, *shares: float) -> tuple[Dataset, ...]:
+    def split(self, *shares: float) -> tuple[Dataset[T_co], ...]:
         """Cut into consecutive parts with these shares of the samples; what they leave open is one more part.
 
         >>> [len(part) for part in open([{"x": k} for k in range(10)]).split(0.8)]
         [8, 2]
         """
-        if not shares or not all(0 <= share <= 1 for share in shares) or sum(shares) > 1 + 1e-9:
-            raise SchemaError(f"expected shares from 0 to 1 that add up to at most 1, got {shares}")
-        whole = (*shares, 1 - sum(shares)) if sum(shares) < 1 - 1e-9 else shares
-        ends = [round(len(self) * share) for share in np.cumsum([0, *whole]).tolist()]
-        return tuple(self[a:b] for a, b in pairwise(ends))
+        return tuple(self[a:b] for a, b in pairwise(cut(len(self), shares)))
+
+    # -- samples as something else -------------------------------------------------------------------------
+
+    def as_type(self, sample_type: type[U]) -> Dataset[U]:
+        """The samples as another type: by the shortest way through registered lenses, or by the fields it has.
+
+        >>> from shardex import packable
+        >>> @packable
+        ... class Named:
+        ...     name: str
+        >>> open([{"x": k, "name": f"n{k}"} for k in range(10)]).as_type(Named)[3]
+        Named(name='n3')
+        """
+        return self._over(retyped(self._rows, self._fields, sample_type))
+
+    def view(self, lens: Lens[Any, U]) -> Dataset[U]:
+        """The samples as a lens shows them."""
+        return self._over(seen_through(self._rows, self._fields, lens))
+
+    @overload
+    def map(self, function: Callable[[T_co], Mapping[str, Any]]) -> Dataset: ...
+    @overload
+    def map(self, function: Callable[[T_co], U]) -> Dataset[U]: ...
+    def map(self, function: Callable[[T_co], Any]) -> Dataset[Any]:
+        """What a function makes of each sample, when it is read; it returns a mapping of fields, or a typed sample.
+
+        >>> open([{"x": k} for k in range(5)]).map(lambda s: {"double": 2 * s.x}).read([1, 3])["double"]
+        array([2, 6])
+        """
+        check_callable(function)
+        return self._over(MappedRows(self._rows, function, self._fields))
+
+    def filter(self, predicate: Callable[[T_co], object], *, progress: bool | None = None) -> Dataset[T_co]:
+        """The samples for which a function is true, as a view; it is asked now, once for each (`where` asks SQL)."""
+        check_callable(predicate)
+        quiet = None if progress is None else not progress
+        samples = Bar(self, total=len(self), desc="filter", unit=" samples", disable=quiet, leave=False)
+        return self.through(Pick(np.flatnonzero([bool(predicate(sample)) for sample in samples])))
+
+    def _over(self, rows: Rows) -> Dataset[Any]:
+        """These rows, which have the numbers of those below, in the order of this view."""
+        return Dataset(rows, self._order, self._fields if rows is self._rows else None)
 
     # -- SQL -----------------------------------------------------------------------------------------------
 
     def where(
         self, text: str, params: Params = None, *, timeout: float | None = None, memory_limit: str | None = None
-    ) -> Dataset:
+    ) -> Dataset[T_co]:
         """The samples for which a condition holds, as a view.
 
         It is what stands after WHERE, in the SQL of DuckDB: names are those of the fields, and `_row` is the number
@@ -330,30 +387,25 @@ class Dataset:
 
     # -- passes --------------------------------------------------------------------------------------------
 
-    def ordered(self, batch_size: int, *, drop_last: bool = False) -> Iterator[Batch]:
+    def ordered(self, batch_size: int, *, drop_last: bool = False) -> Iterator[Batch[T_co]]:
         """Batches in order."""
-        return self._batches(Span(len(self)), _at_least_one(batch_size), drop_last)
+        return self._batches(Span(len(self)), whole_number(batch_size, least=1), drop_last)
 
-    def shuffled(self, batch_size: int, *, seed: int = 0, epoch: int = 0, drop_last: bool = False) -> Iterator[Batch]:
+    def shuffled(
+        self, batch_size: int, *, seed: int = 0, epoch: int = 0, drop_last: bool = False
+    ) -> Iterator[Batch[T_co]]:
         """Batches of all samples in an order that seed and epoch choose: a full shuffle, not a buffer."""
-        return self._batches(Shuffle(len(self), seed, epoch), _at_least_one(batch_size), drop_last)
+        return self._batches(Shuffle(len(self), seed, epoch), whole_number(batch_size, least=1), drop_last)
 
-    def _batches(self, order: Order, size: int, drop_last: bool) -> Iterator[Batch]:
+    def _batches(self, order: Order, size: int, drop_last: bool) -> Iterator[Batch[T_co]]:
         for columns in self.chunks(order, size):
             for part in columns.split(size):
                 if len(part) == size or not drop_last:
-                    yield Batch(part)
+                    yield Batch(part, self.sample_type)
 
     def chunks(self, order: Order | None = None, size: int = 1) -> Iterator[Columns]:
-        """All samples (in an order of positions) as columns, some at a time, in multiples of `size`.
-
-        Read several batches at once, as many as the last ones' size suggests."""
-        order, start, pace = Span(len(self)) if order is None else order, 0, Pace(size)
-        while start < len(order):
-            columns = self.read(order.rows(np.arange(start, min(start + pace.batches * size, len(order)))))
-            yield columns
-            start += len(columns)
-            pace.measure(columns)
+        """All samples (in an order of positions) as columns, some at a time, in multiples of `size`."""
+        return paced(self, Span(len(self)) if order is None else order, size)
 
     # -- other tools ---------------------------------------------------------------------------------------
 
@@ -376,26 +428,6 @@ class Dataset:
         except ImportError:
             raise MissingExtraError("pandas", "pandas", "to_pandas") from None
         return self.to_arrow(fields).to_pandas()
-
-
-def _are_positions(given: Any, length: int) -> bool:
-    """Whether they can be used as they are; seen as unsigned, a negative number is a huge one, so one pass suffices."""
-    if type(given) is not np.ndarray or given.dtype != np.int64 or given.ndim != 1:
-        return False
-    return not len(given) or int(given.view(np.uint64).max()) < length
-
-
-def _whole(count: Any) -> int:
-    try:
-        return operator.index(count)
-    except TypeError:
-        raise SchemaError(f"expected a whole number of samples, got {count!r}") from None
-
-
-def _at_least_one(size: Any) -> int:
-    if _whole(size) < 1:
-        raise SchemaError(f"expected batches of at least 1 sample, got {size}")
-    return _whole(size)
 
 
 def _origin(rows: Rows) -> str:

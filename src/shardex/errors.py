@@ -18,6 +18,8 @@
     ├── StateError (ValueError)               a saved place that belongs to another run
     ├── CommitConflict (RuntimeError)         an edit that clashes with what somebody else did meanwhile
     ├── QueryError (ValueError)               SQL that cannot be answered, or that took too long
+    ├── LensError (TypeError)                 no lens between two types, several, or one that goes only one way
+    │   └── LawError                          a lens whose ways there and back do not belong together
     ├── UnsafeError (ValueError)              data that asks for something we never do
     │   └── PathError                         a path that leaves its folder
     │       └── AddressError                  an URL that is not opened, or not for data that names it
@@ -57,6 +59,8 @@ __all__ = [
     "FieldError",
     "ForkSafetyError",
     "FormatError",
+    "LawError",
+    "LensError",
     "MissingExtraError",
     "NotFoundError",
     "PathError",
@@ -154,6 +158,14 @@ class CommitConflict(ShardexError, RuntimeError):
 
 class QueryError(ShardexError, ValueError):
     """SQL that cannot be answered, asks for more than the dataset, or took too long."""
+
+
+class LensError(ShardexError, TypeError):
+    """No lens leads from one type to another, several do, or the one that does goes only one way."""
+
+
+class LawError(LensError):
+    """A lens that breaks one of its laws: what it puts is not what it gets."""
 
 
 class UnsafeError(ShardexError, ValueError):

@@ -34,6 +34,9 @@ FORMATS: dict[str, str] = {
 }
 """Name and module of each format, in the order in which they are asked whether they recognise something."""
 
+_DESCRIBED = ("arrow", "parquet")
+"""Formats whose files say what they hold."""
+
 _ONCE = ("rebuild", "progress", "attributes")
 """Options that say how to open now, and not what was opened."""
 
@@ -136,11 +139,16 @@ def format_named(name: str) -> Format:
     return cast(Format, importlib.import_module(FORMATS[name]))
 
 
-def open_rows(what: What, format: str | None = None, **options: Any) -> ShardRows:
-    """Open files as rows: by the format named, or by the first that recognises them."""
+def open_rows(what: What, format: str | None = None, *, wanted: Features | None = None, **options: Any) -> ShardRows:
+    """Open files as rows: by the format named, or by the first that recognises them.
+
+    What fields are `wanted` as is the schema where files do not tell themselves and none is given.
+    """
     files = find(what)
     name = format or recognise(files)
     module = format_named(name)
+    if wanted is not None and name not in _DESCRIBED:
+        options.setdefault("schema", wanted)
     check_options(module.open, name, options)
     rows = module.open(files, **options)
     kept = {option: value for option, value in options.items() if option not in _ONCE}

@@ -9,6 +9,7 @@ from typing import Any
 from shardex.blend import Mix
 from shardex.dataset import Dataset
 from shardex.errors import StateError
+from shardex.mapping import lowest
 from shardex.mixture import MixRows
 from shardex.recipe import Recipe
 
@@ -18,11 +19,11 @@ __all__ = ["check_same", "identity", "phases", "with_phases"]
 def identity(recipe: Recipe) -> dict[str, Any]:
     """What two runs must agree in for a position to mean the same sample in both."""
     mixed = isinstance(recipe.dataset.order, Mix)
-    data = Dataset(recipe.dataset.rows) if mixed else recipe.dataset
+    data: Dataset[Any] = Dataset(recipe.dataset.rows) if mixed else recipe.dataset
     order: dict[str, Any] = {"shuffle": recipe.shuffle, "seed": recipe.seed}
     if recipe.block is not None:
         order |= {"block": recipe.block, "window": recipe.window}
-    if isinstance(own := recipe.dataset.order, Mix) and isinstance(rows := recipe.dataset.rows, MixRows):
+    if isinstance(own := recipe.dataset.order, Mix) and isinstance(rows := lowest(recipe.dataset.rows), MixRows):
         order |= {"mix": own.seed, "sources": rows.names}
     return {"data": data.fingerprint, "order": order}
 
@@ -67,7 +68,7 @@ def with_phases(recipe: Recipe, state: Mapping[str, Any], reweight: bool) -> Rec
         went_on = went_on.reweighted(here, weights)
     if went_on == own:
         return recipe
-    data = Dataset(recipe.dataset.rows, went_on, recipe.dataset.chosen)
+    data: Dataset[Any] = Dataset(recipe.dataset.rows, went_on, recipe.dataset.chosen)
     return replace(recipe, dataset=data, _views={})
 
 

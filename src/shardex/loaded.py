@@ -13,7 +13,7 @@ from shardex.dataset import Dataset
 from shardex.errors import FieldError
 from shardex.gather import Integers
 from shardex.plan import Made, Plan
-from shardex.sample import Batch
+from shardex.sample import Batch, DictSample
 
 __all__ = ["LoadedBatch", "Origin", "Place", "as_it_is"]
 
@@ -30,8 +30,12 @@ class Dealer(Protocol):
     def sources(self, epoch: int, positions: Integers) -> list[str]:
         """The datasets of a mixture that they come from."""
 
-    def view(self, epoch: int) -> Dataset:
+    def view(self, epoch: int) -> Dataset[Any]:
         """The dataset in the order of an epoch."""
+
+    @property
+    def sample_type(self) -> type[Any]:
+        """What the samples of batches are."""
 
 
 class Origin:
@@ -78,7 +82,7 @@ class Place(NamedTuple):
     step: int
 
 
-class LoadedBatch(Batch):
+class LoadedBatch(Batch[Any]):
     """A batch that knows which of its rows are real and where they came from.
 
     Fields named like its own attributes, `mask` and `origin`, are reached by name: ``batch["mask"]``.
@@ -99,6 +103,11 @@ class LoadedBatch(Batch):
     def __reduce__(self) -> tuple[Any, ...]:
         made = Made(self._made.rows, None, self._made.sizes, self._made.real)
         return LoadedBatch, (self.columns, made, None, self._convert)
+
+    @property
+    def sample_type(self) -> type[Any]:
+        """What its samples are; those of a batch that was pickled are untyped."""
+        return DictSample if self._place is None else self._place.recipe.sample_type
 
     @property
     def origin(self) -> Origin:

@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from shardex.blend import Mix, whole_weights
-from shardex.compose import ConcatRows, concat
+from shardex.compose import ConcatRows, alike, concat
 from shardex.dataset import Dataset
 from shardex.errors import SchemaError
+from shardex.mapping import lowest
+from shardex.sample import T_co
 
 __all__ = ["MixRows", "mix", "reweighted", "temperature"]
 
@@ -25,7 +27,7 @@ Weights = Mapping[str, float] | Sequence[float]
 class MixRows(ConcatRows):
     """The rows of several datasets with names, one after another."""
 
-    def __init__(self, parts: Sequence[Dataset], names: Sequence[str]) -> None:
+    def __init__(self, parts: Sequence[Dataset[Any]], names: Sequence[str]) -> None:
         super().__init__(parts)
         self.names = list(names)
 
@@ -36,12 +38,12 @@ class MixRows(ConcatRows):
 
 
 def mix(
-    datasets: Mapping[str, Dataset] | Sequence[Dataset],
+    datasets: Mapping[str, Dataset[T_co]] | Sequence[Dataset[T_co]],
     weights: Weights | None = None,
     *,
     seed: int | None = None,
     length: int | None = None,
-) -> Dataset:
+) -> Dataset[T_co]:
     """Samples of several datasets with the same fields, in proportions that hold over every stretch of the mixture.
 
     Without weights the proportions are those of the lengths. A source that comes to its end begins again: in the same
@@ -54,7 +56,7 @@ def mix(
     [0, 1, 2, -1, 3, 4, 5, -2, 6, 7, 8, -1]
     """
     named = _named(datasets)
-    rows = MixRows(cast(ConcatRows, concat(*named.values()).rows).parts, list(named))
+    rows = MixRows(cast(ConcatRows, lowest(concat(*named.values()).rows)).parts, list(named))
     if length is None:
         length = len(rows)
     if length < 0:
@@ -62,10 +64,11 @@ def mix(
     if seed is not None:
         seed = operator.index(seed)
     start = 0, _whole(rows.sizes, weights)
-    return Dataset(rows, Mix(tuple(rows.sizes.values()), (start,), length, seed))
+    mixed: Dataset[Any] = Dataset(rows, Mix(tuple(rows.sizes.values()), (start,), length, seed))
+    return alike(mixed, list(named.values()))
 
 
-def reweighted(mixture: Dataset, position: int, weights: Weights) -> Dataset:
+def reweighted(mixture: Dataset[T_co], position: int, weights: Weights) -> Dataset[T_co]:
     """A mixture with other weights from a position on, counted over all epochs; each source goes on where it was.
 
     >>> from shardex import open
@@ -73,13 +76,15 @@ def reweighted(mixture: Dataset, position: int, weights: Weights) -> Dataset:
     >>> [sample.x for sample in reweighted(both, 4, [1, 0])]
     [-1, 0, -1, 1, 2, 3, 4, 5]
     """
-    order, rows = mixture.order, mixture.rows
+    order, rows = mixture.order, lowest(mixture.rows)
     if not isinstance(order, Mix) or not isinstance(rows, MixRows):
         raise SchemaError(f"expected a dataset made by mix, got {mixture!r}; reweight it before making views of it")
-    return Dataset(rows, order.reweighted(position, _whole(rows.sizes, weights)), mixture.chosen)
+    return Dataset(mixture.rows, order.reweighted(position, _whole(rows.sizes, weights)), mixture.chosen)
 
 
-def temperature(sources: Mapping[str, Dataset | int] | Sequence[Dataset | int], value: float) -> dict[str, float]:
+def temperature(
+    sources: Mapping[str, Dataset[Any] | int] | Sequence[Dataset[Any] | int], value: float
+) -> dict[str, float]:
     """Weights by size to the power of ``1 / value``: 1 is in proportion, infinity makes all alike.
 
     >>> temperature({"web": 900, "books": 100}, 2)

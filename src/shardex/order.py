@@ -9,7 +9,7 @@ one on top of another, `Concat` and `Repeat` put one after another. Orders hold 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Protocol, runtime_checkable
@@ -31,8 +31,10 @@ __all__ = [
     "Shuffle",
     "Span",
     "chain",
+    "cut",
     "grouped",
     "of_epoch",
+    "positions_of",
 ]
 
 
@@ -61,6 +63,33 @@ def of_epoch(order: Order, epoch: int) -> Order:
     (Shuffle(length=10, seed=1, epoch=2), Span(length=10, start=0, step=1))
     """
     return order.later(epoch) if isinstance(order, Renewable) else order
+
+
+def positions_of(order: Order, rows: Integers) -> Integers:
+    """Where rows are in an order, -1 where they are not: looked for among all of it.
+
+    >>> positions_of(Span(3, start=10, step=-2), np.array([6, 10, 7])).tolist()
+    [2, 0, -1]
+    """
+    if not len(order):
+        return np.full(len(rows), -1)
+    there = order.rows(np.arange(len(order)))
+    sort = np.argsort(there, kind="stable")
+    at = np.minimum(np.searchsorted(there[sort], rows), len(order) - 1)
+    return np.where(there[sort[at]] == rows, sort[at], -1)
+
+
+def cut(length: int, shares: Sequence[float]) -> list[int]:
+    """Where consecutive parts with these shares of a length begin, and where the last ends; one more part is what they
+    leave open.
+
+    >>> cut(10, [0.8]), cut(10, [0.5, 0.5])
+    ([0, 8, 10], [0, 5, 10])
+    """
+    if not shares or not all(0 <= share <= 1 for share in shares) or sum(shares) > 1 + 1e-9:
+        raise SchemaError(f"expected shares from 0 to 1 that add up to at most 1, got {tuple(shares)}")
+    whole = (*shares, 1 - sum(shares)) if sum(shares) < 1 - 1e-9 else shares
+    return [round(length * share) for share in np.cumsum([0, *whole]).tolist()]
 
 
 def grouped(groups: Integers, values: Integers, function: Callable[[int, Integers], Integers]) -> Integers:

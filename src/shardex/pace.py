@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from shardex.columns import Column, Columns
+from shardex.order import Order
+from shardex.rows import Rows
 
-__all__ = ["Pace", "nbytes"]
+__all__ = ["Pace", "nbytes", "paced"]
 
 _READ_BYTES = 1 << 20
 _READ_ROWS = 1 << 12
@@ -59,3 +61,13 @@ def _value_bytes(value: Any) -> int:
     if isinstance(value, list | tuple):
         return 64 + _list_bytes(value)
     return 64 + int(getattr(value, "nbytes", 0))
+
+
+def paced(rows: Rows, order: Order, size: int) -> Iterator[Columns]:
+    """All of an order as columns: several batches of `size` at once, as many as the last ones' bytes suggest."""
+    start, pace = 0, Pace(size)
+    while start < len(order):
+        columns = rows.read(order.rows(np.arange(start, min(start + pace.batches * size, len(order)))))
+        yield columns
+        start += len(columns)
+        pace.measure(columns)

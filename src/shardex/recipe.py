@@ -21,11 +21,12 @@ from shardex.deal import Deal
 from shardex.errors import SchemaError, ShardexError
 from shardex.gather import Integers
 from shardex.loaded import LoadedBatch, Place, as_it_is
+from shardex.mapping import lowest
 from shardex.mend import ATTEMPTS, BadSample, failures, stand_in
 from shardex.mixture import MixRows
 from shardex.order import Blocks, Order, Shuffle, Span, of_epoch
 from shardex.plan import Made, Plan
-from shardex.sample import Batch, DictSample
+from shardex.sample import Batch, DictSample, fields_of, maker_of
 from shardex.schema import Feature, Optional, Value
 from shardex.stats import Spent
 
@@ -39,7 +40,7 @@ OnError = Literal["raise", "skip"] | Callable[[BadSample], None]
 class Recipe:
     """Makes batches of a dataset for one rank."""
 
-    dataset: Dataset
+    dataset: Dataset[Any]
     batch: int
     rank: int = 0
     world: int = 1
@@ -55,7 +56,7 @@ class Recipe:
     collate: Callable[[Batch], Any] | None = None
     skip: bool = False
     """Whether another sample takes the place of one that is bad."""
-    _views: dict[int, Dataset] = field(default_factory=dict, compare=False, repr=False)
+    _views: dict[int, Dataset[Any]] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def length(self) -> int:
@@ -66,6 +67,16 @@ class Recipe:
     def in_python(self) -> bool:
         """Whether making a batch holds the interpreter."""
         return self.transform is not None or self.collate is not None or self.dataset.in_python
+
+    @cached_property
+    def sample_type(self) -> type[Any]:
+        """What the samples of batches are: those of the dataset, if they come as they are and whole."""
+        return self.dataset.sample_type if self.transform is None and self.fields is None else DictSample
+
+    @cached_property
+    def make(self) -> Callable[[dict[str, Any]], Any]:
+        """What makes the samples that the transform gets."""
+        return maker_of(self.dataset.sample_type if self.fields is None else DictSample)
 
     @cached_property
     def steady(self) -> bool:
@@ -93,7 +104,7 @@ class Recipe:
 
     # -- which samples ----------------------------------------------------------------------------------------
 
-    def view(self, epoch: int) -> Dataset:
+    def view(self, epoch: int) -> Dataset[Any]:
         """The dataset in the order of an epoch."""
         if (view := self._views.get(epoch)) is None:
             self._views.clear()
@@ -128,9 +139,10 @@ class Recipe:
 
     @property
     def _mixture(self) -> MixRows:
-        if not isinstance(self.dataset.rows, MixRows):
+        rows = lowest(self.dataset.rows)
+        if not isinstance(rows, MixRows):
             raise SchemaError("expected a mixture of datasets, which has sources, got one dataset")
-        return self.dataset.rows
+        return rows
 
     def _source_of(self, rows: Integers) -> Integers:
         return np.searchsorted(self._mixture.starts, rows, "right") - 1
@@ -327,7 +339,7 @@ class _Batch:
             self.bad.append(BadSample(self.epoch, position, *self._where(position), why, instead))
         self._stood_in.add(number)
 
-    def _transformed(self, samples: Sequence[Mapping[str, Any]]) -> Columns:
+    def _transformed(self, samples: Sequence[dict[str, Any]]) -> Columns:
         done: list[Any] = []
         for number, sample in enumerate(samples):
             try:
@@ -339,12 +351,14 @@ class _Batch:
                     self._locate(error, self.positions[number : number + 1])
                     raise
                 done.append(self._replace(number, error, self._transformed_at)[1])
-            if not isinstance(done[-1], Mapping):
+            try:
+                done[-1] = fields_of(done[-1])
+            except SchemaError:
                 row, shard = self._where(int(self.positions[number]))
                 raise SchemaError(
                     f"expected the transform to return a sample (a mapping of fields), got {type(done[-1]).__name__}; "
                     f"give the values names - at sample {row}{f' of {shard}' * bool(shard)}"
-                )
+                ) from None
         return self._as_declared(Columns.from_samples(done).stack())
 
     def _as_declared(self, columns: Columns) -> Columns:
@@ -361,12 +375,12 @@ class _Batch:
         """The sample at one position, transformed."""
         return self._transform(int(positions[0]), self.view.read(positions, self.recipe.fields).sample(0))
 
-    def _transform(self, position: int, sample: Mapping[str, Any]) -> Any:
-        transform = self.recipe.transform
+    def _transform(self, position: int, values: dict[str, Any]) -> Any:
+        transform, sample = self.recipe.transform, self.recipe.make(values)
         assert transform is not None
         if self.recipe.takes_rng:
-            return transform(DictSample(sample), generator(self.recipe.seed, self.epoch, position))
-        return transform(DictSample(sample))
+            return transform(sample, generator(self.recipe.seed, self.epoch, position))
+        return transform(sample)
 
 
 def _form(column: Ragged, form: Form, fill: Any, name: str) -> Any:

@@ -8,6 +8,7 @@ fields to SQL.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
@@ -33,11 +34,13 @@ __all__ = [
     "ReadsOne",
     "Rows",
     "Sparse",
+    "are_positions",
     "check_fields",
     "extracted_of",
     "features_of",
     "fingerprint_of",
     "normalise",
+    "whole_number",
 ]
 
 Integers = NDArray[np.int64]
@@ -231,6 +234,32 @@ def normalise(where: Any, length: int) -> Integers:
     if array.ndim > 1 or array.dtype.kind not in "iu":
         raise SchemaError(f"expected row numbers, a slice or a mask, got {array.dtype} of {array.ndim} dimensions")
     return _counted(array.reshape(-1), length)
+
+
+def are_positions(given: Any, length: int) -> bool:
+    """Whether they can be used as they are; seen as unsigned, a negative number is a huge one, so one pass suffices.
+
+    >>> are_positions(np.array([0, 2]), 3), are_positions(np.array([0, -1]), 3), are_positions([0], 3)
+    (True, False, False)
+    """
+    if type(given) is not np.ndarray or given.dtype != np.int64 or given.ndim != 1:
+        return False
+    return not len(given) or int(given.view(np.uint64).max()) < length
+
+
+def whole_number(count: Any, least: int | None = None) -> int:
+    """A number of samples.
+
+    >>> whole_number(np.int8(3)), whole_number(-2)
+    (3, -2)
+    """
+    try:
+        number = operator.index(count)
+    except TypeError:
+        raise SchemaError(f"expected a whole number of samples, got {count!r}") from None
+    if least is not None and number < least:
+        raise SchemaError(f"expected batches of at least {least} sample, got {count}")
+    return number
 
 
 def _counted(rows: NDArray[Any], length: int) -> Integers:

@@ -7,6 +7,7 @@ Everybody else walks the tree: builders store by it, readers decode by it. It ho
 from __future__ import annotations
 
 import dataclasses
+import enum
 import hashlib
 import reprlib
 import types
@@ -35,6 +36,8 @@ __all__ = [
     "Struct",
     "Text",
     "Value",
+    "feature_of",
+    "hints_of",
     "infer",
 ]
 
@@ -116,7 +119,7 @@ class Features(Mapping[str, Feature]):
             return schema
         if isinstance(schema, Mapping):
             return cls({name: feature_of(feature) for name, feature in schema.items()})
-        if isinstance(schema, type) and (hints := _annotations(schema)):
+        if isinstance(schema, type) and (hints := hints_of(schema)):
             return cls({name: feature_of(hint) for name, hint in hints.items()})
         raise SchemaError(f"expected a mapping of field names to features, or a class with annotations, got {schema!r}")
 
@@ -214,21 +217,29 @@ def feature_of(hint: Any) -> Feature:
         pass
     if isinstance(hint, type) and issubclass(hint, np.generic):
         return Value(_dtype_name(hint) or hint.__name__)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return _of_choice([*{type(member.value) for member in hint}]) or Json()
     if (made := _of_generic(hint)) is not None:
         return made
-    if isinstance(hint, Mapping) or (isinstance(hint, type) and _annotations(hint)):
+    if isinstance(hint, Mapping) or (isinstance(hint, type) and hints_of(hint)):
         return Struct(Features.of(hint))
     raise SchemaError(f"expected a feature, a dtype or a type such as int, str or list[int], got {hint!r}")
 
 
-def _annotations(schema: type) -> dict[str, Any]:
-    """The fields of a class with their types, also where these are written as text."""
+def hints_of(schema: type) -> dict[str, Any]:
+    """The fields of a class with their types, also where these are written as text.
+
+    >>> class Point:
+    ...     x: "int"
+    >>> hints_of(Point)
+    {'x': <class 'int'>}
+    """
     try:
         hints = typing.get_type_hints(schema, include_extras=True)
     except NameError as error:
         raise SchemaError(f"expected annotations that the module of {schema.__name__} knows, got: {error}") from None
     if dataclasses.is_dataclass(schema):
-        return {field.name: hints[field.name] for field in dataclasses.fields(schema)}
+        return {field.name: hints[field.name] for field in dataclasses.fields(schema) if field.init}
     return {name: hint for name, hint in hints.items() if ClassVar not in (hint, typing.get_origin(hint))}
 
 

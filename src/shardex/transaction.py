@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -29,14 +29,17 @@ from shardex.fragments import FragmentWriter, ShardWriter, write_numbers
 from shardex.gather import Integers
 from shardex.keyed import refuse_duplicates
 from shardex.layout import arrow_schema
+from shardex.lens import Lens
 from shardex.manifest import DataFile, Fragment, Manifest, latest_version, read_manifest
 from shardex.newfield import Values, batches
 from shardex.places import place_of
 from shardex.presence import Presence
 from shardex.rowids import RowIds
 from shardex.rows import normalise
+from shardex.sample import fields_of
 from shardex.schema import Feature, Features, Optional
 from shardex.stored import read_ids
+from shardex.typed import changes, lens_to
 from shardex.updates import Updates
 
 __all__ = ["Edit", "edit"]
@@ -82,6 +85,7 @@ class Edit(Closing):
         self._fields: list[tuple[AddField | DropField | RenameField, dict[int, ShardWriter]]] = []
         self._appends: FragmentWriter | None = None
         self._updates: dict[str, Updates] = {}
+        self._updated: set[int] = set()
         self._deleted: list[Integers] = []
         self._aside: list[ShardWriter] = []
         self._presence = Presence(self._place)
@@ -90,8 +94,8 @@ class Edit(Closing):
 
     # -- samples ----------------------------------------------------------------------------------------------
 
-    def append(self, sample: Mapping[str, Any] | None = None, /, **values: Any) -> None:
-        """Add one sample at the end."""
+    def append(self, sample: Any = None, /, **values: Any) -> None:
+        """Add one sample at the end: a mapping, one of a `packable` class, or keywords."""
         self._check_open()
         if any(fragment.foreign is not None for fragment in self._base.fragments):
             raise SchemaError(
@@ -102,14 +106,14 @@ class Edit(Closing):
                 self._place, Features(self._features), key=self._base.key, generate_keys=self._base.generate_keys
             )
         try:
-            self._appends.append({**(sample or {}), **values})
+            self._appends.append({**({} if sample is None else fields_of(sample)), **values})
         except SchemaError:
             raise
         except BaseException:  # a batch is lost
             self.abort()
             raise
 
-    def extend(self, samples: Iterable[Mapping[str, Any]]) -> None:
+    def extend(self, samples: Iterable[Any]) -> None:
         """Add many."""
         for sample in Bar(samples, desc="append", unit=" samples", disable=self._quiet, leave=False):
             self.append(sample)
@@ -126,6 +130,7 @@ class Edit(Closing):
             if name == self._base.key:
                 raise SchemaError(f"expected another field than the key {name!r}: delete the sample and append it anew")
         row, taken = int(self._ids(self._row(where))[0]), list[Updates]()
+        self._updated.add(row)
         try:
             for name, value in values.items():
                 if name not in self._updates:
@@ -142,6 +147,23 @@ class Edit(Closing):
         except BaseException:  # a batch is lost
             self.abort()
             raise
+
+    def put(self, where: Any, view: Any, *, through: Lens[Any, Any] | None = None) -> None:
+        """Put a view back into one sample, found as by `update`, and update the fields that this changes.
+
+        Without a lens to go `through`, the fields of the view are those of the sample; if it has other ones, it is
+        the one registered way to its type from a type that the samples fit.
+        """
+        self._check_open()
+        row = self._row(where)
+        if int(self._ids(row)[0]) in self._updated:
+            raise SchemaError(
+                f"expected a sample that this transaction has not updated yet, got {where!r}: a view is put into what "
+                "was there before; commit first"
+            )
+        lens = lens_to(view, self.dataset.features) if through is None else through
+        if changed := changes(self.dataset.sample(int(row[0])), view, lens):
+            self.update(where, **changed)
 
     def delete(self, where: Any = None, *, rows: Any = None) -> None:
         """Remove samples: those with this key or these keys; or, if the dataset has no key or `rows` is given, with

@@ -16,10 +16,14 @@ from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.errors import SchemaError
 from shardex.format import ShardWriter, check_options, format_named
+from shardex.lens import Lens
 from shardex.manifest import latest_version
+from shardex.packable import PackableSample
 from shardex.places import place_of
+from shardex.sample import fields_of
 from shardex.schema import Features, infer
 from shardex.staging import check_mode
+from shardex.typed import plain_samples, put_into, source_schema
 
 __all__ = ["Writer", "create", "write"]
 
@@ -47,23 +51,33 @@ def create(
 
 def write(
     path: str | os.PathLike[str],
-    samples: Iterable[Mapping[str, Any]],
+    samples: Iterable[Any],
     schema: Any = None,
     *,
     format: str = "arrow",
     mode: str = "create",
     progress: bool | None = None,
+    through: Lens[Any, Any] | None = None,
+    onto: Dataset[Any] | None = None,
     **options: Any,
 ) -> Dataset:
     """Write all samples (of a list, a generator, a dataset) and open the result.
+
+    With a lens to go `through`, they are views: what is written are the samples of `onto`, each with the view at its
+    place put back into it; without `onto` new samples, if the putter can make them of a view alone.
 
     >>> import tempfile
     >>> write(tempfile.mkdtemp() + "/d", [{"x": 1}, {"x": 2}])[1]
     DictSample(x=2)
     """
-    if schema is None and isinstance(samples, Dataset):
-        schema = samples.features
     total = len(samples) if isinstance(samples, Sized) else None
+    if schema is None and isinstance(given := samples if through is None else onto, Dataset):
+        schema = given.features
+    if through is not None:
+        schema = schema or source_schema(through)
+        samples = put_into(samples, through, None if onto is None else plain_samples(onto))
+    elif onto is not None:
+        raise SchemaError("expected through=, the lens by which views get onto samples, together with onto=, got none")
     with create(path, schema, format=format, mode=mode, **options) as out:
         out.extend(
             Bar(samples, desc="write", unit=" samples", total=total, disable=None if progress is None else not progress)
@@ -100,8 +114,8 @@ class Writer(Closing):
             return open_dataset(self.path, format=format).features
         return None
 
-    def append(self, sample: Mapping[str, Any] | None = None, /, **fields: Any) -> None:
-        """Take one sample, given as a mapping or as keywords."""
+    def append(self, sample: Any = None, /, **fields: Any) -> None:
+        """Take one sample, given as a mapping, as one of a `packable` class, or as keywords."""
         sample = fields if sample is None else self._mapping(sample)
         if fields and sample is not fields:
             sample = {**sample, **fields}
@@ -115,7 +129,13 @@ class Writer(Closing):
     def _mapping(self, sample: Any) -> Mapping[str, Any]:
         if isinstance(sample, Mapping):
             return sample
-        raise SchemaError(f"expected a sample as a mapping, got {type(sample).__name__} - at sample {self.samples}")
+        try:
+            fields = fields_of(sample)
+        except SchemaError as error:
+            raise SchemaError(f"{error} - at sample {self.samples}") from None
+        if self._shards is None and not self._waiting and not self._closed and isinstance(sample, PackableSample):
+            self._shards = self._begin(Features.of(type(sample)))
+        return fields
 
     def _wait(self, sample: Mapping[str, Any]) -> None:
         self._waiting.append({name: _owned(value) for name, value in sample.items()})
@@ -133,7 +153,7 @@ class Writer(Closing):
             raise
         self._waiting = []
 
-    def extend(self, samples: Iterable[Mapping[str, Any]]) -> None:
+    def extend(self, samples: Iterable[Any]) -> None:
         """Take many samples."""
         for sample in samples:
             if self._shards is None or self._closed:

@@ -60,11 +60,13 @@ def fit_sample(sample: Sample, features: Features, row: int) -> dict[str, Any]:
     return out
 
 
-def to_columns(values: Mapping[str, list[Any]], length: int, schema: Features | None, where: Where) -> Columns:
-    """Decoded values of each field as columns, by the schema if there is one."""
+def to_columns(
+    values: Mapping[str, list[Any]], length: int, schema: Features | None, where: Where, *, stored: bool = True
+) -> Columns:
+    """Values of each field as columns, by the schema if there is one; `stored` ones may have the forms of files."""
     if schema is None:
         return Columns(values, length).stack()
-    return Columns({n: _column(column, schema[n], _field_at(where, n)) for n, column in values.items()}, length)
+    return Columns({n: _column(column, schema[n], _field_at(where, n), stored) for n, column in values.items()}, length)
 
 
 def to_sample(
@@ -84,21 +86,21 @@ def _field_at(where: Where, name: str) -> Where:
 # -- many values ----------------------------------------------------------------------------------------------
 
 
-def _fit_at(value: Any, feature: Feature, k: int, where: Where) -> Any:
+def _fit_at(value: Any, feature: Feature, k: int, where: Where, stored: bool = True) -> Any:
     try:
-        return fit(value, feature, stored=True)
+        return fit(value, feature, stored=stored)
     except SchemaError as error:
         raise SchemaError(f"{error} - at {where(k)}") from None
 
 
-def _column(values: list[Any], feature: Feature, where: Where) -> Column:
+def _column(values: list[Any], feature: Feature, where: Where, stored: bool) -> Column:
     if isinstance(feature, Optional):
         if any(value is None or value is MISSING for value in values):
-            return [_fit_at(value, feature, k, where) for k, value in enumerate(values)]
+            return [_fit_at(value, feature, k, where, stored) for k, value in enumerate(values)]
         feature = feature.feature
     if (column := _column_at_once(values, feature)) is not None:
         return column
-    fitted = [_fit_at(value, feature, k, where) for k, value in enumerate(values)]
+    fitted = [_fit_at(value, feature, k, where, stored) for k, value in enumerate(values)]
     if isinstance(feature, Value):
         with np.errstate(over="ignore"):
             return np.array(fitted, feature.dtype)
