@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast, get_args, get_type_hints
 
 from shardex.errors import FormatError, SchemaError, StaleIndexError, UnknownFormatError
 from shardex.gather import Integers
+from shardex.ranges import ByteRange
 from shardex.rows import Rows
 from shardex.schema import Features
 from shardex.shards import Files, What, find
@@ -36,6 +37,8 @@ FORMATS: dict[str, str] = {
 
 _ONCE = ("rebuild", "progress", "attributes")
 """Options that say how to open now, and not what was opened."""
+_REACH = ("cache", "cache_limit", "access")
+"""Options of every format, which say how files are read that lie elsewhere."""
 
 
 class Keyed(Protocol):
@@ -137,14 +140,18 @@ def format_named(name: str) -> Format:
 
 
 def open_rows(what: What, format: str | None = None, **options: Any) -> ShardRows:
-    """Open files as rows: by the format named, or by the first that recognises them."""
-    files = find(what)
+    """Open files as rows: by the format named, or by the first that recognises them.
+
+    `cache`, `cache_limit` and `access` say how files are cached that lie elsewhere (see `find`).
+    """
+    reach = {option: options.pop(option) for option in _REACH if option in options}
+    files = find(what, **reach)
     name = format or recognise(files)
     module = format_named(name)
     check_options(module.open, name, options)
     rows = module.open(files, **options)
     kept = {option: value for option, value in options.items() if option not in _ONCE}
-    rows.opened = Opened(files.what, name, {**kept, **rows.pinned})
+    rows.opened = Opened(files.what, name, {**kept, **reach, **rows.pinned})
     return rows
 
 
@@ -197,7 +204,7 @@ def _look(files: Files) -> str:
     counted = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1])[:5])
     first = files.paths[0]
     try:
-        head = bytes(files.source.map(first)[:16])
+        head = bytes(files.source.read(first, [ByteRange(0, min(16, files.source.stat(first).size))])[0])
     except (FormatError, OSError):
         head = b""
     packed = ", compressed: unpack it first" if head.startswith(_PACKED) else ""

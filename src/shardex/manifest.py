@@ -158,7 +158,7 @@ def read_manifest(source: Source, version: int) -> Manifest:
     path = manifest_path(version)
     where = f"{source.url}/{path}"
     try:
-        data = bytes(source.map(path))
+        data = bytes(source.load(path))
     except NotFoundError:
         latest = latest_version(source)
         raise NotFoundError(errno.ENOENT, f"no version {version}; the current one is {latest}", where) from None

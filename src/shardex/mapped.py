@@ -32,7 +32,8 @@ _WIDE = 256
 class MappedTable:
     """Record batches one after another; `load(k)` gives batch k, checked, and `rows[k]` is how many rows it has.
 
-    Where loading reads all of a batch, `extents` tells which bytes batches take.
+    Where loading reads all of a batch, `extents` tells which bytes batches take. If they are `far`, those of all batches
+    of a read are fetched at once, and `let_go` closes batches whose file must go.
 
     >>> from shardex.schema import Value
     >>> batch = pa.record_batch({"x": [5, 6, 7]})
@@ -49,10 +50,11 @@ class MappedTable:
         load: Callable[[int], pa.RecordBatch],
         name: Callable[[int], str],
         extents: Callable[[Integers], Ranges] | None = None,
+        far: bool = False,
     ) -> None:
         self.features = features
         starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
-        self._chunks = Chunks(starts, self._open, name)
+        self._chunks = Chunks(starts, self._open, name, far)
         self._starts: list[int] = starts.tolist()
         self._load = load
         self._extents = extents
@@ -67,7 +69,27 @@ class MappedTable:
 
     def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
         """These fields of these rows."""
-        return Columns({name: self._fields[name].read(rows) for name in fields}, len(rows))
+        if not self._chunks.far:
+            return Columns({name: self._fields[name].read(rows) for name in fields}, len(rows))
+        closed = self._closed(rows) if fields else None
+        held = None if closed is None or self._extents is None else self._extents(closed).hold()
+        columns = Columns({name: self._fields[name].read(rows) for name in fields}, len(rows))
+        del held
+        return columns
+
+    def _closed(self, rows: Integers) -> Integers:
+        """The batches of some rows that are not open."""
+        chunks = np.unique(self._chunks.of(rows[(rows >= 0) & (rows < len(self))]))
+        return chunks[~self._is_open[chunks]]
+
+    def let_go(self, chunks: Sequence[int]) -> None:
+        """Hold nothing of these batches; they are loaded again when they are needed."""
+        for chunk in chunks:
+            self._is_open[chunk] = False
+            self._getters[chunk] = None
+            for field in self._fields.values():
+                field.drop(chunk)
+            self._chunks.forget(chunk)
 
     def advise(self, rows: Integers, fields: Sequence[str]) -> None:
         """Begin to fetch what a read of these rows needs: of batches that are not open yet all that opening reads."""
@@ -93,11 +115,15 @@ class MappedTable:
 
     def column(self, name: str) -> pa.ChunkedArray:
         """A whole field as it lies; opens all batches."""
-        if name not in self._whole:
+        if (whole := self._whole.get(name)) is None:
+            if self._chunks.far and self._extents is not None:
+                self._extents(np.flatnonzero(~self._is_open)).fetch()
             for chunk in np.flatnonzero(~self._is_open).tolist():
                 self._open(chunk)
-            self._whole[name] = _gathered(pa.chunked_array(self._fields[name].arrays(), self._kinds[name]))
-        return self._whole[name]
+            whole = _gathered(pa.chunked_array(self._fields[name].arrays(), self._kinds[name]))
+            if not self._chunks.far:  # which would keep all of its files
+                self._whole[name] = whole
+        return whole
 
     def _open(self, chunk: int) -> None:
         """Load a batch and give its arrays to the fields."""

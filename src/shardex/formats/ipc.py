@@ -191,7 +191,7 @@ def _listed(files: Files) -> tuple[Files, list[int] | None]:
         return files, None
     if "_metadata.json" in files.paths:
         try:
-            told = msgspec.json.decode(files.source.map("_metadata.json"), type=_Metadata)
+            told = msgspec.json.decode(files.source.load("_metadata.json"), type=_Metadata)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise FormatError(
                 f"{files}/_metadata.json: expected the names of shards, got something else: {error}"
