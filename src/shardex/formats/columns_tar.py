@@ -50,6 +50,8 @@ def recognise(files: Files) -> int:
     """Whether there is a table of samples and one of fields."""
     if not files.folder or TABLE not in files.paths:
         return 0
+    if not isinstance(files.source, LocalSource) and any(path.endswith("_shards/shard_0000.tar") for path in files.paths):
+        return 2  # by its names: SQLite may not be able to look into it from here, which `open` then says
     try:
         with _connect(files.source) as table:
             found = table.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
@@ -95,26 +97,27 @@ def _connect(source: Source) -> Iterator[sqlite3.Connection]:
 
     Without a log beside it the table is said to be immutable: SQLite would otherwise create one to read it.
     """
-    path, still = _on_disk(source)
+    path, still, held = _on_disk(source)
     try:
         with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro{still}", uri=True)) as connection:
             yield connection
     except sqlite3.Error as error:
         raise FormatError(f"{path}: expected a table of samples, SQLite says: {error}") from error
+    del held
 
 
-def _on_disk(source: Source) -> tuple[str, str]:
-    """Where SQLite finds the table, and how to open it."""
+def _on_disk(source: Source) -> tuple[str, str, Any]:
+    """Where SQLite finds the table, how to open it, and what to hold meanwhile."""
     if isinstance(source, LocalSource):
         log = source.path(_LOG)
-        return source.path(TABLE), "" if os.path.exists(log) and os.path.getsize(log) else "&immutable=1"
-    path = source.local(TABLE) if isinstance(source, CachedSource) else None
+        return source.path(TABLE), "" if os.path.exists(log) and os.path.getsize(log) else "&immutable=1", None
+    path, held = source.local(TABLE) if isinstance(source, CachedSource) else (None, None)
     if path is None:
         raise FormatError(
             f"{source.url}: expected {TABLE} on a disk, because SQLite reads no other place; open it with a cache folder "
             "(cache=), or copy it here first"
         )
-    return path, "&immutable=1"
+    return path, "&immutable=1", held
 
 
 # -- finding samples ----------------------------------------------------------------------------------------------

@@ -144,11 +144,11 @@ class CachedSource:
         """The whole file; look only at what `fetch` was asked for after this."""
         return self._hold(path)[1]
 
-    def local(self, path: str) -> str | None:
-        """Where a file lies on this disk, all of it; nothing if it is kept in memory."""
-        file, _ = self._hold(path)
+    def local(self, path: str) -> tuple[str | None, memoryview]:
+        """Where a file lies on this disk, all of it, as long as the view is held; nowhere if it is kept in memory."""
+        file, view = self._hold(path)
         self.fetch(path, [ByteRange(0, file.size)])
-        return file.path if file.on_disk else None
+        return file.path if file.on_disk else None, view
 
     def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
         """Have these ranges be here; with ``wait=False`` only begin to, and leave errors for who waits."""
