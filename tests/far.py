@@ -79,7 +79,11 @@ class FarSource(LocalSource):
                 self.at_once -= 1
 
 
-SCHEMES["far"] = lambda url: FarSource(url.removeprefix("far://"))
+def _open(url: str, trusted: bool = True) -> FarSource:
+    return FarSource(url.removeprefix("far://"))
+
+
+SCHEMES["far"] = _open
 
 
 def far(path: str | os.PathLike[str]) -> FarUrl:

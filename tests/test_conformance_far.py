@@ -13,7 +13,9 @@ import shardex as sx
 from shardex.format import ShardRows
 from shardex.testing import Case, RowsSuite
 
-FORMATS = [make for make in MAKERS if make.__name__ not in ("a_list", "a_view", "a_shuffled_view", "concatenated", "joined")]
+FORMATS = [
+    make for make in MAKERS if make.__name__ not in ("a_list", "a_view", "a_shuffled_view", "concatenated", "joined")
+]
 
 
 @pytest.mark.parametrize("access", ["auto", "ranged"])

@@ -31,7 +31,12 @@ def samples() -> Samples:
     """About 9 KB each, so that every shard has many pages."""
     random = np.random.default_rng(7)
     return [
-        {"x": random.random(2000, dtype=np.float32), "t": random.bytes(500 + k).hex(), "k": k, "some": None if k % 3 else "s" * k}
+        {
+            "x": random.random(2000, dtype=np.float32),
+            "t": random.bytes(500 + k).hex(),
+            "k": k,
+            "some": None if k % 3 else "s" * k,
+        }
         for k in range(COUNT)
     ]
 
@@ -74,7 +79,9 @@ def tokens_free(folder: Path) -> None:
 
 
 def columns_tar(folder: Path) -> None:
-    sx.write(folder, [{"x": one["x"]} for one in samples()], {"x": sx.Array()}, format="columns_tar", samples_per_shard=SHARD)
+    sx.write(
+        folder, [{"x": one["x"]} for one in samples()], {"x": sx.Array()}, format="columns_tar", samples_per_shard=SHARD
+    )
 
 
 def _tables() -> Iterator[tuple[int, pa.Table]]:

@@ -51,7 +51,10 @@ class Files:
         return tuple(natural_order(self.source.paths())) if self.listed is None else self.listed
 
     def __str__(self) -> str:
-        return self.what if isinstance(self.what, str) else f"{len(self.what)} files from {self.what[0]} on"
+        what, count = (self.what, 1) if isinstance(self.what, str) else (self.what[0], len(self.what))
+        if isinstance(self.source, CachedSource):
+            what = what.partition("?")[0] if what.startswith("http") else what  # there may be a secret after it
+        return what if isinstance(self.what, str) else f"{count} files from {what} on"
 
     def name(self, number: int) -> str:
         """A file as messages name it."""
@@ -182,27 +185,38 @@ def _find_all_far(urls: tuple[str, ...], how: How) -> Files:
             f"expected files of one store, got some of {' and '.join(sorted(stores))}; open them one by one and "
             "put them together with sx.concat"
         )
-    root = "/".join(os.path.commonprefix([_split_url(one)[0].split("/") for one in urls]))
-    source = CachedSource(open_source(root), *how)
-    found = [path for one in urls for path in _far_matches(source, one.removeprefix(root).lstrip("/"))]
-    return Files(source, tuple(found), urls)
+    split = [_split_url(one) for one in urls]
+    if len(queries := {root.partition("?")[2] for root, _ in split}) > 1:
+        raise SchemaError(f"expected addresses that end alike after their question mark, got {len(queries)} kinds")
+    folders = [root.partition("?")[0].split("/") for root, _ in split]
+    above = os.path.commonprefix(folders)
+    mark = split[0][0].partition("?")[1]
+    source = CachedSource(open_source("/".join(above) + mark + queries.pop()), *how)
+    inner = ["/".join([*folder[len(above) :], name]) for folder, (_, name) in zip(folders, split, strict=True)]
+    return Files(source, tuple(path for one in inner for path in _far_matches(source, one)), urls)
 
 
 def _split_url(url: str) -> tuple[str, str]:
     """The folder that holds everything an address means, and the rest of it.
 
-    >>> _split_url("s3://bucket/data/part-*/x.tar"), _split_url("s3://bucket/a.tar"), _split_url("s3://bucket")
-    (('s3://bucket/data', 'part-*/x.tar'), ('s3://bucket', 'a.tar'), ('s3://bucket', ''))
+    >>> _split_url("s3://bucket/data/part-*/x.tar"), _split_url("s3://bucket")
+    (('s3://bucket/data', 'part-*/x.tar'), ('s3://bucket', ''))
+    >>> _split_url("https://host/a/x.tar?key=1")
+    ('https://host/a?key=1', 'x.tar')
     """
-    store = _store_of(url)
-    inner = url[len(store) :].strip("/").split("/")
+    store, query = _store_of(url), ""
+    place = url[len(store) :]
+    if url.startswith("http"):
+        place, mark, rest = place.partition("?")
+        query = mark + rest  # belongs to every file below
+    inner = place.strip("/").split("/")
     plain = next((k for k, part in enumerate(inner[:-1]) if _is_pattern(part, url)), len(inner) - 1)
-    return "/".join([store, *inner[:plain]]), "/".join(inner[plain:])
+    return "/".join([store, *inner[:plain]]) + query, "/".join(inner[plain:])
 
 
 def _store_of(url: str) -> str:
     scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}"
+    return f"{scheme}://{re.split('[/?]', rest, maxsplit=1)[0]}"
 
 
 def _is_pattern(name: str, url: str) -> bool:

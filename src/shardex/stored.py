@@ -226,7 +226,9 @@ class _Batches:
 
     def __init__(self, source: Source, files: Sequence[_CheckedFile | _Nothing]) -> None:
         self._files = files
-        self._mapped = file_table(source, [one.path for one in files], self._map, lambda k: files[k].where, self._let_go)
+        self._mapped = file_table(
+            source, [one.path for one in files], self._map, lambda k: files[k].where, self._let_go
+        )
         self._places = [(number, batch) for number, one in enumerate(files) for batch in range(len(one.rows))]
         self.rows = [rows for one in files for rows in one.rows]
         self.let_go: weakref.WeakMethod[Callable[[Sequence[int]], None]] | None = None

@@ -50,7 +50,9 @@ def recognise(files: Files) -> int:
     """Whether there is a table of samples and one of fields."""
     if not files.folder or TABLE not in files.paths:
         return 0
-    if not isinstance(files.source, LocalSource) and any(path.endswith("_shards/shard_0000.tar") for path in files.paths):
+    if not isinstance(files.source, LocalSource) and any(
+        path.endswith("_shards/shard_0000.tar") for path in files.paths
+    ):
         return 2  # by its names: SQLite may not be able to look into it from here, which `open` then says
     try:
         with _connect(files.source) as table:

@@ -96,7 +96,6 @@ def _table(shards: list[_Shard], features: Features, far: _FarFiles | None) -> M
     if any(shard.packed for shard in shards):
         return DecodedTable(features, schema, rows, lambda number, fields: batches[number].load(fields), name)
 
-
     def load(number: int) -> pa.RecordBatch:
         return validated(batches[number].load(None), name(number))
 

@@ -96,8 +96,8 @@ class CachedSource:
 
     @property
     def url(self) -> str:
-        """The remote root."""
-        return self.remote.url
+        """The remote root, as messages and keys name it: without what a web address has after its question mark."""
+        return self.remote.url.partition("?")[0]
 
     @property
     def refused(self) -> int:
@@ -128,7 +128,19 @@ class CachedSource:
         return [memoryview(bytes(view[one.begin : one.end])) for one in ranges]
 
     def pass_by(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
-        """Read ranges and keep nothing: for little pieces of which nobody needs the page around them."""
+        """Read each range by a request of its own, many at once, and keep nothing.
+
+        For little pieces far apart: a store would read all between them, and nobody needs the pages around them.
+        """
+        out: list[memoryview] = [memoryview(b"")] * len(ranges)
+
+        def read(number: int) -> None:
+            out[number] = self._read_remote(path, [ranges[number]])[0]
+
+        _each(read, list(range(len(ranges))))
+        return out
+
+    def _read_remote(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         parts = self.remote.read(path, ranges)
         if [len(part) for part in parts] != [one.length for one in ranges]:
             raise TruncatedShardError(f"{self.url}/{path}: expected {list(ranges)}, got another number of bytes")
@@ -210,8 +222,10 @@ class CachedSource:
         assert coming is not None
         try:
             for window in _windows(coming.pages):
-                ranges = [ByteRange(first * PAGE, min(count * PAGE, file.size - first * PAGE)) for first, count in window]
-                parts = self.pass_by(job.path, ranges)
+                ranges = [
+                    ByteRange(first * PAGE, min(count * PAGE, file.size - first * PAGE)) for first, count in window
+                ]
+                parts = self._read_remote(job.path, ranges)
                 self._cache.make_room(sum(one.length for one in ranges), file)
                 file.put([(first, part) for (first, _), part in zip(window, parts, strict=True)])
                 self._cache.look_after(file)

@@ -66,6 +66,7 @@ class PagedFile:
         self._kept: memoryview | None = None
         """What is nowhere but in memory would go with the last view of it."""
         self._identity: tuple[int, int] | None = None
+        """Of the file that is mapped: as long as it is, no other file has the same."""
         self._forget()
 
     def _forget(self) -> None:
@@ -117,30 +118,22 @@ class PagedFile:
         return PAGE * int(np.count_nonzero(self._in_memory)) if self.alive else 0
 
     def _opened(self) -> Block:
-        """Map the file, made if need be; what was in memory over an older mapping is gone."""
+        """Map the file, made if need be. It may be another than before, so its pages are checked again."""
+        self._forget()
+        self.behind = False
         if self.path is not None:
             try:
                 descriptor = self._descriptor(self.path, os.O_RDWR | os.O_CREAT)
                 try:
                     found = os.fstat(descriptor)
-                    if (identity := (found.st_dev, found.st_ino)) != self._identity:
-                        self._forget()
-                    self._lose(self._in_memory)
-                    block, self._identity = Block(self.size, descriptor), identity
+                    block, self._identity = Block(self.size, descriptor), (found.st_dev, found.st_ino)
                     return block
                 finally:
                     os.close(descriptor)
             except OSError as error:
                 self.refused = error
         self._identity = None
-        self._forget()
         return Block(self.size)
-
-    def _lose(self, pages: NDArray[np.bool_]) -> None:
-        if pages.any():
-            self.present[pages] = False
-            self._in_memory = np.zeros(self.pages, np.bool_)
-            self.left = self.pages - int(np.count_nonzero(self.present))
 
     def _descriptor(self, path: str, flags: int) -> int:
         """The sparse file, opened; one of another size is not ours, and is replaced."""
@@ -201,7 +194,9 @@ class PagedFile:
             size = os.fstat(descriptor).st_size
             if size - self._read_up_to < _RECORD.itemsize:
                 return
-            data = os.pread(descriptor, (size - self._read_up_to) // _RECORD.itemsize * _RECORD.itemsize, self._read_up_to)
+            data = os.pread(
+                descriptor, (size - self._read_up_to) // _RECORD.itemsize * _RECORD.itemsize, self._read_up_to
+            )
         finally:
             os.close(descriptor)
         self._take(np.frombuffer(data, _RECORD, len(data) // _RECORD.itemsize))
@@ -213,7 +208,9 @@ class PagedFile:
         likely = (count > 0) & (count <= _PIECE) & (first < self.pages) & (first + count <= self.pages)
         counts = np.where(likely, count, 0).astype(np.int64)
         begins = np.repeat(np.where(likely, first, 0).astype(np.int64) - (np.cumsum(counts) - counts), counts)
-        self._record_of[begins + np.arange(len(begins))] = np.repeat(np.arange(before, before + len(counts)) + 1, counts)
+        self._record_of[begins + np.arange(len(begins))] = np.repeat(
+            np.arange(before, before + len(counts)) + 1, counts
+        )
 
     def _check(self, number: int) -> None:
         """Hold a recorded run against its checksum; what was recorded by a process that then died may not be there."""
