@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import tarfile
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
@@ -15,13 +14,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from far import FarSource, far, poisoned
+from far import FarSource, FarUrl, far, poisoned
 
 import shardex as sx
 from shardex.dataset import Dataset
 from shardex.errors import NotFoundError, SchemaError, ShardexError
 from shardex.formats.members import TarScanner
+from shardex.ranges import ByteRange
 from shardex.sources.cached import CachedSource
+from shardex.sources.local import LocalSource
 
 COUNT, SHARD = 240, 40
 Samples = list[dict[str, Any]]
@@ -206,3 +207,195 @@ def test_a_cache_smaller_than_the_data(make: Any, memory: bool, made: Any, tmp_p
     assert taken < 1_300_000  # of 2 MB or more: what one read needs may be over the limit
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(1, 5)))
+
+
+# -- how much is fetched --------------------------------------------------------------------------------------------
+
+
+def write_tar(path: Path, sizes: Any, parts: int = 1, long_names: bool = False) -> None:
+    """A tar of members of these sizes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(1)
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as out:
+        for k, size in enumerate(sizes):
+            key = f"{'very-' * 30 if long_names else ''}{k // parts:06d}"
+            info = tarfile.TarInfo(f"{key}.{'abcdefgh'[k % parts]}")
+            info.size = int(size)
+            out.addfile(info, BytesIO(random.bytes(int(size))))
+
+
+class Rounds(CachedSource):
+    """Counts how often a scan had to wait."""
+
+    rounds = 0
+
+    def pass_by(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        self.rounds += 1
+        return super().pass_by(path, ranges)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts", "long_names", "share", "rounds"),
+    [
+        ([20_000] * 3000, 1, False, 0.05, 20),
+        ([100_000, 3000] * 300, 2, False, 0.03, 30),
+        ([30_000] * 400, 1, True, 0.15, 60),
+        (np.random.default_rng(2).integers(15_000, 25_000, 500), 1, False, 0.05, 600),
+        ([100] * 4000, 4, False, 1.01, 80),
+    ],
+    ids=["one size", "two sizes", "long names", "any size", "small"],
+)
+def test_an_index_of_a_tar_reads_headers(
+    sizes: Any, parts: int, long_names: bool, share: float, rounds: int, tmp_path: Path
+) -> None:
+    write_tar(tmp_path / "x.tar", sizes, parts, long_names)
+    remote = FarSource(tmp_path)
+    source = Rounds(remote, False)
+    found, near = TarScanner().scan(source, "x.tar"), TarScanner().scan(LocalSource(tmp_path), "x.tar")
+    assert list(found) == list(near) and all(np.array_equal(found[name], near[name]) for name in near)
+    assert remote.bytes_read < share * (tmp_path / "x.tar").stat().st_size
+    assert source.rounds <= rounds
+
+
+def test_lines_are_read_once(tmp_path: Path) -> None:
+    lines = [json.dumps({"k": k, "t": "x" * (k % 3000)}) for k in range(12_000)]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.jsonl").write_text("\n".join(lines), "utf-8")
+    ds = sx.open(far(tmp_path / "data"), access="ranged")
+    assert [one.k for one in ds[::1000]] == list(range(0, 12_000, 1000))
+    size = (tmp_path / "data" / "a.jsonl").stat().st_size
+    assert size <= remote_of(ds).bytes_read < 1.01 * size
+    again = sx.open(far(tmp_path / "data"))
+    assert again[777].k == 777 and remote_of(again).bytes_read == 0
+
+
+@pytest.mark.parametrize("make", [tar, bins, tokens, tokens_free])
+def test_a_read_fetches_what_it_needs_at_once(make: Any, made: Any) -> None:
+    folder = made(make)
+    sx.open(far(folder))[0]
+    ds = sx.open(far(folder), access="ranged", cache_limit=10**12)  # another cache: nothing is known to be here
+    remote = remote_of(ds)
+    remote.reads.clear()
+    rows = [5, 60, 100, 150, 200, 239]
+    same(ds[rows], sx.open(folder)[rows])
+    total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert 0 < remote.bytes_read < total / 8
+    assert len(remote.reads) <= 3 * 6 + 3
+
+
+def test_batches_of_many_files_are_fetched_at_once(made: Any) -> None:
+    ds = sx.open(far(made(arrow)), access="ranged")
+    rows: Any = ds.rows
+    remote = rows._tables[0]._extents.__self__._files[0]._source.remote
+    assert isinstance(remote, FarSource)
+    remote.reads.clear()
+    remote.delay = 0.1
+    ds.read([5, 60, 100, 150, 200, 239], ["k"])
+    assert len(remote.reads) == 5 and remote.most_at_once >= 4
+
+
+def test_advice_fetches_ahead(made: Any) -> None:
+    ds = sx.open(far(made(tar)), access="ranged", cache_limit=10**11)
+    remote = remote_of(ds)
+    near = sx.open(made(tar))
+    remote.reads.clear()
+    remote.delay = 0.3
+    ds.advise([5, 60, 100])
+    while remote.at_once or not remote.reads:
+        pass
+    fetched = remote.bytes_read
+    remote.delay = 0.0
+    same(ds[[5, 60, 100]], near[[5, 60, 100]])
+    assert remote.bytes_read == fetched
+
+
+# -- the store, SQL, a loader ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_poisoned")
+def test_an_edited_store(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", samples(), SCHEMA, shard_rows=SHARD, key="k")
+    with sx.edit(tmp_path / "d") as tx:
+        tx.update(3, t="changed")
+        tx.delete([10, 200])
+        tx.add_field("double", int, [2 * k for k in range(COUNT)])
+    near, ds = sx.open(tmp_path / "d"), sx.open(far(tmp_path / "d"), access="ranged")
+    same(ds, near)
+    assert ds.get(77) == near.get(77) and ds.fingerprint == near.fingerprint
+    assert [one.k for one in ds.where("k % 50 = 7")] == [one.k for one in near.where("k % 50 = 7")]
+    same(sx.open(far(tmp_path / "d"), version=1), sx.open(tmp_path / "d", version=1))
+
+
+@pytest.mark.parametrize("make", [arrow, tar, jsonl, tokens])
+def test_a_loader(make: Any, made: Any) -> None:
+    folder = made(make)
+    name = "x.npy" if make is tar else "x"
+    near = [batch[name] for batch in sx.Loader(sx.open(folder), batch_size=16, shuffle=True, seed=1)]
+    kinds: list[tuple[int, Any]] = [(0, "auto"), (2, "thread"), (2, "process")]
+    for workers, kind in kinds:
+        ds = sx.open(far(folder), access="ranged", cache_limit=10**11 + len(kind))
+        loader = sx.Loader(ds, batch_size=16, shuffle=True, seed=1, workers=workers, worker_type=kind)
+        found = [batch[name] for batch in loader]
+        assert len(found) == len(near) and all(np.array_equal(a, b) for a, b in zip(found, near, strict=True))
+
+
+# -- addresses ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    for k in (0, 1, 2, 10):
+        path = tmp_path / "set" / ("inner" if k == 10 else "") / f"p{k}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"k": k}) + "\n", "utf-8")
+    return tmp_path / "set"
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("", [10, 0, 1, 2]),
+        ("/", [10, 0, 1, 2]),
+        ("/p1.jsonl", [1]),
+        ("/*.jsonl", [0, 1, 2]),
+        ("/**/*.jsonl", [10, 0, 1, 2]),
+        ("/p[12].jsonl", [1, 2]),
+        ("/p{2..0}.jsonl", [2, 1, 0]),
+        ("/{inner/p10,p1}.jsonl", [10, 1]),
+        (["/p2.jsonl", "/inner/p10.jsonl", "/p?.jsonl"], [2, 10, 0, 1, 2]),
+        (["/inner/p10.jsonl"], [10]),
+    ],
+)
+def test_addresses(what: Any, expected: list[int], lines: Path) -> None:
+    given = [FarUrl(far(lines) + one) for one in what] if isinstance(what, list) else FarUrl(far(lines) + what)
+    ds = sx.open(given)
+    assert [one.k for one in ds] == expected
+    assert [one.k for one in pickle.loads(pickle.dumps(ds))] == expected
+    assert all(name.startswith("far://") and name.endswith(".jsonl") for name in ds.shards(np.arange(len(ds))))
+
+
+@pytest.mark.parametrize("what", ["/nothing", "/nothing.jsonl", "/x*.jsonl", "/p{0..5}.jsonl", "/nothing/"])
+def test_what_is_not_there(what: str, lines: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"nothing|x\*|p3"):
+        sx.open(FarUrl(far(lines) + what))
+
+
+def test_files_of_two_stores(lines: Path) -> None:
+    with pytest.raises(SchemaError, match=r"expected files of one store, got some of far:// and this machine"):
+        sx.open([far(lines) + "/p0.jsonl", str(lines / "p1.jsonl")])
+    with pytest.raises(SchemaError, match=r"got some of memory://a and memory://b"):
+        sx.open(["memory://a/x.jsonl", "memory://b/x.jsonl"])
+
+
+def test_an_index_is_made_again_when_a_file_changed(lines: Path) -> None:
+    assert [one.k for one in sx.open(far(lines))] == [10, 0, 1, 2]
+    (lines / "p1.jsonl").write_text('{"k": 7}\n{"k": 8}\n', "utf-8")
+    assert [one.k for one in sx.open(far(lines))] == [10, 0, 7, 8, 2]
+
+
+def test_options_must_be_right(lines: Path) -> None:
+    for options in ({"access": "sometimes"}, {"cache_limit": -1}, {"cache_limit": "much"}):
+        with pytest.raises(SchemaError, match="expected"):
+            sx.open(far(lines), **options)
+    ds = sx.open(far(lines), access="whole", cache=str(lines.parent / "own"), cache_limit="1 GB")
+    assert len(ds) == 4 and (lines.parent / "own" / "pages").is_dir() and len(pickle.dumps(ds)) < 2000

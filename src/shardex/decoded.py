@@ -32,8 +32,8 @@ Decode = Callable[[int, list[str]], pa.RecordBatch | pa.Table]
 class DecodedTable:
     """Groups of rows one after another; `decode(k, names)` gives these columns of group k, of `rows[k]` rows.
 
-    Where it is known, `extents` tells which bytes these columns of groups take; if they are `far`, those of all groups of a
-    read are fetched at once.
+    Where it is known, `extents` tells which bytes these columns of groups take; if they are `far`, those of all groups
+    of a read are fetched at once.
 
     >>> from shardex.schema import Value
     >>> group = pa.record_batch({"x": [5, 6, 7]})

@@ -121,10 +121,10 @@ class Segments:
             with self._lock:
                 self._put(number, buffer)
         else:
-            # `setdefault` is one step, so of two threads that open a segment one wins; a lock could be held over a fork.
             self._put(number, buffer)
 
     def _put(self, number: int, buffer: Any) -> None:
+        # `setdefault` is one step, so of two threads that open a segment one wins; a lock could be held over a fork.
         array = self.buffers.setdefault(number, np.frombuffer(buffer, np.uint8))
         self.size[number] = array.size
         # An empty buffer is open too; address 1 is never read because no byte of it is in range.
@@ -214,7 +214,7 @@ class Segments:
         return -1
 
     def inside(self, which: Integers, begin: Integers, length: Integers) -> Triple:
-        """Those of some ranges that lie in their segments, or in segments that are not open; others are refused later."""
+        """Those of some ranges that lie in their segments, or in ones that are not open; others are refused later."""
         known = (which >= 0) & (which < len(self)) & (begin >= 0) & (length > 0)
         if not known.all():
             which, begin, length = which[known], begin[known], length[known]

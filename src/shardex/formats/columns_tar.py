@@ -116,8 +116,8 @@ def _on_disk(source: Source) -> tuple[str, str, Any]:
     path, held = source.local(TABLE) if isinstance(source, CachedSource) else (None, None)
     if path is None:
         raise FormatError(
-            f"{source.url}: expected {TABLE} on a disk, because SQLite reads no other place; open it with a cache folder "
-            "(cache=), or copy it here first"
+            f"{source.url}: expected {TABLE} on a disk, because SQLite reads no other place; open it with a cache "
+            "folder (cache=), or copy it here first"
         )
     return path, "&immutable=1", held
 

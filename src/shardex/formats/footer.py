@@ -1,8 +1,8 @@
 """The foot of an Arrow IPC file: where its batches lie, without looking at them.
 
-Arrow's own reader tells of a batch what is in it, not where it is; a file that lies elsewhere has to be fetched before it
-is read. So the few numbers that are needed are taken out of the flatbuffers here. All of it is untrusted: a number that
-leads out of the bytes is an error.
+Arrow's own reader tells of a batch what is in it, not where it is; a file that lies elsewhere has to be fetched before
+it is read. So the few numbers that are needed are taken out of the flatbuffers here. All of it is untrusted: a number
+that leads out of the bytes is an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from shardex.errors import FormatError
 
-__all__ = ["Block", "TAIL", "batch_is_packed", "blocks_of", "foot_size"]
+__all__ = ["TAIL", "Block", "batch_is_packed", "blocks_of", "foot_size"]
 
 TAIL = 10
 """Bytes at the end of a file: the size of the foot, and the magic."""

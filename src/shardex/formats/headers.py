@@ -1,9 +1,10 @@
 """The headers of a tar that lies elsewhere: read by guessing where the next ones are, many at once, and little else.
 
-`headers` gives what `tarfiles.members` walks: the mapped bytes of a file that is here, `Headers` for one that is not. It
-watches how far headers lie apart. Where that repeats (members of one size, or samples of equal parts) the next ones are
-guessed, more and more at once, and one read fetches them all; a wrong guess costs a request for half a KiB and is found
-out, because a header that is not where it was looked for is read at its true place. Small members are read in windows.
+`headers` gives what `tarfiles.members` walks: the mapped bytes of a file that is here, `Headers` for one that is not.
+It watches how far headers lie apart. Where that repeats (members of one size, or samples of equal parts) the next ones
+are guessed, more and more at once; a wrong guess costs a request for half a KiB and is never believed, because
+`members` asks for headers where they are. Small members are read in windows. Sizes that never repeat cost a round trip
+each, so that only reading many tars at once helps.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 What is asked for is rounded to pages, what is here already is taken away, and the rest is fetched with one read of the
 remote source, several files at once. `map` gives the whole file, of which only those bytes may be looked at that were
-fetched while it was held: **hold, fetch, look**. `file_table` does that for `Segments`, so that everything above reads remote
-and local files by the same code. Where pages are kept is said in `pages.py`, how many in `cache.py`.
+fetched while it was held: **hold, fetch, look**. `file_table` does that for `Segments`, so that everything above reads
+remote and local files by the same code. Where pages are kept is said in `pages.py`, how many in `cache.py`.
 """
 
 from __future__ import annotations
