@@ -12,11 +12,6 @@ from shardex.gather import Integers, Ranges, Segments
 __all__ = ["Chunks"]
 
 
-def _all_there(which: Integers, begin: Integers, length: Integers, wait: bool) -> bool:
-    """What is open was fetched when it was opened."""
-    return True
-
-
 class Chunks:
     """Runs of rows from `starts[k]` to `starts[k + 1]`; `open(k)` must fill the segments of run k, `name(k)` names it.
 
@@ -47,7 +42,7 @@ class Chunks:
 
     def segments(self) -> Segments:
         """A table of one buffer per chunk, opened with the chunk."""
-        made = Segments(len(self.starts) - 1, self.open, self.name, _all_there if self.far else None)
+        made = Segments(len(self.starts) - 1, self.open, self.name, forgets=self.far)
         self._made.append(made)
         return made
 

@@ -82,7 +82,7 @@ class Segments:
     ['world', 'ello']
     """
 
-    __slots__ = ("__weakref__", "_calls", "_lock", "_opener", "address", "buffers", "fetch", "name", "size")
+    __slots__ = ("__weakref__", "_calls", "_opener", "address", "buffers", "complete", "fetch", "lock", "name", "size")
 
     def __init__(
         self,
@@ -90,19 +90,22 @@ class Segments:
         opener: Callable[[int], None] = _nothing_to_open,
         name: Callable[[int], str] = "segment {}".format,
         fetch: Fetch | None = None,
+        forgets: bool = False,
     ) -> None:
         self.address = np.zeros(count, np.uint64)
         self.size = np.zeros(count, np.uint64)
         self.buffers: dict[int, Bytes] = {}
         self.name = name
         self.fetch = fetch
-        """Has ranges of open segments be there, where they may not be yet; such a table can also `forget`."""
+        """Has ranges of open segments be there, where they may not be yet."""
         self._opener = opener
         self._calls: dict[int, list[Bytes]] = {}
         """What running calls keep of that which was forgotten since they began."""
-        self._lock: threading.Lock | None = None
-        if fetch is not None:
-            self._lock = threading.Lock()
+        self.complete = False
+        """Whether all segments are open and nothing of them has to be fetched; changes only under the lock."""
+        self.lock: threading.RLock | None = None
+        if fetch is not None or forgets:
+            self.lock = threading.RLock()
             _far.add(self)
 
     @classmethod
@@ -115,10 +118,15 @@ class Segments:
     def __len__(self) -> int:
         return len(self.address)
 
+    @property
+    def forgets(self) -> bool:
+        """Whether segments may be closed while others read; a table with `fetch` does."""
+        return self.lock is not None
+
     def put(self, number: int, buffer: Any) -> None:
         """Open a segment with these bytes. One that is open stays as it is: a read may be looking at it."""
-        if self._lock is not None:
-            with self._lock:
+        if self.lock is not None:
+            with self.lock:
                 self._put(number, buffer)
         else:
             self._put(number, buffer)
@@ -134,7 +142,7 @@ class Segments:
         """The bytes of a segment, opened if need be."""
         while (buffer := self.buffers.get(number)) is None:
             self._opener(number)
-            if self.fetch is None and number not in self.buffers:
+            if not self.forgets and number not in self.buffers:
                 raise RangeError(f"{self.name(number)}: expected its opener to open it")
         return buffer
 
@@ -155,10 +163,11 @@ class Segments:
         return data[begin:end]
 
     def forget(self, number: int) -> None:
-        """Close a segment of a table with `fetch`; calls that look at it keep it until they have ended."""
-        if self._lock is None:
+        """Close a segment of a table that `forgets`; calls that look at it keep it until they have ended."""
+        if self.lock is None:
             return
-        with self._lock:
+        with self.lock:
+            self.complete = False
             buffer = self.buffers.pop(number, None)
             self.address[number] = 0
             if buffer is not None:
@@ -167,22 +176,21 @@ class Segments:
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a kernel function on this table, opening the segments that it turns out to need."""
-        if self.fetch is not None:
+        if self.lock is not None:
             return self.call_far(function, arguments)
         first = (self,) if KERNEL == "numpy" else (self.address, self.size)
         return self._settle(function, *first, *arguments)
 
-    def call_far(self, function: Callable[..., Any], arguments: Sequence[Any], ranges: Triple | None = None) -> Any:
-        """The same for a table with `fetch`: these ranges are there when the function looks at them.
-
-        Another thread may have the table forget segments meanwhile.
-        """
+    def call_far(
+        self, function: Callable[..., Any], arguments: Sequence[Any], ranges: Callable[[], Triple] | None = None
+    ) -> Any:
+        """The same for a table that `forgets`, maybe in another thread: `ranges` are there when they are looked at."""
         kept: list[Bytes] = []
         self._calls[id(kept)] = kept  # from here on nothing that is open goes away
         try:
             while True:
                 state = self._as_it_is()
-                answer = -1 if ranges is None else self._fetch_inside(state, *ranges)
+                answer = -1 if ranges is None or self.complete else self._fetch_inside(state, *ranges())
                 if answer < 0:
                     first = (state,) if KERNEL == "numpy" else (state.address, state.size)
                     answer = function(*first, *arguments)
@@ -196,9 +204,9 @@ class Segments:
 
     def _as_it_is(self) -> Segments:
         """A copy that stays the same."""
-        assert self._lock is not None
+        assert self.lock is not None
         copy = Segments(0, self._opener, self.name)
-        with self._lock:
+        with self.lock:
             copy.address, copy.size = self.address.copy(), self.size.copy()
             if KERNEL == "numpy":
                 copy.buffers = dict(self.buffers)
@@ -262,7 +270,7 @@ _far: weakref.WeakSet[Segments] = weakref.WeakSet()
 def _after_fork() -> None:
     """A fork copies neither the calls that run nor the promise that somebody will release a lock."""
     for table in _far:
-        table._lock, table._calls = threading.Lock(), {}
+        table.lock, table._calls = threading.RLock(), {}
 
 
 if hasattr(os, "register_at_fork"):
@@ -328,12 +336,11 @@ class Ranges:
             self.segments.call(_kernel.ranges, self.which, self.begin, self.length, out, stride, _THREADS)
         return out
 
-    @property
     def _triple(self) -> Triple:
         return self.which, self.begin, self.length
 
     def _far(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self.segments.call_far(function, (*self._triple, *arguments), self._triple)
+        return self.segments.call_far(function, (*self._triple(), *arguments), self._triple)
 
     def bytes(self) -> list[bytes]:
         """One `bytes` object per range."""
@@ -393,8 +400,7 @@ def take(segments: Segments, starts: Integers, rows: Integers, width: int, out: 
     """
     arguments = _integers(starts), _integers(rows), width, out, _THREADS
     if segments.fetch is not None:
-        found = spread(segments, starts, rows, width)
-        segments.call_far(_kernel.fixed, arguments, (found.which, found.begin, found.length))
+        segments.call_far(_kernel.fixed, arguments, lambda: spread(segments, starts, rows, width)._triple())
     else:
         segments.call(_kernel.fixed, *arguments)
 
@@ -429,7 +435,7 @@ def one_value(offsets: Segments, values: Segments, number: int, width: int, *, t
     'cde'
     """
     where, what = offsets.open(number), values.open(number)
-    if KERNEL == "c" and offsets.fetch is None:  # a table with `fetch` may forget what the addresses are of
+    if KERNEL == "c" and not offsets.forgets:  # then what the addresses are of could go away
         sizes = int(offsets.address[number]), where.size, width, int(values.address[number]), what.size, int(text)
         return partial(_kernel.value, *sizes)
     whole = where[: where.size // width * width]  # a buffer may be padded

@@ -69,18 +69,18 @@ class MappedTable:
 
     def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
         """These fields of these rows."""
-        if not self._chunks.far:
-            return Columns({name: self._fields[name].read(rows) for name in fields}, len(rows))
-        closed = self._closed(rows) if fields else None
-        held = None if closed is None or self._extents is None else self._extents(closed).hold()
+        held = self._fetched(rows) if self._chunks.far and fields else None
         columns = Columns({name: self._fields[name].read(rows) for name in fields}, len(rows))
         del held
         return columns
 
-    def _closed(self, rows: Integers) -> Integers:
-        """The batches of some rows that are not open."""
-        chunks = np.unique(self._chunks.of(rows[(rows >= 0) & (rows < len(self))]))
-        return chunks[~self._is_open[chunks]]
+    def _fetched(self, rows: Integers) -> Any:
+        """Fetch the batches of some rows that are not open, all at once; they are there while this is held."""
+        if self._is_open.all():
+            return None
+        chunks = self._chunks.of(rows[(rows >= 0) & (rows < len(self))])
+        closed = chunks[~self._is_open[chunks]]
+        return self._extents(np.unique(closed)).hold() if self._extents is not None and len(closed) else None
 
     def let_go(self, chunks: Sequence[int]) -> None:
         """Hold nothing of these batches; they are loaded again when they are needed."""

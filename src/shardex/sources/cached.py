@@ -123,7 +123,7 @@ class CachedSource:
 
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Copies of these ranges."""
-        _, view = self._hold(path)
+        _, view = self.hold(path)
         self.fetch(path, ranges)
         return [memoryview(bytes(view[one.begin : one.end])) for one in ranges]
 
@@ -154,11 +154,11 @@ class CachedSource:
 
     def map(self, path: str) -> memoryview:
         """The whole file; look only at what `fetch` was asked for after this."""
-        return self._hold(path)[1]
+        return self.hold(path)[1]
 
     def local(self, path: str) -> tuple[str | None, memoryview]:
         """Where a file lies on this disk, all of it, as long as the view is held; nowhere if it is kept in memory."""
-        file, view = self._hold(path)
+        file, view = self.hold(path)
         self.fetch(path, [ByteRange(0, file.size)])
         return file.path if file.on_disk else None, view
 
@@ -169,7 +169,7 @@ class CachedSource:
 
     def fetch_many(self, wanted: Sequence[Wanted], *, wait: bool = True) -> bool:
         """Have ranges of many files be here, all at once; whether they were here already."""
-        held = [_Job(path, *self._hold(path), begin, end) for path, begin, end in wanted]
+        held = [_Job(path, *self.hold(path), begin, end) for path, begin, end in wanted]
         first = True
         while True:
             others = [other for job in held for other in self._claim(job, first)]
@@ -185,7 +185,8 @@ class CachedSource:
                 other.done.wait()
             first = False
 
-    def _hold(self, path: str) -> tuple[PagedFile, memoryview]:
+    def hold(self, path: str) -> tuple[PagedFile, memoryview]:
+        """A file and a view of it."""
         stat = self.stat(path)
         plain = "\0".join((self.url, path, stat.tag, str(stat.size), str(PAGE)))
         key = hashlib.sha256(plain.encode(errors="surrogatepass")).hexdigest()[:40]
@@ -286,10 +287,6 @@ class CachedSource:
             for hook in list(self._hooks):
                 hook.let_go(path)
 
-    def is_whole(self, path: str) -> bool:
-        """Whether no page of a file is missing; ask only while it is held."""
-        return self._hold(path)[0].whole
-
     def hook(self, hook: _Hook) -> None:
         """Tell this table, too, to let go of files."""
         self._hooks.add(hook)
@@ -354,7 +351,7 @@ class _Hook:
             self._numbers.setdefault(path, []).append(number)
         self._whole = np.zeros(len(paths), np.bool_)
         """Which files are open in the table and have no page missing: most, after a while."""
-        self.table: weakref.ref[Segments] | None = None
+        self.table: Callable[[], Segments | None] = lambda: None
 
     def fetch(self, which: Integers, begin: Integers, length: Integers, wait: bool) -> bool:
         """Have these ranges be here; whether they were."""
@@ -371,24 +368,24 @@ class _Hook:
         return were_here
 
     def _note_whole(self, numbers: Sequence[int]) -> None:
-        made = None if self.table is None else self.table()
         for number in numbers:
-            held = None if made is None else made.buffers.get(number)
-            if held is not None and made is not None and self._source.is_whole(self._paths[number]):
-                self._whole[number] = True
-                if number not in made.buffers:  # it was let go meanwhile, and what is opened next has nothing yet
-                    self._whole[number] = False
+            # While it is held it is what the table has, even if the table lets go of it now and opens it again.
+            file, held = self._source.hold(self._paths[number])
+            if file.whole and (made := self.table()) is not None and made.lock is not None:
+                with made.lock:
+                    self._whole[number] = number in made.buffers
+                    made.complete = bool(self._whole.all())
+            del held
 
     def let_go(self, path: str) -> None:
         """Close a file."""
-        made = None if self.table is None else self.table()
         for number in self._numbers.get(path, ()):
-            self._whole[number] = False
             if self._let_go is not None:
                 self._let_go(number)
-            if made is not None:
-                made.forget(number)
-            self._whole[number] = False
+            if (made := self.table()) is not None and made.lock is not None:
+                with made.lock:
+                    self._whole[number] = False
+                    made.forget(number)
 
 
 # -- threads ------------------------------------------------------------------------------------------------------
