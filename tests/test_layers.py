@@ -19,6 +19,7 @@ LAYERS = {
         "seal",
         "scan",
         "index",
+        "patterns",
         "shards",
         "format",
         "layout",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import pickle
 import shutil
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ import shardex as sx
 from shardex.errors import FormatError, NotFoundError, SchemaError, UnknownFormatError, UnknownSplitError
 from shardex.format import ShardRows
 from shardex.loading import DatasetDict, load_dataset
-from shardex.shards import find
 from shardex.sources.address import open_source
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -135,7 +133,6 @@ def test_the_fixtures_of_others(tmp_path: Path) -> None:
     assert splits.num_rows == {"train": 11} and splits["train"][10].x.tolist() == [10, 10, 10]
 
 
-@pytest.mark.skipif("cache" not in inspect.signature(find).parameters, reason="addresses are not there yet")
 @pytest.mark.parametrize("what", ["", "/", "/*.jsonl", "/{train-2,train-10,test}.jsonl"])
 def test_addresses(what: str, tmp_path: Path) -> None:
     place = open_source("memory://test-loading/set")
@@ -263,9 +260,8 @@ def test_views_of_all_splits(folder: Path) -> None:
     assert type(splits.take(1)) is DatasetDict
 
 
-@pytest.mark.skipif(not hasattr(sx, "packable"), reason="typed samples are not there yet")
 def test_types_and_functions(folder: Path) -> None:
-    line = getattr(sx, "packable")(type("Line", (), {"__annotations__": {"x": int}, "__module__": __name__}))  # noqa: B009
+    line: type[Any] = sx.packable(type("Line", (), {"__annotations__": {"x": int}, "__module__": __name__}))
     typed = load_dataset(folder, line)
     assert type(typed["train"][3]) is line and values(typed)["test"] == [100, 101]
     assert [type(one) for one in load_dataset(folder, line, "train[:2]+test[:1]")] == [line] * 3

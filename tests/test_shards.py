@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.errors import NotFoundError, SchemaError, ShardexError, UnknownFormatError, UnsafeError
-from shardex.shards import expand_braces, find, natural_order
+from shardex.errors import NotFoundError, PathError, SchemaError, ShardexError, UnknownFormatError, UnsafeError
+from shardex.shards import absolute, expand_braces, find, natural_order
 
 NAMES = [
     "a-0.tar",
@@ -207,11 +207,13 @@ def test_no_command_is_ever_run(what: str) -> None:
             find(spelled)
 
 
-@pytest.mark.parametrize("what", ["s3://bucket/x", "http://host/x.tar"])
-def test_remote_places_are_not_there_yet(what: str) -> None:
+@pytest.mark.parametrize("what", ["gopher://host/x.tar", "ssh://host/x"])
+def test_unknown_schemes(what: str) -> None:
     for spelled in (what, [what]):
-        with pytest.raises(UnknownFormatError, match="expected a local path"):
+        with pytest.raises(PathError, match="expected an address that begins with"):
             find(spelled)
+    with pytest.raises(UnknownFormatError, match="expected a local path"):
+        absolute(what)
 
 
 @pytest.mark.parametrize("what", [3, None, [3], b"bytes", {"a": 1}, {"a"}])

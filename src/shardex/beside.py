@@ -1,4 +1,5 @@
-"""Where what we derive from files is kept: beside them in `.shardex/`, or in the cache folder where that is read-only.
+"""Where what we derive from files is kept: beside them in `.shardex/`, or in the cache folder where that is read-only
+or the files lie elsewhere.
 
 A kept file is named by what the user opened and by what it holds, so that opening the same again finds it. What it
 says and whether it still fits the files is for its reader to judge.
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 
 from shardex.errors import NotFoundError, SourceError
 from shardex.shards import Files
+from shardex.sources.cache import default_folder
+from shardex.sources.cached import CachedSource
 from shardex.sources.local import LocalSource
 
 __all__ = ["keep", "kept"]
@@ -39,8 +42,8 @@ def keep(files: Files, kind: str, data: memoryview) -> tuple[memoryview, str]:
 
 
 def _places(files: Files, kind: str) -> list[tuple[LocalSource, str]]:
-    cache = os.environ.get("SHARDEX_CACHE") or os.path.join(os.path.expanduser("~"), ".cache", "shardex")
-    places = [(LocalSource(cache), f"index/{_file_name(kind, files.what)}")]
+    cache = files.source.folder if isinstance(files.source, CachedSource) else default_folder()
+    places = [] if cache is None else [(LocalSource(cache), f"index/{_file_name(kind, files.what)}")]
     if isinstance(files.source, LocalSource):
         root = files.source.root
         # Named by how the files are called from there: the folder may be moved, index and all.

@@ -20,12 +20,17 @@ class Chunks:
     ([1, 0], 3)
     """
 
-    __slots__ = ("name", "open", "starts")
+    __slots__ = ("_made", "far", "name", "open", "starts")
 
-    def __init__(self, starts: Integers, open: Callable[[int], None], name: Callable[[int], str]) -> None:
+    def __init__(
+        self, starts: Integers, open: Callable[[int], None], name: Callable[[int], str], far: bool = False
+    ) -> None:
         self.starts = starts
         self.open = open
         self.name = name
+        self.far = far
+        """Whether chunks lie in files that may have to be let go: `forget` closes them."""
+        self._made: list[Segments] = []
 
     def of(self, rows: Integers) -> Integers:
         """The chunk that each row lies in."""
@@ -37,7 +42,14 @@ class Chunks:
 
     def segments(self) -> Segments:
         """A table of one buffer per chunk, opened with the chunk."""
-        return Segments(len(self.starts) - 1, self.open, self.name)
+        made = Segments(len(self.starts) - 1, self.open, self.name, forgets=self.far)
+        self._made.append(made)
+        return made
+
+    def forget(self, chunk: int) -> None:
+        """Close the segments of a chunk; reads that look at them keep them until they have ended."""
+        for one in self._made:
+            one.forget(chunk)
 
     def bits(self, segments: Segments, rows: Integers) -> NDArray[np.bool_]:
         """The bit of each row, in buffers that hold one for each."""

@@ -34,7 +34,8 @@ Decode = Callable[[int, list[str]], pa.RecordBatch | pa.Table]
 class DecodedTable:
     """Groups of rows one after another; `decode(k, names)` gives these columns of group k, of `rows[k]` rows.
 
-    Where it is known, `extents` tells which bytes these columns of groups take.
+    Where it is known, `extents` tells which bytes these columns of groups take; if they are `far`, those of all groups
+    of a read are fetched at once.
 
     >>> from shardex.schema import Value
     >>> group = pa.record_batch({"x": [5, 6, 7]})
@@ -53,12 +54,14 @@ class DecodedTable:
         name: Callable[[int], str],
         cache_bytes: int = CACHE_BYTES,
         extents: Callable[[Sequence[int], Sequence[str]], Ranges] | None = None,
+        far: bool = False,
     ) -> None:
         self.features = features
         self._schema = schema
         self._starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
         self._decode = decode
         self._extents = extents
+        self._far = far
         self._name = name
         self._kept: OrderedDict[tuple[int, str], pa.Array] = OrderedDict()
         self._kept_bytes, self._cache_bytes = 0, cache_bytes
@@ -73,18 +76,29 @@ class DecodedTable:
         if not len(rows):
             empty = self._schema.empty_table()
             return Columns({n: column_of(_whole(empty.column(n)), f) for n, f in features.items()}, 0)
-        return take_rows(rows, self._starts, features, lambda group: self._arrays(group, features), self._name)
+        ahead = self._missing(rows, fields) if self._far else None
+        held = None if ahead is None else ahead.hold()
+        columns = take_rows(rows, self._starts, features, lambda group: self._arrays(group, features), self._name)
+        del held
+        return columns
 
     def advise(self, rows: Integers, fields: Sequence[str]) -> None:
         """Begin to fetch the groups of these rows that are not kept."""
-        groups = np.unique(np.searchsorted(self._starts, rows, "right") - 1).tolist()
+        if (missing := self._missing(rows, fields)) is not None:
+            missing.advise()
+
+    def _missing(self, rows: Integers, fields: Sequence[str]) -> Ranges | None:
+        """The bytes of the groups of these rows that are not kept."""
+        inside = rows[(rows >= 0) & (rows < len(self))]
+        groups = np.unique(np.searchsorted(self._starts, inside, "right") - 1).tolist()
         with self._lock:
             missing = [group for group in groups if any((group, name) not in self._kept for name in fields)]
-        if self._extents is not None and missing:
-            self._extents(missing, fields).advise()
+        return self._extents(missing, fields) if self._extents is not None and missing else None
 
     def column(self, name: str) -> pa.ChunkedArray:
         """A whole field; decodes the groups that are not kept."""
+        if self._far:
+            self.advise(self._starts[:-1], [name])
         arrays = [self._arrays(group, [name])[name] for group in range(len(self._starts) - 1)]
         return pa.chunked_array(arrays, stored_type(self._schema.field(name).type))
 

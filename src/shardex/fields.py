@@ -82,9 +82,19 @@ class Field:
         """Take the array of a batch."""
         self._arrays[chunk] = array
 
+    def drop(self, chunk: int) -> None:
+        """Hold the array of a batch no longer."""
+        self._arrays.pop(chunk, None)
+
     def arrays(self) -> list[pa.Array]:
-        """The arrays of all batches, when all are open."""
-        return [self._arrays[chunk] for chunk in range(len(self._chunks.starts) - 1)]
+        """The arrays of all batches, opened if need be."""
+        return [self.array(chunk) for chunk in range(len(self._chunks.starts) - 1)]
+
+    def array(self, chunk: int) -> pa.Array:
+        """The array of a batch, opened if need be; another thread may let it go again meanwhile."""
+        while (found := self._arrays.get(chunk)) is None:
+            self._chunks.open(chunk)
+        return found
 
     def read(self, rows: Integers) -> Column:
         """The values of these rows."""
@@ -95,13 +105,11 @@ class Field:
         """Begin to fetch the values of rows of open batches; where values lie that Arrow reads is not known."""
 
     def _open(self, chunk: int) -> dict[str, pa.Array]:
-        if chunk not in self._arrays:
-            self._chunks.open(chunk)
-        return {self._name: self._arrays[chunk]}
+        return {self._name: self.array(chunk)}
 
     def getter(self, chunk: int) -> Getter:
         """Gives one value of an open batch."""
-        array, feature = self._arrays[chunk], self._feature
+        array, feature = self.array(chunk), self._feature
         return lambda row: self.located(chunk, row, value_of, array, row, feature)
 
     def located(self, chunk: int, row: int, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -127,6 +135,10 @@ class _Maybe(Field):
         bits = array.buffers()[0] if array.null_count else None
         self._valid.put(chunk, bits or np.full(len(array) // 8 + 1, 255, np.uint8))
 
+    def drop(self, chunk: int) -> None:
+        super().drop(chunk)
+        self._inner.drop(chunk)
+
     def read(self, rows: Integers) -> Column:
         valid = self._chunks.bits(self._valid, rows)
         if valid.all():
@@ -139,7 +151,7 @@ class _Maybe(Field):
         self._inner.advise(rows)
 
     def getter(self, chunk: int) -> Getter:
-        array, get = self._arrays[chunk], self._inner.getter(chunk)
+        array, get = self.array(chunk), self._inner.getter(chunk)
         if not array.null_count:
             return get
         valid = array.is_valid().to_numpy(zero_copy_only=False)
@@ -164,7 +176,7 @@ class _Truth(Field):
         self._chunks.bytes_of_bits(self._bits, rows).advise()
 
     def getter(self, chunk: int) -> Getter:
-        return self._arrays[chunk].to_numpy(zero_copy_only=False).item  # type: ignore[no-any-return]
+        return self.array(chunk).to_numpy(zero_copy_only=False).item  # type: ignore[no-any-return]
 
 
 class _Dense(Field):

@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast, get_args, get_type_hints
 
 from shardex.errors import FormatError, SchemaError, StaleIndexError, UnknownFormatError
 from shardex.gather import Integers
+from shardex.ranges import ByteRange
 from shardex.rows import Rows
 from shardex.schema import Features
 from shardex.shards import Files, What, find
@@ -39,6 +40,8 @@ _DESCRIBED = ("arrow", "parquet")
 
 _ONCE = ("rebuild", "progress", "attributes")
 """Options that say how to open now, and not what was opened."""
+_REACH = ("cache", "cache_limit", "access")
+"""Options of every format, which say how files are read that lie elsewhere."""
 
 
 class Keyed(Protocol):
@@ -143,8 +146,10 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
     """Open files as rows: by the format named, or by the first that recognises them.
 
     What fields are `wanted` as is the schema where files do not tell themselves and none is given.
+    `cache`, `cache_limit` and `access` say how files are cached that lie elsewhere (see `find`).
     """
-    files = find(what)
+    reach = {option: options.pop(option) for option in _REACH if option in options}
+    files = find(what, **reach)
     name = format or recognise(files)
     module = format_named(name)
     if wanted is not None and name not in _DESCRIBED:
@@ -152,7 +157,7 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
     check_options(module.open, name, options)
     rows = module.open(files, **options)
     kept = {option: value for option, value in options.items() if option not in _ONCE}
-    rows.opened = Opened(files.what, name, {**kept, **rows.pinned})
+    rows.opened = Opened(files.what, name, {**kept, **reach, **rows.pinned})
     return rows
 
 
@@ -205,7 +210,7 @@ def _look(files: Files) -> str:
     counted = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1])[:5])
     first = files.paths[0]
     try:
-        head = bytes(files.source.map(first)[:16])
+        head = bytes(files.source.read(first, [ByteRange(0, min(16, files.source.stat(first).size))])[0])
     except (FormatError, OSError):
         head = b""
     packed = ", compressed: unpack it first" if head.startswith(_PACKED) else ""

@@ -97,7 +97,7 @@ class Index:
             if index.fits(files):
                 return index
         old = saved[0] if saved and not together else None
-        stats = {path: files.source.stat(path) for path in files.paths}
+        stats = dict(zip(files.paths, files.stats(), strict=True))
         if old is not None:
             old.refuse_losses(files, stats)
         kept = set() if old is None else {file.path for file in old.files if file.is_still(stats.get(file.path))}
@@ -112,7 +112,7 @@ class Index:
     def in_memory(cls, files: Files, scanner: Scanner) -> Index:
         """The index of files that are scanned now, neither looked for nor saved."""
         scans = [scanner.scan(files.source, path) for path in files.paths]
-        stats = [files.source.stat(path) for path in files.paths]
+        stats = files.stats()
         entries = [IndexedFile(p, s.size, s.tag, _rows(c)) for p, s, c in zip(files.paths, stats, scans, strict=True)]
         return cls(encode(scanner.name, entries, scans), f"the index of {files} in memory")
 
@@ -129,7 +129,7 @@ class Index:
         """Whether the files are the ones that were indexed, unchanged."""
         if tuple(file.path for file in self.files) != files.paths:
             return False
-        return all(file.is_still(files.source.stat(file.path)) for file in self.files)
+        return all(file.is_still(stat) for file, stat in zip(self.files, files.stats(), strict=True))
 
     def refuse_losses(self, files: Files, stats: dict[str, Stat]) -> None:
         """An error if a file that was indexed is gone, or shorter than it was."""

@@ -34,7 +34,8 @@ _WIDE = 256
 class MappedTable:
     """Record batches one after another; `load(k)` gives batch k, checked, and `rows[k]` is how many rows it has.
 
-    Where loading reads all of a batch, `extents` tells which bytes batches take.
+    Where loading reads all of a batch, `extents` tells which bytes batches take. If they are `far`, those of all
+    batches of a read are fetched at once, and `let_go` closes batches whose file must go.
 
     >>> from shardex.schema import Value
     >>> batch = pa.record_batch({"x": [5, 6, 7]})
@@ -51,10 +52,11 @@ class MappedTable:
         load: Callable[[int], pa.RecordBatch],
         name: Callable[[int], str],
         extents: Callable[[Integers], Ranges] | None = None,
+        far: bool = False,
     ) -> None:
         self.features = features
         starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
-        self._chunks = Chunks(starts, self._open, name)
+        self._chunks = Chunks(starts, self._open, name, far)
         self._starts: list[int] = starts.tolist()
         self._load = load
         self._extents = extents
@@ -69,7 +71,27 @@ class MappedTable:
 
     def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
         """These fields of these rows."""
-        return Columns({name: self._fields[name].read(rows) for name in fields}, len(rows))
+        held = self._fetched(rows) if self._chunks.far and fields else None
+        columns = Columns({name: self._fields[name].read(rows) for name in fields}, len(rows))
+        del held
+        return columns
+
+    def _fetched(self, rows: Integers) -> Any:
+        """Fetch the batches of some rows that are not open, all at once; they are there while this is held."""
+        if self._is_open.all():
+            return None
+        chunks = self._chunks.of(rows[(rows >= 0) & (rows < len(self))])
+        closed = chunks[~self._is_open[chunks]]
+        return self._extents(np.unique(closed)).hold() if self._extents is not None and len(closed) else None
+
+    def let_go(self, chunks: Sequence[int]) -> None:
+        """Hold nothing of these batches; they are loaded again when they are needed."""
+        for chunk in chunks:
+            self._is_open[chunk] = False
+            self._getters[chunk] = None
+            for field in self._fields.values():
+                field.drop(chunk)
+            self._chunks.forget(chunk)
 
     def advise(self, rows: Integers, fields: Sequence[str]) -> None:
         """Begin to fetch what a read of these rows needs: of batches that are not open yet all that opening reads."""
@@ -95,11 +117,15 @@ class MappedTable:
 
     def column(self, name: str) -> pa.ChunkedArray:
         """A whole field as it lies; opens all batches."""
-        if name not in self._whole:
+        if (whole := self._whole.get(name)) is None:
+            if self._chunks.far and self._extents is not None:
+                self._extents(np.flatnonzero(~self._is_open)).fetch()
             for chunk in np.flatnonzero(~self._is_open).tolist():
                 self._open(chunk)
-            self._whole[name] = _gathered(pa.chunked_array(self._fields[name].arrays(), self._kinds[name]))
-        return self._whole[name]
+            whole = _gathered(pa.chunked_array(self._fields[name].arrays(), self._kinds[name]))
+            if not self._chunks.far:  # which would keep all of its files
+                self._whole[name] = whole
+        return whole
 
     def attributes(self, names: Sequence[str]) -> pa.Table:
         """Whole fields, as SQL sees them."""

@@ -22,7 +22,7 @@ from shardex.source import Place
 
 __all__ = ["MARKER", "Presence", "oldest_at_work"]
 
-MARKER = rf"{FOLDER}/[0-9a-f]{{16}}\.live"
+MARKER: str = rf"{FOLDER}/[0-9a-f]{{16}}\.live"
 """What these files are called."""
 PERIOD = 60.0
 """Seconds between two words; who has not been at work for so long in a folder has no need of any."""

@@ -1,14 +1,22 @@
 """Byte ranges: merging many small ones into few large ones. Pure; knows neither files nor rows.
 
-A source that fetches bytes asks here what to read (`plan`), reads that, and cuts out what was wanted.
+A source that fetches bytes asks here what to read (`plan`), reads that, and cuts out what was wanted. A cache asks
+which pages ranges touch (`pages_of`), which of them lie in a row (`runs`), and whether it had better have the whole
+file (`reach`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-__all__ = ["ByteRange", "Read", "plan"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ACCESS", "ByteRange", "Read", "pages_of", "plan", "reach", "runs"]
+
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +71,54 @@ def plan(ranges: Sequence[ByteRange], *, gap: int, largest: int) -> list[Read]:
     if wanted:
         reads.append(Read(ByteRange(begin, end - begin), tuple(wanted)))
     return reads
+
+
+def pages_of(begin: Integers, end: Integers, page: int) -> Integers:
+    """The numbers of the pages that some ranges touch, each once, rising.
+
+    >>> pages_of(np.array([20, 5, 5]), np.array([31, 5, 9]), page=10).tolist()
+    [0, 2, 3]
+    """
+    some = end > begin
+    first, last = begin[some] // page, (end[some] - 1) // page
+    if len(first) == 1:
+        return np.arange(first[0], last[0] + 1)
+    counts = last - first + 1
+    starts = np.repeat(first - (np.cumsum(counts) - counts), counts)
+    return np.unique(starts + np.arange(len(starts)))
+
+
+def runs(numbers: Integers) -> list[tuple[int, int]]:
+    """Rising numbers as runs: the first, and how many follow one another.
+
+    >>> runs(np.array([3, 4, 5, 9]))
+    [(3, 3), (9, 1)]
+    """
+    if not len(numbers):
+        return []
+    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+    bounds = [0, *cuts.tolist(), len(numbers)]
+    return [(int(numbers[a]), b - a) for a, b in pairwise(bounds)]
+
+
+ACCESS = ("auto", "ranged", "whole")
+"""How files are fetched that lie elsewhere: as `reach` decides, only what is asked for, or all as soon as any is."""
+_SMALL = 8 << 20
+_LARGE_PART = 4
+
+
+def reach(access: str, size: int, here: int, wanted: int, room: int) -> tuple[bool, bool]:
+    """Whether to wait for the whole file now, and whether to fetch the rest of it behind.
+
+    A small file costs as much as a few requests, so it is fetched whole. Of a large one, of which `here` bytes are here
+    and `wanted` bytes are to come, the rest is fetched behind once that is a quarter of it: the rest is wanted too,
+    then. A file that would take more than half of the `room` that the cache has is only fetched by ranges.
+
+    >>> reach("auto", 1 << 20, 0, 10, room=1 << 30), reach("auto", 1 << 28, 1 << 26, 10, room=1 << 30)
+    ((True, False), (False, True))
+    >>> reach("auto", 1 << 28, 0, 10, room=1 << 30), reach("ranged", 10, 0, 10, room=1 << 30)
+    ((False, False), (False, False))
+    """
+    if access != "auto" or size > room // 2:
+        return access == "whole", False
+    return size <= _SMALL, size > _SMALL and (here + wanted) * _LARGE_PART >= size

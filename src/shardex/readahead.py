@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Generic, TypeVar
 
+from shardex.sources.cached import begun
+
 __all__ = ["DEPTH", "Foresight", "ReadAhead", "Thermometer"]
 
 DEPTH = 16
@@ -156,8 +158,8 @@ class ReadAhead(Generic[Plan]):
 
 
 def _blocks_read() -> int:
-    """Blocks that this thread had the disk read."""
-    return resource.getrusage(_HERE).ru_inblock
+    """Blocks that this thread had the disk read, and fetches of files that lie elsewhere that it had begun."""
+    return resource.getrusage(_HERE).ru_inblock + begun()
 
 
 class Foresight(Generic[Plan]):

@@ -18,8 +18,9 @@ from shardex.format import ShardRows
 from shardex.gather import Bytes, Integers, Ranges, Segments
 from shardex.index import Index, IndexedFile
 from shardex.shards import Files
+from shardex.sources.cached import file_table
 
-__all__ = ["PlacedRows", "Places", "RecordRows", "map_files"]
+__all__ = ["PlacedRows", "Places", "RecordRows", "map_file", "map_files"]
 
 
 def map_files(files: Files, known: Sequence[IndexedFile]) -> Segments:
@@ -35,10 +36,16 @@ def map_files(files: Files, known: Sequence[IndexedFile]) -> Segments:
             raise StaleIndexError(
                 f"{files.name(number)}: expected the file that was indexed, got another of its name; open it again"
             )
-        table.put(number, data)
+        made.put(number, data)
 
-    table = Segments(len(files.paths), open_file, files.name)
-    return table
+    made = file_table(files.source, files.paths, open_file, files.name)
+    return made
+
+
+def map_file(files: Files, path: str) -> Segments:
+    """A table of one file, which says where samples lie."""
+    made = file_table(files.source, (path,), lambda _: made.put(0, files.source.map(path)), lambda _: path)
+    return made
 
 
 class Places(Protocol):
@@ -111,7 +118,7 @@ class PlacedRows(ShardRows):
                 f"{self.files.name(number)}: expected bytes {first} to {first + size} for sample {row}, "
                 f"got a file of {data.size} bytes"
             )
-        return data[first : first + size]
+        return data[first : first + size] if self.data.fetch is None else self.data.look(number, first, first + size)
 
     def where(self, row: int) -> str:
         """The file of a row, for messages."""

@@ -19,11 +19,14 @@ from numpy.typing import NDArray
 from shardex.bars import Bar
 from shardex.errors import ShardexError
 from shardex.source import Source
+from shardex.sources.cached import CachedSource
 
 __all__ = ["Scan", "Scanner", "Scans", "scan_all"]
 
 _WORTH_PROCESSES = 256 << 20
 """Bytes of files from which on starting processes (a quarter of a second each) pays."""
+_FAR = 16
+"""Files that lie elsewhere and are scanned at once: each scan mostly waits."""
 
 Scan = dict[str, NDArray[Any]]
 """What a scanner returns: equally long columns of numbers from 0 on."""
@@ -59,11 +62,12 @@ def scan_all(
     if not sizes:
         return {}
     total, quiet = sum(sizes.values()), None if progress is None else not progress
-    workers = max(1, min(_cores(), len(sizes)))
-    apart = scanner.in_python and workers > 1 and total > _WORTH_PROCESSES
+    far = isinstance(source, CachedSource)
+    workers = max(1, min(_FAR if far else _cores(), len(sizes)))
+    apart = scanner.in_python and workers > 1 and total > _WORTH_PROCESSES and not far
     run = _in_process if apart else _in_thread
     shares = [list(sizes)[k::workers] for k in range(workers)] if apart else [[path] for path in sizes]
-    if scanner.in_python and not apart:
+    if scanner.in_python and not apart and not far:
         workers = 1
     scans: dict[str, Found] = {}
     with Bar(total=total, unit="B", unit_scale=True, desc=desc, disable=quiet) as bar:

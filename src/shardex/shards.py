@@ -1,6 +1,8 @@
 """Which files a user means: a folder, a file, a glob, a brace pattern or a list becomes `Files` in natural order.
 
-Natural order puts `part2` before `part10`, whatever the case of letters. Looks at names only, never into files.
+Natural order puts `part2` before `part10`, whatever the case of letters. Looks at names only, never into files. What
+has a scheme (``s3://bucket/train-{000..099}.tar``) lies elsewhere and is read through a cache; a glob or a folder there
+needs a store that can list its files, a brace pattern does not.
 """
 
 from __future__ import annotations
@@ -9,20 +11,25 @@ import errno
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import Any
+from itertools import takewhile
 
-from shardex.errors import NotFoundError, SchemaError, UnknownFormatError, UnsafeError
-from shardex.source import Source
-from shardex.sources.address import SCHEMES, is_url, open_source
+from shardex.errors import NotFoundError, SchemaError, ShardexError, UnknownFormatError, UnsafeError
+from shardex.patterns import expand_braces, has_wildcards, matching, natural_order, plain_start
+from shardex.source import Source, Stat
+from shardex.sources.address import is_url, open_source
+from shardex.sources.cached import CachedSource
 from shardex.sources.local import LocalSource
 
 __all__ = ["Files", "absolute", "expand_braces", "find", "natural_order"]
 
 What = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+How = tuple[str | os.PathLike[str] | bool | None, int | str | None, str]
+"""Folder and limit of the cache, and the kind of access."""
 
 _NOT_DATA = re.compile(r"(^|/)[._]")
 
@@ -45,11 +52,20 @@ class Files:
         return tuple(natural_order(self.source.paths())) if self.listed is None else self.listed
 
     def __str__(self) -> str:
-        return self.what if isinstance(self.what, str) else f"{len(self.what)} files from {self.what[0]} on"
+        what, count = (self.what, 1) if isinstance(self.what, str) else (self.what[0], len(self.what))
+        if isinstance(self.source, CachedSource):
+            what = what.partition("?")[0] if what.startswith("http") else what  # there may be a secret after it
+        return what if isinstance(self.what, str) else f"{count} files from {what} on"
 
     def name(self, number: int) -> str:
         """A file as messages name it."""
         return os.path.join(self.source.url, self.paths[number])
+
+    def stats(self) -> list[Stat]:
+        """Size and tag of each file."""
+        if isinstance(self.source, CachedSource):
+            return self.source.stats(self.paths)
+        return [self.source.stat(path) for path in self.paths]
 
     def having(self, *extensions: str) -> Files:
         """Only the data files with one of these extensions; hidden files and folders are no data."""
@@ -57,27 +73,38 @@ class Files:
         return Files(self.source, tuple(kept), self.what, self.folder)
 
 
-def find(what: What) -> Files:
+def find(
+    what: What,
+    *,
+    cache: str | os.PathLike[str] | bool | None = None,
+    cache_limit: int | str | None = None,
+    access: str = "auto",
+) -> Files:
     """The files that `what` names; an error if one that is spelled out is not there.
+
+    What lies elsewhere is kept in the folder `cache` (False: in memory; by default SHARDEX_CACHE or
+    ``~/.cache/shardex``), up to `cache_limit` bytes, by ranges or by whole files as `access` says (`CachedSource`).
 
     >>> find("/nowhere/at/all")
     Traceback (most recent call last):
     shardex.errors.NotFoundError: [Errno 2] no such file or folder: '/nowhere/at/all'
     """
+    how = cache, cache_limit, access
     if isinstance(what, str | os.PathLike):
-        return _find_one(os.fspath(what))
+        one = os.fspath(what)
+        return _find_far(one, how) if _is_far(one) else _find_one(one)
     if not isinstance(what, Sequence) or not all(isinstance(one, str | os.PathLike) for one in what):
         raise SchemaError(f"expected a path, a pattern or a list of them, got {type(what).__name__}")
     if not what:
         raise NotFoundError(errno.ENOENT, "expected at least one file, got an empty list", "[]")
-    given = tuple(absolute(os.fspath(one)) for one in what)
+    names = tuple(os.fspath(one) for one in what)
+    if any(map(_is_far, names)):
+        return _find_all_far(names, how)
+    given = tuple(map(absolute, names))
     return _files([path for one in given for path in _matches(one)], given)
 
 
 def _find_one(what: str) -> Files:
-    if is_url(what) and what.partition("://")[0] in SCHEMES:
-        place = open_source(what)
-        return Files(place, None, place.url, folder=True)
     given = absolute(what)
     if os.path.isdir(given):
         return Files(LocalSource(given), None, given, folder=True)
@@ -89,7 +116,7 @@ def absolute(what: str) -> str:
     if what.startswith("pipe:"):
         raise UnsafeError(f"expected a path, got {what!r}: shardex never runs commands")
     if "://" in what and not what.startswith("file://"):
-        raise UnknownFormatError(f"expected a local path, got {what!r} (remote sources are not there yet)")
+        raise UnknownFormatError(f"expected a local path, got {what!r}, which lies elsewhere")
     return os.path.abspath(os.path.expanduser(what.removeprefix("file://")))
 
 
@@ -121,59 +148,97 @@ def _files(paths: list[str], what: str | tuple[str, ...]) -> Files:
     return Files(LocalSource(root), relative, what)
 
 
-def natural_order(paths: Sequence[str]) -> list[str]:
-    """Sort as people count.
+# -- elsewhere ----------------------------------------------------------------------------------------------------
 
-    >>> natural_order(["part10", "Part2", "part1"])
-    ['part1', 'Part2', 'part10']
+
+def _is_far(what: str) -> bool:
+    return is_url(what) and not what.startswith(("file://", "pipe:"))
+
+
+def _find_far(url: str, how: How) -> Files:
+    """One address: a file, a pattern, or a folder."""
+    root, name = _split_url(url)
+    if url.endswith("/") or not name:
+        return _far_folder(url, how)
+    source = CachedSource(open_source(root), *how)
+    try:
+        return Files(source, tuple(_far_matches(source, name)), url)
+    except NotFoundError as missing:
+        if not _is_pattern(name, url):
+            with suppress(ShardexError):  # a store that cannot list has no folders
+                return _far_folder(url, how)
+        raise missing
+
+
+def _far_folder(url: str, how: How) -> Files:
+    source = CachedSource(open_source(url.rstrip("/")), *how)
+    files = Files(source, None, url, folder=True)
+    if not source.paths("_shardex/") and not files.paths:
+        raise NotFoundError(errno.ENOENT, "no such file, and no files below it", url)
+    return files
+
+
+def _find_all_far(urls: tuple[str, ...], how: How) -> Files:
+    """A list of addresses; all in one store, because what is read together is fetched together."""
+    stores = {_store_of(one) if _is_far(one) else "this machine" for one in urls}
+    if len(stores) > 1:
+        raise SchemaError(
+            f"expected files of one store, got some of {' and '.join(sorted(stores))}; open them one by one and "
+            "put them together with sx.concat"
+        )
+    split = [_split_url(one) for one in urls]
+    if len(queries := {root.partition("?")[2] for root, _ in split}) > 1:
+        raise SchemaError(f"expected addresses that end alike after their question mark, got {len(queries)} kinds")
+    folders = [root.partition("?")[0].split("/") for root, _ in split]
+    above = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, zip(*folders, strict=False))]
+    mark = split[0][0].partition("?")[1]
+    source = CachedSource(open_source("/".join(above) + mark + queries.pop()), *how)
+    inner = ["/".join([*folder[len(above) :], name]) for folder, (_, name) in zip(folders, split, strict=True)]
+    return Files(source, tuple(path for one in inner for path in _far_matches(source, one)), urls)
+
+
+def _split_url(url: str) -> tuple[str, str]:
+    """The folder that holds everything an address means, and the rest of it.
+
+    >>> _split_url("s3://bucket/data/part-*/x.tar"), _split_url("s3://bucket")
+    (('s3://bucket/data', 'part-*/x.tar'), ('s3://bucket', ''))
+    >>> _split_url("https://host/a/x.tar?key=1")
+    ('https://host/a?key=1', 'x.tar')
     """
-
-    def key(path: str) -> tuple[list[Any], str]:
-        pieces = re.split(r"(\d+)", path.casefold())
-        return [int(piece) if number % 2 else piece for number, piece in enumerate(pieces)], path
-
-    return sorted(paths, key=key)
-
-
-def expand_braces(pattern: str) -> list[str]:
-    """All names a brace pattern stands for.
-
-    >>> expand_braces("s-{008..010}.tar"), expand_braces("{a,b{1,2}}.x")
-    (['s-008.tar', 's-009.tar', 's-010.tar'], ['a.x', 'b1.x', 'b2.x'])
-    """
-    for begin, end in _braces(pattern):
-        if choices := _choices(pattern[begin + 1 : end]):
-            tails = expand_braces(pattern[end + 1 :])
-            return [pattern[:begin] + choice + tail for choice in choices for tail in tails]
-    return [pattern]
+    store, query = _store_of(url), ""
+    place = url[len(store) :]
+    if url.startswith("http"):
+        place, mark, rest = place.partition("?")
+        query = mark + rest  # belongs to every file below
+    place = place.rstrip("/")
+    sign = re.search(r"\{" if url.startswith("http") else r"[{*?\[]", place)
+    cut = place.rfind("/", 0, sign.start() if sign else None)
+    return store + place[: max(cut, 0)] + query, place[cut + 1 :]
 
 
-def _braces(pattern: str) -> Iterator[tuple[int, int]]:
-    """Where outermost pairs of braces open and close."""
-    depth = begin = 0
-    for at, letter in enumerate(pattern):
-        if letter == "{":
-            begin = begin if depth else at
-            depth += 1
-        elif letter == "}" and depth:
-            depth -= 1
-            if not depth:
-                yield begin, at
+def _store_of(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{re.split('[/?]', rest, maxsplit=1)[0]}"
 
 
-def _choices(inner: str) -> list[str]:
-    """What a pair of braces stands for; nothing if it is neither a range of numbers nor a list."""
-    if numbers := re.fullmatch(r"(\d+)\.\.(\d+)", inner):
-        first, last = int(numbers[1]), int(numbers[2])
-        padded = any(len(number) > 1 and number.startswith("0") for number in numbers.groups())
-        width = max(map(len, numbers.groups())) if padded else 0
-        step = 1 if last >= first else -1
-        return [f"{n:0{width}d}" for n in range(first, last + step, step)]
-    parts = _split(inner)
-    return [done for part in parts for done in expand_braces(part)] if len(parts) > 1 else []
+def _is_pattern(name: str, url: str) -> bool:
+    return _is_wild(name, url) or expand_braces(name) != [name]
 
 
-def _split(inner: str) -> list[str]:
-    """Cut at the commas that lie in no further pair of braces."""
-    cuts = [m.start() for m in re.finditer(",", inner) if not any(a < m.start() < b for a, b in _braces(inner))]
-    return [inner[a + 1 : b] for a, b in pairwise([-1, *cuts, len(inner)])]
+def _is_wild(name: str, url: str) -> bool:
+    """Whether files must be listed to know which are meant; a web server cannot, and question marks are its own."""
+    return not url.startswith("http") and has_wildcards(name)
+
+
+def _far_matches(source: CachedSource, pattern: str) -> list[str]:
+    found: list[str] = []
+    for one in expand_braces(pattern):
+        if not _is_wild(one, source.url):
+            found.append(one)
+            continue
+        some = natural_order(matching(source.paths(plain_start(one)), one))
+        if not some:
+            raise NotFoundError(errno.ENOENT, "nothing matches", f"{source.url}/{one}")
+        found += some
+    source.stats(found)  # an error if one is not there
+    return found

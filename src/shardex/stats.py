@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from shardex.sources.cached import begun
+
 __all__ = ["Spent", "Stats"]
 
 _HERE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
@@ -16,7 +18,7 @@ _HERE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 def _usage() -> tuple[int, int]:
     """How often this thread had a page fetched from the disk, and how often it waited for something."""
     used = resource.getrusage(_HERE)
-    return used.ru_majflt, used.ru_nvcsw
+    return used.ru_majflt + begun(), used.ru_nvcsw
 
 
 @dataclass

@@ -7,7 +7,8 @@ its foot and each batch before Arrow sees them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -24,14 +25,16 @@ from shardex.errors import ChecksumError, FormatError, PathError, StaleIndexErro
 from shardex.format import open_rows
 from shardex.formats.ipc import open_file, validated
 from shardex.formats.tables import Table, TableRows
-from shardex.gather import Integers, Ranges, Segments
+from shardex.gather import Integers, Ranges
 from shardex.layout import arrow_schema, schema_text
 from shardex.manifest import DataFile, Foreign, Fragment, Manifest
 from shardex.mapped import MappedTable
+from shardex.ranges import ByteRange
 from shardex.rowids import RowIds, Survivors
 from shardex.rows import Advised
 from shardex.schema import Features
 from shardex.source import Source
+from shardex.sources.cached import CachedSource, file_table
 
 __all__ = ["base_rows", "patches_of", "read_ids", "read_numbers", "survivors_of"]
 
@@ -51,7 +54,7 @@ def base_rows(source: Source, manifest: Manifest, features: Features, trust_path
     for names in groups.values():
         schema = arrow_schema(manifest.features.select(names))  # how it lies, whatever it is to be read as
         holders = [_holder(source, one, names, schema) for one in manifest.fragments]
-        tables.append(_mapped(holders, features.select(names), schema))
+        tables.append(_mapped(source, holders, features.select(names), schema))
     content = [manifest.schema, manifest.fragments, manifest.deleted, manifest.overlays]
     digest = xxhash.xxh3_64_hexdigest(msgspec.json.encode(content))
     rows = TableRows(tables, [one.rows for one in manifest.fragments], features, digest, _shards(source, manifest))
@@ -146,9 +149,14 @@ def _holder(source: Source, fragment: Fragment, names: list[str], schema: pa.Sch
     return _CheckedFile(source, file, pa.schema([schema.field(name) for name in names]))
 
 
-def _mapped(holders: Sequence[_CheckedFile | _Nothing], features: Features, schema: pa.Schema) -> MappedTable:
-    batches = _Batches(holders)
-    return MappedTable(features, schema, batches.rows, batches.load, batches.name, batches.extents)
+def _mapped(
+    source: Source, holders: Sequence[_CheckedFile | _Nothing], features: Features, schema: pa.Schema
+) -> MappedTable:
+    batches = _Batches(source, holders)
+    far = isinstance(source, CachedSource)
+    made = MappedTable(features, schema, batches.rows, batches.load, batches.name, batches.extents, far)
+    batches.let_go = weakref.WeakMethod(made.let_go)
+    return made
 
 
 def survivors_of(source: Source, manifest: Manifest) -> Survivors | None:
@@ -167,7 +175,7 @@ def patches_of(source: Source, manifest: Manifest, features: Features) -> list[t
     for file in manifest.overlays:
         names = [name for name in file.fields if name in features]
         schema = arrow_schema(manifest.features.select(names))
-        table = _mapped([_CheckedFile(source, file, schema)], features.select(names), schema)
+        table = _mapped(source, [_CheckedFile(source, file, schema)], features.select(names), schema)
         found.append((Patch(table, partial(_places, source, file, ids)), names))
     return found
 
@@ -198,6 +206,7 @@ class _Nothing:
     """Rows of a fragment that was written before the field was there: no file, no value."""
 
     where = "rows from before the field was added"
+    path = ""
     data = b""
 
     def __init__(self, rows: int, schema: pa.Schema) -> None:
@@ -208,6 +217,13 @@ class _Nothing:
         """No bytes."""
         return 0, 0
 
+    def foot(self) -> tuple[int, int]:
+        """No bytes."""
+        return 0, 0
+
+    def close(self) -> None:
+        """Nothing is open."""
+
     def batch(self, number: int) -> pa.RecordBatch:
         """One batch of nulls."""
         arrays = [pa.nulls(self.rows[number], one.type) for one in self._schema]
@@ -217,11 +233,15 @@ class _Nothing:
 class _Batches:
     """The record batches of some files, one after another."""
 
-    def __init__(self, files: Sequence[_CheckedFile | _Nothing]) -> None:
+    def __init__(self, source: Source, files: Sequence[_CheckedFile | _Nothing]) -> None:
         self._files = files
-        self._mapped = Segments(len(files), self._map)
+        self._mapped = file_table(
+            source, [one.path for one in files], self._map, lambda k: files[k].where, self._let_go
+        )
         self._places = [(number, batch) for number, one in enumerate(files) for batch in range(len(one.rows))]
         self.rows = [rows for one in files for rows in one.rows]
+        self.let_go: weakref.WeakMethod[Callable[[Sequence[int]], None]] | None = None
+        """Has the batches closed that are open in the table above."""
 
     def load(self, number: int) -> pa.RecordBatch:
         """A batch, checked."""
@@ -234,16 +254,22 @@ class _Batches:
         return f"{self._files[file].where}, batch {batch}"
 
     def extents(self, numbers: Integers) -> Ranges:
-        """The bytes that batches take; a checksum needs them all."""
-        return Ranges(self._mapped, *np.array([self._extent(n) for n in numbers.tolist()], np.int64).reshape(-1, 3).T)
-
-    def _extent(self, number: int) -> tuple[int, int, int]:
-        file, batch = self._places[number]
-        begin, end = self._files[file].extent(batch)
-        return file, begin, end - begin
+        """The bytes that batches take, because a checksum needs them all, and the feet of their files."""
+        places = [self._places[number] for number in numbers.tolist()]
+        found = [(file, *self._files[file].extent(batch)) for file, batch in places]
+        if self._mapped.fetch is not None:
+            found += [(file, *self._files[file].foot()) for file in dict.fromkeys(file for file, _ in places)]
+        which, begin, end = np.array(found, np.int64).reshape(-1, 3).T
+        return Ranges(self._mapped, which, begin, end - begin)
 
     def _map(self, number: int) -> None:
         self._mapped.put(number, self._files[number].data)
+
+    def _let_go(self, number: int) -> None:
+        """Hold no view of a file."""
+        if self.let_go is not None and (close := self.let_go()) is not None:
+            close([chunk for chunk, (file, _) in enumerate(self._places) if file == number])
+        self._files[number].close()
 
 
 class _CheckedFile:
@@ -268,28 +294,45 @@ class _CheckedFile:
         """Rows in each batch."""
         return [batch.rows for batch in self.file.batches]
 
+    @property
+    def path(self) -> str:
+        """The file, as its source names it."""
+        return self.file.path
+
     def extent(self, number: int) -> tuple[int, int]:
         """Where a batch begins, and where it ends."""
         batch = self.file.batches[number]
         return batch.begin, batch.end
 
+    def foot(self) -> tuple[int, int]:
+        """Where the foot begins, and where it ends."""
+        return self.file.batches[-1].end, self.file.size
+
     @property
     def data(self) -> memoryview:
         """The file, mapped; it has the size that it should have."""
-        if self._data is None:
+        if (data := self._data) is None:
             data = self._source.map(self.file.path)
             if len(data) != self.file.size:
                 kind = TruncatedShardError if len(data) < self.file.size else ChecksumError
                 raise kind(f"{self.where}: expected {self.file.size} bytes, got {len(data)}")
             self._data = data
-        return self._data
+        return data
+
+    def close(self) -> None:
+        """Hold the file no longer."""
+        self._data = self._opened = None
+
+    def _fetch(self, begin: int, end: int) -> None:
+        self._source.fetch(self.file.path, [ByteRange(begin, end - begin)])
 
     def batch(self, number: int) -> pa.RecordBatch:
         """One record batch, checked."""
-        if self._opened is None:
-            self._opened = self._open()
-        data, reader = self._opened
+        if (opened := self._opened) is None:
+            opened = self._opened = self._open()
+        data, reader = opened
         batch = self.file.batches[number]
+        self._fetch(batch.begin, batch.end)
         if xxhash.xxh3_64_hexdigest(data[batch.begin : batch.end]) != batch.xxh3:
             raise ChecksumError(
                 f"{self.where}: expected batch {number} (bytes {batch.begin} to {batch.end}) as it was written, "
@@ -308,6 +351,7 @@ class _CheckedFile:
 
     def _open(self) -> tuple[memoryview, pa.ipc.RecordBatchFileReader]:
         file, where, data = self.file, self.where, self.data
+        self._fetch(*self.foot())
         if xxhash.xxh3_64_hexdigest(data[file.batches[-1].end :]) != file.foot:
             raise ChecksumError(f"{where}: expected the foot as it was written, got other bytes")
         reader = open_file(data, where)

@@ -44,11 +44,13 @@ class Member(NamedTuple):
 def members(data: Any, where: str, start: int = 0) -> Iterator[Member]:
     """The regular files of a tar, from the header at `start` on; `where` names the tar in messages.
 
+    `data` is all of it, or whatever gives the bytes of slices and has a length.
+
     >>> tar = header("a/b.txt", 2) + b"hi" + padding(2)
     >>> list(members(tar, "x.tar"))
     [Member(name='a/b.txt', start=0, begin=512, size=2)]
     """
-    view, end = memoryview(data), len(data)
+    view, end = data, len(data)
     first = at = start
     local: dict[str, bytes] = {}
     shared: dict[str, bytes] = {}
@@ -142,7 +144,7 @@ def _name(block: bytes, local: dict[str, bytes]) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def _extend(records: dict[str, bytes], kind: int, payload: memoryview, at: int, where: str) -> None:
+def _extend(records: dict[str, bytes], kind: int, payload: Any, at: int, where: str) -> None:
     """Keep what an extended header says of the members that follow."""
     if len(payload) > _LONGEST_EXTENSION:
         raise FormatError(
@@ -203,7 +205,7 @@ def _damaged(block: bytes, at: int, where: str) -> FormatError:
     )
 
 
-def _check_rest(view: memoryview, at: int, where: str) -> None:
+def _check_rest(view: Any, at: int, where: str) -> None:
     """After the block of zeros that ends a tar only zeros may follow: more would be lost without a word."""
     for begin in range(at, len(view), _BUFFER):
         part = bytes(view[begin : begin + _BUFFER])
@@ -215,7 +217,7 @@ def _check_rest(view: memoryview, at: int, where: str) -> None:
             )
 
 
-def _check_end(view: memoryview, first: int, at: int, where: str) -> None:
+def _check_end(view: Any, first: int, at: int, where: str) -> None:
     """A tar may end without its closing zeros, but not within a header or before the member that one announces."""
     if first < at:
         raise TruncatedShardError(

@@ -34,9 +34,9 @@ from shardex.formats import plain
 from shardex.formats.lines import refuse_bytes, to_json
 from shardex.formats.plain import fit_sample
 from shardex.gather import Bytes as Buffer
-from shardex.gather import Integers, Ranges, Segments, take
+from shardex.gather import Integers, Ranges, take
 from shardex.index import IndexedFile
-from shardex.records import PlacedRows
+from shardex.records import PlacedRows, map_file
 from shardex.rows import check_fields
 from shardex.schema import Bytes, Feature, Features, Text
 from shardex.shards import Files
@@ -80,7 +80,7 @@ def _head(files: Files) -> tuple[str, Features | None]:
         return "raw", None
     where = os.path.join(files.source.url, HEAD)
     try:
-        head = json.decode(files.source.map(HEAD))
+        head = json.decode(files.source.load(HEAD))
         return str(head["decode"]), Features.from_json(head["schema"])
     except (ShardexError, KeyError, TypeError) as error:
         raise FormatError(f"{where}: expected how the packets are encoded, got something else: {error}") from None
@@ -91,17 +91,17 @@ class BinTable:
 
     def __init__(self, files: Files, bins: Files, numbers: Integers) -> None:
         self.name = os.path.join(files.source.url, INDEX)
-        data = files.source.map(INDEX)
-        if len(data) % _WIDTH:
+        self._table = map_file(files, INDEX)
+        size = self._table.open(0).size
+        if size % _WIDTH:
             raise FormatError(
-                f"{self.name}: expected {_WIDTH} bytes for each packet, got {len(data)} bytes, which end in a partial "
-                f"record; cut it to {len(data) // _WIDTH * _WIDTH} bytes to read the packets before it"
+                f"{self.name}: expected {_WIDTH} bytes for each packet, got {size} bytes, which end in a partial "
+                f"record; cut it to {size // _WIDTH * _WIDTH} bytes to read the packets before it"
             )
         self._bins, self._numbers, self._tag = bins, numbers, files.source.stat(INDEX).tag
-        self._table = Segments.of(data)
-        self._starts: Integers = np.array([0, len(data) // _WIDTH], np.int64)
-        stats = [bins.source.stat(path) for path in bins.paths]
-        self.files = tuple(IndexedFile(p, s.size, s.tag, 0) for p, s in zip(bins.paths, stats, strict=True))
+        self._starts: Integers = np.array([0, size // _WIDTH], np.int64)
+        stats = zip(bins.paths, bins.stats(), strict=True)
+        self.files = tuple(IndexedFile(path, stat.size, stat.tag, 0) for path, stat in stats)
         self._sizes: Integers = np.array([file.size for file in self.files], np.int64)
         self._place = {number: place for place, number in enumerate(numbers.tolist())}
 
@@ -131,7 +131,7 @@ class BinTable:
         """The same for one packet."""
         if not 0 <= row < len(self):
             raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
-        number, position, size = _TRIPLE.unpack_from(self._table.open(0).data, row * _WIDTH)
+        number, position, size = _TRIPLE.unpack(self._table.look(0, row * _WIDTH, (row + 1) * _WIDTH).data)
         place = self._place.get(number, -1)
         if place < 0 or position + _PREFIX + size > self.files[place].size:
             self._checked(*(np.array([value]) for value in (row, number, position, size)))
@@ -229,10 +229,10 @@ class BinRows(PlacedRows):
     def record(self, row: int, begin: str = "offset", length: str = "length") -> Buffer:
         """The bytes of one packet, its prefix checked."""
         place, first, size = self.index.at(row)
-        data = self.data.open(place)
-        if (prefix := int.from_bytes(data[first - _PREFIX : first], "little")) != size:
+        data = self.data.look(place, first - _PREFIX, first + size)
+        if (prefix := int.from_bytes(data[:_PREFIX], "little")) != size:
             self._refuse(row, prefix, size)
-        return data[first : first + size]
+        return data[_PREFIX:]
 
     def _refuse(self, row: int, prefix: int, size: int) -> None:
         raise FormatError(

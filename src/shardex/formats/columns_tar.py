@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from shardex.columns import Column, Columns
 from shardex.errors import FormatError, SchemaError, StaleIndexError
 from shardex.formats import parts
+from shardex.formats.headers import headers
 from shardex.formats.series import ColumnsWriter
 from shardex.gather import Integers, Ranges
 from shardex.index import Index
@@ -32,6 +33,7 @@ from shardex.scan import Scan
 from shardex.schema import Array, Features, Json, Optional, Text
 from shardex.shards import Files, natural_order
 from shardex.source import Source
+from shardex.sources.cached import CachedSource
 from shardex.sources.local import LocalSource
 from shardex.tarfiles import members
 
@@ -48,6 +50,10 @@ def recognise(files: Files) -> int:
     """Whether there is a table of samples and one of fields."""
     if not files.folder or TABLE not in files.paths:
         return 0
+    if not isinstance(files.source, LocalSource) and any(
+        path.endswith("_shards/shard_0000.tar") for path in files.paths
+    ):
+        return 2  # by its names: SQLite may not be able to look into it from here, which `open` then says
     try:
         with _connect(files.source) as table:
             found = table.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
@@ -63,6 +69,11 @@ def open(
     if TABLE not in files.paths:
         raise FormatError(f"{files}: expected a folder with {TABLE}, got one without")
     log = [_LOG] if _LOG in files.paths and files.source.stat(_LOG).size else []
+    if log and not isinstance(files.source, LocalSource):
+        raise FormatError(
+            f"{files}: expected a table that is whole, got one with changes in {_LOG}; open it with sqlite3 once where "
+            "it lies, or copy the folder here first"
+        )
     tars = [path for path in files.having(".tar").paths if path.count("/") == 1]
     known = Files(files.source, (TABLE, *log, *natural_order(tars)), files.what, files.folder)
     index = Index.of(known, ColumnsScanner(known.paths), rebuild=rebuild, progress=progress, together=True)
@@ -88,16 +99,27 @@ def _connect(source: Source) -> Iterator[sqlite3.Connection]:
 
     Without a log beside it the table is said to be immutable: SQLite would otherwise create one to read it.
     """
-    if not isinstance(source, LocalSource):
-        raise FormatError(f"{source.url}: expected a local folder, because SQLite reads no others; copy it here first")
-    path = source.path(TABLE)
-    log = source.path(_LOG)
-    still = "" if os.path.exists(log) and os.path.getsize(log) else "&immutable=1"
+    path, still, held = _on_disk(source)
     try:
         with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro{still}", uri=True)) as connection:
             yield connection
     except sqlite3.Error as error:
         raise FormatError(f"{path}: expected a table of samples, SQLite says: {error}") from error
+    del held
+
+
+def _on_disk(source: Source) -> tuple[str, str, Any]:
+    """Where SQLite finds the table, how to open it, and what to hold meanwhile."""
+    if isinstance(source, LocalSource):
+        log = source.path(_LOG)
+        return source.path(TABLE), "" if os.path.exists(log) and os.path.getsize(log) else "&immutable=1", None
+    path, held = source.local(TABLE) if isinstance(source, CachedSource) else (None, None)
+    if path is None:
+        raise FormatError(
+            f"{source.url}: expected {TABLE} on a disk, because SQLite reads no other place; open it with a cache "
+            "folder (cache=), or copy it here first"
+        )
+    return path, "&immutable=1", held
 
 
 # -- finding samples ----------------------------------------------------------------------------------------------
@@ -173,7 +195,7 @@ def _shard_if_there(field: str) -> str:
 def _by_name(source: Source, path: str) -> dict[str, tuple[int, int]]:
     """Where each member lies; of several with one name the last counts."""
     where = os.path.join(source.url, path)
-    return {member.name: (member.begin, member.size) for member in members(source.map(path), where)}
+    return {member.name: (member.begin, member.size) for member in members(headers(source, path), where)}
 
 
 # -- reading ------------------------------------------------------------------------------------------------------
@@ -310,5 +332,5 @@ class ColumnsRows(RecordRows):
             raise self._lost(row, name)
         if not number:
             return self._column(name, np.array([row]))[0]
-        view = self.data.open(number)[begin : begin + at[f"{name}.length"]].data
+        view = self.data.look(number, begin, begin + at[f"{name}.length"]).data
         return parts.value(self._decoders[name], view, name, lambda _: self.where(row))

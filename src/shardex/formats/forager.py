@@ -14,8 +14,9 @@ from functools import cached_property
 import numpy as np
 
 from shardex.errors import FormatError, PathError, RowError, TruncatedShardError
-from shardex.gather import Integers, Segments, take
+from shardex.gather import Integers, take
 from shardex.index import IndexedFile
+from shardex.records import map_file
 from shardex.shards import Files
 from shardex.source import inside
 from shardex.sources.local import LocalSource
@@ -32,7 +33,7 @@ def listed(files: Files) -> tuple[str, ...] | None:
     """The data files that a data-forager index names, as it spells them; none if there is no such index."""
     if not files.folder or NAMES not in files.paths or TABLE not in files.paths:
         return None
-    lines = bytes(files.source.map(NAMES)).splitlines()
+    lines = bytes(files.source.load(NAMES)).splitlines()
     return tuple(os.fsdecode(line) for line in lines if line)
 
 
@@ -69,18 +70,18 @@ class ForagerIndex:
 
     def __init__(self, files: Files, data: Files) -> None:
         self.name = os.path.join(files.source.url, TABLE)
-        table = files.source.map(TABLE)
-        if len(table) % _WIDTH:
+        self._table = map_file(files, TABLE)
+        size = self._table.open(0).size
+        if size % _WIDTH:
             raise FormatError(
-                f"{self.name}: expected {_WIDTH} bytes for each sample, got {len(table)} bytes, "
+                f"{self.name}: expected {_WIDTH} bytes for each sample, got {size} bytes, "
                 f"which end in the middle of one; make the index again"
             )
-        self._stamp = (files.source.stat(TABLE).tag, bytes(files.source.map(NAMES)))
+        self._stamp = (files.source.stat(TABLE).tag, bytes(files.source.load(NAMES)))
         self._data = data
-        self._table = Segments.of(table)
-        self._starts: Integers = np.array([0, len(table) // _WIDTH], np.int64)
-        stats = [data.source.stat(path) for path in data.paths]
-        self.files = tuple(IndexedFile(p, s.size, s.tag, 0) for p, s in zip(data.paths, stats, strict=True))
+        self._starts: Integers = np.array([0, size // _WIDTH], np.int64)
+        stats = zip(data.paths, data.stats(), strict=True)
+        self.files = tuple(IndexedFile(path, stat.size, stat.tag, 0) for path, stat in stats)
         self._sizes: Integers = np.array([file.size for file in self.files], np.int64)
 
     def __len__(self) -> int:
@@ -110,20 +111,21 @@ class ForagerIndex:
         """The same for one row."""
         if not 0 <= row < len(self):
             raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
-        which, first, size = self._table.open(0)[row * _WIDTH : (row + 1) * _WIDTH].view("<i8").tolist()
+        which, first, size = self._table.look(0, row * _WIDTH, (row + 1) * _WIDTH).view("<i8").tolist()
         if not (0 <= which < len(self.files) and first >= 0 and 0 <= size <= self.files[which].size - first):
             self._check(np.array([row]), np.array([which]), np.array([first]), np.array([size]))
         return which, first, size
 
     def same_length(self) -> int | None:
         """The length that all samples have, if they have one; looks at the table until it finds another."""
-        lengths = self._table.open(0).view("<i8")[2::3]
-        if not len(lengths):
+        if not len(self):
             return None
-        for begin in range(0, len(lengths), _AT_ONCE):
-            if (lengths[begin : begin + _AT_ONCE] != lengths[0]).any():
+        length = int(self._table.look(0, 0, _WIDTH).view("<i8")[2])
+        for begin in range(0, len(self), _AT_ONCE):
+            some = self._table.look(0, begin * _WIDTH, min(begin + _AT_ONCE, len(self)) * _WIDTH).view("<i8")[2::3]
+            if (some != length).any():
                 return None
-        return int(lengths[0])
+        return length
 
     def _check(self, rows: Integers, which: Integers, first: Integers, size: Integers) -> None:
         unknown = (which < 0) | (which >= len(self.files))

@@ -7,27 +7,33 @@ entered in the middle, is decoded whole). A `_metadata.json` beside the shards m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from shardex.decoded import DecodedTable
 from shardex.errors import FormatError, TruncatedShardError
+from shardex.formats.footer import TAIL, Block, batch_is_packed, blocks_of, foot_size
 from shardex.formats.tables import TableRows, files_digest
+from shardex.gather import Bytes, Integers, Ranges
 from shardex.layout import check_names, features_of_arrow, schema_text
 from shardex.mapped import MappedTable
 from shardex.schema import Features
 from shardex.shards import Files
+from shardex.sources.cached import CachedSource, file_table
 
 __all__ = ["EXTENSIONS", "open_file", "open_files", "validated"]
 
 EXTENSIONS = (".arrow", ".feather", ".ipc")
 _MAGIC = b"ARROW1"
 _REFUSED = (pa.ArrowException, OSError)
+_LIKELY_FOOT = 64 << 10
 
 Load = Callable[[list[str] | None], pa.RecordBatch]
 
@@ -59,11 +65,15 @@ def open_files(files: Files, told: Features | None) -> TableRows:
         raise FormatError(f"{files}: expected at least one Arrow file, got none")
     digest = files_digest(files)
     names = [files.name(number) for number in range(len(files.paths))]
-    shards = [_shard(files.source.map(path), name) for path, name in zip(files.paths, names, strict=True)]
+    far = _FarFiles(files, names) if isinstance(files.source, CachedSource) else None
+    if far is not None:
+        shards = far.shards()
+    else:
+        shards = [_shard(files.source.map(path), name) for path, name in zip(files.paths, names, strict=True)]
     _check(shards, names, counts)
     features = features_of_arrow(shards[0].schema, told, {null for shard in shards for null in shard.nulls})
     counts = [sum(batch.rows for batch in shard.batches) for shard in shards]
-    return TableRows([_table(shards, features)], counts, features, digest, names)
+    return TableRows([_table(shards, features, far)], counts, features, digest, names)
 
 
 def _check(shards: list[_Shard], names: list[str], counts: list[int] | None) -> None:
@@ -76,7 +86,7 @@ def _check(shards: list[_Shard], names: list[str], counts: list[int] | None) -> 
             raise TruncatedShardError(f"{name}: expected {count} rows as _metadata.json says, got {rows}")
 
 
-def _table(shards: list[_Shard], features: Features) -> MappedTable | DecodedTable:
+def _table(shards: list[_Shard], features: Features, far: _FarFiles | None) -> MappedTable | DecodedTable:
     batches = [batch for shard in shards for batch in shard.batches]
     schema, rows = shards[0].schema, [batch.rows for batch in batches]
 
@@ -85,7 +95,15 @@ def _table(shards: list[_Shard], features: Features) -> MappedTable | DecodedTab
 
     if any(shard.packed for shard in shards):
         return DecodedTable(features, schema, rows, lambda number, fields: batches[number].load(fields), name)
-    return MappedTable(features, schema, rows, lambda number: validated(batches[number].load(None), name(number)), name)
+
+    def load(number: int) -> pa.RecordBatch:
+        return validated(batches[number].load(None), name(number))
+
+    if far is None:
+        return MappedTable(features, schema, rows, load, name)
+    table = MappedTable(features, schema, rows, load, name, far.extents, far=True)
+    far.close_batches = weakref.WeakMethod(table.let_go)
+    return table
 
 
 # -- one file -------------------------------------------------------------------------------------------------
@@ -175,6 +193,104 @@ def _stream(data: memoryview, where: str) -> _Shard:
     return _Shard(stream.schema, batches, _nulls(found), packed=False)
 
 
+# -- files that lie elsewhere -----------------------------------------------------------------------------------
+
+
+class _FarFiles:
+    """Files of which feet and heads of batches are fetched when they are opened, and batches when they are read."""
+
+    def __init__(self, files: Files, names: list[str]) -> None:
+        self._files, self._names = files, names
+        self._data = file_table(files.source, files.paths, self._map, names.__getitem__, self._let_go)
+        self._readers: list[pa.ipc.RecordBatchFileReader | None] = [None] * len(names)
+        self._blocks: list[tuple[list[Block], list[Block]]] = [([], [])] * len(names)
+        self._in_place: set[int] = set()
+        """The files that are read where they lie: not streams, and not compressed ones."""
+        self._places: list[tuple[int, int]] = []
+        """File (-1 if it is not read where it lies) and number of each batch."""
+        self.close_batches: weakref.WeakMethod[Callable[[Sequence[int]], None]] | None = None
+
+    def _map(self, number: int) -> None:
+        self._data.put(number, self._files.source.map(self._files.paths[number]))
+
+    def _let_go(self, number: int) -> None:
+        if self.close_batches is not None and (close := self.close_batches()) is not None:
+            close([chunk for chunk, (file, _) in enumerate(self._places) if file == number])
+        self._readers[number] = None
+
+    def shards(self) -> list[_Shard]:
+        """All files, opened: their ends are fetched at once, then the heads of their batches."""
+        every = range(len(self._names))
+        held = [self._data.open(number) for number in every]
+        sizes = [data.size for data in held]
+        ends = [(n, begin, size) for n in every for begin, size in _ends(sizes[n])]
+        self._fetch(ends)
+        is_file = [bytes(data[: len(_MAGIC)]) == _MAGIC for data in held]
+        feet = [foot_size(_tail(held[n]), sizes[n], self._names[n]) if is_file[n] else 0 for n in every]
+        self._fetch([(n, sizes[n] - feet[n], feet[n]) for n in every if feet[n] > _LIKELY_FOOT])
+        for n in every:
+            if feet[n]:
+                self._blocks[n] = blocks_of(held[n][sizes[n] - feet[n] :].tobytes(), sizes[n], self._names[n])
+        self._fetch([(n, *extent) for n in every for extent in self._heads(n)])
+        shards = [self._shard(n) if is_file[n] else self._streamed(n) for n in every]
+        self._places = [(n if n in self._in_place else -1, k) for n in every for k in range(len(shards[n].batches))]
+        return shards
+
+    def _fetch(self, places: list[tuple[int, int, int]]) -> None:
+        Ranges(self._data, *np.array(places, np.int64).reshape(-1, 3).T).fetch()
+
+    def _heads(self, number: int) -> list[tuple[int, int]]:
+        """What a reader needs before it can give a batch: heads of batches, and dictionaries."""
+        dictionaries, batches = self._blocks[number]
+        return [(one.begin, one.end - one.begin) for one in dictionaries] + [(one.begin, one.head) for one in batches]
+
+    def _streamed(self, number: int) -> _Shard:
+        return _stream(self._files.source.load(self._files.paths[number]), self._names[number])
+
+    def _shard(self, number: int) -> _Shard:
+        where, data, blocks = self._names[number], self._data.open(number), self._blocks[number][1]
+        if any(batch_is_packed(data[one.begin : one.begin + one.head].tobytes(), where) for one in blocks):
+            self._fetch([(number, 0, data.size)])
+            return _file(data.data, where)
+        reader = self._reader(number)
+        found = [_get(reader, k, where) for k in range(len(blocks))]
+        self._in_place.add(number)
+        batches = [
+            _Batch(batch.num_rows, f"{where}, batch {k}", partial(self._load, number, k))
+            for k, batch in enumerate(found)
+        ]
+        return _Shard(reader.schema, batches, _nulls(found), packed=False)
+
+    def _reader(self, number: int) -> pa.ipc.RecordBatchFileReader:
+        if (reader := self._readers[number]) is None:
+            data = self._data.open(number)
+            size = foot_size(self._data.look(number, data.size - TAIL, data.size).tobytes(), data.size, "")
+            self._fetch([(number, data.size - size, size), *((number, *one) for one in self._heads(number))])
+            reader = self._readers[number] = open_file(data.data, self._names[number])
+        return reader
+
+    def _load(self, number: int, batch: int, fields: list[str] | None) -> pa.RecordBatch:
+        reader, block = self._reader(number), self._blocks[number][1][batch]
+        self._fetch([(number, block.begin, block.end - block.begin)])
+        return _get(reader, batch, self._names[number])
+
+    def extents(self, numbers: Integers) -> Ranges:
+        """The bytes that batches take."""
+        places = [self._places[number] for number in numbers.tolist()]
+        blocks = [(file, self._blocks[file][1][batch]) for file, batch in places if file >= 0]
+        found = [(file, block.begin, block.end - block.begin) for file, block in blocks]
+        return Ranges(self._data, *np.array(found, np.int64).reshape(-1, 3).T)
+
+
+def _ends(size: int) -> list[tuple[int, int]]:
+    """Begin and length of the magic, and of as much of the end as holds most feet."""
+    return [(0, min(len(_MAGIC), size)), (max(0, size - _LIKELY_FOOT), min(size, _LIKELY_FOOT))]
+
+
+def _tail(data: Bytes) -> bytes:
+    return data[max(0, data.size - TAIL) :].tobytes()
+
+
 # -- which files, in which order ------------------------------------------------------------------------------
 
 
@@ -191,7 +307,7 @@ def _listed(files: Files) -> tuple[Files, list[int] | None]:
         return files, None
     if "_metadata.json" in files.paths:
         try:
-            told = msgspec.json.decode(files.source.map("_metadata.json"), type=_Metadata)
+            told = msgspec.json.decode(files.source.load("_metadata.json"), type=_Metadata)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise FormatError(
                 f"{files}/_metadata.json: expected the names of shards, got something else: {error}"

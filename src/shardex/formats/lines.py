@@ -30,6 +30,8 @@ from shardex.staging import Stage
 __all__ = ["LineWriter", "Lines", "refuse_bytes", "to_json"]
 
 _PIECE = 4 << 20
+_AHEAD = 8
+"""Pieces of a file elsewhere that are on their way while one is looked at."""
 _MARK = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN, _SPACE = b"\n\r "
 
@@ -60,6 +62,8 @@ class Lines:
         begin, piece = _after_mark(source, path, size), _PIECE
         offsets, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         while begin < size:
+            for one in _after(begin + piece, size):
+                source.fetch(path, [one], wait=False)
             data = np.frombuffer(source.read(path, [ByteRange(begin, min(piece, size - begin))])[0], np.uint8)
             ends = line_ends(data)
             if begin + len(data) < size and data[-1] != _NEWLINE:
@@ -99,6 +103,12 @@ def _blank(data: Bytes, starts: Integers, stops: Integers, last: Bytes) -> NDArr
     for k in maybe[data[starts[maybe]] <= _SPACE].tolist():
         blank[k] = data[starts[k] : stops[k]].tobytes().isspace()
     return blank
+
+
+def _after(begin: int, size: int) -> list[ByteRange]:
+    """The pieces after the one that is read."""
+    stop = min(begin + _AHEAD * _PIECE, size)
+    return [ByteRange(at, min(_PIECE, stop - at)) for at in range(begin, stop, _PIECE)]
 
 
 def _after_mark(source: Source, path: str, size: int) -> int:

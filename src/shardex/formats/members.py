@@ -17,6 +17,7 @@ import numpy as np
 from shardex.codecs import msgpack
 from shardex.errors import ClosedError, FormatError, SchemaError, UnsafeError
 from shardex.formats import parts
+from shardex.formats.headers import headers
 from shardex.formats.plain import fit_sample
 from shardex.index import Index
 from shardex.scan import Scan
@@ -58,7 +59,7 @@ class TarScanner:
         numbers: dict[str, int] = {}
         seen: list[int] = []
         row, current, first = -1, "", 0
-        for name, start, begin, size in members(source.map(path), where):
+        for name, start, begin, size in members(headers(source, path), where):
             if (split := split_name(name, where)) is None:
                 continue
             key, part = split

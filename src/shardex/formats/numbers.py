@@ -49,7 +49,7 @@ class Head:
         """Read and check it."""
         name = os.path.join(source.url, HEAD)
         try:
-            head = msgspec.json.decode(source.map(HEAD), type=Head)
+            head = msgspec.json.decode(source.load(HEAD), type=Head)
             number_dtype(head.dtype)
         except (msgspec.MsgspecError, UnicodeDecodeError, SchemaError) as error:
             raise FormatError(f"{name}: expected the description of token files, got something else: {error}") from None
@@ -117,7 +117,7 @@ class Lengths:
 
     def scan(self, source: Source, path: str) -> Scan:
         """The samples of one file."""
-        data, width = source.map(lengths_of(path)), np.dtype(self.dtype).itemsize
+        data, width = source.load(lengths_of(path)), np.dtype(self.dtype).itemsize
         if len(data) % width:
             raise TruncatedShardError(
                 f"{os.path.join(source.url, lengths_of(path))}: expected lengths of {width} bytes, "

@@ -19,10 +19,11 @@ from shardex.builder import BatchBuilder
 from shardex.decoded import CACHE_BYTES, DecodedTable
 from shardex.errors import ClosedError, FormatError, SchemaError, storage_errors
 from shardex.formats.tables import TableRows, files_digest
-from shardex.gather import Ranges, Segments
+from shardex.gather import Ranges
 from shardex.layout import check_names, features_of_arrow, schema_text
 from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct
 from shardex.shards import Files
+from shardex.sources.cached import file_table
 from shardex.sources.local import LocalSource
 from shardex.staging import Stage
 
@@ -31,6 +32,7 @@ __all__ = ["ParquetWriter", "create", "open", "recognise"]
 GROUP_BYTES = 64 << 20
 """A row group ends here, however few rows it has."""
 _EXTENSIONS = (".parquet", ".pq")
+_LIKELY_FOOT = 64 << 10
 
 
 def recognise(files: Files) -> int:
@@ -43,7 +45,7 @@ def open(files: Files, *, schema: Features | None = None, cache_bytes: int = CAC
     groups = _Groups(files.having(*_EXTENSIONS) if files.folder else files)
     features = groups.features(schema)
     table = DecodedTable(
-        features, groups.schema, groups.rows, groups.decode, groups.name, cache_bytes, extents=groups.extents
+        features, groups.schema, groups.rows, groups.decode, groups.name, cache_bytes, groups.extents, groups.far
     )
     return TableRows([table], groups.rows_of_files, features, groups.digest, groups.files)
 
@@ -56,19 +58,54 @@ class _Groups:
             raise FormatError(f"{files}: expected at least one Parquet file, got none")
         self.digest = files_digest(files)
         self.files = [files.name(number) for number in range(len(files.paths))]
-        self._data = Segments(len(self.files))
-        for number, path in enumerate(files.paths):
-            self._data.put(number, files.source.map(path))
-        self._readers = [_reader(self._data.open(number), name) for number, name in enumerate(self.files)]
-        self.schema: pa.Schema = self._readers[0].schema_arrow
-        for name, reader in zip(self.files, self._readers, strict=True):
+        self._source, self._paths = files.source, files.paths
+        self._open: dict[int, pq.ParquetFile] = {}
+        self._data = file_table(files.source, files.paths, self._map, self.files.__getitem__, self._let_go)
+        self.far = self._data.fetch is not None
+        held = [self._data.open(number) for number in range(len(self.files))]
+        if self.far:
+            self._fetch_feet([data.size for data in held])
+        readers = [_reader(data, name) for data, name in zip(held, self.files, strict=True)]
+        self._metadata = [reader.metadata for reader in readers]
+        self._columns = [column.path for column in readers[0].schema]
+        self.schema: pa.Schema = readers[0].schema_arrow
+        for name, reader in zip(self.files, readers, strict=True):
             if (found := schema_text(reader.schema_arrow)) != (expected := schema_text(self.schema)):
                 raise FormatError(f"{name}: expected the schema of the first file ({expected}), got {found}")
-        self._places = [(n, group) for n, reader in enumerate(self._readers) for group in range(reader.num_row_groups)]
-        self.rows = [self._readers[n].metadata.row_group(group).num_rows for n, group in self._places]
+        if not self.far:
+            self._open.update(enumerate(readers))
+        self._places = [(n, group) for n, one in enumerate(self._metadata) for group in range(one.num_row_groups)]
+        self.rows = [self._metadata[n].row_group(group).num_rows for n, group in self._places]
         self.rows_of_files = [0] * len(self.files)
         for (number, _), rows in zip(self._places, self.rows, strict=True):
             self.rows_of_files[number] += rows
+
+    def _map(self, number: int) -> None:
+        self._data.put(number, self._source.map(self._paths[number]))
+
+    def _let_go(self, number: int) -> None:
+        """Hold no view of a file."""
+        self._open.pop(number, None)
+
+    def _fetch_feet(self, sizes: list[int]) -> None:
+        """Have the ends of all files be there: first as much as most have, then the rest of those that are longer."""
+        ends = [(n, max(0, size - _LIKELY_FOOT), min(size, _LIKELY_FOOT)) for n, size in enumerate(sizes)]
+        self._ranges(ends).fetch()
+        longer = []
+        for number, size in enumerate(sizes):
+            foot = 8 + int.from_bytes(self._data.look(number, max(0, size - 8), size)[:4].tobytes(), "little")
+            if _LIKELY_FOOT < foot <= size:
+                longer.append((number, size - foot, foot))
+        self._ranges(longer).fetch()
+
+    def _ranges(self, places: list[tuple[int, int, int]]) -> Ranges:
+        return Ranges(self._data, *np.array(places, np.int64).reshape(-1, 3).T)
+
+    def _reader(self, number: int) -> pq.ParquetFile:
+        if (reader := self._open.get(number)) is None:
+            reader = _reader(self._data.open(number), self.files[number], self._metadata[number])
+            self._open[number] = reader
+        return reader
 
     def name(self, number: int) -> str:
         """A group, as messages name it."""
@@ -78,16 +115,18 @@ class _Groups:
     def decode(self, number: int, names: list[str]) -> pa.Table:
         """These columns of a group."""
         file, group = self._places[number]
-        return self._readers[file].read_row_group(group, columns=names)
+        held = self.extents([number], names).hold() if self.far else None
+        table = self._reader(file).read_row_group(group, columns=names)
+        del held
+        return table
 
     def extents(self, numbers: Iterable[int], names: Iterable[str]) -> Ranges:
         """The bytes that these columns of groups take."""
-        places = [place for number in numbers for place in self._extents_of(number, names)]
-        return Ranges(self._data, *np.array(places, np.int64).reshape(-1, 3).T)
+        return self._ranges([place for number in numbers for place in self._extents_of(number, names)])
 
     def _extents_of(self, number: int, names: Iterable[str]) -> Iterator[tuple[int, int, int]]:
         file, group = self._places[number]
-        metadata = self._readers[file].metadata.row_group(group)
+        metadata = self._metadata[file].row_group(group)
         for column in map(metadata.column, range(metadata.num_columns)):
             if any(_below(column.path_in_schema, name) for name in names):
                 yield file, column.dictionary_page_offset or column.data_page_offset, column.total_compressed_size
@@ -99,11 +138,10 @@ class _Groups:
 
     def _nulls(self) -> set[str]:
         """The columns that may have nulls: those whose statistics do not say that there are none."""
-        paths = [column.path for column in self._readers[0].schema]
         found = set()
         for number, group in self._places:
-            metadata = self._readers[number].metadata.row_group(group)
-            for at, path in enumerate(paths):
+            metadata = self._metadata[number].row_group(group)
+            for at, path in enumerate(self._columns):
                 statistics = metadata.column(at).statistics
                 if statistics is None or not statistics.has_null_count or statistics.null_count:
                     found.add(path)
@@ -114,10 +152,12 @@ def _below(path: str, name: str) -> bool:
     return path == name or path.startswith(f"{name}.")
 
 
-def _reader(data: Any, name: str) -> pq.ParquetFile:
+def _reader(data: Any, name: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     try:
         # Reading ahead (pre_buffer) is not safe in several threads, and the file is mapped anyway.
-        reader = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), pre_buffer=False, page_checksum_verification=True)
+        reader = pq.ParquetFile(
+            pa.BufferReader(pa.py_buffer(data)), metadata=metadata, pre_buffer=False, page_checksum_verification=True
+        )
         check_names(reader.schema_arrow)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FormatError(f"{name}: expected a Parquet file, got something else: {error}") from None

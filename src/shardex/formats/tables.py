@@ -134,5 +134,5 @@ class TableRows(ShardRows):
 
 def files_digest(files: Files) -> str:
     """Names files by their paths, sizes and times."""
-    stats = [(path, files.source.stat(path)) for path in files.paths]
+    stats = zip(files.paths, files.stats(), strict=True)
     return xxhash.xxh3_64_hexdigest(msgspec.json.encode([[path, stat.size, stat.tag] for path, stat in stats]))

@@ -28,6 +28,7 @@ from shardex.columns import MISSING, Column, Columns
 from shardex.errors import FormatError, NotFoundError, SchemaError
 from shardex.extract import Extraction
 from shardex.formats import parts
+from shardex.formats.headers import headers
 from shardex.formats.members import KEY, TarScanner, TarWriter
 from shardex.formats.parts import Where
 from shardex.formats.plain import guess, to_columns, to_sample
@@ -212,12 +213,13 @@ class TarRows(RecordRows):
 
     def _key(self, number: int, start: int) -> str:
         """The key of the sample whose first header lies there."""
-        return self._key_in(self.data.open(number)[start : start + 512].tobytes(), number, start)
+        return self._key_in(self.data.look(number, start, start + 512).tobytes(), number, start)
 
     def _key_in(self, block: bytes, number: int, start: int) -> str:
         name = plain_name(block)
         if name is None:
-            name = next(members(self.data.open(number), self.files.name(number), start)).name
+            data = headers(self.files.source, self.files.paths[number], self.data.open(number))
+            name = next(members(data, self.files.name(number), start)).name
         return name[: name.find(".", name.rfind("/") + 1)]
 
     def _from_maps(self, rows: Integers, names: list[str]) -> dict[str, Column]:
@@ -303,7 +305,7 @@ class TarRows(RecordRows):
 
     def _view(self, part: str, number: int, at: dict[str, int]) -> memoryview:
         begin = at["start"] + at[f"{part}.offset"]
-        return self.data.open(number)[begin : begin + at[f"{part}.length"]].data
+        return self.data.look(number, begin, begin + at[f"{part}.length"]).data
 
 
 def _map(view: memoryview, k: int, where: Where) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def _dtype(files: Files, given: str | None, known: str | None, why: str) -> np.d
 
 
 def _check_lengths(files: Files, dtype: np.dtype[Any]) -> None:
-    _check_sizes(files, [files.source.stat(path).size for path in files.paths], dtype)
+    _check_sizes(files, [stat.size for stat in files.stats()], dtype)
     for path in files.paths:
         try:
             files.source.stat(lengths_of(path))
@@ -154,7 +154,7 @@ class WindowRows(ShardRows):
     def __init__(self, files: Files, dtype: np.dtype[Any], window: int, field: str) -> None:
         self.files, self.dtype, self.window, self.field = files, dtype, window, field
         self._width = window * dtype.itemsize
-        stats = [files.source.stat(path) for path in files.paths]
+        stats = files.stats()
         _check_sizes(files, sizes := [stat.size for stat in stats], dtype)
         counts = [size // self._width for size in sizes]
         self._known = [IndexedFile(p, s.size, s.tag, n) for p, s, n in zip(files.paths, stats, counts, strict=True)]
@@ -202,7 +202,7 @@ class WindowRows(ShardRows):
             raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
         number = bisect.bisect_right(self._firsts, row) - 1
         begin = (row - self._firsts[number]) * self._width
-        value = self.data.open(number)[begin : begin + self._width].view(self.dtype)
+        value = self.data.look(number, begin, begin + self._width).view(self.dtype)
         return dict.fromkeys(check_fields([self.field], fields), value)
 
 

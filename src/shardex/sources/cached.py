@@ -1,0 +1,440 @@
+"""Files that lie elsewhere, read through a cache: `CachedSource` makes a slow source look like a local one.
+
+What is asked for is rounded to pages, what is here already is taken away, and the rest is fetched with one read of the
+remote source, several files at once. `map` gives the whole file, of which only those bytes may be looked at that were
+fetched while it was held: **hold, fetch, look**. `file_table` does that for `Segments`, so that everything above reads
+remote and local files by the same code. Where pages are kept is said in `pages.py`, how many in `cache.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardex.errors import SchemaError, ShardexError, TruncatedShardError
+from shardex.gather import Segments
+from shardex.ranges import ACCESS, ByteRange, pages_of, reach, runs
+from shardex.source import Source, Stat
+from shardex.sources.block import PAGE
+from shardex.sources.cache import Cache, bytes_of, cache_in, default_folder
+from shardex.sources.pages import Coming, PagedFile
+
+__all__ = ["CachedSource", "Traffic", "begun", "file_table"]
+
+Integers = NDArray[np.int64]
+Wanted = tuple[str, Integers, Integers]
+"""A path, and begin and end of each range."""
+
+_PART = 8 << 20
+_WINDOW = 64 << 20
+"""Bytes of one request, and of all those that are in memory before they are written."""
+_MOST_WAITING = 256
+_FRONT, _BACK, _REST = 32, 16, 2
+"""Threads that fetch what somebody waits for, what will be read soon, and the rest of files."""
+
+
+@dataclass
+class Traffic:
+    """What a source fetched so far."""
+
+    reads: int = 0
+    """Reads of the remote source, each of many ranges."""
+    fetched: int = 0
+    """Bytes that came from there."""
+    served: int = 0
+    """Bytes that were asked for and here already."""
+
+
+class CachedSource:
+    """A source read through a cache in `folder` (False: in memory; by default SHARDEX_CACHE or ``~/.cache/shardex``).
+
+    `limit` is the largest size of the cache; `access` says whether to fetch ranges or whole files (`ranges.reach`).
+
+    >>> from shardex.sources.memory import MemorySource
+    >>> remote = MemorySource({"a": bytes(50_000) + b"hello"})
+    >>> source = CachedSource(remote, False, access="ranged"); view = source.map("a")
+    >>> source.fetch("a", [ByteRange(50_000, 5)]); bytes(view[50_000:]), source.traffic.fetched < 10_000
+    (b'hello', True)
+    """
+
+    def __init__(
+        self,
+        remote: Source,
+        folder: str | os.PathLike[str] | bool | None = None,
+        limit: int | str | None = None,
+        access: str = "auto",
+    ) -> None:
+        if access not in ACCESS:
+            raise SchemaError(f"expected access to be one of {', '.join(ACCESS)}, got {access!r}")
+        self.remote = remote
+        self.folder = None if folder is False else default_folder() if folder in (None, True) else os.fspath(folder)  # type: ignore[arg-type]
+        self.traffic = Traffic()
+        self._config = (remote, folder, limit, access)
+        self._access = access
+        self._cache: Cache = cache_in(self.folder, None if limit is None else bytes_of(limit))
+        self._cache.register(self)
+        self._stats: dict[str, Stat] = {}
+        self._paths: dict[str, str] = {}
+        """The path of each key."""
+        self._hooks: weakref.WeakSet[_Hook] = weakref.WeakSet()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CachedSource, self._config
+
+    def __repr__(self) -> str:
+        return f"CachedSource({self.remote!r})"
+
+    @property
+    def url(self) -> str:
+        """The remote root, as messages and keys name it: without what a web address has after its question mark."""
+        return self.remote.url.partition("?")[0]
+
+    @property
+    def refused(self) -> int:
+        """How often the cache folder could not be used, and memory was used instead."""
+        return self._cache.refused
+
+    def paths(self, prefix: str = "") -> list[str]:
+        """All files there whose path begins with `prefix`."""
+        return self.remote.paths(prefix)
+
+    def stat(self, path: str) -> Stat:
+        """Size and tag of a file, as they were when they were first asked for: a source sees one state of its files."""
+        if (known := self._stats.get(path)) is None:
+            known = self._stats[path] = self.remote.stat(path)
+        return known
+
+    def stats(self, paths: Sequence[str]) -> list[Stat]:
+        """Size and tag of many files, asked for at once."""
+        _each(self.stat, [path for path in dict.fromkeys(paths) if path not in self._stats])
+        return [self.stat(path) for path in paths]
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        """Copies of these ranges."""
+        _, view = self.hold(path)
+        self.fetch(path, ranges)
+        return [memoryview(bytes(view[one.begin : one.end])) for one in ranges]
+
+    def pass_by(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        """Read each range by a request of its own, many at once, and keep nothing.
+
+        For little pieces far apart: a store would read all between them, and nobody needs the pages around them.
+        """
+        out: list[memoryview] = [memoryview(b"")] * len(ranges)
+
+        def read(number: int) -> None:
+            out[number] = self._read_remote(path, [ranges[number]])[0]
+
+        _each(read, list(range(len(ranges))))
+        return out
+
+    def _read_remote(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        parts = self.remote.read(path, ranges)
+        if [len(part) for part in parts] != [one.length for one in ranges]:
+            raise TruncatedShardError(f"{self.url}/{path}: expected {list(ranges)}, got another number of bytes")
+        self.traffic.reads += 1
+        self.traffic.fetched += sum(len(part) for part in parts)
+        return parts
+
+    def load(self, path: str) -> memoryview:
+        """A copy of all of it."""
+        return self.read(path, [ByteRange(0, self.stat(path).size)])[0]
+
+    def map(self, path: str) -> memoryview:
+        """The whole file; look only at what `fetch` was asked for after this."""
+        return self.hold(path)[1]
+
+    def local(self, path: str) -> tuple[str | None, memoryview]:
+        """Where a file lies on this disk, all of it, as long as the view is held; nowhere if it is kept in memory."""
+        file, view = self.hold(path)
+        self.fetch(path, [ByteRange(0, file.size)])
+        return file.path if file.on_disk else None, view
+
+    def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
+        """Have these ranges be here; with ``wait=False`` only begin to, and leave errors for who waits."""
+        begin, length = (np.array([getattr(one, name) for one in ranges], np.int64) for name in ("begin", "length"))
+        self.fetch_many([(path, begin, begin + length)], wait=wait)
+
+    def fetch_many(self, wanted: Sequence[Wanted], *, wait: bool = True) -> bool:
+        """Have ranges of many files be here, all at once; whether they were here already."""
+        held = [_Job(path, *self.hold(path), begin, end) for path, begin, end in wanted]
+        first = True
+        while True:
+            others = [other for job in held for other in self._claim(job, first)]
+            mine = [job for job in held if job.coming is not None]
+            if not mine and not others:
+                return first
+            if not wait:
+                self._begin(mine)
+                return False
+            _here.begun = begun() + len(mine) + len(others)
+            _each(self._run, mine)
+            for other in others:
+                other.done.wait()
+            first = False
+
+    def hold(self, path: str) -> tuple[PagedFile, memoryview]:
+        """A file and a view of it."""
+        stat = self.stat(path)
+        plain = "\0".join((self.url, path, stat.tag, str(stat.size), str(PAGE)))
+        key = hashlib.sha256(plain.encode(errors="surrogatepass")).hexdigest()[:40]
+        self._paths[key] = path
+        return self._cache.hold(key, stat.size)
+
+    def _claim(self, job: _Job, first: bool) -> list[Coming]:
+        """Decide which pages to fetch for a job; those that somebody else is fetching are returned."""
+        file = job.file
+        with file.lock:
+            missing = file.missing(job.pages)
+            if first:
+                self.traffic.served += (len(job.pages) - len(missing)) * PAGE
+            others = [one for one in file.coming if np.isin(missing, one.pages).any()]
+            job.coming = None
+            if not len(missing):
+                return []
+            here = (file.pages - file.left) * PAGE
+            now, behind = reach(self._access, file.size, here, len(missing) * PAGE, self._cache.limit)
+            if now:
+                missing = file.missing(np.arange(file.pages))
+            for one in file.coming:
+                missing = missing[~np.isin(missing, one.pages)]
+            if len(missing):
+                job.coming = Coming(missing)
+                file.coming.append(job.coming)
+        if behind:
+            self._fetch_rest(job)
+        return others
+
+    def _run(self, job: _Job) -> None:
+        """Fetch what was claimed."""
+        file, coming = job.file, job.coming
+        assert coming is not None
+        try:
+            for window in _windows(coming.pages):
+                ranges = [
+                    ByteRange(first * PAGE, min(count * PAGE, file.size - first * PAGE)) for first, count in window
+                ]
+                parts = self._read_remote(job.path, ranges)
+                self._cache.make_room(sum(one.length for one in ranges), file)
+                file.put([(first, part) for (first, _), part in zip(window, parts, strict=True)])
+                self._cache.look_after(file)
+        finally:
+            with file.lock:
+                file.coming.remove(coming)
+            coming.done.set()
+
+    # -- not waiting -----------------------------------------------------------------------------------------
+
+    def _begin(self, jobs: Sequence[_Job]) -> None:
+        """Fetch in the background; if too much waits there already, not at all."""
+        _here.begun = begun() + len(jobs)
+        for job in jobs:
+            if len(_pending) >= _MOST_WAITING or not _submit("back", self._run_quietly, job):
+                self._give_back(job)
+
+    def _give_back(self, job: _Job) -> None:
+        if (coming := job.coming) is not None:
+            with job.file.lock:
+                job.file.coming.remove(coming)
+            coming.done.set()
+
+    def _run_quietly(self, job: _Job) -> None:
+        if _exiting():
+            self._give_back(job)
+            return
+        with suppress(ShardexError, OSError):
+            self._run(job)
+
+    def _fetch_rest(self, job: _Job) -> None:
+        """Fetch the rest of a file, once, a part at a time, so that nobody who needs a page waits for all of it."""
+        if not job.file.behind:
+            job.file.behind = True
+            _submit("rest", self._run_rest, _Job(job.path, job.file, job.view, job.begin, job.end))
+
+    def _run_rest(self, job: _Job) -> None:
+        step = _PART // PAGE
+        with suppress(ShardexError, OSError):
+            for first in range(0, job.file.pages, step):
+                if _exiting():
+                    return
+                with job.file.lock:
+                    missing = job.file.missing(np.arange(first, min(first + step, job.file.pages)))
+                    for one in job.file.coming:
+                        missing = missing[~np.isin(missing, one.pages)]
+                    if not len(missing):
+                        continue
+                    job.coming = Coming(missing)
+                    job.file.coming.append(job.coming)
+                self._run(job)
+
+    # -- tables ----------------------------------------------------------------------------------------------
+
+    def let_go(self, file: PagedFile) -> None:
+        """Have tables hold no view of a file."""
+        if (path := self._paths.get(file.key)) is not None:
+            for hook in list(self._hooks):
+                hook.let_go(path)
+
+    def hook(self, hook: _Hook) -> None:
+        """Tell this table, too, to let go of files."""
+        self._hooks.add(hook)
+
+
+class _Job:
+    """Ranges of a file that are wanted, and what of them is to be fetched; holds the file."""
+
+    def __init__(self, path: str, file: PagedFile, view: memoryview, begin: Integers, end: Integers) -> None:
+        if len(end) and (end.max() > file.size or (end < begin).any() or begin.min() < 0):
+            raise TruncatedShardError(f"{path}: expected bytes up to {end.max()}, got a file of {file.size} bytes")
+        self.path, self.file, self.view, self.begin, self.end = path, file, view, begin, end
+        self.pages = pages_of(begin, end, PAGE)
+        self.coming: Coming | None = None
+
+
+def _windows(pages: Integers) -> Iterator[list[tuple[int, int]]]:
+    """Runs of pages, none larger than a part, as many together as are in memory at once."""
+    window, size, most = list[tuple[int, int]](), 0, _PART // PAGE
+    for first, count in runs(pages):
+        for at in range(0, count, most):
+            part = min(most, count - at)
+            if size + part > _WINDOW // PAGE:
+                yield window
+                window, size = [], 0
+            window.append((first + at, part))
+            size += part
+    if window:
+        yield window
+
+
+# -- tables of files ----------------------------------------------------------------------------------------------
+
+
+def file_table(
+    source: Source,
+    paths: Sequence[str],
+    opener: Callable[[int], None],
+    name: Callable[[int], str],
+    let_go: Callable[[int], None] | None = None,
+) -> Segments:
+    """A table of files that are mapped by `opener`; if they lie elsewhere, ranges are fetched before they are read.
+
+    `let_go` is told which file must go, so that its owner holds no view of it beside the table.
+    """
+    if not isinstance(source, CachedSource):
+        return Segments(len(paths), opener, name)
+    hook = _Hook(source, paths, let_go)
+    made = Segments(len(paths), opener, name, fetch=hook.fetch)
+    hook.table = weakref.ref(made)
+    source.hook(hook)
+    return made
+
+
+class _Hook:
+    """Fetches ranges of a table's files, and has the table let go of files."""
+
+    def __init__(self, source: CachedSource, paths: Sequence[str], let_go: Callable[[int], None] | None) -> None:
+        self._source, self._paths, self._let_go = source, paths, let_go
+        self._numbers: dict[str, list[int]] = {}
+        for number, path in enumerate(paths):
+            self._numbers.setdefault(path, []).append(number)
+        self._whole = np.zeros(len(paths), np.bool_)
+        """Which files are open in the table and have no page missing: most, after a while."""
+        self.table: Callable[[], Segments | None] = lambda: None
+
+    def fetch(self, which: Integers, begin: Integers, length: Integers, wait: bool) -> bool:
+        """Have these ranges be here; whether they were."""
+        if self._whole[which].all():
+            return True
+        order = np.argsort(which, kind="stable")
+        cuts = np.flatnonzero(np.diff(which[order])) + 1
+        groups = np.split(order, cuts)
+        numbers = [int(which[some[0]]) for some in groups]
+        pairs = zip(numbers, groups, strict=True)
+        wanted = [(self._paths[n], begin[some], begin[some] + length[some]) for n, some in pairs if not self._whole[n]]
+        were_here = self._source.fetch_many(wanted, wait=wait)
+        self._note_whole(numbers)
+        return were_here
+
+    def _note_whole(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            # While it is held it is what the table has, even if the table lets go of it now and opens it again.
+            file, held = self._source.hold(self._paths[number])
+            if file.whole and (made := self.table()) is not None and made.lock is not None:
+                with made.lock:
+                    self._whole[number] = number in made.buffers
+                    made.complete = bool(self._whole.all())
+            del held
+
+    def let_go(self, path: str) -> None:
+        """Close a file."""
+        for number in self._numbers.get(path, ()):
+            if self._let_go is not None:
+                self._let_go(number)
+            if (made := self.table()) is not None and made.lock is not None:
+                with made.lock:
+                    self._whole[number] = False
+                    made.forget(number)
+
+
+# -- threads ------------------------------------------------------------------------------------------------------
+
+_here = threading.local()
+_pools: dict[tuple[int, str], ThreadPoolExecutor] = {}
+_pending: set[Future[Any]] = set()
+
+
+def begun() -> int:
+    """How often this thread had to have something fetched, so far."""
+    return int(getattr(_here, "begun", 0))
+
+
+def _pool(kind: str) -> ThreadPoolExecutor:
+    """The threads of this process; a fork copies none of its parent's."""
+    key = os.getpid(), kind
+    if key not in _pools:
+        threads = {"front": _FRONT, "back": _BACK, "rest": _REST}[kind]
+        _pools.setdefault(key, ThreadPoolExecutor(threads, f"shardex {kind}"))
+    return _pools[key]
+
+
+def _each(function: Callable[[Any], Any], things: Sequence[Any]) -> None:
+    """Call a function with each, at once; all have ended when the first error is raised."""
+    if len(things) < 2:
+        for thing in things:
+            function(thing)
+        return
+    futures = [_pool("front").submit(function, thing) for thing in things]
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    if errors:
+        raise errors[0]
+
+
+def _submit(kind: str, function: Callable[[_Job], None], job: _Job) -> bool:
+    try:
+        future = _pool(kind).submit(function, job)
+    except RuntimeError:  # no more threads, or the interpreter is about to end
+        return False
+    if kind == "back":
+        _pending.add(future)
+        future.add_done_callback(_pending.discard)
+    return True
+
+
+def _exiting() -> bool:
+    return not threading.main_thread().is_alive()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pending.clear)

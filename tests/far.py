@@ -1,0 +1,104 @@
+"""A folder that behaves as if it lay elsewhere: ``far:///path`` is read through a cache, everything counted.
+
+Pages that were not fetched hold a pattern instead of zeros, so that a read that forgot to fetch is found out.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from shardex.errors import NotFoundError, SourceError
+from shardex.ranges import ByteRange
+from shardex.source import Stat
+from shardex.sources.address import SCHEMES
+from shardex.sources.local import LocalSource
+from shardex.sources.pages import PagedFile
+
+POISON = 0xAA
+
+
+class FarUrl(str):
+    """An address whose pickle has the other process import this module, which knows the scheme."""
+
+    __slots__ = ()
+
+
+class FarSource(LocalSource):
+    """A folder whose files cannot be mapped, only read by ranges; counts and, if told so, is slow or fails."""
+
+    def __init__(self, root: str | os.PathLike[str], delay: float = 0.0) -> None:
+        super().__init__(root)
+        self.delay = delay
+        self.failing = 0
+        """How many of the next reads fail."""
+        self.reads: list[tuple[str, list[ByteRange]]] = []
+        self.at_once = self.most_at_once = 0
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FarSource, (self.root, self.delay)
+
+    @property
+    def url(self) -> str:
+        return f"far://{self.root}"
+
+    @property
+    def bytes_read(self) -> int:
+        return sum(one.length for _, ranges in self.reads for one in ranges)
+
+    def stat(self, path: str) -> Stat:
+        if os.path.isdir(self.path(path)):
+            raise NotFoundError(2, "an object store has no folders", path)
+        return super().stat(path)
+
+    def map(self, path: str) -> memoryview:
+        raise AssertionError(f"{path} was mapped, though it lies elsewhere")
+
+    load = map
+
+    def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        with self._lock:
+            self.reads.append((path, list(ranges)))
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+            failing, self.failing = self.failing, max(0, self.failing - 1)
+        try:
+            time.sleep(self.delay)
+            if failing:
+                raise SourceError(5, "the store is out of order", path)
+            return super().read(path, ranges)
+        finally:
+            with self._lock:
+                self.at_once -= 1
+
+
+def _open(url: str, trusted: bool = True) -> FarSource:
+    return FarSource(url.removeprefix("far://"))
+
+
+SCHEMES["far"] = _open
+
+
+def far(path: str | os.PathLike[str]) -> FarUrl:
+    """The address of a local folder, as if it were elsewhere."""
+    return FarUrl(f"far://{os.path.abspath(path)}")
+
+
+def _grow_poisoned(self: PagedFile, descriptor: int) -> None:
+    for begin in range(0, self.size, 1 << 20):
+        os.pwrite(descriptor, bytes([POISON]) * min(1 << 20, self.size - begin), begin)
+
+
+@contextmanager
+def poisoned() -> Iterator[None]:
+    """Have pages that are not fetched be no zeros."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PagedFile, "_grow", _grow_poisoned)
+        yield

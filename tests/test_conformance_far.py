@@ -1,0 +1,35 @@
+"""Every format answers as a Python list does when its files lie elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from far import far, poisoned
+from test_conformance import MAKERS, MIXED, SINGLES
+
+import shardex as sx
+from shardex.format import ShardRows
+from shardex.testing import Case, RowsSuite
+
+NO_FILES = {"a_list", "a_view", "a_shuffled_view", "concatenated", "joined", "held", "held_mixed"}
+FORMATS = [make for make in MAKERS if make.__name__ not in NO_FILES]
+SCHEMAS = {"jsonl_singles": SINGLES, "tar_of_maps": MIXED}
+
+
+@pytest.mark.parametrize("access", ["auto", "ranged"])
+@pytest.mark.parametrize("make", FORMATS, ids=lambda make: make.__name__)
+class TestElsewhere(RowsSuite):
+    """The public suite over every format."""
+
+    @pytest.fixture
+    def case(
+        self, make: Callable[[Path], Case], access: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[Case]:
+        monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path / "cache"))
+        near = make(tmp_path / "data")
+        assert isinstance(near.rows, ShardRows)
+        schema = SCHEMAS.get(make.__name__)
+        with poisoned():
+            yield Case(sx.open(far(tmp_path / "data"), schema=schema, access=access).rows, near.samples)
