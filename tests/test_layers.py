@@ -19,6 +19,7 @@ LAYERS = {
         "seal",
         "scan",
         "index",
+        "checksums",
         "patterns",
         "shards",
         "format",

@@ -28,6 +28,7 @@ from typing import Any, NoReturn, Self
 from shardex.arena import Span, Window, WorkerTraceback, carry, revive
 from shardex.errors import ClosedError, SchemaError, ShardexError, WorkerError
 from shardex.frames import Frames, Kind, frame
+from shardex.sources import keyring
 
 __all__ = ["Crew"]
 
@@ -150,7 +151,7 @@ class Crew:
         try:
             for number in range(self._workers):
                 mate = _Mate(number, lifeline, max(8, _BUFFERS // self._workers))
-                mate.outbox.append(frame(Kind.JOB, 0, self._job))
+                mate.outbox.append(frame(Kind.KEYS, 0, keyring.export()) + frame(Kind.JOB, 0, self._job))
                 self._mates[mate.sock.fileno()] = mate
         except BaseException:
             self.close()

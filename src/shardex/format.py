@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, Protocol, cast, get_args, get_type_hints
 
+from shardex.checksums import checked
 from shardex.errors import FormatError, SchemaError, StaleIndexError, UnknownFormatError
 from shardex.gather import Integers
 from shardex.ranges import ByteRange
@@ -38,9 +39,9 @@ FORMATS: dict[str, str] = {
 _DESCRIBED = ("arrow", "parquet")
 """Formats whose files say what they hold."""
 
-_ONCE = ("rebuild", "progress", "attributes")
+_ONCE = ("rebuild", "progress", "attributes", "checksums")
 """Options that say how to open now, and not what was opened."""
-_REACH = ("cache", "cache_limit", "access")
+_REACH = ("cache", "cache_limit", "access", "trusted")
 """Options of every format, which say how files are read that lie elsewhere."""
 
 
@@ -146,12 +147,16 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
     """Open files as rows: by the format named, or by the first that recognises them.
 
     What fields are `wanted` as is the schema where files do not tell themselves and none is given.
-    `cache`, `cache_limit` and `access` say how files are cached that lie elsewhere (see `find`).
+    `cache`, `cache_limit` and `access` say how files are cached that lie elsewhere (see `find`); `checksums` that files
+    are to be checked from now on (see `checked`).
     """
     reach = {option: options.pop(option) for option in _REACH if option in options}
-    files = find(what, **reach)
+    files, make = find(what, **reach), bool(options.pop("checksums", False))
     name = format or recognise(files)
     module = format_named(name)
+    files = checked(files, make, rebuild=options.get("rebuild", False), progress=options.get("progress"))
+    if make:  # there was something to show, whatever the format takes
+        options = {option: options[option] for option in options if option not in ("rebuild", "progress")}
     if wanted is not None and name not in _DESCRIBED:
         options.setdefault("schema", wanted)
     check_options(module.open, name, options)

@@ -22,6 +22,8 @@ class Kind(IntEnum):
     RAISED = 6  # what the job raised, by `carry_error`
     SKIPPED = 7  # the task was forgotten
     NO_JOB = 8  # the text of the traceback that loading the job gave
+    # to a worker again
+    KEYS = 9  # the keyring, before the job: how storages are reached that the job may read
 
 
 _HEAD = struct.Struct("<QQB")

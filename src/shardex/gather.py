@@ -28,7 +28,7 @@ try:
 except ImportError:  # no compiler when it was installed
     _gather = None
 
-__all__ = ["KERNEL", "Ranges", "Segments", "line_ends", "locate", "one_value", "permute", "spread", "take"]
+__all__ = ["KERNEL", "Fetch", "Ranges", "Segments", "line_ends", "locate", "one_value", "permute", "spread", "take"]
 
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]

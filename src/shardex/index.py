@@ -109,6 +109,11 @@ class Index:
         return cls(*keep(files, scanner.name, encode(scanner.name, entries, [scans[path] for path in files.paths])))
 
     @classmethod
+    def saved(cls, files: Files, scanner: Scanner) -> Index | None:
+        """The index that was saved before, also if it does not fit any more."""
+        return next(iter(_load(files, scanner)), None)
+
+    @classmethod
     def in_memory(cls, files: Files, scanner: Scanner) -> Index:
         """The index of files that are scanned now, neither looked for nor saved."""
         scans = [scanner.scan(files.source, path) for path in files.paths]

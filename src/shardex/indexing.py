@@ -1,4 +1,4 @@
-"""`index`: open shards and have values taken out of their samples, so that SQL finds them without decoding."""
+"""`index`: open shards, and have what is asked for made beside them: values for SQL, checksums."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ def index(
     *,
     format: str | None = None,
     schema: Any = None,
+    checksums: bool = False,
     progress: bool | None = None,
     **options: Any,
 ) -> Dataset:
-    """Open JSON Lines or tars, and have the values of some keys taken out of the samples for `where` and `sql`.
+    """Open shards, and keep beside them what later opens of the same files find by themselves.
 
-    The keys are those of the lines, or of any JSON in the samples of tars. They are decoded once, now, and kept beside
-    the index; later opens of the same files find them by themselves, and decode files that changed again.
+    `attributes` are keys of JSON Lines, or of any JSON in the samples of tars: their values are taken out of the
+    samples once, now, so that `where` and `sql` need not decode them; files that change are decoded again.
+    With `checksums` every block of the files is checked from now on when it is first touched; a file that changes is
+    an error until they are made anew.
 
     >>> import os, tempfile; path = os.path.join(tempfile.mkdtemp(), "a.jsonl")
     >>> with __builtins__["open"](path, "w") as file:
@@ -33,4 +36,6 @@ def index(
     >>> len(ds.where("lang = 'de'"))
     1
     """
-    return open(what, format=format, schema=schema, attributes=attributes, progress=progress, **options)
+    asked = {"attributes": attributes or None, "checksums": checksums or None, "progress": progress}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    return open(what, format=format, schema=schema, **given, **options)

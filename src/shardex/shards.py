@@ -16,19 +16,35 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
+from typing import NamedTuple
 
 from shardex.errors import NotFoundError, SchemaError, ShardexError, UnknownFormatError, UnsafeError
 from shardex.patterns import expand_braces, has_wildcards, matching, natural_order, plain_start
 from shardex.source import Source, Stat
 from shardex.sources.address import is_url, open_source
 from shardex.sources.cached import CachedSource
+from shardex.sources.keyring import settings_for
 from shardex.sources.local import LocalSource
 
 __all__ = ["Files", "absolute", "expand_braces", "find", "natural_order"]
 
 What = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-How = tuple[str | os.PathLike[str] | bool | None, int | str | None, str]
+
+class How(NamedTuple):
+    """How files are read that lie elsewhere."""
+
+    cache: str | os.PathLike[str] | bool | None
+    limit: int | str | None
+    access: str
+    trusted: bool
+
+    def open(self, url: str) -> CachedSource:
+        """The files below an address. One that the user noted settings for is as good as given by the user."""
+        trusted = self.trusted or not url.startswith("http") or bool(settings_for(url).values)
+        return CachedSource(open_source(url, trusted=trusted), self.cache, self.limit, self.access)
+
+
 """Folder and limit of the cache, and the kind of access."""
 
 _NOT_DATA = re.compile(r"(^|/)[._]")
@@ -79,17 +95,19 @@ def find(
     cache: str | os.PathLike[str] | bool | None = None,
     cache_limit: int | str | None = None,
     access: str = "auto",
+    trusted: bool = True,
 ) -> Files:
     """The files that `what` names; an error if one that is spelled out is not there.
 
     What lies elsewhere is kept in the folder `cache` (False: in memory; by default SHARDEX_CACHE or
     ``~/.cache/shardex``), up to `cache_limit` bytes, by ranges or by whole files as `access` says (`CachedSource`).
+    An address that is not `trusted`, because data and not the user named it, must be of the public internet.
 
     >>> find("/nowhere/at/all")
     Traceback (most recent call last):
     shardex.errors.NotFoundError: [Errno 2] no such file or folder: '/nowhere/at/all'
     """
-    how = cache, cache_limit, access
+    how = How(cache, cache_limit, access, trusted)
     if isinstance(what, str | os.PathLike):
         one = os.fspath(what)
         return _find_far(one, how) if _is_far(one) else _find_one(one)
@@ -160,7 +178,7 @@ def _find_far(url: str, how: How) -> Files:
     root, name = _split_url(url)
     if url.endswith("/") or not name:
         return _far_folder(url, how)
-    source = CachedSource(open_source(root), *how)
+    source = how.open(root)
     try:
         return Files(source, tuple(_far_matches(source, name)), url)
     except NotFoundError as missing:
@@ -171,7 +189,7 @@ def _find_far(url: str, how: How) -> Files:
 
 
 def _far_folder(url: str, how: How) -> Files:
-    source = CachedSource(open_source(url.rstrip("/")), *how)
+    source = how.open(url.rstrip("/"))
     files = Files(source, None, url, folder=True)
     if not source.paths("_shardex/") and not files.paths:
         raise NotFoundError(errno.ENOENT, "no such file, and no files below it", url)
@@ -192,7 +210,7 @@ def _find_all_far(urls: tuple[str, ...], how: How) -> Files:
     folders = [root.partition("?")[0].split("/") for root, _ in split]
     above = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, zip(*folders, strict=False))]
     mark = split[0][0].partition("?")[1]
-    source = CachedSource(open_source("/".join(above) + mark + queries.pop()), *how)
+    source = how.open("/".join(above) + mark + queries.pop())
     inner = ["/".join([*folder[len(above) :], name]) for folder, (_, name) in zip(folders, split, strict=True)]
     return Files(source, tuple(path for one in inner for path in _far_matches(source, one)), urls)
 

@@ -36,7 +36,7 @@ from shardex.schema import Features
 from shardex.source import Source
 from shardex.sources.cached import CachedSource, file_table
 
-__all__ = ["base_rows", "patches_of", "read_ids", "read_numbers", "survivors_of"]
+__all__ = ["NOT_KEPT", "base_rows", "patches_of", "read_ids", "read_numbers", "survivors_of"]
 
 
 def base_rows(source: Source, manifest: Manifest, features: Features, trust_paths: bool = False) -> TableRows:
@@ -82,6 +82,10 @@ def _refuse_untrusted(source: Source, foreign: Foreign, trust_paths: bool) -> No
         )
 
 
+NOT_KEPT = ("cache", "cache_limit", "trusted")
+"""Options that are not kept in a manifest, nor taken from one: where files are cached, and who is trusted."""
+
+
 class _ForeignTable:
     """Fields that lie in shards of another format, opened when they are first read, if they are still the same."""
 
@@ -97,10 +101,10 @@ class _ForeignTable:
     def _opened(self) -> Any:
         foreign = self._foreign
         what = foreign.what if isinstance(foreign.what, str) else tuple(foreign.what)
-        options = dict(foreign.options)
+        options = {name: value for name, value in foreign.options.items() if name not in NOT_KEPT}
         if "schema" in options:
             options["schema"] = Features.from_json(options["schema"])
-        rows: Any = open_rows(what, foreign.format, **options)
+        rows: Any = open_rows(what, foreign.format, trusted=False, **options)
         if rows.fingerprint != foreign.fingerprint or len(rows) != self._rows:
             raise StaleIndexError(
                 f"{foreign.what}: expected the shards as they were when fields were put beside them "

@@ -24,6 +24,7 @@ import pyarrow as pa
 from shardex.arena import Arena, carry, carry_error, pack
 from shardex.errors import SchemaError
 from shardex.frames import Frames, Kind, frame
+from shardex.sources import keyring
 
 __all__ = ["serve"]
 
@@ -93,6 +94,8 @@ class _Worker:
             self._arena.free(number)
         elif kind == Kind.FORGET:
             self._wanted_from = number
+        elif kind == Kind.KEYS:
+            keyring.adopt(body)
         else:
             self._job = self._load(body)
 

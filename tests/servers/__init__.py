@@ -18,6 +18,7 @@ import pytest
 
 from servers.faulty import FaultyServer, faulty_server
 from servers.keeper import Command, shared_server
+from shardex.sources.address import open_source
 from shardex.sources.keyring import storage
 
 __all__ = ["KEY", "SECRET", "bucket", "careless_bucket", "rclone", "seaweed", "web", "weed_command"]
@@ -93,6 +94,7 @@ def _empty(endpoint: str, bucket: str) -> Iterator[str]:
         region="us-east-1",
         allow_http=True,
     )
+    open_source(f"s3://{bucket}").put("here", b"")  # which makes the bucket, if need be
     yield f"s3://{bucket}/{secrets.token_hex(8)}"
     storage(f"s3://{bucket}")
 

@@ -32,7 +32,7 @@ def headers(source: Source, path: str, data: Any = None) -> Any:
     """The bytes of a tar, of which the headers will be looked at; `data` is its mapping if there is one."""
     if isinstance(source, CachedSource):
         return Headers(source, path)
-    return source.map(path) if data is None else data
+    return source.load(path) if data is None else data
 
 
 class Headers:

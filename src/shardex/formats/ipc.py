@@ -69,7 +69,7 @@ def open_files(files: Files, told: Features | None) -> TableRows:
     if far is not None:
         shards = far.shards()
     else:
-        shards = [_shard(files.source.map(path), name) for path, name in zip(files.paths, names, strict=True)]
+        shards = [_shard(files.source.load(path), name) for path, name in zip(files.paths, names, strict=True)]
     _check(shards, names, counts)
     features = features_of_arrow(shards[0].schema, told, {null for shard in shards for null in shard.nulls})
     counts = [sum(batch.rows for batch in shard.batches) for shard in shards]

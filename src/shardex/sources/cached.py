@@ -27,6 +27,7 @@ from shardex.ranges import ACCESS, ByteRange, pages_of, reach, runs
 from shardex.source import Source, Stat
 from shardex.sources.block import PAGE
 from shardex.sources.cache import Cache, bytes_of, cache_in, default_folder
+from shardex.sources.checked import CheckedSource
 from shardex.sources.pages import Coming, PagedFile
 
 __all__ = ["CachedSource", "Traffic", "begun", "file_table"]
@@ -332,6 +333,8 @@ def file_table(
 
     `let_go` is told which file must go, so that its owner holds no view of it beside the table.
     """
+    if isinstance(source, CheckedSource):
+        return Segments(len(paths), opener, name, fetch=source.fetch_of(paths))
     if not isinstance(source, CachedSource):
         return Segments(len(paths), opener, name)
     hook = _Hook(source, paths, let_go)
