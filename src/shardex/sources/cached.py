@@ -84,8 +84,9 @@ class CachedSource:
         self._cache: Cache = cache_in(self.folder, None if limit is None else bytes_of(limit))
         self._cache.register(self)
         self._stats: dict[str, Stat] = {}
+        self._keys: dict[str, str] = {}
         self._paths: dict[str, str] = {}
-        """The path of each key."""
+        """The key of each path in the cache, and the path of each key."""
         self._hooks: weakref.WeakSet[_Hook] = weakref.WeakSet()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -172,7 +173,8 @@ class CachedSource:
         held = [_Job(path, *self.hold(path), begin, end) for path, begin, end in wanted]
         first = True
         while True:
-            others = [other for job in held for other in self._claim(job, first)]
+            room = self._cache.limit // max(1, len(held))  # they are here together, so they share it
+            others = [other for job in held for other in self._claim(job, first, room)]
             mine = [job for job in held if job.coming is not None]
             if not mine and not others:
                 return first
@@ -188,12 +190,13 @@ class CachedSource:
     def hold(self, path: str) -> tuple[PagedFile, memoryview]:
         """A file and a view of it."""
         stat = self.stat(path)
-        plain = "\0".join((self.url, path, stat.tag, str(stat.size), str(PAGE)))
-        key = hashlib.sha256(plain.encode(errors="surrogatepass")).hexdigest()[:40]
-        self._paths[key] = path
+        if (key := self._keys.get(path)) is None:
+            plain = "\0".join((self.url, path, stat.tag, str(stat.size), str(PAGE)))
+            key = self._keys[path] = hashlib.sha256(plain.encode(errors="surrogatepass")).hexdigest()[:40]
+            self._paths[key] = path
         return self._cache.hold(key, stat.size)
 
-    def _claim(self, job: _Job, first: bool) -> list[Coming]:
+    def _claim(self, job: _Job, first: bool, room: int) -> list[Coming]:
         """Decide which pages to fetch for a job; those that somebody else is fetching are returned."""
         file = job.file
         with file.lock:
@@ -205,7 +208,7 @@ class CachedSource:
             if not len(missing):
                 return []
             here = (file.pages - file.left) * PAGE
-            now, behind = reach(self._access, file.size, here, len(missing) * PAGE, self._cache.limit)
+            now, behind = reach(self._access, file.size, here, len(missing) * PAGE, room)
             if now:
                 missing = file.missing(np.arange(file.pages))
             for one in file.coming:
