@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from far import FarSource, FarUrl, far, poisoned
+from far import FarSource, FarUrl, far, open_far, poisoned
 
 import shardex as sx
 from shardex.dataset import Dataset
 from shardex.errors import NotFoundError, SchemaError, ShardexError
 from shardex.formats.members import TarScanner
 from shardex.ranges import ByteRange
+from shardex.sources.address import SCHEMES
 from shardex.sources.cached import CachedSource
 from shardex.sources.local import LocalSource
 
@@ -144,6 +145,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path],
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(SCHEMES, "far", open_far)
 
 
 @pytest.fixture

@@ -26,7 +26,8 @@ from shardex.layout import check_names, features_of_arrow, schema_text
 from shardex.mapped import MappedTable
 from shardex.schema import Features
 from shardex.shards import Files
-from shardex.sources.cached import CachedSource, file_table
+from shardex.sources.cached import CachedSource
+from shardex.sources.tables import file_table
 
 __all__ = ["EXTENSIONS", "open_file", "open_files", "validated"]
 
