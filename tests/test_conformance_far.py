@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from far import far, poisoned
+from far import far, open_far, poisoned
 from test_conformance import MAKERS, MIXED, SINGLES
 
 import shardex as sx
 from shardex.format import ShardRows
+from shardex.sources.address import SCHEMES
 from shardex.testing import Case, RowsSuite
 
 NO_FILES = {"a_list", "a_view", "a_shuffled_view", "concatenated", "joined", "held", "held_mixed"}
@@ -28,6 +29,7 @@ class TestElsewhere(RowsSuite):
         self, make: Callable[[Path], Case], access: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Iterator[Case]:
         monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setitem(SCHEMES, "far", open_far)
         near = make(tmp_path / "data")
         assert isinstance(near.rows, ShardRows)
         schema = SCHEMAS.get(make.__name__)

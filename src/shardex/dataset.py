@@ -69,7 +69,10 @@ def open(
 def open(
     what: Any, sample_type: Any = None, *, format: str | None = None, schema: Any = None, **options: Any
 ) -> Dataset[Any]:
-    """Open shards of any format as a dataset: a folder, a file, a glob, a brace pattern, a list of files.
+    """Open shards of any format as a dataset: a folder, a file, a glob, a brace pattern, a list of files, an address.
+
+    What lies elsewhere (``s3://bucket/train-{000..099}.tar``) is read by ranges and kept in a cache: `cache` names its
+    folder (False: in memory), `cache_limit` its size ("50 GB"), and `access` is "auto", "ranged" or "whole".
 
     `sample_type`, a class made by `packable`, is what samples shall be. `format` says which format it is where the
     names do not; `schema` how to decode what the data leaves open; the other options are the format's own. Rows

@@ -92,6 +92,8 @@ class Opened:
     what: str | tuple[str, ...]
     format: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    reach: Mapping[str, Any] = field(default_factory=dict)
+    """How files are read that lie elsewhere: for this machine, and not part of what the data is."""
 
 
 class ShardRows:
@@ -128,7 +130,7 @@ class ShardRows:
 
 
 def _open_again(opened: Opened, fingerprint: str) -> Rows:
-    rows = open_rows(opened.what, opened.format, **opened.options)
+    rows = open_rows(opened.what, opened.format, **opened.options, **opened.reach)
     if (found := rows.fingerprint) != fingerprint:
         raise StaleIndexError(
             f"{opened.what}: expected the data as it was when opened ({fingerprint}), it has changed since ({found})"
@@ -162,7 +164,7 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
     check_options(module.open, name, options)
     rows = module.open(files, **options)
     kept = {option: value for option, value in options.items() if option not in _ONCE}
-    rows.opened = Opened(files.what, name, {**kept, **reach, **rows.pinned})
+    rows.opened = Opened(files.what, name, {**kept, **rows.pinned}, reach)
     return rows
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from shardex.sources.cached import begun
+from shardex.sources.threads import begun
 
 __all__ = ["DEPTH", "Foresight", "ReadAhead", "Thermometer"]
 

@@ -18,7 +18,7 @@ from shardex.format import ShardRows
 from shardex.gather import Bytes, Integers, Ranges, Segments
 from shardex.index import Index, IndexedFile
 from shardex.shards import Files
-from shardex.sources.cached import file_table
+from shardex.sources.tables import file_table
 
 __all__ = ["PlacedRows", "Places", "RecordRows", "map_file", "map_files"]
 

@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
 
-from shardex.errors import NotFoundError, SchemaError, ShardexError, UnknownFormatError, UnsafeError
+from shardex.errors import AccessDeniedError, NotFoundError, SchemaError, ShardexError, UnknownFormatError, UnsafeError
 from shardex.patterns import expand_braces, has_wildcards, matching, natural_order, plain_start
 from shardex.source import Source, Stat
 from shardex.sources.address import is_url, open_source
@@ -181,7 +181,7 @@ def _find_far(url: str, how: How) -> Files:
     source = how.open(root)
     try:
         return Files(source, tuple(_far_matches(source, name)), url)
-    except NotFoundError as missing:
+    except (NotFoundError, AccessDeniedError) as missing:  # who may not list is told that a key is forbidden
         if not _is_pattern(name, url):
             with suppress(ShardexError):  # a store that cannot list has no folders
                 return _far_folder(url, how)

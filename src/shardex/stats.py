@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from shardex.sources.cached import begun
+from shardex.sources.threads import begun
 
 __all__ = ["Spent", "Stats"]
 

@@ -34,7 +34,8 @@ from shardex.rowids import RowIds, Survivors
 from shardex.rows import Advised
 from shardex.schema import Features
 from shardex.source import Source
-from shardex.sources.cached import CachedSource, file_table
+from shardex.sources.cached import CachedSource
+from shardex.sources.tables import file_table
 
 __all__ = ["NOT_KEPT", "base_rows", "patches_of", "read_ids", "read_numbers", "survivors_of"]
 

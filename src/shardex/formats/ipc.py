@@ -26,7 +26,8 @@ from shardex.layout import check_names, features_of_arrow, schema_text
 from shardex.mapped import MappedTable
 from shardex.schema import Features
 from shardex.shards import Files
-from shardex.sources.cached import CachedSource, file_table
+from shardex.sources.cached import CachedSource
+from shardex.sources.tables import file_table
 
 __all__ = ["EXTENSIONS", "open_file", "open_files", "validated"]
 
@@ -266,7 +267,11 @@ class _FarFiles:
             data = self._data.open(number)
             size = foot_size(self._data.look(number, data.size - TAIL, data.size).tobytes(), data.size, "")
             self._fetch([(number, data.size - size, size), *((number, *one) for one in self._heads(number))])
-            reader = self._readers[number] = open_file(data.data, self._names[number])
+            reader = open_file(data.data, self._names[number])
+            if self._blocks[number][1]:
+                # The first batch brings the dictionaries, which two threads at once must not do. Its body is not read.
+                _get(reader, 0, self._names[number])
+            self._readers[number] = reader
         return reader
 
     def _load(self, number: int, batch: int, fields: list[str] | None) -> pa.RecordBatch:

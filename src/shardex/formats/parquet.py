@@ -23,8 +23,8 @@ from shardex.gather import Ranges
 from shardex.layout import check_names, features_of_arrow, schema_text
 from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct
 from shardex.shards import Files
-from shardex.sources.cached import file_table
 from shardex.sources.local import LocalSource
+from shardex.sources.tables import file_table
 from shardex.staging import Stage
 
 __all__ = ["ParquetWriter", "create", "open", "recognise"]

@@ -67,6 +67,7 @@ class Cache:
         self._clock = itertools.count(1)
         self._given = limit
         self._begin()
+        _all.add(self)
 
     def _begin(self) -> None:
         """What a forked child must have anew."""
@@ -75,6 +76,8 @@ class Cache:
         self._limit: int | None = None
         self._unseen: int | None = None
         """Bytes written since the folder was looked at; nothing if it never was."""
+        self._owed = False
+        """Whether there is too much, because all of it was held: when files are opened again, others can go."""
         for file in self._files.values():
             file.lock, file.coming = threading.Lock(), []
 
@@ -105,6 +108,9 @@ class Cache:
             file.used = next(self._clock)
             fresh = not file.alive
             view = file.view()
+            if fresh and self._owed:
+                self._unseen = None
+                self.make_room(0, file)
             if fresh and file.path is not None:
                 with suppress(OSError):  # as old as its last use, for other processes that look for room
                     os.utime(file.path, follow_symlinks=False)
@@ -191,6 +197,7 @@ class Cache:
         for key, file in sorted(self._files.items(), key=lambda item: (item[1] is keep, item[1].used)):
             if total > self.limit * _FULL and self._release(file, remove=True):
                 total -= found.get(key, (0.0, 0))[1]
+        self._owed = total > self.limit
 
     def _release(self, file: PagedFile, *, remove: bool) -> bool:
         """Have everybody let go of a file; whether it is gone, which it is not while somebody still looks at it."""
@@ -224,18 +231,21 @@ def _files_in(folder: str) -> dict[str, tuple[float, int]]:
     return found
 
 
-_caches: dict[tuple[str | None, int | None], Cache] = {}
+_caches: dict[tuple[str, int | None], Cache] = {}
 """The caches of this process: those who use one folder share its files."""
+_all: weakref.WeakSet[Cache] = weakref.WeakSet()
 
 
 def cache_in(folder: str | None, limit: int | None = None) -> Cache:
-    """The cache of this process in a folder, or in memory."""
-    place = None if folder is None else os.path.abspath(os.path.expanduser(folder))
+    """The cache of this process in a folder, or one in memory that goes with who made it."""
+    if folder is None:
+        return Cache(None, limit)
+    place = os.path.abspath(os.path.expanduser(folder))
     return _caches.setdefault((place, limit), Cache(place, limit))
 
 
 def _after_fork() -> None:
-    for cache in _caches.values():
+    for cache in _all:
         cache._begin()
 
 

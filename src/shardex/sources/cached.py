@@ -2,7 +2,7 @@
 
 What is asked for is rounded to pages, what is here already is taken away, and the rest is fetched with one read of the
 remote source, several files at once. `map` gives the whole file, of which only those bytes may be looked at that were
-fetched while it was held: **hold, fetch, look**. `file_table` does that for `Segments`, so that everything above reads
+fetched while it was held: **hold, fetch, look**. `tables.py` does that for `Segments`, so that everything above reads
 remote and local files by the same code. Where pages are kept is said in `pages.py`, how many in `cache.py`.
 """
 
@@ -10,27 +10,24 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import SchemaError, ShardexError, TruncatedShardError
-from shardex.gather import Segments
 from shardex.ranges import ACCESS, ByteRange, pages_of, reach, runs
 from shardex.source import Source, Stat
 from shardex.sources.block import PAGE
 from shardex.sources.cache import Cache, bytes_of, cache_in, default_folder
-from shardex.sources.checked import CheckedSource
 from shardex.sources.pages import Coming, PagedFile
+from shardex.sources.threads import count_begun, each, is_busy, is_ending, submit
 
-__all__ = ["CachedSource", "Traffic", "begun", "file_table"]
+__all__ = ["CachedSource", "LetsGo", "Traffic"]
 
 Integers = NDArray[np.int64]
 Wanted = tuple[str, Integers, Integers]
@@ -39,9 +36,6 @@ Wanted = tuple[str, Integers, Integers]
 _PART = 8 << 20
 _WINDOW = 64 << 20
 """Bytes of one request, and of all those that are in memory before they are written."""
-_MOST_WAITING = 256
-_FRONT, _BACK, _REST = 32, 16, 2
-"""Threads that fetch what somebody waits for, what will be read soon, and the rest of files."""
 
 
 @dataclass
@@ -54,6 +48,13 @@ class Traffic:
     """Bytes that came from there."""
     served: int = 0
     """Bytes that were asked for and here already."""
+
+
+class LetsGo(Protocol):
+    """Holds views of files, and can get them again."""
+
+    def let_go(self, path: str) -> None:
+        """Hold no view of this file."""
 
 
 class CachedSource:
@@ -85,9 +86,10 @@ class CachedSource:
         self._cache: Cache = cache_in(self.folder, None if limit is None else bytes_of(limit))
         self._cache.register(self)
         self._stats: dict[str, Stat] = {}
+        self._keys: dict[str, str] = {}
         self._paths: dict[str, str] = {}
-        """The path of each key."""
-        self._hooks: weakref.WeakSet[_Hook] = weakref.WeakSet()
+        """The key of each path in the cache, and the path of each key."""
+        self._tables: weakref.WeakSet[LetsGo] = weakref.WeakSet()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CachedSource, self._config
@@ -117,7 +119,7 @@ class CachedSource:
 
     def stats(self, paths: Sequence[str]) -> list[Stat]:
         """Size and tag of many files, asked for at once."""
-        _each(self.stat, [path for path in dict.fromkeys(paths) if path not in self._stats])
+        each(self.stat, [path for path in dict.fromkeys(paths) if path not in self._stats])
         return [self.stat(path) for path in paths]
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -138,7 +140,7 @@ class CachedSource:
         def read(number: int) -> None:
             out[number] = self._read_remote(path, [ranges[number]])[0]
 
-        _each(read, list(range(len(ranges))))
+        each(read, list(range(len(ranges))))
         return out
 
     def _read_remote(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
@@ -173,15 +175,16 @@ class CachedSource:
         held = [_Job(path, *self.hold(path), begin, end) for path, begin, end in wanted]
         first = True
         while True:
-            others = [other for job in held for other in self._claim(job, first)]
+            room = self._cache.limit // max(1, len(held))  # they are here together, so they share it
+            others = [other for job in held for other in self._claim(job, first, room)]
             mine = [job for job in held if job.coming is not None]
             if not mine and not others:
                 return first
             if not wait:
                 self._begin(mine)
                 return False
-            _here.begun = begun() + len(mine) + len(others)
-            _each(self._run, mine)
+            count_begun(len(mine) + len(others))
+            each(self._run, mine)
             for other in others:
                 other.done.wait()
             first = False
@@ -189,12 +192,13 @@ class CachedSource:
     def hold(self, path: str) -> tuple[PagedFile, memoryview]:
         """A file and a view of it."""
         stat = self.stat(path)
-        plain = "\0".join((self.url, path, stat.tag, str(stat.size), str(PAGE)))
-        key = hashlib.sha256(plain.encode(errors="surrogatepass")).hexdigest()[:40]
-        self._paths[key] = path
+        if (key := self._keys.get(path)) is None:
+            plain = "\0".join((self.url, path, stat.tag, str(stat.size), str(PAGE)))
+            key = self._keys[path] = hashlib.sha256(plain.encode(errors="surrogatepass")).hexdigest()[:40]
+            self._paths[key] = path
         return self._cache.hold(key, stat.size)
 
-    def _claim(self, job: _Job, first: bool) -> list[Coming]:
+    def _claim(self, job: _Job, first: bool, room: int) -> list[Coming]:
         """Decide which pages to fetch for a job; those that somebody else is fetching are returned."""
         file = job.file
         with file.lock:
@@ -206,7 +210,7 @@ class CachedSource:
             if not len(missing):
                 return []
             here = (file.pages - file.left) * PAGE
-            now, behind = reach(self._access, file.size, here, len(missing) * PAGE, self._cache.limit)
+            now, behind = reach(self._access, file.size, here, len(missing) * PAGE, room)
             if now:
                 missing = file.missing(np.arange(file.pages))
             for one in file.coming:
@@ -240,9 +244,9 @@ class CachedSource:
 
     def _begin(self, jobs: Sequence[_Job]) -> None:
         """Fetch in the background; if too much waits there already, not at all."""
-        _here.begun = begun() + len(jobs)
+        count_begun(len(jobs))
         for job in jobs:
-            if len(_pending) >= _MOST_WAITING or not _submit("back", self._run_quietly, job):
+            if is_busy() or not submit("back", self._run_quietly, job):
                 self._give_back(job)
 
     def _give_back(self, job: _Job) -> None:
@@ -252,7 +256,7 @@ class CachedSource:
             coming.done.set()
 
     def _run_quietly(self, job: _Job) -> None:
-        if _exiting():
+        if is_ending():
             self._give_back(job)
             return
         with suppress(ShardexError, OSError):
@@ -262,13 +266,13 @@ class CachedSource:
         """Fetch the rest of a file, once, a part at a time, so that nobody who needs a page waits for all of it."""
         if not job.file.behind:
             job.file.behind = True
-            _submit("rest", self._run_rest, _Job(job.path, job.file, job.view, job.begin, job.end))
+            submit("rest", self._run_rest, _Job(job.path, job.file, job.view, job.begin, job.end))
 
     def _run_rest(self, job: _Job) -> None:
         step = _PART // PAGE
         with suppress(ShardexError, OSError):
             for first in range(0, job.file.pages, step):
-                if _exiting():
+                if is_ending():
                     return
                 with job.file.lock:
                     missing = job.file.missing(np.arange(first, min(first + step, job.file.pages)))
@@ -285,12 +289,12 @@ class CachedSource:
     def let_go(self, file: PagedFile) -> None:
         """Have tables hold no view of a file."""
         if (path := self._paths.get(file.key)) is not None:
-            for hook in list(self._hooks):
-                hook.let_go(path)
+            for one in list(self._tables):
+                one.let_go(path)
 
-    def hook(self, hook: _Hook) -> None:
+    def tell(self, table: LetsGo) -> None:
         """Tell this table, too, to let go of files."""
-        self._hooks.add(hook)
+        self._tables.add(table)
 
 
 class _Job:
@@ -317,127 +321,3 @@ def _windows(pages: Integers) -> Iterator[list[tuple[int, int]]]:
             size += part
     if window:
         yield window
-
-
-# -- tables of files ----------------------------------------------------------------------------------------------
-
-
-def file_table(
-    source: Source,
-    paths: Sequence[str],
-    opener: Callable[[int], None],
-    name: Callable[[int], str],
-    let_go: Callable[[int], None] | None = None,
-) -> Segments:
-    """A table of files that are mapped by `opener`; if they lie elsewhere, ranges are fetched before they are read.
-
-    `let_go` is told which file must go, so that its owner holds no view of it beside the table.
-    """
-    if isinstance(source, CheckedSource):
-        return Segments(len(paths), opener, name, fetch=source.fetch_of(paths))
-    if not isinstance(source, CachedSource):
-        return Segments(len(paths), opener, name)
-    hook = _Hook(source, paths, let_go)
-    made = Segments(len(paths), opener, name, fetch=hook.fetch)
-    hook.table = weakref.ref(made)
-    source.hook(hook)
-    return made
-
-
-class _Hook:
-    """Fetches ranges of a table's files, and has the table let go of files."""
-
-    def __init__(self, source: CachedSource, paths: Sequence[str], let_go: Callable[[int], None] | None) -> None:
-        self._source, self._paths, self._let_go = source, paths, let_go
-        self._numbers: dict[str, list[int]] = {}
-        for number, path in enumerate(paths):
-            self._numbers.setdefault(path, []).append(number)
-        self._whole = np.zeros(len(paths), np.bool_)
-        """Which files are open in the table and have no page missing: most, after a while."""
-        self.table: Callable[[], Segments | None] = lambda: None
-
-    def fetch(self, which: Integers, begin: Integers, length: Integers, wait: bool) -> bool:
-        """Have these ranges be here; whether they were."""
-        if self._whole[which].all():
-            return True
-        order = np.argsort(which, kind="stable")
-        cuts = np.flatnonzero(np.diff(which[order])) + 1
-        groups = np.split(order, cuts)
-        numbers = [int(which[some[0]]) for some in groups]
-        pairs = zip(numbers, groups, strict=True)
-        wanted = [(self._paths[n], begin[some], begin[some] + length[some]) for n, some in pairs if not self._whole[n]]
-        were_here = self._source.fetch_many(wanted, wait=wait)
-        self._note_whole(numbers)
-        return were_here
-
-    def _note_whole(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            # While it is held it is what the table has, even if the table lets go of it now and opens it again.
-            file, held = self._source.hold(self._paths[number])
-            if file.whole and (made := self.table()) is not None and made.lock is not None:
-                with made.lock:
-                    self._whole[number] = number in made.buffers
-                    made.complete = bool(self._whole.all())
-            del held
-
-    def let_go(self, path: str) -> None:
-        """Close a file."""
-        for number in self._numbers.get(path, ()):
-            if self._let_go is not None:
-                self._let_go(number)
-            if (made := self.table()) is not None and made.lock is not None:
-                with made.lock:
-                    self._whole[number] = False
-                    made.forget(number)
-
-
-# -- threads ------------------------------------------------------------------------------------------------------
-
-_here = threading.local()
-_pools: dict[tuple[int, str], ThreadPoolExecutor] = {}
-_pending: set[Future[Any]] = set()
-
-
-def begun() -> int:
-    """How often this thread had to have something fetched, so far."""
-    return int(getattr(_here, "begun", 0))
-
-
-def _pool(kind: str) -> ThreadPoolExecutor:
-    """The threads of this process; a fork copies none of its parent's."""
-    key = os.getpid(), kind
-    if key not in _pools:
-        threads = {"front": _FRONT, "back": _BACK, "rest": _REST}[kind]
-        _pools.setdefault(key, ThreadPoolExecutor(threads, f"shardex {kind}"))
-    return _pools[key]
-
-
-def _each(function: Callable[[Any], Any], things: Sequence[Any]) -> None:
-    """Call a function with each, at once; all have ended when the first error is raised."""
-    if len(things) < 2:
-        for thing in things:
-            function(thing)
-        return
-    futures = [_pool("front").submit(function, thing) for thing in things]
-    errors = [error for future in futures if (error := future.exception()) is not None]
-    if errors:
-        raise errors[0]
-
-
-def _submit(kind: str, function: Callable[[_Job], None], job: _Job) -> bool:
-    try:
-        future = _pool(kind).submit(function, job)
-    except RuntimeError:  # no more threads, or the interpreter is about to end
-        return False
-    if kind == "back":
-        _pending.add(future)
-        future.add_done_callback(_pending.discard)
-    return True
-
-
-def _exiting() -> bool:
-    return not threading.main_thread().is_alive()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pending.clear)
