@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from residency import PAGE, arrived, drop, resident
 
-from shardex import _twin, gather
+from shardex import _twin, gather, segments
 from shardex.errors import RangeError, RowError, ShardexError, TruncatedShardError
 from shardex.gather import KERNEL, Integers, Ranges, Segments, line_ends, locate, one_value, permute, spread, take
 from shardex.sources.local import LocalSource
@@ -242,7 +242,7 @@ def test_any_numbers_give_the_bytes_or_an_error_with_the_output_unchanged(
     expected = b"".join(values if stride < 0 else [value.ljust(stride, b"\0") for value in values])
     fits = len(expected) == room and all(len(value) <= stride or stride < 0 for value in values)
     try:
-        table.call(gather._kernel.ranges, ranges.which, ranges.begin, ranges.length, out, stride, 1)
+        table.call(segments.kernel.ranges, ranges.which, ranges.begin, ranges.length, out, stride, 1)
     except (RowError, RangeError):
         assert not (inside and fits)
         assert (out == 0xAA).all()
@@ -255,7 +255,7 @@ def test_any_numbers_give_the_bytes_or_an_error_with_the_output_unchanged(
 def test_an_output_of_the_wrong_size(stride: int, room: int) -> None:
     ranges, out = Ranges(Segments.of(b"abcdef"), [0, 0], [0, 2], [2, 3]), np.full(room, 0xAA, np.uint8)
     with pytest.raises(RangeError, match="does not fit the output"):
-        ranges.segments.call(gather._kernel.ranges, ranges.which, ranges.begin, ranges.length, out, stride, 1)
+        ranges.segments.call(segments.kernel.ranges, ranges.which, ranges.begin, ranges.length, out, stride, 1)
     assert (out == 0xAA).all()
 
 
@@ -581,7 +581,7 @@ def test_more_lines_than_are_found_at_once(count: int, last: bytes, monkeypatch:
 @pytest.mark.parametrize("start", [-1, 4, MOST])
 def test_lines_from_outside(start: int) -> None:
     with pytest.raises(ValueError, match="start: expected 0 to 3"):
-        gather._kernel.line_ends(b"a\nb", start, np.empty(3, np.int64))
+        segments.kernel.line_ends(b"a\nb", start, np.empty(3, np.int64))
 
 
 # -- permutations ---------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ SRC = Path(__file__).parents[1] / "src"
 
 # A name stands for a module, or for a folder and all in it. A new module is added here and in CONTRIBUTING.md.
 LAYERS = {
-    0: {"errors", "ranges", "digest", "bars", "pool", "gather", "_gather", "_twin", "columns"},
+    0: {"errors", "ranges", "digest", "bars", "pool", "segments", "gather", "_gather", "_twin", "columns"},
     1: {"source", "sources"},
     2: {"features", "schema", "codec", "codecs", "fit", "rows"},
     3: {

@@ -19,7 +19,6 @@ from shardex.manifest import Foreign, Fragment, Manifest, publish
 from shardex.places import place_of
 from shardex.shards import What
 from shardex.staging import check_mode
-from shardex.stored import NOT_KEPT
 
 __all__ = ["adopt"]
 
@@ -48,8 +47,7 @@ def adopt(
     place = place_of(beside)
     check_mode(place, "create")
     opened, features = rows.opened, rows.features
-    options = {name: value for name, value in opened.options.items() if name not in NOT_KEPT}
-    kept = {name: value.to_json() if name == "schema" else value for name, value in options.items()}
+    kept = {name: value.to_json() if name == "schema" else value for name, value in opened.options.items()}
     given = opened.what if isinstance(opened.what, str) else list(opened.what)
     foreign = Foreign(given, opened.format, kept, rows.fingerprint, {name: name for name in features})
     fragment = Fragment(len(rows), [], foreign=foreign)

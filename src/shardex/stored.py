@@ -37,7 +37,7 @@ from shardex.source import Source
 from shardex.sources.cached import CachedSource
 from shardex.sources.tables import file_table
 
-__all__ = ["NOT_KEPT", "base_rows", "patches_of", "read_ids", "read_numbers", "survivors_of"]
+__all__ = ["base_rows", "patches_of", "read_ids", "read_numbers", "survivors_of"]
 
 
 def base_rows(source: Source, manifest: Manifest, features: Features, trust_paths: bool = False) -> TableRows:
@@ -83,8 +83,8 @@ def _refuse_untrusted(source: Source, foreign: Foreign, trust_paths: bool) -> No
         )
 
 
-NOT_KEPT = ("cache", "cache_limit", "trusted")
-"""Options that are not kept in a manifest, nor taken from one: where files are cached, and who is trusted."""
+_NOT_FROM_DATA = ("cache", "cache_limit", "trusted")
+"""Options that are not taken from a manifest: where files are cached, and who is trusted."""
 
 
 class _ForeignTable:
@@ -102,7 +102,7 @@ class _ForeignTable:
     def _opened(self) -> Any:
         foreign = self._foreign
         what = foreign.what if isinstance(foreign.what, str) else tuple(foreign.what)
-        options = {name: value for name, value in foreign.options.items() if name not in NOT_KEPT}
+        options = {name: value for name, value in foreign.options.items() if name not in _NOT_FROM_DATA}
         if "schema" in options:
             options["schema"] = Features.from_json(options["schema"])
         rows: Any = open_rows(what, foreign.format, trusted=False, **options)

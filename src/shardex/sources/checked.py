@@ -14,8 +14,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardex.errors import ChecksumError
-from shardex.gather import Fetch, Integers
 from shardex.ranges import ByteRange
+from shardex.segments import Fetch, Integers
 from shardex.sources.local import LocalSource
 
 __all__ = ["BLOCK", "CheckedSource", "Sums", "sums_of"]
