@@ -232,6 +232,7 @@ def test_shards_of_datasets_of_datasets(tmp_path: Path) -> None:
 IN_PYTHON = {
     "jsonl",
     "tar",
+    "tar_of_maps",
     "columns_tar",
     "jsonl_singles",
     "bins_singles",

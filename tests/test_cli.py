@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 import shardex as sx
 from shardex import cli
 
-COMMANDS = ["info", "head", "index", "demo", "history", "restore", "clean", "compact", "verify", "recover"]
+COMMANDS = ["info", "head", "sql", "index", "demo", "history", "restore", "clean", "compact", "verify", "recover"]
 FORMATS = ["arrow", "jsonl", "tar"]
 
 
