@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from shardex.ranges import ByteRange
-from shardex.sources import objects
 from shardex.sources.keyring import storage
 from shardex.sources.objects import ObjectSource
 
@@ -109,7 +108,7 @@ def gaps(place: ObjectSource, path: str, repetitions: int) -> None:
         taken: dict[int, list[float]] = {gap: [] for gap in choices}
         for _ in range(repetitions):
             for gap in choices:
-                objects._GAP = gap
+                place.gap = gap
                 begin = time.perf_counter()
                 place.read(path, ranges)
                 taken[gap].append(time.perf_counter() - begin)

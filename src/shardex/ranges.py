@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ACCESS", "ByteRange", "Read", "pages_of", "plan", "reach", "runs"]
+__all__ = ["ACCESS", "ByteRange", "Read", "between", "pages_of", "plan", "reach", "runs"]
 
 Integers = NDArray[np.int64]
 
@@ -86,6 +86,16 @@ def pages_of(begin: Integers, end: Integers, page: int) -> Integers:
     counts = last - first + 1
     starts = np.repeat(first - (np.cumsum(counts) - counts), counts)
     return np.unique(starts + np.arange(len(starts)))
+
+
+def between(numbers: Integers, gap: int) -> Integers:
+    """The numbers that lack between rising ones that are no further apart than `gap`.
+
+    >>> between(np.array([3, 6, 7, 20]), gap=5).tolist()
+    [4, 5]
+    """
+    near = np.flatnonzero(np.diff(numbers) <= gap)
+    return pages_of(numbers[near] + 1, numbers[near + 1], page=1)
 
 
 def runs(numbers: Integers) -> list[tuple[int, int]]:

@@ -107,6 +107,19 @@ def test_one_read_for_many_ranges(remote: FarSource, folder: Path) -> None:
     assert len(remote.reads) == 1 and source.traffic.served == 2 * PAGE
 
 
+def test_what_a_store_sends_anyway_is_kept(remote: FarSource, folder: Path) -> None:
+    """A store that reads over gaps sends what lies between; outside of it nothing more is fetched."""
+    remote.gap = 4 * PAGE  # type: ignore[attr-defined]
+    source = opened(remote, folder)
+    view = source.map("a")
+    source.fetch("a", [ByteRange(2 * PAGE, 1), ByteRange(6 * PAGE, 1), ByteRange(11 * PAGE, 1)])
+    source.fetch("a", [ByteRange(3 * PAGE, 3 * PAGE)])
+    assert view[2 * PAGE : 7 * PAGE] == DATA[2 * PAGE : 7 * PAGE]
+    assert [[(one.begin, one.length) for one in ranges] for _, ranges in remote.reads] == [
+        [(2 * PAGE, 5 * PAGE), (11 * PAGE, PAGE)]
+    ]
+
+
 def test_files_are_fetched_at_once(remote: FarSource, folder: Path) -> None:
     remote.delay = 0.2
     source = opened(remote, folder)

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import SchemaError, ShardexError, TruncatedShardError
-from shardex.ranges import ACCESS, ByteRange, pages_of, reach, runs
+from shardex.ranges import ACCESS, ByteRange, between, pages_of, reach, runs
 from shardex.source import Source, Stat
 from shardex.sources.block import PAGE
 from shardex.sources.cache import Cache, bytes_of, cache_in, default_folder
 from shardex.sources.pages import Coming, PagedFile
-from shardex.sources.threads import count_begun, each, is_busy, is_ending, submit
+from shardex.sources.threads import count_begun, each, is_busy, is_ending, one_ahead, submit
 
 __all__ = ["CachedSource", "LetsGo", "Traffic"]
 
@@ -34,8 +34,8 @@ Wanted = tuple[str, Integers, Integers]
 """A path, and begin and end of each range."""
 
 _PART = 8 << 20
-_WINDOW = 64 << 20
-"""Bytes of one request, and of all those that are in memory before they are written."""
+_WINDOW = 32 << 20
+"""Bytes of one request, and of those that are written at once; as many again are on their way then."""
 
 
 @dataclass
@@ -79,6 +79,8 @@ class CachedSource:
         if access not in ACCESS:
             raise SchemaError(f"expected access to be one of {', '.join(ACCESS)}, got {access!r}")
         self.remote = remote
+        self._gap: int = getattr(remote, "gap", 0)
+        """Bytes between two ranges that the remote source reads rather than ask twice."""
         self.folder = None if folder is False else default_folder() if folder in (None, True) else os.fspath(folder)  # type: ignore[arg-type]
         self.traffic = Traffic()
         self._config = (remote, folder, limit, access)
@@ -213,6 +215,8 @@ class CachedSource:
             now, behind = reach(self._access, file.size, here, len(missing) * PAGE, room)
             if now:
                 missing = file.missing(np.arange(file.pages))
+            elif self._gap and file.size <= room // 2:  # what lies between is sent anyway, so it is kept
+                missing = np.union1d(missing, file.missing(between(missing, self._gap // PAGE)))
             for one in file.coming:
                 missing = missing[~np.isin(missing, one.pages)]
             if len(missing):
@@ -227,18 +231,20 @@ class CachedSource:
         file, coming = job.file, job.coming
         assert coming is not None
         try:
-            for window in _windows(coming.pages):
-                ranges = [
-                    ByteRange(first * PAGE, min(count * PAGE, file.size - first * PAGE)) for first, count in window
-                ]
-                parts = self._read_remote(job.path, ranges)
-                self._cache.make_room(sum(one.length for one in ranges), file)
-                file.put([(first, part) for (first, _), part in zip(window, parts, strict=True)])
+            for parts in one_ahead(lambda window: self._read_window(job, window), list(_windows(coming.pages))):
+                self._cache.make_room(sum(len(part) for _, part in parts), file)
+                file.put(parts)
                 self._cache.look_after(file)
         finally:
             with file.lock:
                 file.coming.remove(coming)
             coming.done.set()
+
+    def _read_window(self, job: _Job, window: list[tuple[int, int]]) -> list[tuple[int, memoryview]]:
+        """Runs of pages from the remote source, each with the number of its first page."""
+        size = job.file.size
+        ranges = [ByteRange(first * PAGE, min(count * PAGE, size - first * PAGE)) for first, count in window]
+        return [(first, part) for (first, _), part in zip(window, self._read_remote(job.path, ranges), strict=True)]
 
     # -- not waiting -----------------------------------------------------------------------------------------
 

@@ -41,8 +41,6 @@ __all__ = ["ObjectSource"]
 
 T = TypeVar("T")
 
-_GAP = 512 << 10
-
 
 class ObjectSource:
     """A folder in a bucket or on a web server; source, and where the storage can be written, sink.
@@ -51,6 +49,9 @@ class ObjectSource:
     >>> place, place.url
     (ObjectSource('https://data.example/sets?***'), 'https://data.example/sets?token=abc')
     """
+
+    gap = 512 << 10
+    """Bytes between two ranges that are read rather than asked for twice: they come in about the same time."""
 
     def __init__(self, url: str, *, trusted: bool = True) -> None:
         self._url = without_secrets(url) if trusted else check_untrusted(url)
@@ -99,7 +100,7 @@ class ObjectSource:
             if one.end > size:
                 expected = f"expected bytes {one.begin} to {one.end}, got a file of {size} bytes"
                 raise TruncatedShardError(f"{self._shown(path)}: {expected}")
-        steps = plan(ranges, gap=_GAP, largest=LARGEST_READ)
+        steps = plan(ranges, gap=self.gap, largest=LARGEST_READ)
         blocks = self._fetch(path, [step.range for step in steps])
         out: list[memoryview] = [memoryview(b"")] * len(ranges)
         for step, block in zip(steps, blocks, strict=True):

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-__all__ = ["begun", "count_begun", "each", "is_busy", "is_ending", "submit"]
+__all__ = ["begun", "count_begun", "each", "is_busy", "is_ending", "one_ahead", "submit"]
 
 T = TypeVar("T")
+U = TypeVar("U")
 
-_THREADS = {"front": 32, "back": 16, "rest": 2}
-"""How many fetch what somebody waits for, what will be read soon, and the rest of files."""
+_THREADS = {"front": 32, "back": 16, "rest": 2, "next": 16}
+"""How many fetch what somebody waits for, what will be read soon, the rest of files, and the next part of any of it."""
 _MOST_WAITING = 256
 
 _here = threading.local()
@@ -52,6 +53,25 @@ def each(function: Callable[[T], Any], things: Sequence[T]) -> None:
     errors = [error for future in futures if (error := future.exception()) is not None]
     if errors:
         raise errors[0]
+
+
+def one_ahead(function: Callable[[T], U], things: Sequence[T]) -> Iterator[U]:
+    """What a function gives for each, in order; the next is on its way while one is worked on.
+
+    >>> list(one_ahead(abs, [-1, 2, -3]))
+    [1, 2, 3]
+    """
+    if len(things) < 2 or is_ending():
+        yield from map(function, things)
+        return
+    coming = _pool("next").submit(function, things[0])
+    try:
+        for thing in things[1:]:
+            found, coming = coming.result(), _pool("next").submit(function, thing)
+            yield found
+        yield coming.result()
+    finally:
+        coming.cancel()
 
 
 def submit(kind: str, function: Callable[[T], None], thing: T) -> bool:
