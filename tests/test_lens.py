@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
@@ -339,3 +340,80 @@ def test_fields_that_the_lens_does_not_know_stay(tmp_path: Path) -> None:
     ds = sx.write(tmp_path / "d", raw)
     written = sx.write(tmp_path / "new", [Span(5.0)], through=span, onto=ds)
     assert written[0] == {**raw[0], "end": 5.0}
+
+
+def test_a_putter_may_change_what_it_is_given(tmp_path: Path) -> None:
+    """The sample that it gets is a copy of its own, which it may write into, arrays too."""
+
+    @sx.packable
+    class Named:
+        name: str
+        values: Annotated[NDArray[np.float32], sx.Array("float32", (2,))]
+
+    def put(view: Named, source: Any) -> Any:
+        source["name"] = view.name
+        source["values"][:] = view.values
+        return source
+
+    way: Any = sx.Lens(lambda s: Named(s["name"], s["values"]), put, source=sx.DictSample, view=Named)
+    schema = {"name": str, "values": sx.Array("float32", (2,)), "rest": int}
+    ds = sx.write(tmp_path / "d", [{"name": "a", "values": np.zeros(2, "f4"), "rest": k} for k in range(2)], schema)
+    new = Named("b", np.ones(2, "f4"))
+    with sx.edit(tmp_path / "d") as tx:
+        tx.put(1, new, through=way)
+    found = sx.open(tmp_path / "d")[1]
+    assert (found.name, found["values"].tolist(), found.rest) == ("b", [1, 1], 1)
+    written = sx.write(tmp_path / "o", [new, new], through=way, onto=ds)
+    assert [sample.name for sample in written] == ["b", "b"] and [sample.rest for sample in written] == [0, 1]
+
+
+def test_what_python_calls_equal_is_put_all_the_same(tmp_path: Path) -> None:
+    @sx.packable
+    class Anything:
+        j: Any
+        x: float
+
+    sx.write(tmp_path / "d", [{"j": {"a": 1}, "x": 0.0}], {"j": sx.Json(), "x": float})
+    with sx.edit(tmp_path / "d") as tx:
+        tx.put(0, Anything({"a": True}, -0.0))
+    found = sx.open(tmp_path / "d")[0]
+    assert found.j["a"] is True and np.signbit(found.x)
+
+
+def test_what_was_read_can_be_put_back(tmp_path: Path) -> None:
+    """Also with a default that is no plain value, for a field that the data lacks."""
+
+    class Kind(enum.Enum):
+        RAW = "raw"
+
+    @sx.packable
+    class View:
+        n: int
+        kind: Kind = Kind.RAW
+
+    ds = sx.write(tmp_path / "d", [{"n": 1}], {"n": int})
+    with sx.edit(tmp_path / "d") as tx:
+        view = ds.as_type(View)[0]
+        view.n = 55
+        tx.put(0, view)
+    assert sx.open(tmp_path / "d")[0].n == 55
+
+
+def test_lenses_of_a_class_serve_those_derived_from_it() -> None:
+    @sx.packable
+    class Base:
+        n: int
+
+    @sx.packable
+    class Derived(Base):
+        m: int
+
+    @sx.packable
+    class Shown:
+        text: str
+
+    @sx.lens
+    def shown(sample: Base) -> Shown:
+        return Shown(str(sample.n))
+
+    assert sx.open([Derived(1, 2)]).as_type(Shown)[0].text == "1"

@@ -306,3 +306,14 @@ def test_repr_and_pickle(folder: Path) -> None:
     assert repr(DatasetDict()) == "DatasetDict()"
     again = pickle.loads(pickle.dumps(splits))
     assert type(again) is DatasetDict and values(again) == values(splits)
+
+
+def test_a_glob_that_folders_match(tmp_path: Path) -> None:
+    for name, count in (("train/a", 2), ("test/a", 3), ("dev", 5)):
+        path = tmp_path / f"{name}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('{"x": 1}\n' * count)
+    found = load_dataset(str(tmp_path / "*"))
+    assert {name: len(ds) for name, ds in found.items()} == {"train": 2, "validation": 5, "test": 3}
+    only = load_dataset(str(tmp_path / "t*"))
+    assert {name: len(ds) for name, ds in only.items()} == {"train": 2, "test": 3}

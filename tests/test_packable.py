@@ -576,3 +576,35 @@ def test_a_script_with_annotations_as_text_loads_in_worker_processes(tmp_path: P
     )
     done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "[2.0, 3.0, 4.0] Mean\n[5.0, 6.0, 7.0] Mean\n", done.stderr
+
+
+class Quality(enum.Enum):
+    RAW = "raw"
+    CLEAN = "clean"
+
+
+class Held(sx.PackableSample):
+    a: NDArray[np.float32]
+
+
+class Deep(sx.PackableSample):
+    """Arrays, samples and enums at all depths of what is stored as JSON."""
+
+    named: dict[str, Held]
+    maybe: dict[str, NDArray[np.int16] | None]
+    lists: dict[str, list[NDArray[np.float64]]]
+    pair: tuple[Quality, Held]
+    label: Annotated[Quality, sx.ClassLabel(("raw", "clean"))]
+
+
+@pytest.mark.parametrize("format", ["arrow", "jsonl", "parquet", "tar"])
+def test_what_lies_in_json_comes_back_as_it_was(format: str, tmp_path: Path) -> None:
+    one = Held(np.array([1, 2], "f4"))
+    deep = Deep(
+        {"k": one}, {"x": np.array([3], "i2"), "y": None}, {"z": [np.zeros(2)]}, (Quality.CLEAN, one), Quality.CLEAN
+    )
+    if format != "tar":  # a tar has a file for each field, and lists of samples have none
+        sx.write(tmp_path / "d", [deep], format=format)
+        found = sx.open(tmp_path / "d", Deep)[0]
+        assert found == deep and found.named["k"].a.dtype == np.float32 and found.pair[0] is Quality.CLEAN
+    assert Deep.from_bytes(deep.packed) == deep

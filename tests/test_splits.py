@@ -107,3 +107,10 @@ def test_percents_that_meet_cover_everything_once(cuts: list[int], length: int) 
         position for a, b in pairwise(ends) for position in range(length)[Piece("x", a, b, percent=True).of(length)]
     ]
     assert found == list(range(length))
+
+
+def test_hundredths_from_the_end_that_are_less_than_a_sample() -> None:
+    assert (Piece("train", -1, None, percent=True).of(40), Piece("train", None, -1, percent=True).of(40)) == (
+        slice(40, 40, 1),
+        slice(0, 40, 1),
+    )

@@ -27,6 +27,7 @@ from shardex.errors import ShardexError
 from shardex.format import ShardRows, open_rows
 from shardex.index import Index
 from shardex.schema import ClassLabel, Feature, Optional
+from shardex.shards import told
 from shardex.terminal import (
     AsJson,
     Format,
@@ -101,7 +102,7 @@ def info(what: What, format: Format = None, option: Options = None, as_json: AsJ
     """
     rows = _open(what, format, option)
     facts: dict[str, Any] = {
-        "path": rows.opened.what,
+        "path": _place(rows) if isinstance(rows.opened.what, str) else [*map(told, rows.opened.what)],
         "format": rows.opened.format,
         "version": rows.pinned.get("version"),
         "samples": len(rows),
@@ -124,7 +125,7 @@ def _bytes_on_disk(rows: ShardRows) -> int:
 
 def _place(rows: ShardRows) -> str:
     what = rows.opened.what
-    return what if isinstance(what, str) else f"{what[0]} and {len(what) - 1} more"
+    return told(what) if isinstance(what, str) else f"{told(what[0])} and {len(what) - 1} more"
 
 
 # -- head -----------------------------------------------------------------------------------------------------

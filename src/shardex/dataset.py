@@ -46,6 +46,7 @@ from shardex.rows import (
 )
 from shardex.sample import Batch, DictSample, T_co
 from shardex.schema import Features
+from shardex.shards import told
 from shardex.sight import Sight
 from shardex.typed import check_callable, retyped, seen_through
 
@@ -422,7 +423,7 @@ class Dataset(Generic[T_co]):
 
     def to_huggingface(self) -> Any:
         """All samples as a `datasets.Dataset`; nothing is written."""
-        return to_huggingface(self, self.fingerprint)
+        return to_huggingface(self)
 
     def to_pandas(self, fields: Sequence[str] | None = None) -> Any:
         """All samples as a `pandas.DataFrame`."""
@@ -435,7 +436,7 @@ class Dataset(Generic[T_co]):
 
 def _origin(rows: Rows) -> str:
     if isinstance(rows, ShardRows):
-        what = rows.opened.what if isinstance(rows.opened.what, str) else f"{len(rows.opened.what)} files"
+        what = told(rows.opened.what) if isinstance(rows.opened.what, str) else f"{len(rows.opened.what)} files"
         count = len(rows.shard_names())
         return f" - {rows.opened.format}, {count} shard{'s' * (count != 1)}, {what}"
     return "" if isinstance(rows, Dataset) else f" - {type(rows).__name__}"

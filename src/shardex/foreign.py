@@ -17,7 +17,7 @@ from shardex.errors import AlreadyExistsError, SchemaError
 from shardex.format import ShardRows
 from shardex.manifest import Foreign, Fragment, Manifest, publish
 from shardex.places import place_of
-from shardex.shards import What
+from shardex.shards import What, told
 from shardex.staging import check_mode
 
 __all__ = ["adopt"]
@@ -47,8 +47,12 @@ def adopt(
     place = place_of(beside)
     check_mode(place, "create")
     opened, features = rows.opened, rows.features
-    kept = {name: value.to_json() if name == "schema" else value for name, value in opened.options.items()}
     given = opened.what if isinstance(opened.what, str) else list(opened.what)
+    if signed := [one for one in ([given] if isinstance(given, str) else given) if told(one) != one]:
+        raise SchemaError(
+            f"expected addresses that may be kept in a manifest, got one with a secret: {told(signed[0])}"
+        )
+    kept = {name: value.to_json() if name == "schema" else value for name, value in opened.options.items()}
     foreign = Foreign(given, opened.format, kept, rows.fingerprint, {name: name for name in features})
     fragment = Fragment(len(rows), [], foreign=foreign)
     words = f"adopt: {counted(len(rows), 'sample')} of {opened.format}"

@@ -21,7 +21,7 @@ from shardex.gather import Integers
 from shardex.ranges import ByteRange
 from shardex.rows import Rows
 from shardex.schema import Features
-from shardex.shards import Files, What, find
+from shardex.shards import Files, What, find, told
 
 __all__ = ["FORMATS", "Format", "Opened", "ShardRows", "ShardWriter", "format_named", "open_rows", "recognise"]
 
@@ -133,7 +133,8 @@ def _open_again(opened: Opened, fingerprint: str) -> Rows:
     rows = open_rows(opened.what, opened.format, **opened.options, **opened.reach)
     if (found := rows.fingerprint) != fingerprint:
         raise StaleIndexError(
-            f"{opened.what}: expected the data as it was when opened ({fingerprint}), it has changed since ({found})"
+            f"{told(opened.what)}: expected the data as it was when opened ({fingerprint}), it has changed since "
+            f"({found})"
         )
     return cast(Rows, rows)
 

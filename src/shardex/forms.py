@@ -20,7 +20,7 @@ import numpy as np
 from shardex.codecs import compact
 from shardex.errors import SchemaError
 from shardex.fit import describe
-from shardex.schema import Array, ClassLabel, Features, feature_of, hints_of
+from shardex.schema import Array, ClassLabel, Feature, Features, feature_of, hints_of
 
 __all__ = ["Form", "Record", "form_of", "record_of"]
 
@@ -35,8 +35,8 @@ class Form(NamedTuple):
     typed: Change | None = None
 
 
-def form_of(hint: Any) -> Form:
-    """The forms of what an annotation stands for.
+def form_of(hint: Any, json: bool = False) -> Form:
+    """The forms of what an annotation stands for; in JSON, where arrays are lists, as all is that a dict holds.
 
     >>> class Kind(enum.Enum):
     ...     CAT = "cat"
@@ -46,43 +46,58 @@ def form_of(hint: Any) -> Form:
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        return _of_annotated(arguments[0], arguments[1:])
+        return _of_annotated(arguments[0], arguments[1:], json)
     if origin is typing.Literal:
         return Form(*[_one_of(arguments)] * 2)
     if origin in (typing.Union, types.UnionType):
         rest = [one for one in arguments if one is not types.NoneType]
-        return Form(*map(_unless_none, form_of(rest[0]))) if len(rest) == 1 else Form()
+        return Form(*map(_unless_none, form_of(rest[0], json))) if len(rest) == 1 else Form()
     if np.ndarray in (hint, origin):
-        return Form(_array)
+        return _in_json(feature_of(hint)) if json else Form(_array)
     if list in (hint, origin):
-        return Form(*(change and _each(change, list) for change in form_of(arguments[0]))) if arguments else Form()
+        return (
+            Form(*(change and _each(change, list) for change in form_of(arguments[0], json))) if arguments else Form()
+        )
     if tuple in (hint, origin):
-        inner = form_of(arguments[0]) if len(arguments) == 2 and arguments[1] is ... else Form()
-        return Form(_each(inner.plain, list), _each(inner.typed, tuple))
+        return _of_tuple(arguments, json)
     if origin is dict:
         return _of_dict(*arguments)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return Form(lambda value: _member(value, hint).value, lambda value: _member(value, hint))
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return Form(lambda value: _values(value, hint), lambda value: record_of(hint).make(dict(value)))
+        return Form(lambda value: _values(value, hint), lambda value: record_of(hint, json).make(dict(value)))
     return Form()
 
 
-def _of_annotated(hint: Any, said: tuple[Any, ...]) -> Form:
+def _of_tuple(arguments: tuple[Any, ...], json: bool) -> Form:
+    """A tuple of any length is a list when it is stored; one of a certain length is JSON, each place by itself."""
+    if len(arguments) != 2 or arguments[1] is not ...:
+        forms = [form_of(one, json=True) for one in arguments]
+        return Form(
+            _place_by_place([one.plain for one in forms], list), _place_by_place([one.typed for one in forms], tuple)
+        )
+    inner = form_of(arguments[0], json)
+    return Form(_each(inner.plain, list), _each(inner.typed, tuple))
+
+
+def _of_annotated(hint: Any, said: tuple[Any, ...], json: bool) -> Form:
     """Where the annotation names the feature, that decides too: classes are numbers when they are stored."""
-    form = form_of(hint)
-    if any(isinstance(one, Array) for one in said):
-        return form if form.plain else Form(_array)
+    form = form_of(hint, json)
+    if (array := next((one for one in said if isinstance(one, Array)), None)) is not None:
+        return _in_json(array) if json else form if form.plain else Form(_array)
     label = next((one for one in said if isinstance(one, ClassLabel)), None)
     if label is None or hint in (int, int | None):
         return form
-    typed = form.typed or (lambda value: value)
-    return Form(form.plain, _unless_none(lambda number: typed(label.name(number))))
+    plain, typed = form.plain or _itself, form.typed or _itself
+    return Form(
+        lambda value: value if type(value) is int else plain(value),
+        _unless_none(lambda number: typed(label.name(number))),
+    )
 
 
 def _of_dict(key: Any, value: Any) -> Form:
     """Keys are text when they are stored."""
-    form, number = _in_json(value), key is int
+    form, number = form_of(value, json=True), key is int
     if not number and form == Form():
         return Form()
     plain, typed = form.plain or _itself, form.typed or _itself
@@ -92,11 +107,8 @@ def _of_dict(key: Any, value: Any) -> Form:
     )
 
 
-def _in_json(hint: Any) -> Form:
-    """The forms of what a dict holds: JSON has lists for arrays."""
-    if np.ndarray not in (hint, typing.get_origin(hint)):
-        return form_of(hint)
-    feature = feature_of(hint)
+def _in_json(feature: Feature) -> Form:
+    """The forms of an array that JSON has a list for."""
     dtype = feature.dtype if isinstance(feature, Array) else None
     return Form(_array, lambda value: value if isinstance(value, np.ndarray) else np.asarray(value, dtype))
 
@@ -124,6 +136,21 @@ def _each(change: Change | None, kind: type) -> Change:
         if not isinstance(values, list | tuple):
             raise SchemaError(f"expected a {kind.__name__}, got {describe(values)}")
         return kind(values if change is None else map(change, values))
+
+    return all_of
+
+
+def _place_by_place(all_changes: list[Change | None], kind: type) -> Change:
+    def all_of(values: Any) -> Any:
+        if not isinstance(values, list | tuple):
+            raise SchemaError(f"expected a {kind.__name__}, got {describe(values)}")
+        if not all_changes:
+            return kind(values)
+        if len(values) != len(all_changes):
+            raise SchemaError(f"expected {len(all_changes)} values, got {len(values)}")
+        return kind(
+            value if change is None else change(value) for change, value in zip(all_changes, values, strict=True)
+        )
 
     return all_of
 
@@ -168,7 +195,7 @@ class Record(Generic[T]):
     ({'x': 3, 'y': 0.5}, Point(x=1, y=2.0))
     """
 
-    def __init__(self, kind: type[T]) -> None:
+    def __init__(self, kind: type[T], json: bool = False) -> None:
         self.kind = kind
         hints = hints_of(kind)
         self.names = tuple(hints)
@@ -179,7 +206,7 @@ class Record(Generic[T]):
             if field.init and _has_default(field)
         }
         """What makes the value of a field that a sample lacks."""
-        forms = {name: form_of(hint) for name, hint in hints.items()}
+        forms = {name: form_of(hint, json) for name, hint in hints.items()}
         self._plain = {name: form.plain for name, form in forms.items() if form.plain}
         self._typed = [(name, form.typed) for name, form in forms.items() if form.typed]
 
@@ -220,17 +247,18 @@ def _default_of(field: dataclasses.Field[Any]) -> Callable[[], Any]:
     return lambda: field.default
 
 
-_records: WeakKeyDictionary[type, Record[Any]] = WeakKeyDictionary()
+_records: tuple[WeakKeyDictionary[type, Record[Any]], ...] = (WeakKeyDictionary(), WeakKeyDictionary())
+"""Those of classes, and those of classes that lie in JSON."""
 
 
-def record_of(kind: type[T]) -> Record[T]:
+def record_of(kind: type[T], json: bool = False) -> Record[T]:
     """The record of a dataclass, made once."""
-    if (known := _records.get(kind)) is not None:
+    if (known := _records[json].get(kind)) is not None:
         return known
     if not dataclasses.is_dataclass(kind):
         raise SchemaError(f"expected a class made by @packable, got {kind!r}")
     try:
-        made = _records[kind] = Record(kind)
+        made = _records[json][kind] = Record(kind, json)
     except RecursionError:
         raise SchemaError(f"expected a class that does not hold itself, got {kind.__name__}") from None
     return made

@@ -7,17 +7,21 @@ computed on the way; text, bytes and lists have offsets of 32 bits there. What t
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from shardex.digest import digest
 from shardex.errors import FormatError, MissingExtraError, SchemaError
+from shardex.format import ShardRows
 from shardex.gather import Integers
 from shardex.held import HeldRows
 from shardex.layout import features_of_arrow, items_per_row, numbers
 from shardex.order import Order, Pick, Span
+from shardex.rows import fingerprint_of
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
 from shardex.stream import View, check_names, table
 from shardex.table import is_opaque
@@ -52,7 +56,7 @@ def rows_of(data: Any) -> tuple[HubRows, Order]:
         kind = type(data).__name__
         advice = " (it has no random access: load it with streaming=False)" if kind.startswith("Iterable") else ""
         raise SchemaError(f"expected a datasets.Dataset or DatasetDict, got {kind}{advice}")
-    rows = HubRows(data.data, data.features)
+    rows = HubRows(data.data, data.features, data._fingerprint)
     if data._indices is None:
         return rows, Span(len(rows))
     chosen = data._indices.table.column(0).to_numpy().astype(np.int64)
@@ -64,7 +68,9 @@ def rows_of(data: Any) -> tuple[HubRows, Order]:
 class HubRows(HeldRows):
     """Rows of a table of theirs; where that is mapped, it goes to other processes as the names of its files."""
 
-    def __init__(self, data: Any, theirs: Any) -> None:
+    def __init__(self, data: Any, theirs: Any, named: str) -> None:
+        self.named = named
+        """Their fingerprint."""
         self.data = data
         """Their own table, which knows its files."""
         self.theirs = theirs
@@ -85,7 +91,12 @@ class HubRows(HeldRows):
         super().__init__(held, told, schema, plain)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HubRows, (self.data, self.theirs)
+        return HubRows, (self.data, self.theirs, self.named)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the data by what they call it, which changes with it."""
+        return digest("hub", self.named, len(self))
 
 
 def _ours(theirs: Any, kind: pa.DataType, *, inside: bool = False) -> Feature | None:
@@ -152,13 +163,13 @@ def _bounds(lists: pa.Array) -> Integers:
 # -- ours as theirs -----------------------------------------------------------------------------------------------
 
 
-def to_huggingface(view: View, fingerprint: str) -> Any:
+def to_huggingface(view: View) -> Any:
     """A `datasets.Dataset` of all samples, in memory or mapped as ours are; nothing is written.
 
     What came from one goes back as it was, with the order as indices."""
     datasets = _package("to_huggingface")
     if isinstance(view.rows, HubRows):
-        return _gone_back(view, view.rows, fingerprint)
+        return _gone_back(view, view.rows)
     made = table(view)
     check_names(made.schema)
     features = {name: _theirs(feature, made.schema.field(name)) for name, feature in view.features.items()}
@@ -168,7 +179,12 @@ def to_huggingface(view: View, fingerprint: str) -> Any:
     ]
     whole = pa.Table.from_arrays(columns, names=made.column_names)
     info = datasets.DatasetInfo(features=datasets.Features(features))
-    return datasets.Dataset(datasets.table.InMemoryTable(whole), info=info, fingerprint=fingerprint)
+    # What they keep of it they find again by this name, so it must be that of the very same data, or of nothing else.
+    known = isinstance(view.rows, ShardRows)
+    named = (
+        digest("shardex", fingerprint_of(view.rows), list(view.features), view.order) if known else secrets.token_hex(8)
+    )
+    return datasets.Dataset(datasets.table.InMemoryTable(whole), info=info, fingerprint=named)
 
 
 def together(parts: Mapping[str, Any]) -> Any:
@@ -176,8 +192,9 @@ def together(parts: Mapping[str, Any]) -> Any:
     return _package("to_huggingface").DatasetDict(parts)
 
 
-def _gone_back(view: View, rows: HubRows, fingerprint: str) -> Any:
+def _gone_back(view: View, rows: HubRows) -> Any:
     datasets = _package("to_huggingface")
+    fingerprint = digest("shardex", rows.named, list(view.features), view.order)
     info = datasets.DatasetInfo(features=datasets.Features({name: rows.theirs[name] for name in view.features}))
     data, order = rows.data.select(list(view.features)), view.order
     if isinstance(order, Span) and order.step == 1:

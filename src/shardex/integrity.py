@@ -29,7 +29,7 @@ from shardex.keys import encode_keys
 from shardex.manifest import FOLDER, DataFile, Fragment, Manifest, manifest_path, read_manifest
 from shardex.remains import Fault, Remains
 from shardex.rowids import RowIds, Survivors
-from shardex.shards import What
+from shardex.shards import What, told
 from shardex.sift import Bad, runs, sift_all, what_opens
 from shardex.source import Place
 from shardex.stored import base_rows, read_ids, read_numbers
@@ -299,4 +299,4 @@ class _Inspection:
                 rows = base_rows(self._place, manifest, manifest.features.select(fields), self._trust_paths)
                 for places, why in runs(_read_all(rows.read, len(rows), progress)):
                     samples = self._range(places.start, places.stop)
-                    self._say(str(fragment.foreign.what), why, samples, fields=fields)
+                    self._say(told(fragment.foreign.what), why, samples, fields=fields)

@@ -125,7 +125,9 @@ class Narrow:
         for name, value in fields_of(view).items():
             if name in into:
                 merged[name] = value
-            elif value is not None and not (name in record.defaults and same(record.defaults[name](), value)):
+            elif value is not None and not (
+                name in record.defaults and same(record.plain({name: record.defaults[name]()})[name], value)
+            ):
                 raise LensError(f"expected a sample with the field {name} to put {value!r:.80} into, got one without")
         return DictSample(merged) if self.source is DictSample else self.source.from_data(merged)
 

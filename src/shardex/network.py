@@ -53,7 +53,9 @@ class Network(Generic[E]):
 
     def path(self, source: Any, view: Any) -> list[E] | None:
         """The shortest way; none if there is none, an error if there are several."""
-        ways = self._shortest(source, view)
+        # What leads away from a class does so from those that are derived from it.
+        kinds = source.__mro__[:-1] if isinstance(source, type) else (source,)
+        ways = next((found for kind in kinds if (found := self._shortest(kind, view))), [])
         if len(ways) > 1:
             named = "; ".join(described(way) for way in ways[:5])
             raise LensError(

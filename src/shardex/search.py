@@ -7,6 +7,7 @@ manifest, an order, an index) still counts; other files are units of their own. 
 from __future__ import annotations
 
 import errno
+import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import Any
 
 from shardex.errors import NotFoundError, SchemaError
 from shardex.format import FORMATS, format_named
-from shardex.shards import Files, expand_braces, find
+from shardex.shards import Files, expand_braces, find, natural_order
 from shardex.sources.address import is_url
 from shardex.sources.local import LocalSource
 from shardex.splits import DEFAULT, named_split
@@ -80,8 +81,8 @@ class Search:
             raise NotFoundError(errno.ENOENT, "expected at least one file, got an empty list", "[]")
         units = [unit for one in given for unit in self._units_of(one)]
         if len(given) == len(units) == 1 and units[0].alone:
-            files = self._find(given[0])
-            units = [*self._walk(given[0], [(name, named_split(name)) for name in files.paths if _is_data(name)])]
+            files = self._find(units[0].what)
+            units = [*self._walk(units[0].what, [(name, named_split(name)) for name in files.paths if _is_data(name)])]
         else:
             names = _relative([unit.what for unit in units])
             units = [replace(unit, split=named_split(name)) for name, unit in zip(names, units, strict=True)]
@@ -99,6 +100,9 @@ class Search:
         """A folder, or the files of a pattern; a pattern in braces may stand for several of both."""
         parts = [pattern] if is_url(pattern) or os.path.exists(pattern) else expand_braces(pattern)
         for one in parts:
+            if folders := _folders_of(one):
+                yield from folders
+                continue
             files = self._find(one)
             if files.folder:
                 yield Unit(one, alone=True)
@@ -144,6 +148,16 @@ class Search:
         by_extension = {_extension(name): name for name in files}
         kept = {end for end, name in by_extension.items() if wanted in _formats(_only_names([name]))}
         return [unit for unit in units if unit.alone or _extension(unit.what) in kept]
+
+
+def _folders_of(pattern: str) -> list[Unit]:
+    """The units of a local pattern that folders match, and files; none if only files do."""
+    if is_url(pattern) or os.path.exists(pattern) or "**" in pattern:
+        return []
+    found = [path for path in natural_order(glob.glob(pattern)) if _is_data(os.path.basename(path))]
+    if not any(map(os.path.isdir, found)):
+        return []
+    return [Unit(path, alone=os.path.isdir(path)) for path in found]
 
 
 def _listed(given: Paths) -> list[str]:

@@ -23,10 +23,10 @@ from shardex.patterns import expand_braces, has_wildcards, matching, natural_ord
 from shardex.source import Source, Stat
 from shardex.sources.address import is_url, open_source
 from shardex.sources.cached import CachedSource
-from shardex.sources.keyring import settings_for
+from shardex.sources.keyring import is_vouched, shown, without_secrets
 from shardex.sources.local import LocalSource
 
-__all__ = ["Files", "absolute", "expand_braces", "find", "natural_order"]
+__all__ = ["Files", "absolute", "expand_braces", "find", "natural_order", "told"]
 
 What = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -40,12 +40,10 @@ class How(NamedTuple):
     trusted: bool
 
     def open(self, url: str) -> CachedSource:
-        """The files below an address. One that the user noted settings for is as good as given by the user."""
-        trusted = self.trusted or not url.startswith("http") or bool(settings_for(url).values)
+        """The files below an address. A web server that the user noted secrets for is as good as given by the user."""
+        trusted = self.trusted or not url.startswith(("http://", "https://")) or is_vouched(url)
         return CachedSource(open_source(url, trusted=trusted), self.cache, self.limit, self.access)
 
-
-"""Folder and limit of the cache, and the kind of access."""
 
 _NOT_DATA = re.compile(r"(^|/)[._]")
 
@@ -109,13 +107,13 @@ def find(
     """
     how = How(cache, cache_limit, access, trusted)
     if isinstance(what, str | os.PathLike):
-        one = os.fspath(what)
+        one = _address(os.fspath(what))
         return _find_far(one, how) if _is_far(one) else _find_one(one)
     if not isinstance(what, Sequence) or not all(isinstance(one, str | os.PathLike) for one in what):
         raise SchemaError(f"expected a path, a pattern or a list of them, got {type(what).__name__}")
     if not what:
         raise NotFoundError(errno.ENOENT, "expected at least one file, got an empty list", "[]")
-    names = tuple(os.fspath(one) for one in what)
+    names = tuple(_address(os.fspath(one)) for one in what)
     if any(map(_is_far, names)):
         return _find_all_far(names, how)
     given = tuple(map(absolute, names))
@@ -167,6 +165,26 @@ def _files(paths: list[str], what: str | tuple[str, ...]) -> Files:
 
 
 # -- elsewhere ----------------------------------------------------------------------------------------------------
+
+
+def _address(what: str) -> str:
+    """What was given, as it is kept: an address without user and password, its scheme in small letters."""
+    if not is_url(what):
+        return what
+    scheme, _, rest = what.partition("://")
+    plain = what if scheme.islower() else f"{scheme.lower()}://{rest}"
+    return without_secrets(plain) if plain.startswith(("http://", "https://")) else plain
+
+
+def told(what: str | Sequence[str]) -> str:
+    """What was opened, as it may be shown: an address may have a signature at its end.
+
+    >>> told("https://host/a.tar?X-Amz-Signature=0f3a"), told(["a", "b"])
+    ('https://host/a.tar?***', "['a', 'b']")
+    """
+    if isinstance(what, str):
+        return shown(what) if is_url(what) else what
+    return str([told(one) for one in what])
 
 
 def _is_far(what: str) -> bool:

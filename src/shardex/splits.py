@@ -84,7 +84,10 @@ class Piece:
         return slice(*slice(start, stop).indices(length))
 
     def _position(self, bound: int | None, length: int) -> int | None:
-        return round(bound * length / 100) if bound is not None and self.percent else bound
+        if bound is None or not self.percent:
+            return bound
+        position = round(bound * length / 100)
+        return position if bound >= 0 else max(0, length + position)  # a negative one may round to 0, the end
 
 
 def pieces(text: str) -> list[Piece]:

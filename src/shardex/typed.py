@@ -7,11 +7,15 @@ different now.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardex.errors import LensError, SchemaError
 from shardex.fit import describe
+from shardex.fitter import Fitter
 from shardex.forms import record_of
 from shardex.lens import NETWORK, Lens
 from shardex.mapping import MappedRows, TypedRows, type_of
@@ -20,7 +24,7 @@ from shardex.network import name_of
 from shardex.order import Span
 from shardex.pace import paced
 from shardex.rows import Rows
-from shardex.sample import DictSample, fields_of, same
+from shardex.sample import DictSample, fields_of
 from shardex.schema import Feature, Features, Optional
 
 __all__ = [
@@ -125,8 +129,25 @@ def changes(source: Mapping[str, Any], view: Any, lens: Lens[Any, Any]) -> dict[
     {'z': 4}
     """
     before = _as(source, lens.source if is_packable(lens.source) else DictSample)
-    old, new = fields_of(before), fields_of(lens.put(_viewed(view, lens), before))
-    return {name: value for name, value in new.items() if name not in old or not same(old[name], value)}
+    after = lens.put(_viewed(view, lens), copy.deepcopy(before))  # a putter may change what it is given
+    old, new = fields_of(before), fields_of(after)
+    return {name: value for name, value in new.items() if name not in old or not _unchanged(old[name], value)}
+
+
+def _unchanged(old: Any, new: Any) -> bool:
+    """Whether a value is stored as before: 1 is not True, 0.0 not -0.0.
+
+    >>> _unchanged({"a": 1}, {"a": True}), _unchanged(0.0, -0.0), _unchanged(np.float64(1.5), 1.5)
+    (False, False, True)
+    """
+    if isinstance(old, np.ndarray) and isinstance(new, np.ndarray):
+        return old.dtype == new.dtype and old.shape == new.shape and old.tobytes() == new.tobytes()
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return list(old) == list(new) and all(_unchanged(value, new[name]) for name, value in old.items())
+    if isinstance(old, list | tuple) and isinstance(new, list | tuple):
+        return len(old) == len(new) and all(map(_unchanged, old, new))
+    a, b = (one.item() if isinstance(one, np.generic) else one for one in (old, new))
+    return type(a) is type(b) and repr(a) == repr(b)
 
 
 def lens_to(view: Any, features: Mapping[str, Feature]) -> Lens[Any, Any]:
@@ -155,7 +176,8 @@ def _merged(view: Mapping[str, Any], source: Any) -> DictSample:
 def _as(source: Mapping[str, Any], kind: Any) -> Any:
     if kind is DictSample:
         return DictSample(source)
-    return Narrow(DictSample, kind).get(source)
+    record = record_of(kind)
+    return record.make(Fitter(record, stored=True).sample(source, record.names, lambda _: "the sample to put into"))
 
 
 def _viewed(view: Any, lens: Lens[Any, Any]) -> Any:

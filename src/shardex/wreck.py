@@ -26,6 +26,7 @@ from shardex.mapped import MappedTable
 from shardex.remains import Fault, Remains
 from shardex.rowids import RowIds, Survivors
 from shardex.schema import Features
+from shardex.shards import told
 from shardex.source import Place
 from shardex.stored import base_rows
 
@@ -139,7 +140,7 @@ class Wreck:
             pieces = [piece for one in manifest.fragments for piece in _pieces(one, names[0])]
             tables.append(self._table(features.select(names), pieces))
         shards = [
-            str(one.foreign.what) if one.foreign else next((file.path for file in one.groups), "")
+            told(one.foreign.what) if one.foreign else next((file.path for file in one.groups), "")
             for one in manifest.fragments
         ]
         base = TableRows(tables, [one.rows for one in manifest.fragments], features, "", shards)

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -552,3 +553,23 @@ def test_a_block_lives_as_long_as_a_part_of_it() -> None:
     assert block.alive and part.tobytes() == b"abc"
     del part
     assert block.view() is None
+
+
+def test_who_is_interrupted_leaves_nothing_that_others_wait_for(
+    remote: FarSource, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception between claiming pages and fetching them: the next one who needs them fetches them."""
+    source, claims = opened(remote, folder), []
+    claim = CachedSource._claim
+
+    def interrupted(self: CachedSource, *arguments: Any) -> Any:
+        found = claim(self, *arguments)
+        claims.append(found)
+        if len(claims) == 1:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(CachedSource, "_claim", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        source.fetch("a", [ByteRange(0, PAGE)])
+    assert look(source, 0, PAGE) == DATA[:PAGE]

@@ -14,7 +14,7 @@ from shardex.errors import AccessDeniedError, NotFoundError, PathError, RemoteCh
 from shardex.source import Stat
 from shardex.sources.keyring import scrub
 
-__all__ = ["Again", "reason", "refusal", "same", "stat_of", "translate"]
+__all__ = ["UNTAGGED", "Again", "reason", "refusal", "same", "stat_of", "translate"]
 
 _MARKS = {
     "169.254.169.254": "no keys: shardex.storage and the environment name none, and the machine has no role",
@@ -42,8 +42,12 @@ def stat_of(size: int, tag: str | None, modified: datetime | None) -> Stat:
     return Stat(size, tag or _untagged(size, seconds), seconds)
 
 
+UNTAGGED = "~"
+"""How a tag begins that is made of time and size, because the server gives none."""
+
+
 def _untagged(size: int, modified: float) -> str:
-    return f"{modified:.0f}-{size}"
+    return f"{UNTAGGED}{modified:.0f}-{size}"
 
 
 def same(found: Stat, pinned: Stat, key: str) -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from shardex.errors import SchemaError, ShardexError, TruncatedShardError
 from shardex.ranges import ACCESS, ByteRange, between, pages_of, reach, runs
 from shardex.source import Source, Stat
+from shardex.sources.answers import UNTAGGED
 from shardex.sources.block import PAGE
 from shardex.sources.cache import Cache, bytes_of, cache_in, default_folder
 from shardex.sources.pages import Coming, PagedFile
@@ -79,6 +81,7 @@ class CachedSource:
         if access not in ACCESS:
             raise SchemaError(f"expected access to be one of {', '.join(ACCESS)}, got {access!r}")
         self.remote = remote
+        self._now = secrets.token_hex(8)
         self._gap: int = getattr(remote, "gap", 0)
         """Bytes between two ranges that the remote source reads rather than ask twice."""
         self.folder = None if folder is False else default_folder() if folder in (None, True) else os.fspath(folder)  # type: ignore[arg-type]
@@ -116,8 +119,15 @@ class CachedSource:
     def stat(self, path: str) -> Stat:
         """Size and tag of a file, as they were when they were first asked for: a source sees one state of its files."""
         if (known := self._stats.get(path)) is None:
-            known = self._stats[path] = self.remote.stat(path)
+            known = self._stats[path] = self._told_apart(self.remote.stat(path))
         return known
+
+    def _told_apart(self, stat: Stat) -> Stat:
+        """Where a server tells no tag, only the whole address names a file; and if it tells no time, for now only."""
+        if not stat.tag.startswith(UNTAGGED):
+            return stat
+        query = hashlib.sha256(self.remote.url.partition("?")[2].encode()).hexdigest()[:8]
+        return replace(stat, tag=f"{stat.tag} {query} {'' if stat.modified else self._now}")
 
     def stats(self, paths: Sequence[str]) -> list[Stat]:
         """Size and tag of many files, asked for at once."""
@@ -176,20 +186,30 @@ class CachedSource:
         """Have ranges of many files be here, all at once; whether they were here already."""
         held = [_Job(path, *self.hold(path), begin, end) for path, begin, end in wanted]
         first = True
-        while True:
-            room = self._cache.limit // max(1, len(held))  # they are here together, so they share it
-            others = [other for job in held for other in self._claim(job, first, room)]
-            mine = [job for job in held if job.coming is not None]
-            if not mine and not others:
-                return first
-            if not wait:
-                self._begin(mine)
-                return False
-            count_begun(len(mine) + len(others))
-            each(self._run, mine)
-            for other in others:
-                other.done.wait()
-            first = False
+        try:
+            while (others := self._fetch_once(held, first, wait)) is not None:
+                for other in others:
+                    other.done.wait()
+                first = False
+        except BaseException:
+            for job in held:
+                self._give_back(job)  # what was claimed and not begun would be waited for for ever
+            raise
+        return first
+
+    def _fetch_once(self, held: Sequence[_Job], first: bool, wait: bool) -> list[Coming] | None:
+        """Fetch what nobody else does; what others do is returned, and nothing if all is here or on its way."""
+        room = self._cache.limit // max(1, len(held))  # they are here together, so they share it
+        others = [other for job in held for other in self._claim(job, first, room)]
+        mine = [job for job in held if job.coming is not None]
+        if not mine and not others:
+            return None
+        if not wait:
+            self._begin(mine)
+            return None
+        count_begun(len(mine) + len(others))
+        each(self._run, mine)
+        return others
 
     def hold(self, path: str) -> tuple[PagedFile, memoryview]:
         """A file and a view of it."""
@@ -236,9 +256,7 @@ class CachedSource:
                 file.put(parts)
                 self._cache.look_after(file)
         finally:
-            with file.lock:
-                file.coming.remove(coming)
-            coming.done.set()
+            _end(file, coming)
 
     def _read_window(self, job: _Job, window: list[tuple[int, int]]) -> list[tuple[int, memoryview]]:
         """Runs of pages from the remote source, each with the number of its first page."""
@@ -256,10 +274,8 @@ class CachedSource:
                 self._give_back(job)
 
     def _give_back(self, job: _Job) -> None:
-        if (coming := job.coming) is not None:
-            with job.file.lock:
-                job.file.coming.remove(coming)
-            coming.done.set()
+        if job.coming is not None:
+            _end(job.file, job.coming)
 
     def _run_quietly(self, job: _Job) -> None:
         if is_ending():
@@ -312,6 +328,13 @@ class _Job:
         self.path, self.file, self.view, self.begin, self.end = path, file, view, begin, end
         self.pages = pages_of(begin, end, PAGE)
         self.coming: Coming | None = None
+
+
+def _end(file: PagedFile, coming: Coming) -> None:
+    """Nobody fetches these pages any more; who waits for them looks again."""
+    with file.lock:
+        file.coming[:] = [one for one in file.coming if one is not coming]
+    coming.done.set()
 
 
 def _windows(pages: Integers) -> Iterator[list[tuple[int, int]]]:

@@ -12,10 +12,12 @@ import errno
 import ipaddress
 import re
 import socket
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
@@ -97,6 +99,23 @@ def is_public(address: str) -> bool:
             return all(is_public(address) for address in inner)
     special = one.is_private or one.is_loopback or one.is_link_local or one.is_multicast or one.is_reserved
     return one.is_global and not special and not one.is_unspecified
+
+
+def _answer_of(connection: HTTPConnection, seconds: float) -> HTTPResponse:
+    """The headers of an answer, all of them in time: a server that sends them byte by byte is cut off."""
+
+    def cut_off() -> None:
+        with suppress(OSError):
+            if connection.sock is not None:
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut_off)
+    timer.daemon = True
+    timer.start()
+    try:
+        return connection.getresponse()
+    finally:
+        timer.cancel()
 
 
 def _public(host: str, port: int, url: str) -> list[tuple[int, tuple[object, ...]]]:
@@ -243,7 +262,7 @@ class GuardedWire:
             connection = _dial(scheme, host, port, self.settings.number("timeout"))
         try:
             connection.request(method, f"{parts.path or '/'}{parts.query and '?'}{parts.query}", headers=headers)
-            return connection.getresponse(), connection
+            return _answer_of(connection, self.settings.number("timeout")), connection
         except BaseException:
             connection.close()
             raise

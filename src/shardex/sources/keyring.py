@@ -23,6 +23,7 @@ __all__ = [
     "adopt",
     "changes",
     "export",
+    "is_vouched",
     "noted",
     "scrub",
     "settings_for",
@@ -198,6 +199,17 @@ def settings_for(url: str) -> Settings:
     url = _prefix(url)
     fitting = [one for one in _ring.noted if url == one or url.startswith(one if one.endswith("://") else f"{one}/")]
     return _ring.noted[max(fitting, key=len)] if fitting else _NONE
+
+
+def is_vouched(url: str) -> bool:
+    """Whether the user noted for a web server what is sent to it: its name came from the user, then.
+
+    >>> storage("https://lab.example", token="t"); storage("http://", timeout=5)
+    >>> is_vouched("https://lab.example/a.tar"), is_vouched("http://other.example")
+    (True, False)
+    >>> storage("https://lab.example"); storage("http://")
+    """
+    return not _HTTP.keys().isdisjoint(settings_for(url).values)
 
 
 def _prefix(url: str) -> str:

@@ -218,18 +218,21 @@ class ObjectWire:
         stream: Iterator[Sequence[ObjectMeta]] | None = None
         last = ""
 
-        def some() -> list[str]:
+        def some(
+            taken: Iterator[Sequence[ObjectMeta]] | None, after: str
+        ) -> tuple[list[str], Iterator[Sequence[ObjectMeta]]]:
+            taken = taken or iter(obstore.list(self._store, prefix or None, offset=after or None, chunk_size=1000))
+            return sorted(one["path"] for one in next(taken, [])), taken
+
+        async def more() -> list[str]:
             nonlocal stream, last
-            stream = stream or iter(obstore.list(self._store, prefix or None, offset=last or None, chunk_size=1000))
-            try:
-                keys = sorted(one["path"] for one in next(stream, []))
-            except Exception:
-                stream = None
-                raise
-            last = keys[-1] if keys else last
+            # A thread that nobody waits for any more goes on taking keys from its stream, so that is not used again.
+            taken, stream = stream, None
+            keys, taken = await self._call(prefix, lambda: some(taken, last))
+            stream, last = taken, keys[-1] if keys else last
             return keys
 
-        return lambda: self._call(prefix, some)
+        return more
 
     async def put(self, key: str, data: memoryview) -> str:
         """Create or replace a file in one request; its tag."""
