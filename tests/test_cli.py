@@ -186,6 +186,13 @@ def test_sql_is_refused_in_one_line(folder: Path) -> None:
     assert "nn" in failed.stderr and "the fields are x, name" in failed.stderr and failed.stderr.count("\n") == 1
 
 
+def test_what_lies_elsewhere() -> None:
+    sx.write("memory://test-cli/d", [{"n": k} for k in range(3)], progress=False)
+    told = pairs(run("info", "memory://test-cli/d").output.partition("\n\n")[0])
+    assert (told["path"], told["samples"], "bytes" in told) == ("memory://test-cli/d", "3", False)
+    assert run("head", "memory://test-cli/d", "-n", 1).output == "sample 0\n  n  0\n"
+
+
 def test_data_does_not_reach_the_terminal_as_it_is(tmp_path: Path) -> None:
     lines = [{"a": "\x1b[31mred", "j": {"k": "\x9b2J"}, "\x1b": 1, "s": "\ud800"}]
     (tmp_path / "a.jsonl").write_text(json.dumps(lines[0]))

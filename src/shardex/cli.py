@@ -28,6 +28,7 @@ from shardex.format import ShardRows, open_rows
 from shardex.index import Index
 from shardex.schema import ClassLabel, Feature, Optional
 from shardex.shards import told
+from shardex.sources.address import is_url
 from shardex.terminal import (
     AsJson,
     Format,
@@ -113,14 +114,17 @@ def info(what: What, format: Format = None, option: Options = None, as_json: AsJ
     if as_json:
         print_json({**facts, "fields": rows.features.to_json()})
         return
-    facts |= {"path": _place(rows), "samples": f"{len(rows):,}", "bytes": size_text(facts["bytes"])}
+    facts |= {"path": _place(rows), "samples": f"{len(rows):,}"}
+    facts["bytes"] = None if facts["bytes"] is None else size_text(facts["bytes"])
     print_rows((name, value) for name, value in facts.items() if value is not None)
     print()
     print_rows([("field", "feature"), *((name, str(feature)) for name, feature in rows.features.items())])
 
 
-def _bytes_on_disk(rows: ShardRows) -> int:
-    return sum(os.path.getsize(path) for path in dict.fromkeys(rows.shard_names()))
+def _bytes_on_disk(rows: ShardRows) -> int | None:
+    """None for files that lie elsewhere: to ask for all their sizes may take long."""
+    names = dict.fromkeys(rows.shard_names())
+    return None if any(map(is_url, names)) else sum(map(os.path.getsize, names))
 
 
 def _place(rows: ShardRows) -> str:
@@ -241,7 +245,7 @@ def index(
         "bytes": found.nbytes,
         "bytes_per_sample": round(found.nbytes / max(1, len(found)), 1),
         "seconds": round(seconds, 3),
-        "mb_per_second": round(_bytes_on_disk(rows) / 1e6 / seconds, 1) if built else None,
+        "mb_per_second": round(size / 1e6 / seconds, 1) if built and (size := _bytes_on_disk(rows)) else None,
     }
     if as_json:
         print_json(facts)

@@ -573,3 +573,12 @@ def test_who_is_interrupted_leaves_nothing_that_others_wait_for(
     with pytest.raises(KeyboardInterrupt):
         source.fetch("a", [ByteRange(0, PAGE)])
     assert look(source, 0, PAGE) == DATA[:PAGE]
+
+
+def test_it_says_whether_all_was_here(remote: FarSource, folder: Path) -> None:
+    source = opened(remote, folder)
+    wanted = [("a", np.array([0]), np.array([PAGE]))]
+    held = source.map("a")
+    assert not source.fetch_many(wanted, wait=False)  # it is on its way
+    assert not source.fetch_many(wanted) or held[:PAGE] == DATA[:PAGE]
+    assert source.fetch_many(wanted) and source.fetch_many(wanted, wait=False)

@@ -185,31 +185,29 @@ class CachedSource:
     def fetch_many(self, wanted: Sequence[Wanted], *, wait: bool = True) -> bool:
         """Have ranges of many files be here, all at once; whether they were here already."""
         held = [_Job(path, *self.hold(path), begin, end) for path, begin, end in wanted]
-        first = True
         try:
-            while (others := self._fetch_once(held, first, wait)) is not None:
-                for other in others:
-                    other.done.wait()
-                first = False
+            return self._fetch_all(held, wait)
         except BaseException:
             for job in held:
                 self._give_back(job)  # what was claimed and not begun would be waited for for ever
             raise
-        return first
 
-    def _fetch_once(self, held: Sequence[_Job], first: bool, wait: bool) -> list[Coming] | None:
-        """Fetch what nobody else does; what others do is returned, and nothing if all is here or on its way."""
-        room = self._cache.limit // max(1, len(held))  # they are here together, so they share it
-        others = [other for job in held for other in self._claim(job, first, room)]
-        mine = [job for job in held if job.coming is not None]
-        if not mine and not others:
-            return None
-        if not wait:
-            self._begin(mine)
-            return None
-        count_begun(len(mine) + len(others))
-        each(self._run, mine)
-        return others
+    def _fetch_all(self, held: Sequence[_Job], wait: bool) -> bool:
+        first = True
+        while True:
+            room = self._cache.limit // max(1, len(held))  # they are here together, so they share it
+            others = [other for job in held for other in self._claim(job, first, room)]
+            mine = [job for job in held if job.coming is not None]
+            if not mine and not others:
+                return first
+            if not wait:
+                self._begin(mine)
+                return False
+            count_begun(len(mine) + len(others))
+            each(self._run, mine)
+            for other in others:
+                other.done.wait()
+            first = False
 
     def hold(self, path: str) -> tuple[PagedFile, memoryview]:
         """A file and a view of it."""
