@@ -101,3 +101,10 @@ def test_where_there_are_checksums_already_none_are_made(tmp_path: Path) -> None
     sx.write(tmp_path / "d", [{"n": 1}])
     with pytest.raises(SchemaError, match="which has some"):
         sx.index(tmp_path / "d", checksums=True)
+
+
+def test_files_are_scanned_by_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sx.write(tmp_path / "d", [{"v": bytes(500)} for _ in range(60)], {"v": bytes}, format="tar", shard_rows=20)
+    sx.index(tmp_path / "d", checksums=True)
+    monkeypatch.setattr("shardex.scan._WORTH_PROCESSES", 0)
+    assert len(sx.open(tmp_path / "d", rebuild=True)) == 60

@@ -8,6 +8,7 @@ a block that has changed since.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -53,6 +54,10 @@ class CheckedSource(LocalSource):
         super().__init__(root)
         self._sums = sums
         self._files: dict[str, _File | None] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process scans files for an index; what that leads to is checked here when it is read."""
+        return LocalSource, (self.root,)
 
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """The bytes of each range, checked."""
