@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import shardex as sx
-from shardex.errors import CommitConflict
+from shardex.errors import CommitConflict, VersionExpired
 
 Change = Callable[[sx.Edit], object]
 
@@ -103,3 +103,12 @@ def test_both_delete_a_row_and_mine_updates_another(folder: Path) -> None:
 def test_the_same_row_deleted_and_updated(folder: Path) -> None:
     with pytest.raises(CommitConflict, match="they deleted row with id 3 of the rows that yours changes"):
         both(folder, lambda tx: tx.delete(3), lambda tx: tx.update(3, a=1))
+
+
+def test_a_version_that_was_cleaned_up_says_so(folder: Path) -> None:
+    reader = sx.open(folder)
+    sx.write(folder, [{"a": 0, "b": 0}], {"a": int, "b": int}, mode="overwrite")
+    sx.clean(folder, keep=1, grace=0)
+    with pytest.raises(VersionExpired, match="old versions were cleaned up"):
+        reader[3]
+    assert len(sx.open(folder)) == 1

@@ -25,6 +25,7 @@
     │       └── AddressError                  an URL that is not opened, or not for data that names it
     ├── SourceError (OSError)                 storage that refused
     │   ├── NotFoundError (FileNotFoundError)
+    │   │   └── VersionExpired                files of a version that somebody cleaned up while it was open
     │   ├── AlreadyExistsError (FileExistsError)
     │   ├── AccessDeniedError (PermissionError)
     │   ├── StorageFullError
@@ -82,6 +83,7 @@ __all__ = [
     "UnknownKeyError",
     "UnknownSplitError",
     "UnsafeError",
+    "VersionExpired",
     "WorkerError",
     "storage_errors",
 ]
@@ -186,6 +188,10 @@ class SourceError(ShardexError, OSError):
 
 class NotFoundError(SourceError, FileNotFoundError):
     """No such file or folder."""
+
+
+class VersionExpired(NotFoundError):
+    """Files of a version that somebody cleaned up while it was open."""
 
 
 class AlreadyExistsError(SourceError, FileExistsError):

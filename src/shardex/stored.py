@@ -7,6 +7,7 @@ its foot and each batch before Arrow sees them.
 
 from __future__ import annotations
 
+import errno
 import weakref
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
@@ -21,7 +22,15 @@ from numpy.typing import NDArray
 from shardex.attributes import attributes_of, present_in
 from shardex.columns import Columns
 from shardex.edited import Patch
-from shardex.errors import ChecksumError, FormatError, PathError, StaleIndexError, TruncatedShardError
+from shardex.errors import (
+    ChecksumError,
+    FormatError,
+    NotFoundError,
+    PathError,
+    StaleIndexError,
+    TruncatedShardError,
+    VersionExpired,
+)
 from shardex.format import open_rows
 from shardex.formats.ipc import open_file, validated
 from shardex.formats.tables import Table, TableRows
@@ -318,7 +327,7 @@ class _CheckedFile:
     def data(self) -> memoryview:
         """The file, mapped; it has the size that it should have."""
         if (data := self._data) is None:
-            data = self._source.map(self.file.path)
+            data = self._map()
             if len(data) != self.file.size:
                 kind = TruncatedShardError if len(data) < self.file.size else ChecksumError
                 raise kind(f"{self.where}: expected {self.file.size} bytes, got {len(data)}")
@@ -331,6 +340,17 @@ class _CheckedFile:
 
     def _fetch(self, begin: int, end: int) -> None:
         self._source.fetch(self.file.path, [ByteRange(begin, end - begin)])
+
+    def _map(self) -> memoryview:
+        try:
+            return self._source.map(self.file.path)
+        except NotFoundError:
+            raise VersionExpired(
+                errno.ENOENT,
+                "expected the files of the version that was opened, this one is gone: old versions were cleaned up, or "
+                "it was removed by hand; open the dataset again",
+                self.where,
+            ) from None
 
     def batch(self, number: int) -> pa.RecordBatch:
         """One record batch, checked."""
