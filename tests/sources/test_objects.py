@@ -7,8 +7,10 @@ import pickle
 import re
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +30,7 @@ from shardex.errors import (
 from shardex.ranges import ByteRange
 from shardex.sources import keyring, objects
 from shardex.sources.address import open_source
-from shardex.sources.keyring import storage
+from shardex.sources.keyring import settings_for, storage
 from shardex.sources.objects import ObjectSource
 
 DATA = np.random.default_rng(0).bytes(100_000)
@@ -456,3 +458,26 @@ else: raise AssertionError
 """,
         web.url("silent"),
     )
+
+
+def test_a_listing_that_was_slow_loses_nothing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempt that was given up goes on in its thread; the next one does not share what it takes."""
+    import obstore
+
+    place, asked, real = open_source(bucket), list[int](), obstore.list
+    for k in range(5):
+        place.put(f"f{k}", b"")
+
+    def listed(*arguments: Any, **options: Any) -> Any:
+        asked.append(1)
+        pages = real(*arguments, **options)
+        return late(pages) if len(asked) == 1 else pages
+
+    def late(pages: Any) -> Any:
+        time.sleep(2)
+        yield from pages
+
+    monkeypatch.setattr(obstore, "list", listed)
+    root = "/".join(bucket.split("/")[:3])
+    storage(root, **{**settings_for(root).values, "timeout": 0.5})
+    assert open_source(bucket).paths() == [f"f{k}" for k in range(5)] and len(asked) > 1

@@ -11,8 +11,9 @@ import mmap
 import os
 import sys
 import weakref
-from functools import cache
 from typing import Any
+
+from shardex.sources.local import libc
 
 __all__ = ["PAGE", "Block"]
 
@@ -41,7 +42,7 @@ class Block:
         self._first: Any = block  # until the first view is taken, nobody else holds it
         if size:
             # Not at exit: other objects may still look at the pages then, and the process returns them anyway.
-            weakref.finalize(block, _libc().munmap, self._address, size).atexit = False
+            weakref.finalize(block, libc().munmap, self._address, size).atexit = False
 
     @property
     def alive(self) -> bool:
@@ -69,17 +70,8 @@ def _map(size: int, descriptor: int | None, address: int | None = None) -> int:
         how = mmap.PROT_READ, mmap.MAP_SHARED, descriptor
     else:
         how = mmap.PROT_READ | mmap.PROT_WRITE, _IN_MEMORY | (0 if address is None else _FIXED), -1
-    found = _libc().mmap(address, size, *how, 0)
+    found = libc().mmap(address, size, *how, 0)
     if found in (None, _FAILED):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     return int(found)
-
-
-@cache
-def _libc() -> Any:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    return libc

@@ -24,7 +24,7 @@ from shardex.errors import TruncatedShardError, storage_errors
 from shardex.ranges import ByteRange, plan
 from shardex.source import Stat, inside
 
-__all__ = ["LocalSource", "make_folder", "sync_folder"]
+__all__ = ["LocalSource", "libc", "make_folder", "sync_folder"]
 
 _SYNC_FILE_RANGE_WRITE = 2
 _WRITE_ON = 2 << 20
@@ -202,8 +202,8 @@ class _Steady(io.FileIO):
         """Give bytes to the system, and now and then have it write what it was given."""
         count = super().write(data)
         self._new += count
-        if self._new >= _WRITE_ON and os.name == "posix" and hasattr(_libc(), "sync_file_range"):
-            _libc().sync_file_range(self.fileno(), 0, 0, _SYNC_FILE_RANGE_WRITE)
+        if self._new >= _WRITE_ON and os.name == "posix" and hasattr(libc(), "sync_file_range"):
+            libc().sync_file_range(self.fileno(), 0, 0, _SYNC_FILE_RANGE_WRITE)
             self._new = 0
         return count
 
@@ -254,19 +254,19 @@ def _map(descriptor: int, size: int) -> memoryview:
         return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False))
     if os.name != "posix":
         return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ))
-    libc = _libc()
-    address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    address = libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
     if address in (None, ctypes.c_void_p(-1).value):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     block = (ctypes.c_ubyte * size).from_address(address)
     # Not at exit: other objects may still look at the pages then, and the process returns them anyway.
-    weakref.finalize(block, libc.munmap, address, size).atexit = False
+    weakref.finalize(block, libc().munmap, address, size).atexit = False
     return memoryview(block).cast("B").toreadonly()
 
 
 @cache
-def _libc() -> Any:
+def libc() -> Any:
+    """The C library, with the types of the calls that we make; Python's own `mmap` keeps descriptors open."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
