@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.errors import NotFoundError, PathError, SchemaError, ShardexError, UnknownFormatError, UnsafeError
-from shardex.shards import absolute, expand_braces, find, natural_order
+from shardex.shards import expand_braces, find, natural_order
+from shardex.sources.address import absolute
 
 NAMES = [
     "a-0.tar",

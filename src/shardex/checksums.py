@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 
 from shardex.errors import SchemaError, StaleIndexError
 from shardex.index import Index
-from shardex.manifest import FOLDER
 from shardex.scan import Scan
-from shardex.shards import Files
+from shardex.shards import STORE_FOLDER, Files
 from shardex.source import Source
 from shardex.sources.checked import CheckedSource, Sums, sums_of
 from shardex.sources.local import LocalSource
@@ -48,7 +47,7 @@ def checked(files: Files, make: bool = False, *, rebuild: bool = False, progress
                 f"{files}: expected local files to make checksums of; those that lie elsewhere are checked by the cache"
             )
         return files
-    if os.path.isdir(os.path.join(files.source.root, FOLDER)):
+    if os.path.isdir(os.path.join(files.source.root, STORE_FOLDER)):
         if make:
             raise SchemaError(
                 f"{files}: expected files without checksums, got a dataset of shardex's own, which has some"

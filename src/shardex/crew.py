@@ -28,7 +28,6 @@ from typing import Any, NoReturn, Self
 from shardex.arena import Span, Window, WorkerTraceback, carry, revive
 from shardex.errors import ClosedError, SchemaError, ShardexError, WorkerError
 from shardex.frames import Frames, Kind, frame
-from shardex.sources import keyring
 
 __all__ = ["Crew"]
 
@@ -57,6 +56,7 @@ class Crew:
 
     Large arrays in a result lie in memory that the worker uses again when the last of them is gone: nothing is copied,
     and what you hold stays as it is. (A process that you fork shares this memory; it copies what it wants to keep.)
+    `initializer` is called once in each process, before the job is unpickled.
     A worker that dies is a `WorkerError`, and the end of its crew. One thread at a time may use a crew.
 
     >>> with Crew(lambda number: number**2, workers=2) as crew:
@@ -65,10 +65,13 @@ class Crew:
     [0, 1, 4, 9, 16]
     """
 
-    def __init__(self, job: Callable[[Any], Any], workers: int) -> None:
+    def __init__(
+        self, job: Callable[[Any], Any], workers: int, initializer: Callable[[], object] | None = None
+    ) -> None:
         if workers < 1:
             raise SchemaError(f"expected at least one worker, got {workers}")
         self._job = _carried("job", job)
+        self._initializer = _carried("initializer", initializer) if initializer else b""
         self._workers = workers
         self._mates: dict[int, _Mate] = {}  # by file descriptor
         self._poll = select.poll()
@@ -151,7 +154,8 @@ class Crew:
         try:
             for number in range(self._workers):
                 mate = _Mate(number, lifeline, max(8, _BUFFERS // self._workers))
-                mate.outbox.append(frame(Kind.KEYS, 0, keyring.export()) + frame(Kind.JOB, 0, self._job))
+                first = frame(Kind.INITIALIZER, 0, self._initializer) if self._initializer else b""
+                mate.outbox.append(first + frame(Kind.JOB, 0, self._job))
                 self._mates[mate.sock.fileno()] = mate
         except BaseException:
             self.close()

@@ -22,8 +22,21 @@ from shardex.ranges import ByteRange
 from shardex.rows import Rows
 from shardex.schema import Features
 from shardex.shards import Files, What, find, told
+from shardex.source import Place
+from shardex.staging import check_mode
 
-__all__ = ["FORMATS", "Format", "Opened", "ShardRows", "ShardWriter", "format_named", "open_rows", "recognise"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "Opened",
+    "ShardRows",
+    "ShardWriter",
+    "format_named",
+    "no_existing_schema",
+    "open_rows",
+    "recognise",
+    "stored_schema",
+]
 
 FORMATS: dict[str, str] = {
     "arrow": "shardex.formats.arrow",
@@ -81,6 +94,11 @@ class Format(Protocol):
     def open(self, files: Files, *, schema: Features | None = None, **options: Any) -> ShardRows:
         """The samples in these files."""
 
+    def existing_schema(self, place: Place, mode: str) -> Features | None:
+        """The features of the dataset at `place` that an append continues, if its files store them.
+
+        An error if `mode` does not allow what is there."""
+
     def create(self, path: str, features: Features, *, mode: str, **options: Any) -> ShardWriter:
         """Begin a dataset at `path`; `mode` is "create", "append" or "overwrite"."""
 
@@ -137,6 +155,17 @@ def _open_again(opened: Opened, fingerprint: str) -> Rows:
             f"({found})"
         )
     return cast(Rows, rows)
+
+
+def no_existing_schema(place: Place, mode: str) -> None:
+    """`Format.existing_schema` of a format whose files do not store their features."""
+    check_mode(place, mode)
+
+
+def stored_schema(name: str, place: Place, mode: str, *, known: bool = False) -> Features | None:
+    """`Format.existing_schema` of a format whose files store their features; `known`: a dataset is there."""
+    there = check_mode(place, mode, known=known)
+    return open_rows(place.url, name).features if there and mode == "append" else None
 
 
 def format_named(name: str) -> Format:

@@ -23,7 +23,7 @@ class Kind(IntEnum):
     SKIPPED = 7  # the task was forgotten
     NO_JOB = 8  # the text of the traceback that loading the job gave
     # to a worker again
-    KEYS = 9  # the keyring, before the job: how storages are reached that the job may read
+    INITIALIZER = 9  # the pickle of what to call before the job is loaded
 
 
 _HEAD = struct.Struct("<QQB")

@@ -26,10 +26,10 @@ from shardex.gather import Integers
 from shardex.hashes import hash_keys
 from shardex.inventory import Use, native_place, uses_of, versions_in
 from shardex.keys import encode_keys
-from shardex.manifest import FOLDER, DataFile, Fragment, Manifest, manifest_path, read_manifest
+from shardex.manifest import DataFile, Fragment, Manifest, manifest_path, read_manifest
 from shardex.remains import Fault, Remains
 from shardex.rowids import RowIds, Survivors
-from shardex.shards import What, told
+from shardex.shards import STORE_FOLDER, What, told
 from shardex.sift import Bad, runs, sift_all, what_opens
 from shardex.source import Place
 from shardex.stored import base_rows, read_ids, read_numbers
@@ -134,7 +134,7 @@ class _Inspection:
         """Those that can be read, and word of the others."""
         found = {}
         if not numbers:
-            self._say(FOLDER, "expected a manifest, got only data: it was never finished, or it is lost")
+            self._say(STORE_FOLDER, "expected a manifest, got only data: it was never finished, or it is lost")
         for number in range(numbers[0], numbers[-1] + 1) if numbers else ():
             path = manifest_path(number)
             try:

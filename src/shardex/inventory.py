@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from shardex.errors import SourceError
 from shardex.layout import arrow_schema
-from shardex.manifest import FOLDER, DataFile, Manifest, latest_version
+from shardex.manifest import DataFile, Manifest, latest_version
 from shardex.places import is_local, place_of
-from shardex.shards import What
+from shardex.shards import STORE_FOLDER, What
 from shardex.source import Place
 
 __all__ = ["Use", "data_files", "native_place", "uses_of", "versions_in"]
 
-_MANIFEST = re.compile(rf"{FOLDER}/([0-9]{{8}})\.json")
+_MANIFEST = re.compile(rf"{STORE_FOLDER}/([0-9]{{8}})\.json")
 _DATA = re.compile(r"data/[0-9a-f]{32}\.arrow")
 
 
@@ -43,7 +43,7 @@ def native_place(path: What) -> Place | None:
 
 def versions_in(place: Place) -> list[int]:
     """The versions that have a manifest, whole or not."""
-    found = (_MANIFEST.fullmatch(path) for path in place.paths(FOLDER + "/"))
+    found = (_MANIFEST.fullmatch(path) for path in place.paths(STORE_FOLDER + "/"))
     return sorted(int(match[1]) for match in found if match)
 
 

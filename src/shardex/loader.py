@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 from shardex.arguments import check_functions, one_of, rank_of, whole
@@ -30,6 +31,7 @@ from shardex.readahead import Foresight
 from shardex.recipe import Form, OnError, Recipe
 from shardex.rows import check_fields
 from shardex.sample import Batch
+from shardex.sources.keyring import adopt, export
 from shardex.stats import Stats
 from shardex.tensors import require_torch, to_tensors
 
@@ -312,8 +314,10 @@ class Loader:
             processes = self._kind == "process" or (self._kind == "auto" and self._recipe.in_python)
             if not self._workers:
                 self._hands = Here(self._recipe.one_by_one)
+            elif processes:
+                self._hands = Crew(self._recipe, self._workers, initializer=partial(adopt, export()))
             else:
-                self._hands = (Crew if processes else Threads)(self._recipe, self._workers)
+                self._hands = Threads(self._recipe, self._workers)
         return self._hands
 
     def _hand_out(self, made: Made, place: Place) -> Any:

@@ -19,6 +19,7 @@ import xxhash
 
 from shardex.errors import ChecksumError, FormatError, NotFoundError, ShardexError
 from shardex.schema import Features, Optional
+from shardex.shards import STORE_FOLDER
 from shardex.source import Sink, Source, inside
 
 __all__ = [
@@ -34,9 +35,8 @@ __all__ = [
     "read_manifest",
 ]
 
-FOLDER = "_shardex"
 FORMAT = 1
-_NAME = re.compile(rf"{FOLDER}/([0-9]{{8}})\.json")
+_NAME = re.compile(rf"{STORE_FOLDER}/([0-9]{{8}})\.json")
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -148,12 +148,12 @@ def manifest_path(version: int) -> str:
     >>> manifest_path(7)
     '_shardex/00000007.json'
     """
-    return f"{FOLDER}/{version:08d}.json"
+    return f"{STORE_FOLDER}/{version:08d}.json"
 
 
 def latest_version(source: Source) -> int:
     """The current version of a dataset; 0 if there is none."""
-    found = (_NAME.fullmatch(path) for path in source.paths(FOLDER + "/"))
+    found = (_NAME.fullmatch(path) for path in source.paths(STORE_FOLDER + "/"))
     return max((int(match[1]) for match in found if match), default=0)
 
 

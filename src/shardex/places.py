@@ -11,9 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
-from shardex.shards import absolute
 from shardex.source import Place
-from shardex.sources.address import is_url, open_source
+from shardex.sources.address import absolute, is_url, open_source
 from shardex.sources.local import LocalSource
 
 __all__ = ["drop_folders", "each", "is_local", "place_of"]

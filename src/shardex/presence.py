@@ -16,13 +16,14 @@ import weakref
 from contextlib import suppress
 
 from shardex.errors import CommitConflict, ShardexError
-from shardex.manifest import FOLDER, Manifest, files_of
+from shardex.manifest import Manifest, files_of
 from shardex.places import is_local
+from shardex.shards import STORE_FOLDER
 from shardex.source import Place
 
 __all__ = ["MARKER", "Presence", "oldest_at_work"]
 
-MARKER: str = rf"{FOLDER}/[0-9a-f]{{16}}\.live"
+MARKER: str = rf"{STORE_FOLDER}/[0-9a-f]{{16}}\.live"
 """What these files are called."""
 PERIOD = 60.0
 """Seconds between two words; who has not been at work for so long in a folder has no need of any."""
@@ -75,7 +76,7 @@ class _Word:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._path = f"{FOLDER}/{secrets.token_hex(8)}.live"
+        self._path = f"{STORE_FOLDER}/{secrets.token_hex(8)}.live"
         self._began = time.monotonic(), time.time()
         self._said = False
 
@@ -110,7 +111,7 @@ def oldest_at_work(place: Place, now: float, grace: float) -> float:
     `now` is the time of the storage; a writer that gave no word for `grace` seconds is no more.
     """
     begun = math.inf
-    for path in filter(re.compile(MARKER).fullmatch, place.paths(FOLDER + "/")):
+    for path in filter(re.compile(MARKER).fullmatch, place.paths(STORE_FOLDER + "/")):
         with suppress(FileNotFoundError):
             said = place.stat(path).modified
             if now - said < grace:

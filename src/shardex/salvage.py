@@ -27,12 +27,12 @@ from shardex.fragments import FragmentWriter
 from shardex.gather import Integers
 from shardex.inventory import data_files, native_place, versions_in
 from shardex.layout import arrow_type, features_of_arrow
-from shardex.manifest import FOLDER, DataFile, Manifest, manifest_path, publish, read_manifest
+from shardex.manifest import DataFile, Manifest, manifest_path, publish, read_manifest
 from shardex.places import drop_folders, place_of
 from shardex.presence import Presence
 from shardex.remains import content_name
 from shardex.schema import Feature, Features, Json, Optional
-from shardex.shards import Files, What
+from shardex.shards import STORE_FOLDER, Files, What
 from shardex.sift import Bad, runs, sift_all, what_opens
 from shardex.source import Place
 from shardex.staging import check_mode
@@ -230,7 +230,7 @@ class _Output:
         except BaseException:
             writer.discard()
             presence.end()
-            drop_folders(place, "data", FOLDER)
+            drop_folders(place, "data", STORE_FOLDER)
             raise
         presence.end()
         return writer.samples, bad

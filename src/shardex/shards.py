@@ -18,15 +18,18 @@ from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
 
-from shardex.errors import AccessDeniedError, NotFoundError, SchemaError, ShardexError, UnknownFormatError, UnsafeError
+from shardex.errors import AccessDeniedError, NotFoundError, SchemaError, ShardexError
 from shardex.patterns import expand_braces, has_wildcards, matching, natural_order, plain_start
 from shardex.source import Source, Stat
-from shardex.sources.address import is_url, open_source
+from shardex.sources.address import absolute, is_url, open_source
 from shardex.sources.cached import CachedSource
 from shardex.sources.keyring import is_vouched, shown, without_secrets
 from shardex.sources.local import LocalSource
 
-__all__ = ["Files", "absolute", "expand_braces", "find", "natural_order", "told"]
+__all__ = ["STORE_FOLDER", "Files", "expand_braces", "find", "natural_order", "told"]
+
+STORE_FOLDER = "_shardex"
+"""The folder of a native dataset that holds its manifests."""
 
 What = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -125,15 +128,6 @@ def _find_one(what: str) -> Files:
     if os.path.isdir(given):
         return Files(LocalSource(given), None, given, folder=True)
     return _files(_matches(given), given)
-
-
-def absolute(what: str) -> str:
-    """Where a local path lies; commands and addresses of other places are refused."""
-    if what.startswith("pipe:"):
-        raise UnsafeError(f"expected a path, got {what!r}: shardex never runs commands")
-    if "://" in what and not what.startswith("file://"):
-        raise UnknownFormatError(f"expected a local path, got {what!r}, which lies elsewhere")
-    return os.path.abspath(os.path.expanduser(what.removeprefix("file://")))
 
 
 def _matches(pattern: str) -> list[str]:

@@ -24,7 +24,6 @@ import pyarrow as pa
 from shardex.arena import Arena, carry, carry_error, pack
 from shardex.errors import SchemaError
 from shardex.frames import Frames, Kind, frame
-from shardex.sources import keyring
 
 __all__ = ["serve"]
 
@@ -94,14 +93,14 @@ class _Worker:
             self._arena.free(number)
         elif kind == Kind.FORGET:
             self._wanted_from = number
-        elif kind == Kind.KEYS:
-            keyring.adopt(body)
+        elif kind == Kind.INITIALIZER:
+            self._load(body)()
         else:
             self._job = self._load(body)
 
-    def _load(self, body: bytes) -> Callable[[Any], Any]:
+    def _load(self, body: bytes) -> Callable[..., Any]:
         try:
-            job: Callable[[Any], Any] = pickle.loads(body)
+            job: Callable[..., Any] = pickle.loads(body)
         except BaseException:
             self._sock.sendall(frame(Kind.NO_JOB, 0, traceback.format_exc().encode()))
             raise SystemExit(1) from None

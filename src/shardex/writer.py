@@ -17,19 +17,15 @@ from shardex.dataset import open as open_dataset
 from shardex.errors import SchemaError
 from shardex.format import ShardWriter, check_options, format_named
 from shardex.lens import Lens
-from shardex.manifest import latest_version
 from shardex.packable import PackableSample
 from shardex.places import place_of
 from shardex.sample import fields_of
 from shardex.schema import Features, infer
-from shardex.staging import check_mode
 from shardex.typed import plain_samples, put_into, source_schema
 
 __all__ = ["Writer", "create", "write"]
 
 _LOOK_AT = 64
-_KEEP_SCHEMA = ("arrow", "parquet", "tokens")
-"""Formats that know the schema of what is there, so that appending to it needs none."""
 
 
 def create(
@@ -101,18 +97,9 @@ class Writer(Closing):
         self.samples = 0
         """How many samples it has taken."""
         if schema is None:
-            schema = self._known_schema(format, mode)
+            schema = module.existing_schema(self._place, mode)
         if schema is not None:
             self._shards = self._begin(Features.of(schema))
-
-    def _known_schema(self, format: str, mode: str) -> Features | None:
-        """That of the dataset to append to; and what is in the way is said now, not after the first samples."""
-        native = format == "arrow"
-        if native and not latest_version(self._place):
-            return None  # what a writer that died has left is not in the way
-        if check_mode(self._place, mode, known=native) and mode == "append" and format in _KEEP_SCHEMA:
-            return open_dataset(self.path, format=format).features
-        return None
 
     def append(self, sample: Any = None, /, **fields: Any) -> None:
         """Take one sample, given as a mapping, as one of a `packable` class, or as keywords."""

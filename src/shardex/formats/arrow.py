@@ -11,6 +11,7 @@ import re
 
 from shardex.edited import EditedRows
 from shardex.errors import FormatError
+from shardex.format import stored_schema
 from shardex.formats.arrow_writer import create
 from shardex.formats.ipc import EXTENSIONS, open_files
 from shardex.formats.tables import TableRows
@@ -20,10 +21,10 @@ from shardex.manifest import Manifest, latest_version, read_manifest
 from shardex.places import place_of
 from shardex.schema import Features
 from shardex.shards import Files
-from shardex.source import Source
+from shardex.source import Place, Source
 from shardex.stored import base_rows, patches_of, survivors_of
 
-__all__ = ["create", "open", "recognise"]
+__all__ = ["create", "existing_schema", "open", "recognise"]
 
 _OWN = re.compile(r"data/[0-9a-f]{32}\.arrow")
 
@@ -35,6 +36,11 @@ def recognise(files: Files) -> int:
 
 def _latest(files: Files) -> int:
     return latest_version(files.source) if files.folder else 0
+
+
+def existing_schema(place: Place, mode: str) -> Features | None:
+    """The features of the latest version; files that a killed writer left behind do not count."""
+    return stored_schema("arrow", place, mode, known=True) if latest_version(place) else None
 
 
 def open(

@@ -18,10 +18,11 @@ from shardex.commit import Changes, apply, counted
 from shardex.errors import AlreadyExistsError, FormatError, SchemaError, ShardexError
 from shardex.fragments import FragmentWriter
 from shardex.keyed import check_key, refuse_duplicates
-from shardex.manifest import FOLDER, Manifest, latest_version, publish, read_manifest
+from shardex.manifest import Manifest, latest_version, publish, read_manifest
 from shardex.places import drop_folders, is_local, place_of
 from shardex.presence import MARKER, Presence
 from shardex.schema import Features
+from shardex.shards import STORE_FOLDER
 from shardex.source import Place
 from shardex.staging import check_mode
 
@@ -143,7 +144,7 @@ class ArrowWriter(Closing):
         self._fragments.discard()
         self._presence.end()
         if self._new_folder:
-            drop_folders(self._place, "data", FOLDER)
+            drop_folders(self._place, "data", STORE_FOLDER)
 
 
 def _only_leftovers(place: Place) -> bool:

@@ -30,6 +30,7 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownFormatError,
 )
+from shardex.format import no_existing_schema
 from shardex.formats import plain
 from shardex.formats.lines import refuse_bytes, to_json
 from shardex.formats.plain import fit_sample
@@ -42,7 +43,9 @@ from shardex.schema import Bytes, Feature, Features, Text
 from shardex.shards import Files
 from shardex.staging import Stage
 
-__all__ = ["BinRows", "BinTable", "BinWriter", "create", "open", "recognise"]
+__all__ = ["BinRows", "BinTable", "BinWriter", "create", "existing_schema", "open", "recognise"]
+
+existing_schema = no_existing_schema
 
 INDEX = "index.dat"
 HEAD = "bins.json"

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from shardex.columns import Column, Columns
 from shardex.errors import FormatError, SchemaError, StaleIndexError
+from shardex.format import no_existing_schema
 from shardex.formats import parts
 from shardex.formats.headers import headers
 from shardex.formats.series import ColumnsWriter
@@ -37,7 +38,9 @@ from shardex.sources.cached import CachedSource
 from shardex.sources.local import LocalSource
 from shardex.tarfiles import members
 
-__all__ = ["ColumnsRows", "ColumnsScanner", "create", "open", "recognise"]
+__all__ = ["ColumnsRows", "ColumnsScanner", "create", "existing_schema", "open", "recognise"]
+
+existing_schema = no_existing_schema
 
 TABLE = "index.sqlite"
 _LOG = "index.sqlite-wal"

@@ -22,6 +22,7 @@ from shardex.attributes import read_presence
 from shardex.columns import MISSING, Columns
 from shardex.errors import FieldError, FormatError, SchemaError, UnknownFormatError
 from shardex.extract import Extraction
+from shardex.format import no_existing_schema
 from shardex.formats import forager, plain
 from shardex.formats.lines import Lines, LineWriter
 from shardex.gather import Integers
@@ -32,7 +33,9 @@ from shardex.schema import Bytes, Features, Optional, Text
 from shardex.shards import Files
 from shardex.source import Source
 
-__all__ = ["JsonLines", "TextLines", "create", "one_file", "open", "recognise"]
+__all__ = ["JsonLines", "TextLines", "create", "existing_schema", "one_file", "open", "recognise"]
+
+existing_schema = no_existing_schema
 
 _JSON = (".jsonl", ".ndjson", ".json-lines")
 _TEXT = (".txt",)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 from shardex.builder import BatchBuilder
 from shardex.decoded import CACHE_BYTES, DecodedTable
 from shardex.errors import ClosedError, FormatError, SchemaError, storage_errors
+from shardex.format import stored_schema
 from shardex.formats.tables import TableRows, files_digest
 from shardex.gather import Ranges
 from shardex.layout import check_names, features_of_arrow, schema_text
@@ -27,7 +29,9 @@ from shardex.sources.local import LocalSource
 from shardex.sources.tables import file_table
 from shardex.staging import Stage
 
-__all__ = ["ParquetWriter", "create", "open", "recognise"]
+__all__ = ["ParquetWriter", "create", "existing_schema", "open", "recognise"]
+
+existing_schema = partial(stored_schema, "parquet")
 
 GROUP_BYTES = 64 << 20
 """A row group ends here, however few rows it has."""

@@ -27,6 +27,7 @@ from shardex.codecs import msgpack
 from shardex.columns import MISSING, Column, Columns
 from shardex.errors import FormatError, NotFoundError, SchemaError
 from shardex.extract import Extraction
+from shardex.format import no_existing_schema
 from shardex.formats import parts
 from shardex.formats.headers import headers
 from shardex.formats.members import KEY, TarScanner, TarWriter
@@ -41,7 +42,9 @@ from shardex.shards import Files
 from shardex.source import Source
 from shardex.tarfiles import members, plain_name
 
-__all__ = ["TarRows", "create", "one_file", "open", "recognise"]
+__all__ = ["TarRows", "create", "existing_schema", "one_file", "open", "recognise"]
+
+existing_schema = no_existing_schema
 
 _LOOK_AT = 16
 

@@ -12,14 +12,14 @@ import bisect
 import hashlib
 import os
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from shardex.columns import Columns, Ragged
 from shardex.errors import FormatError, NotFoundError, RowError, SchemaError, TruncatedShardError, UnknownFormatError
-from shardex.format import ShardRows
+from shardex.format import ShardRows, stored_schema
 from shardex.formats import forager
 from shardex.formats.numbers import HEAD, Head, Lengths, NumberWriter, lengths_of, number_dtype, only_array
 from shardex.gather import Integers, spread, take
@@ -30,7 +30,9 @@ from shardex.rows import check_fields
 from shardex.schema import Array, Features
 from shardex.shards import Files
 
-__all__ = ["StoredRows", "WindowRows", "create", "open", "recognise"]
+__all__ = ["StoredRows", "WindowRows", "create", "existing_schema", "open", "recognise"]
+
+existing_schema = partial(stored_schema, "tokens")
 
 _LINES = (".jsonl", ".ndjson", ".json-lines")
 _DTYPES = {f".{kind}{8 * size}": f"{kind}{size}" for kind in "uif" for size in (1, 2, 4, 8) if kind != "f" or size > 1}

@@ -6,15 +6,16 @@ are local and are not for this module.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
-from shardex.errors import AddressError
+from shardex.errors import AddressError, UnknownFormatError, UnsafeError
 from shardex.source import Place
 from shardex.sources.keyring import shown
 from shardex.sources.memory import MemorySource
 from shardex.sources.objects import ObjectSource
 
-__all__ = ["SCHEMES", "is_url", "open_source", "split"]
+__all__ = ["SCHEMES", "absolute", "is_url", "open_source", "split"]
 
 _memory: dict[str, MemorySource] = {}
 
@@ -26,6 +27,15 @@ def is_url(text: str) -> bool:
     (True, False, False)
     """
     return "://" in text
+
+
+def absolute(what: str) -> str:
+    """Where a local path lies; commands and addresses of other places are refused."""
+    if what.startswith("pipe:"):
+        raise UnsafeError(f"expected a path, got {what!r}: shardex never runs commands")
+    if "://" in what and not what.startswith("file://"):
+        raise UnknownFormatError(f"expected a local path, got {what!r}, which lies elsewhere")
+    return os.path.abspath(os.path.expanduser(what.removeprefix("file://")))
 
 
 def open_source(url: str, *, trusted: bool = True) -> Place:
