@@ -14,7 +14,7 @@ help:    ## show this list
 
 setup: $(READY)    ## make .venv and install shardex into it, editable, with all extras and tools
 
-$(READY): pyproject.toml setup.py $(wildcard src/shardex/_gather.c)
+$(READY): pyproject.toml setup.py $(wildcard src/shardex/kernel/_gather.c)
 	@# The kernel is optional, so a missing compiler is worth one try and no error.
 	@command -v cc >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 		&& apt-get update -qq && apt-get install -y gcc libc6-dev python3-dev; } || true
@@ -23,9 +23,9 @@ $(READY): pyproject.toml setup.py $(wildcard src/shardex/_gather.c)
 		>/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 		&& apt-get install -y --no-install-recommends strace e2fsprogs mount libfaketime; } || true
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	rm -f src/shardex/_gather*.so
+	rm -f src/shardex/kernel/_gather*.so
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
-	@ls src/shardex/_gather*.so >/dev/null 2>&1 || echo "setup: no C kernel was built, shardex will use its numpy twin"
+	@ls src/shardex/kernel/_gather*.so >/dev/null 2>&1 || echo "setup: no C kernel was built, shardex will use its numpy twin"
 	@touch $@
 
 demo: setup    ## a short tour on generated data
@@ -42,7 +42,7 @@ check: setup    ## lint, format, types, layers, sanitizers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(PYTEST) -q tests/test_layers.py
+	$(PYTEST) -q tests/whole/test_layers.py
 	@$(MAKE) --no-print-directory sanitize
 
 # A copy of the package with a kernel of its own, found before the installed one. The sanitizers' runtime must be the
@@ -52,15 +52,15 @@ sanitize: setup    ## the kernel's tests under the address and undefined behavio
 	rm -rf $(SCRATCH)
 	mkdir -p $(SCRATCH)
 	cp -r src/shardex $(SCRATCH)
-	rm -f $(SCRATCH)/shardex/_gather*.so
+	rm -f $(SCRATCH)/shardex/kernel/_gather*.so
 	SHARDEX_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --force --build-lib $(SCRATCH) --build-temp $(SCRATCH)/temp
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=$(SCRATCH) \
-	$(PYTEST) -q --capture=sys tests/test_gather.py
+	$(PYTEST) -q --capture=sys tests/kernel/test_gather.py
 
 bench: setup    ## measure shardex and its peers on the same data
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	$(BIN)/python benchmarks/run.py
 
 clean:    ## remove all that was built, .venv too
-	rm -rf .venv build dist src/*.egg-info src/shardex/_gather*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist src/*.egg-info src/shardex/kernel/_gather*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

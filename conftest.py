@@ -4,7 +4,7 @@ import tempfile
 
 import pytest
 
-pytest_plugins = ["servers"]
+pytest_plugins = ["tests.servers"]
 
 
 @pytest.fixture(autouse=True)

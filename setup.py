@@ -1,6 +1,6 @@
 """Build the copy kernel, the only compiled part; everything else is in pyproject.toml.
 
-The kernel is optional: without a C compiler the install succeeds and `shardex.gather` uses its numpy twin.
+The kernel is optional: without a C compiler the install succeeds and `shardex.kernel` uses its numpy twin.
 """
 
 import os
@@ -20,8 +20,8 @@ if sanitize:
     flags += ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-wrapv", "-g", "-O1"]
 
 kernel = Extension(
-    "shardex._gather",
-    ["src/shardex/_gather.c"],
+    "shardex.kernel._gather",
+    ["src/shardex/kernel/_gather.c"],
     define_macros=[("Py_LIMITED_API", "0x030B0000")] if limited else [],
     extra_compile_args=flags,
     extra_link_args=flags,

@@ -1,4 +1,4 @@
-"""Shuffled reads from a cold disk, with and without announcing them (`Dataset.advise`, `shardex.readahead`).
+"""Shuffled reads from a cold disk, with and without announcing them (`Dataset.advise`, `shardex.loader.read_ahead`).
 
     .venv/bin/python benchmarks/coldread.py --folder /some/disk/scratch            # the table
     .venv/bin/python benchmarks/coldread.py --folder /some/disk/scratch --more     # and what else was tried
@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 import shardex as sx
-from shardex import gather
+from shardex.kernel import gather
+from shardex.loader.read_ahead import Foresight, ReadAhead
+from shardex.loader.stats import Spent
 from shardex.order import Shuffle
-from shardex.readahead import Foresight, ReadAhead
-from shardex.stats import Spent
 
 BATCH = 256
 PAGE = mmap.PAGESIZE

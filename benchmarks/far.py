@@ -24,8 +24,8 @@ from remote import seaweed
 
 import shardex as sx
 from shardex.order import Shuffle
-from shardex.sources.cached import CachedSource
-from shardex.sources.objects import ObjectSource
+from shardex.sources import CachedSource
+from shardex.sources.object_store import ObjectSource
 
 BATCH = 256
 

@@ -36,8 +36,8 @@ def report(folder: Path) -> str:
 
 def lines(folder: Path) -> str:
     """Index a file of lines, next to `wc -l` on the same file."""
-    from shardex.formats.lines import Lines
-    from shardex.sources.local import LocalSource
+    from shardex.formats.jsonl_lines import Lines
+    from shardex.sources import LocalSource
 
     line = b'{"id": 1, "text": "' + b"word " * 75 + b'"}\n'
     (folder / "lines.jsonl").write_bytes(line * (200_000_000 // len(line)))
@@ -60,8 +60,9 @@ def lines(folder: Path) -> str:
 
 def huge(folder: Path) -> str:
     """Write an index of 100 million made-up lines, then open it in a fresh process."""
-    from shardex.index import IndexedFile, encode
-    from shardex.sources.local import LocalSource
+    from shardex.files import IndexedFile
+    from shardex.files.sample_index import encode
+    from shardex.sources import LocalSource
 
     offsets = np.arange(HUGE, dtype=np.uint64) * np.uint64(400)
     scan = {"offset": offsets, "length": np.full(HUGE, 399, np.uint32)}

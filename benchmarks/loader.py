@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 import shardex as sx
-from shardex.columns import Columns
+from shardex.kernel import Columns
 
 SAMPLES, SLOW_SAMPLES, BATCH = 200_000, 20_000, 256
 FIELDS = ["history", "target", "length"]

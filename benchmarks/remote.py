@@ -25,9 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from shardex.ranges import ByteRange
-from shardex.sources.keyring import storage
-from shardex.sources.objects import ObjectSource
+from shardex.sources import ByteRange, storage
+from shardex.sources.object_store import ObjectSource
 
 SIZE = 256 << 20
 Way = Callable[[list[ByteRange]], Any]

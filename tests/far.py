@@ -13,11 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from shardex.errors import NotFoundError, SourceError
-from shardex.ranges import ByteRange
-from shardex.source import Stat
-from shardex.sources.address import SCHEMES
-from shardex.sources.local import LocalSource
-from shardex.sources.pages import PagedFile
+from shardex.sources import ByteRange, LocalSource, Stat
+from shardex.sources.page_file import PagedFile
+from shardex.sources.url import SCHEMES
 
 POISON = 0xAA
 

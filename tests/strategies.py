@@ -8,19 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shardex.schema import (
-    Array,
-    Bytes,
-    ClassLabel,
-    Feature,
-    Features,
-    Json,
-    Optional,
-    Sequence,
-    Struct,
-    Text,
-    Value,
-)
+from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = {"float16": 16, "float32": 32, "float64": 64}

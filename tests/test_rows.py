@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.columns import Columns
 from shardex.errors import FieldError, RowError, SchemaError
-from shardex.gather import Integers
+from shardex.kernel import Columns, Integers
 from shardex.rows import Described, ListRows, ReadsOne, Rows, check_fields, features_of, normalise
 from shardex.schema import Array, Features, Optional, Text, Value
 

@@ -12,27 +12,45 @@ read any sample, stream globally shuffled batches, and take views that cost noth
 rows        anything with ``len`` and ``read(rows, fields)``: the one protocol underneath
 """
 
-from shardex.columns import Columns, Ragged
-from shardex.compose import concat, join
-from shardex.dataset import Dataset, open
+from shardex.dataset import (
+    Dataset,
+    DatasetDict,
+    Writer,
+    concat,
+    create,
+    from_arrow,
+    from_huggingface,
+    index,
+    join,
+    load_dataset,
+    mix,
+    open,
+    temperature,
+    write,
+)
 from shardex.errors import ShardexError
-from shardex.exchange import from_arrow, from_huggingface
-from shardex.foreign import adopt
-from shardex.indexing import index
-from shardex.integrity import Problem, leftovers, verify
-from shardex.lens import Lens, lens
+from shardex.kernel import Columns, Ragged
 from shardex.loader import Loader
-from shardex.loading import DatasetDict, load_dataset
-from shardex.mixture import mix, temperature
-from shardex.packable import PackableSample, packable
 from shardex.rows import Rows
-from shardex.salvage import Lost, Recovered, recover
-from shardex.sample import Batch, DictSample
+from shardex.samples import Batch, DictSample, Lens, PackableSample, lens, packable
 from shardex.schema import Array, Bytes, ClassLabel, Features, Json, Optional, Sequence, Struct, Text, Value
-from shardex.sources.keyring import storage
-from shardex.transaction import Edit, edit
-from shardex.versions import Version, clean, compact, history, restore
-from shardex.writer import Writer, create, write
+from shardex.sources import storage
+from shardex.store import (
+    Edit,
+    Lost,
+    Problem,
+    Recovered,
+    Version,
+    adopt,
+    clean,
+    compact,
+    edit,
+    history,
+    leftovers,
+    recover,
+    restore,
+    verify,
+)
 
 __version__ = "0.1.0"
 

@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.columns import MISSING, Columns
-from shardex.digest import digest
 from shardex.errors import FieldError, RowError, SchemaError
+from shardex.kernel import MISSING, Columns, digest
 from shardex.schema import Features, infer
 
 __all__ = [

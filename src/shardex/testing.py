@@ -28,7 +28,7 @@ from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.errors import FieldError
 from shardex.rows import Advised, ListRows, Located, Rows
-from shardex.sample import Batch, DictSample
+from shardex.samples import Batch, DictSample
 
 __all__ = ["Case", "ListRows", "RowsSuite"]
 

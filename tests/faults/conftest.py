@@ -8,9 +8,10 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from machine import memory, mount_apart, why_no_memory
-from processes import Jobs
-from states import Models
+
+from tests.faults.machine import memory, mount_apart, why_no_memory
+from tests.faults.processes import Jobs
+from tests.faults.states import Models
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 import shardex as sx
 from shardex.errors import ShardexError
-from shardex.versions import clean, compact, restore
+from shardex.store import clean, compact, restore
 
 Sample = dict[str, Any]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jobs import EDITS, after, make
 
 import shardex as sx
-from shardex.manifest import files_of, read_manifest
-from shardex.sources.local import LocalSource
-from shardex.versions import clean, history
+from shardex.sources import LocalSource
+from shardex.store import clean, history
+from shardex.store.manifest import files_of, read_manifest
+from tests.faults.jobs import EDITS, after, make
 
 State = dict[int, str]
 

@@ -10,18 +10,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import jobs as does
 import pytest
-from processes import Jobs, strace, why_no_strace
-from states import Models, check_usable, drafts, signature, state
 
 import shardex as sx
-from shardex.commit import Changes, commit
 from shardex.errors import ShardexError
-from shardex.fragments import FragmentWriter
-from shardex.manifest import read_manifest
-from shardex.sources.local import LocalSource
-from shardex.versions import clean, history
+from shardex.sources import LocalSource
+from shardex.store import clean, history
+from shardex.store.commit import Changes, commit
+from shardex.store.data_files import FragmentWriter
+from shardex.store.manifest import read_manifest
+from tests.faults import jobs as does
+from tests.faults.processes import Jobs, strace, why_no_strace
+from tests.faults.states import Models, check_usable, drafts, signature, state
 
 LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None)
 HOUR, DAY = 3600, 86400

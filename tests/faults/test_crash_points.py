@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import jobs as does
 import pytest
-from processes import FULL, Call, Jobs, calls, hit, why_no_strace
-from states import Models, State, check_usable, drafts, state
 
 import shardex as sx
 from shardex.errors import ShardexError
+from tests.faults import jobs as does
+from tests.faults.processes import FULL, Call, Jobs, calls, hit, why_no_strace
+from tests.faults.states import Models, State, check_usable, drafts, state
 
 pytestmark = [
     pytest.mark.slow,

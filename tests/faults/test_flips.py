@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from processes import FULL
-from states import signature
 
 import shardex as sx
 from shardex.errors import ShardexError
-from shardex.manifest import DataFile, Manifest, manifest_path, read_manifest
-from shardex.sources.local import LocalSource
-from shardex.versions import history
+from shardex.sources import LocalSource
+from shardex.store import history
+from shardex.store.manifest import DataFile, Manifest, manifest_path, read_manifest
+from tests.faults.processes import FULL
+from tests.faults.states import signature
 
 MASKS = [0xFF, *(1 << bit for bit in range(8))] if FULL else [0xFF]
 VERSION = 2

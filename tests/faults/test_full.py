@@ -7,16 +7,16 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import jobs as does
 import pytest
-from machine import ext4, make_image, memory, remount, why_no_ext4, why_no_memory
-from processes import FULL, Jobs
-from states import Models, check_usable, drafts, files, state
 
 import shardex as sx
 from shardex.errors import AccessDeniedError, ClosedError, StorageFullError
-from shardex.sources.local import LocalSource
-from shardex.versions import clean
+from shardex.sources import LocalSource
+from shardex.store import clean
+from tests.faults import jobs as does
+from tests.faults.machine import ext4, make_image, memory, remount, why_no_ext4, why_no_memory
+from tests.faults.processes import FULL, Jobs
+from tests.faults.states import Models, check_usable, drafts, files, state
 
 WRITING = [name for name in does.EDITS if name != "clean"]
 

@@ -7,10 +7,11 @@ import shutil
 import signal
 from pathlib import Path
 
-import jobs as does
 import pytest
-from processes import FULL, Job, Jobs
-from states import Models, check_chain, check_usable
+
+from tests.faults import jobs as does
+from tests.faults.processes import FULL, Job, Jobs
+from tests.faults.states import Models, check_chain, check_usable
 
 ROUNDS = 500 if FULL else 40
 

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import jobs as does
 import pytest
-from machine import ext4, make_image, why_no_ext4
-from processes import FULL, Job, Jobs
-from states import check_chain, check_usable
 
 from shardex.errors import ShardexError
+from tests.faults import jobs as does
+from tests.faults.machine import ext4, make_image, why_no_ext4
+from tests.faults.processes import FULL, Job, Jobs
+from tests.faults.states import check_chain, check_usable
 
 CUTS = 200 if FULL else 20
 SIZE = 8 << 20

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-import jobs as does
 import pytest
-from processes import FULL, Jobs, strace, why_no_strace
-from states import Models, signature
 
 import shardex as sx
-from shardex.versions import history
+from shardex.store import history
+from tests.faults import jobs as does
+from tests.faults.processes import FULL, Jobs, strace, why_no_strace
+from tests.faults.states import Models, signature
 
 PROCESSES, TURNS = (8, 40) if FULL else (4, 10)
 

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from splitdataloader import SplitDataLoader, write_split_data
 
-from shardex.codecs import compact, msgpack, npy
 from shardex.errors import (
     AlreadyExistsError,
     ClosedError,
@@ -31,13 +30,14 @@ from shardex.errors import (
     UnknownFormatError,
     UnsafeError,
 )
-from shardex.format import format_named, open_rows
-from shardex.formats import bins
+from shardex.files import Stage, find
+from shardex.formats import bins, format_named, open_rows
 from shardex.formats.bins import BinRows, create, recognise
 from shardex.rows import ReadsOne, Rows
 from shardex.schema import Array, Bytes, Features, Json, Optional, Text, Value
-from shardex.shards import find
-from shardex.staging import Stage
+from shardex.schema import compact_codec as compact
+from shardex.schema import msgpack_codec as msgpack
+from shardex.schema import npy_codec as npy
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "splitdataloader"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))

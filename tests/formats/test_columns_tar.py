@@ -30,11 +30,11 @@ from shardex.errors import (
     TruncatedShardError,
     UnsafeError,
 )
-from shardex.format import format_named, open_rows
+from shardex.files import find
+from shardex.formats import format_named, open_rows
 from shardex.formats.columns_tar import ColumnsRows, create, recognise
 from shardex.rows import ReadsOne, Rows
 from shardex.schema import Array, Features, Json, Optional, Text
-from shardex.shards import find
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "synthefy"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))

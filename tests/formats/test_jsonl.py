@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardex.columns import MISSING, Ragged
 from shardex.errors import (
     AlreadyExistsError,
     ClosedError,
@@ -30,18 +29,17 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownFormatError,
 )
-from shardex.format import format_named, open_rows
-from shardex.formats import lines
+from shardex.files import Scan, Stage, find
+from shardex.formats import format_named, open_rows
+from shardex.formats import jsonl_lines as lines
 from shardex.formats.jsonl import JsonLines, TextLines, create, recognise
-from shardex.formats.lines import Lines
+from shardex.formats.jsonl_lines import Lines
+from shardex.kernel import MISSING, Ragged
 from shardex.rows import ReadsOne, Rows
-from shardex.scan import Scan
 from shardex.schema import Array, Bytes, ClassLabel, Features, Json, Optional, Struct, Text, Value
 from shardex.schema import Sequence as SequenceFeature
-from shardex.shards import find
-from shardex.source import Source
+from shardex.sources import Source
 from shardex.sources.memory import MemorySource
-from shardex.staging import Stage
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "data-forager"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))

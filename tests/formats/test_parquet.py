@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from strategies import datasets
 
 import shardex as sx
 from shardex.errors import AlreadyExistsError, ClosedError, FormatError, SchemaError, StaleIndexError, StorageFullError
 from shardex.formats import parquet
 from shardex.formats.parquet import create
 from shardex.schema import Features
+from tests.strategies import datasets
 
 SCHEMA = {"n": int, "s": str | None, "x": sx.Array("float32", (2,))}
 

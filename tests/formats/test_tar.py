@@ -22,8 +22,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from webdataset.tariterators import base_plus_ext
 
-from shardex.codecs import compact
-from shardex.columns import Ragged
 from shardex.errors import (
     AlreadyExistsError,
     ClosedError,
@@ -35,15 +33,16 @@ from shardex.errors import (
     TruncatedShardError,
     UnsafeError,
 )
-from shardex.format import format_named, open_rows
-from shardex.formats.members import TarScanner, split_name
+from shardex.files import Scan, find
+from shardex.formats import format_named, open_rows, split_name
 from shardex.formats.tar import TarRows, create, recognise
+from shardex.formats.tar_blocks import header, padding
+from shardex.formats.tar_members import TarScanner
+from shardex.kernel import Ragged
 from shardex.rows import ReadsOne, Rows
-from shardex.scan import Scan
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
-from shardex.shards import find
-from shardex.source import Source
-from shardex.tarfiles import header, padding
+from shardex.schema import compact_codec as compact
+from shardex.sources import Source
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "atdata"
 Parts = Mapping[str, bytes]

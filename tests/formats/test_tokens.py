@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardex.columns import Ragged
 from shardex.errors import (
     ClosedError,
     FieldError,
@@ -26,15 +25,15 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownFormatError,
 )
-from shardex.format import format_named, open_rows
-from shardex.formats import numbers
-from shardex.formats.numbers import Lengths
+from shardex.files import Scan, find
+from shardex.formats import format_named, open_rows
+from shardex.formats import token_files as numbers
+from shardex.formats.token_files import Lengths
 from shardex.formats.tokens import StoredRows, WindowRows, create, recognise
+from shardex.kernel import Ragged
 from shardex.rows import ReadsOne, Rows
-from shardex.scan import Scan
 from shardex.schema import Array, Features
-from shardex.shards import find
-from shardex.source import Source
+from shardex.sources import Source
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "data-forager"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))["tokens_fixed"]

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from servers.faulty import FaultyServer, faulty_server
-from servers.keeper import Command, shared_server
-from shardex.sources.address import open_source
-from shardex.sources.keyring import storage
+from shardex.sources import open_source, storage
+from tests.servers.faulty import FaultyServer, faulty_server
+from tests.servers.keeper import Command, shared_server
 
 __all__ = ["KEY", "SECRET", "bucket", "careless_bucket", "rclone", "seaweed", "web", "weed_command"]
 

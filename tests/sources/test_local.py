@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from shardex.errors import AccessDeniedError, NotFoundError, SourceError, StorageFullError
-from shardex.ranges import ByteRange
-from shardex.sources.local import LocalSource, make_folder
+from shardex.sources import ByteRange, LocalSource, make_folder
 
 linux = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
 

@@ -18,9 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from shardex.codec import by_name
-from shardex.codecs import json, msgpack
-from shardex.columns import MISSING, Columns
 from shardex.errors import (
     ClosedError,
     FormatError,
@@ -30,18 +27,17 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownFormatError,
 )
-from shardex.format import no_existing_schema
-from shardex.formats import plain
-from shardex.formats.lines import refuse_bytes, to_json
-from shardex.formats.plain import fit_sample
-from shardex.gather import Bytes as Buffer
-from shardex.gather import Integers, Ranges, take
-from shardex.index import IndexedFile
-from shardex.records import PlacedRows, map_file
+from shardex.files import Files, IndexedFile, Stage
+from shardex.formats.jsonl_lines import refuse_bytes, to_json
+from shardex.formats.record_rows import PlacedRows, map_file
+from shardex.formats.registry import no_existing_schema
+from shardex.kernel import MISSING, Columns, Integers, Ranges, take
+from shardex.kernel import Bytes as Buffer
 from shardex.rows import check_fields
-from shardex.schema import Bytes, Feature, Features, Text
-from shardex.shards import Files
-from shardex.staging import Stage
+from shardex.schema import Bytes, Feature, Features, Text, by_name, fit_sample
+from shardex.schema import json_codec as json
+from shardex.schema import msgpack_codec as msgpack
+from shardex.schema import plain_values as plain
 
 __all__ = ["BinRows", "BinTable", "BinWriter", "create", "existing_schema", "open", "recognise"]
 

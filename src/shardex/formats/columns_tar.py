@@ -20,23 +20,18 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.columns import Column, Columns
 from shardex.errors import FormatError, SchemaError, StaleIndexError
-from shardex.format import no_existing_schema
-from shardex.formats import parts
-from shardex.formats.headers import headers
-from shardex.formats.series import ColumnsWriter
-from shardex.gather import Integers, Ranges
-from shardex.index import Index
-from shardex.records import RecordRows
+from shardex.files import Files, Index, Scan, natural_order
+from shardex.formats import tar_fields as parts
+from shardex.formats.columns_tar_writer import ColumnsWriter
+from shardex.formats.record_rows import RecordRows
+from shardex.formats.registry import no_existing_schema
+from shardex.formats.tar_blocks import members
+from shardex.formats.tar_remote_headers import headers
+from shardex.kernel import Column, Columns, Integers, Ranges
 from shardex.rows import check_fields
-from shardex.scan import Scan
 from shardex.schema import Array, Features, Json, Optional, Text
-from shardex.shards import Files, natural_order
-from shardex.source import Source
-from shardex.sources.cached import CachedSource
-from shardex.sources.local import LocalSource
-from shardex.tarfiles import members
+from shardex.sources import CachedSource, LocalSource, Source
 
 __all__ = ["ColumnsRows", "ColumnsScanner", "create", "existing_schema", "open", "recognise"]
 
@@ -87,7 +82,7 @@ def create(path: str, features: Features, *, mode: str, samples_per_shard: int =
     """Begin such a folder, with so many arrays in each tar.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
-    >>> from shardex.shards import find
+    >>> from shardex.files.find import find
     >>> out = create(folder, Features.of({"x": Array()}), mode="create")
     >>> out.append({"x": [1, 2], "metadata": {"unit": "K"}}); out.close()
     >>> open(find(folder)).sample(0)

@@ -18,20 +18,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.attributes import read_presence
-from shardex.columns import MISSING, Columns
+from shardex.arrow import read_presence
 from shardex.errors import FieldError, FormatError, SchemaError, UnknownFormatError
-from shardex.extract import Extraction
-from shardex.format import no_existing_schema
-from shardex.formats import forager, plain
-from shardex.formats.lines import Lines, LineWriter
-from shardex.gather import Integers
-from shardex.index import Index
-from shardex.records import PlacedRows, Places
+from shardex.files import Files, Index
+from shardex.formats import data_forager as forager
+from shardex.formats.extracted_columns import Extraction
+from shardex.formats.jsonl_lines import Lines, LineWriter
+from shardex.formats.record_rows import PlacedRows, Places
+from shardex.formats.registry import no_existing_schema
+from shardex.kernel import MISSING, Columns, Integers
 from shardex.rows import check_fields
 from shardex.schema import Bytes, Features, Optional, Text
-from shardex.shards import Files
-from shardex.source import Source
+from shardex.schema import plain_values as plain
+from shardex.sources import Source
 
 __all__ = ["JsonLines", "TextLines", "create", "existing_schema", "one_file", "open", "recognise"]
 

@@ -16,18 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardex.builder import BatchBuilder
-from shardex.decoded import CACHE_BYTES, DecodedTable
+from shardex.arrow import CACHE_BYTES, BatchBuilder, DecodedTable, check_names, features_of_arrow, schema_text
 from shardex.errors import ClosedError, FormatError, SchemaError, storage_errors
-from shardex.format import stored_schema
-from shardex.formats.tables import TableRows, files_digest
-from shardex.gather import Ranges
-from shardex.layout import check_names, features_of_arrow, schema_text
+from shardex.files import Files, Stage
+from shardex.formats.registry import stored_schema
+from shardex.formats.table_rows import TableRows, files_digest
+from shardex.kernel import Ranges
 from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct
-from shardex.shards import Files
-from shardex.sources.local import LocalSource
-from shardex.sources.tables import file_table
-from shardex.staging import Stage
+from shardex.sources import LocalSource, file_table
 
 __all__ = ["ParquetWriter", "create", "existing_schema", "open", "recognise"]
 

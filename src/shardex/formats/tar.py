@@ -22,25 +22,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.attributes import read_presence
-from shardex.codecs import msgpack
-from shardex.columns import MISSING, Column, Columns
+from shardex.arrow import read_presence
 from shardex.errors import FormatError, NotFoundError, SchemaError
-from shardex.extract import Extraction
-from shardex.format import no_existing_schema
-from shardex.formats import parts
-from shardex.formats.headers import headers
-from shardex.formats.members import KEY, TarScanner, TarWriter
-from shardex.formats.parts import Where
-from shardex.formats.plain import guess, to_columns, to_sample
-from shardex.gather import Integers, Ranges
-from shardex.index import Index
-from shardex.records import RecordRows
+from shardex.files import Files, Index
+from shardex.formats import tar_fields as parts
+from shardex.formats.extracted_columns import Extraction
+from shardex.formats.record_rows import RecordRows
+from shardex.formats.registry import no_existing_schema
+from shardex.formats.tar_blocks import members, plain_name
+from shardex.formats.tar_fields import Where
+from shardex.formats.tar_members import KEY, TarScanner, TarWriter
+from shardex.formats.tar_remote_headers import headers
+from shardex.kernel import MISSING, Column, Columns, Integers, Ranges
 from shardex.rows import check_fields
-from shardex.schema import Feature, Features, Json, Optional, Text
-from shardex.shards import Files
-from shardex.source import Source
-from shardex.tarfiles import members, plain_name
+from shardex.schema import Feature, Features, Json, Optional, Text, guess, to_columns, to_sample
+from shardex.schema import msgpack_codec as msgpack
+from shardex.sources import Source
 
 __all__ = ["TarRows", "create", "existing_schema", "one_file", "open", "recognise"]
 
@@ -97,7 +94,7 @@ def create(
     With ``layout="msgpack"`` a sample is one member, a map of all its fields with arrays in the compact form.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
-    >>> from shardex.schema import Array; from shardex.shards import find
+    >>> from shardex.schema.schema import Array; from shardex.files.find import find
     >>> out = create(folder, Features.of({"history": Array("float32", (2,)), "cls": int}), mode="create")
     >>> out.append({"history": [1, 2], "cls": 7}); out.close()
     >>> open(find(folder)).sample(0)

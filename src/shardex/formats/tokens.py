@@ -17,18 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from shardex.columns import Columns, Ragged
 from shardex.errors import FormatError, NotFoundError, RowError, SchemaError, TruncatedShardError, UnknownFormatError
-from shardex.format import ShardRows, stored_schema
-from shardex.formats import forager
-from shardex.formats.numbers import HEAD, Head, Lengths, NumberWriter, lengths_of, number_dtype, only_array
-from shardex.gather import Integers, spread, take
-from shardex.index import Index, IndexedFile
-from shardex.pool import empty
-from shardex.records import PlacedRows, Places, map_files
+from shardex.files import Files, Index, IndexedFile
+from shardex.formats import data_forager as forager
+from shardex.formats.record_rows import PlacedRows, Places, map_files
+from shardex.formats.registry import ShardRows, stored_schema
+from shardex.formats.token_files import HEAD, Head, Lengths, NumberWriter, lengths_of, number_dtype, only_array
+from shardex.kernel import Columns, Integers, Ragged, empty, spread, take
 from shardex.rows import check_fields
 from shardex.schema import Array, Features
-from shardex.shards import Files
 
 __all__ = ["StoredRows", "WindowRows", "create", "existing_schema", "open", "recognise"]
 

@@ -11,8 +11,8 @@ import re
 from datetime import datetime
 
 from shardex.errors import AccessDeniedError, NotFoundError, PathError, RemoteChangedError, RemoteError, SourceError
-from shardex.source import Stat
-from shardex.sources.keyring import scrub
+from shardex.sources.credentials import scrub
+from shardex.sources.protocols import Stat
 
 __all__ = ["UNTAGGED", "Again", "reason", "refusal", "same", "stat_of", "translate"]
 

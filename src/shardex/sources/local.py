@@ -21,8 +21,8 @@ from functools import cache
 from typing import Any, BinaryIO
 
 from shardex.errors import TruncatedShardError, storage_errors
-from shardex.ranges import ByteRange, plan
-from shardex.source import Stat, inside
+from shardex.sources.byte_ranges import ByteRange, plan
+from shardex.sources.protocols import Stat, inside
 
 __all__ = ["LocalSource", "libc", "make_folder", "sync_folder"]
 

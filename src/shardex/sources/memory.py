@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from shardex.errors import NotFoundError, SourceError, TruncatedShardError
-from shardex.ranges import ByteRange
-from shardex.source import Stat, inside
+from shardex.sources.byte_ranges import ByteRange
+from shardex.sources.protocols import Stat, inside
 
 __all__ = ["MemorySource"]
 

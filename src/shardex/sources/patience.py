@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from shardex.errors import RemoteError, RemoteReadError, ShardexError, SourceError
 from shardex.sources.answers import Again
-from shardex.sources.keyring import SLOWEST, Settings
+from shardex.sources.credentials import SLOWEST, Settings
 
 __all__ = ["Request", "Traffic", "all_of"]
 

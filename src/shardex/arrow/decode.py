@@ -1,0 +1,231 @@
+"""Values back from Arrow arrays: whole arrays as columns, whatever lies in them. The reading side of `layout.py`.
+
+Nulls become `None`, and dictionaries and extensions what they stand for. `mapped.py` reads most fields faster, past
+Arrow; it and `decoded.py` come here for all others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as SequenceOf
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardex.arrow.types import is_binary, is_list, items_per_row, numbers, sizes, stored_type
+from shardex.errors import FormatError
+from shardex.kernel import Column, Columns, Integers, Ragged
+from shardex.schema import Array, Bytes, ClassLabel, Feature, Json, Optional, Sequence, Struct, Text, Value
+from shardex.schema import codecs as codec
+
+__all__ = ["array_of_bytes", "column_of", "list_of", "plain_array", "reshaped", "take_rows", "value_of"]
+
+
+def column_of(array: pa.Array, feature: Feature) -> Column:
+    """The values of a whole array; `None` where it has nulls.
+
+    >>> column_of(pa.array([[1, 2], None]), Array("int64", (None,)))
+    [array([1, 2]), None]
+    """
+    array = plain_array(array)
+    if isinstance(array, pa.DictionaryArray):
+        return column_of(array.dictionary_decode(), feature)
+    inner = feature.feature if isinstance(feature, Optional) else feature
+    if not array.null_count:
+        return _column(array, inner)
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    values = iter(list_of(_column(array.drop_null(), inner)))
+    return [next(values) if ok else None for ok in valid.tolist()]
+
+
+def plain_array(array: pa.Array) -> pa.Array:
+    """The array below extensions and encodings; its type is what `stored_type` says."""
+    if isinstance(array, pa.ExtensionArray):
+        return plain_array(array.storage)
+    if isinstance(array, pa.RunEndEncodedArray):
+        from pyarrow import compute  # takes 40 ms, and few files need it
+
+        return plain_array(compute.run_end_decode(array))
+    views = pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type)
+    return array.cast(stored_type(array.type)) if views else array
+
+
+def value_of(array: pa.Array, row: int, feature: Feature) -> Any:
+    """One value of an array."""
+    return Columns({"": column_of(array.slice(row, 1), feature)}, 1).sample(0)[""]
+
+
+def take_rows(
+    rows: Integers,
+    starts: Integers,
+    features: Mapping[str, Feature],
+    arrays: Callable[[int], Mapping[str, pa.Array]],
+    name: Callable[[int], str],
+) -> Columns:
+    """Rows of arrays in chunks: `arrays` gives those of a chunk, which begins at the row that `starts` says."""
+    chunks = np.searchsorted(starts, rows, "right") - 1
+    order = np.argsort(chunks, kind="stable")
+    places = np.split(order, np.flatnonzero(np.diff(chunks[order])) + 1)
+    parts = []
+    for here in places if len(rows) else []:
+        chunk = int(chunks[here[0]])
+        found, local = arrays(chunk), rows[here] - starts[chunk]
+        some = {}
+        for field, feature in features.items():
+            try:
+                some[field] = column_of(found[field].take(numbers(local)), feature)
+            except (FormatError, pa.ArrowException) as error:
+                row = _first_bad(found[field], local, feature)
+                where = f"{name(chunk)}, sample {starts[chunk] + row}, field {field}"
+                raise FormatError(f"{error} - at {where}") from None
+        parts.append(Columns(some, len(here)))
+    return Columns.scatter(parts, places) if parts else Columns({field: [] for field in features}, 0)
+
+
+def _first_bad(array: pa.Array, rows: Integers, feature: Feature) -> int:
+    """The first row that cannot be read."""
+    for row in rows.tolist():
+        try:
+            value_of(array, row, feature)
+        except (FormatError, pa.ArrowException):
+            return int(row)
+    return int(rows[0])
+
+
+def list_of(column: Column) -> list[Any]:
+    """The values of a column one by one: Python's numbers, arrays, or what they are."""
+    if isinstance(column, np.ndarray):
+        return column.tolist() if column.ndim == 1 and column.dtype.kind in "biuf" else list(column)
+    return column.to_list() if isinstance(column, Ragged) else column
+
+
+def _column(array: pa.Array, feature: Feature) -> Column:
+    match feature:
+        case Value() | ClassLabel():
+            return np.asarray(array.to_numpy(zero_copy_only=False))
+        case Text() if is_binary(array.type):
+            return [codec.by_name("text").decode(raw) for raw in array.to_pylist()]
+        case Bytes() if not is_binary(array.type):
+            return [text.encode() for text in array.to_pylist()]
+        case Json():
+            raw = array if is_binary(array.type) else array.cast(pa.large_binary())
+            return [codec.by_name("json").decode(one) for one in raw.to_pylist()]
+        case Array() if is_binary(array.type):
+            return [array_of_bytes(raw, feature) for raw in array.to_pylist()]
+        case Array():
+            return _arrays(array, feature)
+        case Sequence():
+            return _lists(array, feature)
+        case Struct():
+            return _structs(array, feature)
+    return _objects(array)
+
+
+def _objects(array: pa.Array) -> list[Any]:
+    """Python's own values; numpy's for times in nanoseconds, which Python has none of."""
+    try:
+        if getattr(array.type, "unit", "") == "ns":
+            kind = "M8[ns]" if pa.types.is_timestamp(array.type) else "m8[ns]"
+            return list(array.cast(pa.int64()).to_numpy().view(kind))
+        return list(array.to_pylist())
+    except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+        raise FormatError(f"expected {array.type} that Python has values for, got others: {error}") from None
+
+
+def _structs(array: pa.StructArray, feature: Struct) -> list[dict[str, Any]]:
+    if not feature.fields:
+        return [{} for _ in range(len(array))]
+    columns = [list_of(column_of(array.field(name), inner)) for name, inner in feature.fields.items()]
+    return [dict(zip(feature.fields, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _lists(array: pa.Array, feature: Sequence) -> list[list[Any]]:
+    if pa.types.is_fixed_size_list(array.type):
+        offsets = np.arange(len(array) + 1) * array.type.list_size
+        values = array.flatten()
+    else:
+        offsets = array.offsets.to_numpy()
+        values = array.values.slice(offsets[0], offsets[-1] - offsets[0])
+        offsets = offsets - offsets[0]
+    items = list_of(column_of(values, feature.feature))
+    return [items[a:b] for a, b in pairwise(offsets.tolist())]
+
+
+# -- arrays ---------------------------------------------------------------------------------------------------
+
+
+def array_of_bytes(raw: bytes, feature: Array) -> NDArray[Any]:
+    """An array kept as bytes: bare elements if dtype and shape are known, else the compact form.
+
+    >>> array_of_bytes(b"\\1\\0\\2\\0", Array("int16", (2,)))
+    array([1, 2], dtype=int16)
+    """
+    if feature.dtype is None or feature.shape is None:
+        return codec.by_name("compact").decode(raw)  # type: ignore[no-any-return]
+    dtype = np.dtype(feature.dtype)
+    known = math.prod(sizes(feature)) * dtype.itemsize
+    free = feature.shape.count(None)
+    if free > 1 or (len(raw) != known if not free else not known or len(raw) % known):
+        raise FormatError(f"expected the bytes of {feature}, got {len(raw)} bytes")
+    return np.frombuffer(raw, dtype).reshape([-1 if n is None else n for n in feature.shape])
+
+
+def _arrays(array: pa.Array, feature: Array) -> Column:
+    dtype = np.dtype(feature.dtype)
+    if pa.types.is_struct(array.type):
+        return _shaped(array, dtype)
+    if is_list(array.type):
+        return _listed(array, feature, dtype)
+    flat = array
+    while pa.types.is_fixed_size_list(flat.type):
+        flat = flat.flatten()
+    return (
+        _one_by_one(array, feature) if flat.null_count else _stacked(np.asarray(flat).view(dtype), len(array), feature)
+    )
+
+
+def _one_by_one(array: pa.Array, feature: Array) -> list[Any]:
+    """Lists where elements are null, arrays where none is."""
+    if len(array) == 1:
+        return list(array.to_pylist())
+    return [list_of(_arrays(array.slice(row, 1), feature))[0] for row in range(len(array))]
+
+
+def _stacked(values: NDArray[Any], count: int, feature: Array) -> Column:
+    stacked = values.reshape(count, *sizes(feature))
+    return stacked if feature.shape else [np.asarray(value) for value in stacked]
+
+
+def _listed(array: pa.Array, feature: Array, dtype: np.dtype[Any]) -> Column:
+    """Arrays in lists, which may be of any length: they need not be what the feature says."""
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    items = array.values.slice(offsets[0], offsets[-1] - offsets[0])
+    if items.null_count:
+        return _one_by_one(array, feature)
+    lengths, step = np.diff(offsets), items_per_row(feature)
+    if (lengths != step if feature.fixed else lengths % step).any():
+        raise FormatError(f"expected {feature}, got lists of {', '.join(map(str, np.unique(lengths)[:5]))} elements")
+    values = np.asarray(items).view(dtype)
+    if feature.fixed:
+        return _stacked(values, len(array), feature)
+    return Ragged.from_values(values.reshape(-1, *sizes(feature)), (offsets - offsets[0]) // step, sizes(feature))
+
+
+def _shaped(array: pa.StructArray, dtype: np.dtype[Any]) -> list[NDArray[Any]]:
+    values, shapes = array.field("values"), array.field("shape")
+    offsets = values.offsets.to_numpy().tolist()
+    flat = np.asarray(values.values)
+    rows = (flat[a:b].view(dtype) for a, b in pairwise(offsets))
+    return [reshaped(row, shape) for row, shape in zip(rows, shapes.to_pylist(), strict=True)]
+
+
+def reshaped(row: NDArray[Any], shape: SequenceOf[int]) -> NDArray[Any]:
+    """The elements of one array in their shape."""
+    try:
+        return row.reshape(shape)
+    except ValueError:
+        raise FormatError(f"expected an array of shape {shape}, got {row.size} elements") from None

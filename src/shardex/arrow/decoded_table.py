@@ -1,0 +1,155 @@
+"""Tables that must be decoded to be read: Parquet row groups, compressed Arrow batches.
+
+A group is the smallest thing that can be decoded, so a random read costs a group; a pass in order decodes every group
+once. Only the columns asked for are decoded, and those of a few groups are kept: the least recently used go first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardex.arrow.decode import column_of, plain_array, take_rows, value_of
+from shardex.arrow.sql_columns import table_of, valid
+from shardex.arrow.types import stored_type
+from shardex.errors import FormatError
+from shardex.kernel import Columns, Integers, Ranges
+from shardex.rows import check_fields
+from shardex.schema import Features
+
+__all__ = ["CACHE_BYTES", "DecodedTable"]
+
+CACHE_BYTES = 256 << 20
+
+Decode = Callable[[int, list[str]], pa.RecordBatch | pa.Table]
+
+
+class DecodedTable:
+    """Groups of rows one after another; `decode(k, names)` gives these columns of group k, of `rows[k]` rows.
+
+    Where it is known, `extents` tells which bytes these columns of groups take; if they are `far`, those of all groups
+    of a read are fetched at once.
+
+    >>> from shardex.schema.schema import Value
+    >>> group = pa.record_batch({"x": [5, 6, 7]})
+    >>> features = Features({"x": Value("int64")})
+    >>> table = DecodedTable(features, group.schema, [3], lambda k, names: group, "group {}".format)
+    >>> table.sample(1), table.read(np.array([2, 0]), ["x"])["x"]
+    ({'x': 6}, array([7, 5]))
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        schema: pa.Schema,
+        rows: Sequence[int],
+        decode: Decode,
+        name: Callable[[int], str],
+        cache_bytes: int = CACHE_BYTES,
+        extents: Callable[[Sequence[int], Sequence[str]], Ranges] | None = None,
+        far: bool = False,
+    ) -> None:
+        self.features = features
+        self._schema = schema
+        self._starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
+        self._decode = decode
+        self._extents = extents
+        self._far = far
+        self._name = name
+        self._kept: OrderedDict[tuple[int, str], pa.Array] = OrderedDict()
+        self._kept_bytes, self._cache_bytes = 0, cache_bytes
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
+        """These fields of these rows, each group decoded once."""
+        features = {name: self.features[name] for name in fields}
+        if not len(rows):
+            empty = self._schema.empty_table()
+            return Columns({n: column_of(_whole(empty.column(n)), f) for n, f in features.items()}, 0)
+        ahead = self._missing(rows, fields) if self._far else None
+        held = None if ahead is None else ahead.hold()
+        columns = take_rows(rows, self._starts, features, lambda group: self._arrays(group, features), self._name)
+        del held
+        return columns
+
+    def advise(self, rows: Integers, fields: Sequence[str]) -> None:
+        """Begin to fetch the groups of these rows that are not kept."""
+        if (missing := self._missing(rows, fields)) is not None:
+            missing.advise()
+
+    def _missing(self, rows: Integers, fields: Sequence[str]) -> Ranges | None:
+        """The bytes of the groups of these rows that are not kept."""
+        inside = rows[(rows >= 0) & (rows < len(self))]
+        groups = np.unique(np.searchsorted(self._starts, inside, "right") - 1).tolist()
+        with self._lock:
+            missing = [group for group in groups if any((group, name) not in self._kept for name in fields)]
+        return self._extents(missing, fields) if self._extents is not None and missing else None
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """A whole field; decodes the groups that are not kept."""
+        if self._far:
+            self.advise(self._starts[:-1], [name])
+        arrays = [self._arrays(group, [name])[name] for group in range(len(self._starts) - 1)]
+        return pa.chunked_array(arrays, stored_type(self._schema.field(name).type))
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Whole fields, as SQL sees them."""
+        return table_of({name: self.column(name) for name in names}, self.features)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Which rows have a value for a field."""
+        return valid(self.column(name))
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """One row."""
+        names = check_fields(list(self.features), fields)
+        group = int(np.searchsorted(self._starts, row, "right")) - 1
+        arrays, at = self._arrays(group, names), row - int(self._starts[group])
+        try:
+            return {name: value_of(arrays[name], at, self.features[name]) for name in names}
+        except FormatError as error:
+            raise FormatError(f"{error} - at {self._name(group)}, sample {row}") from None
+
+    def _arrays(self, group: int, names: Sequence[str] | Mapping[str, Any]) -> dict[str, pa.Array]:
+        with self._lock:
+            found = {name: self._kept[group, name] for name in names if (group, name) in self._kept}
+        if missing := [name for name in names if name not in found]:
+            found |= self._decoded(group, missing)
+        with self._lock:
+            for name, array in found.items():
+                self._keep((group, name), array)
+        return found
+
+    def _decoded(self, group: int, names: list[str]) -> dict[str, pa.Array]:
+        try:
+            table = self._decode(group, names)
+            table.validate(full=True)
+            found = {name: plain_array(_whole(table.column(name))) for name in names}
+        except (pa.ArrowException, OSError) as error:
+            raise FormatError(f"{self._name(group)}: expected rows, got bytes that Arrow refuses: {error}") from None
+        if table.num_rows != (rows := int(self._starts[group + 1] - self._starts[group])):
+            raise FormatError(f"{self._name(group)}: expected {rows} rows, got {table.num_rows}")
+        return found
+
+    def _keep(self, key: tuple[int, str], array: pa.Array) -> None:
+        if key not in self._kept:
+            self._kept_bytes += array.nbytes
+            self._kept[key] = array
+        self._kept.move_to_end(key)
+        while self._kept_bytes > self._cache_bytes and len(self._kept) > 1:
+            self._kept_bytes -= self._kept.popitem(last=False)[1].nbytes
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -1,0 +1,257 @@
+"""What SQL sees of samples: a table with an Arrow column for each field asked for, copied only where it must be.
+
+Numbers, text, bytes, lists and structs are as they lie, arrays of numbers are lists, JSON is text that says it is JSON.
+Rows that have such columns at hand give them (`Attributes` and `Sparse` in `rows.py`); of others all samples are read.
+Which fields a question needs is found out in `query.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardex.arrow.decode import list_of
+from shardex.arrow.to_table import to_table
+from shardex.arrow.types import is_binary, is_list, numbers
+from shardex.errors import FormatError, QueryError, SchemaError
+from shardex.kernel import MISSING, Columns, Integers
+from shardex.progress import Bar
+from shardex.rows import Attributes, Rows, Sparse, features_of
+from shardex.schema import Array, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
+
+__all__ = [
+    "attributes_of",
+    "can_be_asked",
+    "presence",
+    "present_in",
+    "read_attributes",
+    "read_presence",
+    "side_by_side",
+    "stacked",
+    "table_of",
+    "taken",
+    "valid",
+    "widest",
+]
+
+_AT_ONCE = 4096
+_IS_JSON = {"ARROW:extension:name": "arrow.json", "ARROW:extension:metadata": ""}
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+def attributes_of(rows: Rows, names: SequenceOf[str]) -> pa.Table:
+    """These fields of all rows, as SQL sees them.
+
+    >>> from shardex.rows import ListRows
+    >>> attributes_of(ListRows([{"x": 1, "y": {"z": 2}}]), ["y"]).to_pydict()
+    {'y': ['{"z":2}']}
+    """
+    return rows.attributes(names) if isinstance(rows, Attributes) else read_attributes(rows, names)
+
+
+def present_in(rows: Rows, name: str) -> NDArray[np.bool_]:
+    """Which rows have a value for a field."""
+    return rows.present(name) if isinstance(rows, Sparse) else read_presence(rows, name)
+
+
+# -- columns as they lie --------------------------------------------------------------------------------------
+
+
+def can_be_asked(feature: Feature, *, inside: bool = False) -> bool:
+    """Whether SQL can see the values of a field; of every field it can see whether they are there.
+
+    >>> can_be_asked(Array("float32", (3, 4))), can_be_asked(Array("float32", (None, None))), can_be_asked(Array())
+    (True, False, False)
+    """
+    match feature:
+        case Array(dtype=str(dtype), shape=tuple(shape)):
+            fits = shape == (None,) or (feature.fixed and shape != () and 0 not in shape)
+            return fits and not (inside and len(shape) > 1) and np.dtype(dtype).kind in "iuf"
+        case Array():
+            return False
+        case Optional():
+            return can_be_asked(feature.feature, inside=inside)
+        case Sequence():
+            return can_be_asked(feature.feature, inside=True)
+        case Struct():
+            return bool(feature.fields) and all(can_be_asked(one, inside=True) for one in feature.fields.values())
+    return True
+
+
+def table_of(columns: Mapping[str, pa.ChunkedArray], features: Mapping[str, Feature]) -> pa.Table:
+    """The table that SQL sees of columns as they lie."""
+    inner = {name: f.feature if isinstance(f, Optional) else f for name, f in features.items()}
+    seen = {name: _seen(column, inner[name], name) for name, column in columns.items()}
+    fields = [pa.field(n, c.type, metadata=_IS_JSON if inner[n] == Json() else None) for n, c in seen.items()]
+    return pa.Table.from_arrays(list(seen.values()), schema=pa.schema(fields))
+
+
+def _seen(column: pa.ChunkedArray, feature: Feature, name: str) -> pa.ChunkedArray:
+    if isinstance(feature, Array) and is_binary(column.type):
+        raise QueryError(
+            f"expected values that SQL knows, got {feature} in bytes - at field {name}; "
+            "it can only be asked whether they are there (IS NOT NULL)"
+        )
+    kind = pa.large_string() if isinstance(feature, Text | Json) and is_binary(column.type) else _known(column.type)
+    try:
+        column = column if kind == column.type else column.cast(kind)
+    except pa.ArrowException as error:
+        raise FormatError(f"expected {feature}, got bytes that are none: {error} - at field {name}") from None
+    if isinstance(feature, Array) and feature.fixed and len(feature.shape or ()) > 1:
+        return _shaped(column, [size or 0 for size in feature.shape or ()])
+    return column
+
+
+def _known(kind: pa.DataType) -> pa.DataType:
+    """The type with float32 instead of float16, which DuckDB has none of."""
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_known(kind.value_type)), kind.list_size)
+    if is_list(kind):
+        item = kind.value_field.with_type(_known(kind.value_type))
+        return pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_known(field.type)) for field in kind])
+    return kind
+
+
+def _shaped(column: pa.ChunkedArray, shape: list[int]) -> pa.ChunkedArray:
+    """Arrays of several dimensions, which lie flat, as lists of lists."""
+    kind = column.type.value_type
+    if not pa.types.is_fixed_size_list(column.type) or pa.types.is_fixed_size_list(kind):
+        return column
+    for size in reversed(shape):
+        kind = pa.list_(kind, size)
+    return pa.chunked_array([_nested(chunk, shape) for chunk in column.chunks], kind)
+
+
+def _nested(array: pa.FixedSizeListArray, shape: list[int]) -> pa.FixedSizeListArray:
+    items = array.values
+    for size in reversed(shape[1:]):
+        items = pa.FixedSizeListArray.from_arrays(items, size)
+    kind = pa.list_(items.type, shape[0])
+    return pa.Array.from_buffers(kind, len(array), array.buffers()[:1], offset=array.offset, children=[items])
+
+
+def valid(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Which values of a column are not null."""
+    parts = [_bits(chunk.is_valid()) if chunk.null_count else np.ones(len(chunk), np.bool_) for chunk in column.chunks]
+    return np.concatenate([np.empty(0, np.bool_), *parts])
+
+
+def _bits(array: pa.BooleanArray) -> NDArray[np.bool_]:
+    bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(np.bool_)
+
+
+def presence(present: NDArray[np.bool_]) -> pa.Array:
+    """A column that is true where something is present, and else null.
+
+    >>> presence(np.array([True, False])).to_pylist()
+    [True, None]
+    """
+    bits = pa.py_buffer(np.packbits(present, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(present), [bits, bits])
+
+
+# -- tables made of tables ------------------------------------------------------------------------------------
+
+
+def taken(table: pa.Table, rows: Integers) -> pa.Table:
+    """These rows of a table."""
+    return table.combine_chunks().take(numbers(rows))
+
+
+def stacked(tables: Iterable[pa.Table]) -> pa.Table:
+    """One table after another; numbers become as wide as the widest, and what is JSON in one is JSON in all."""
+    tables = list(tables)
+    json = {field.name for table in tables for field in table.schema if _is_json(field)}
+    try:
+        return pa.concat_tables([_with_json(table, json) for table in tables], promote_options="permissive")
+    except (pa.ArrowException, SchemaError) as error:
+        raise QueryError(
+            f"expected fields of one type in all parts of the dataset, got different ones: {error}; ask each part"
+        ) from None
+
+
+def _is_json(field: pa.Field) -> bool:
+    return (field.metadata or {}).get(b"ARROW:extension:name") == b"arrow.json"
+
+
+def _with_json(table: pa.Table, names: Collection[str]) -> pa.Table:
+    """The table with JSON text in these columns."""
+    for number, field in enumerate(table.schema):
+        if field.name in names and not _is_json(field):
+            values, features = table.column(number).to_pylist(), Features({field.name: Optional(Json())})
+            made = to_table(Columns({field.name: values}, len(values)), features)
+            seen = table_of({field.name: made.column(0)}, features)
+            table = table.set_column(number, seen.schema.field(0), seen.column(0))
+    return table
+
+
+def side_by_side(tables: Iterable[pa.Table]) -> pa.Table:
+    """The columns of all tables."""
+    columns = [(column, field) for table in tables for column, field in zip(table.columns, table.schema, strict=True)]
+    return pa.Table.from_arrays([column for column, _ in columns], schema=pa.schema([field for _, field in columns]))
+
+
+# -- from samples ---------------------------------------------------------------------------------------------
+
+
+def read_attributes(rows: Rows, names: SequenceOf[str]) -> pa.Table:
+    """These fields of all rows, by reading them; if not all samples are like the first, of a type that fits all."""
+    features = features_of(rows).select(names)
+    try:
+        parts = [to_table(columns, features) for columns in _read(rows, names)]
+    except SchemaError:
+        values: dict[str, list[Any]] = {name: [] for name in names}
+        for columns in _read(rows, names):
+            for name, column in columns.data.items():
+                values[name] += list_of(column)
+        features = Features({name: widest(column) for name, column in values.items()})
+        parts = [to_table(Columns(values, len(rows)), features)]
+    table = stacked(parts)
+    return table_of({name: table.column(name) for name in names}, features)
+
+
+def read_presence(rows: Rows, name: str) -> NDArray[np.bool_]:
+    """Which rows have a value for a field, by reading it."""
+    columns = ((one.data[name], len(one)) for one in _read(rows, [name]))
+    parts = [
+        np.array([value is not None and value is not MISSING for value in column], np.bool_)
+        if isinstance(column, list)
+        else np.ones(length, np.bool_)
+        for column, length in columns
+    ]
+    return np.concatenate(parts)
+
+
+def _read(rows: Rows, names: SequenceOf[str]) -> Iterator[Columns]:
+    """All rows, some at a time; if that takes long, with a bar."""
+    with Bar(total=len(rows), unit=" samples", unit_scale=True, desc="query", disable=None, delay=1) as bar:
+        for begin in range(0, max(1, len(rows)), _AT_ONCE):
+            some = np.arange(begin, min(begin + _AT_ONCE, len(rows)))
+            yield rows.read(some, names)
+            bar.update(len(some))
+
+
+def widest(values: Iterable[Any]) -> Feature:
+    """The feature of plain values: a number, a truth value or text if all are such, else JSON; any may be missing.
+
+    >>> str(widest([1, None, 2.5])), str(widest(["a", "b"])), str(widest([1, "a"])), str(widest([2**63]))
+    ('float64 or none', 'text or none', 'json or none', 'json or none')
+    """
+    kinds = {type(value) for value in values if value is not None and value is not MISSING}
+    if kinds == {str}:
+        return Optional(Text())
+    if kinds == {bool}:
+        return Optional(Value("bool"))
+    if kinds == {int} and all(value in _INT64 for value in values if value is not None and value is not MISSING):
+        return Optional(Value("int64"))
+    return Optional(Value("float64") if kinds and kinds <= {int, float} and float in kinds else Json())

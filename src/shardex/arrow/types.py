@@ -1,0 +1,333 @@
+"""How features lie in Arrow: the type each is stored as, and the features that a schema of anybody can be read as.
+
+=====================  ===================================================================
+feature                Arrow type
+=====================  ===================================================================
+Value                  the number itself, or bool
+Text, Json             large_string
+Bytes, Array()         large_binary (arrays of any dtype in the compact form)
+Array, fixed shape     fixed_size_list of the flattened elements
+Array, first size free large_list of the flattened elements
+Array, other shapes    struct of `values` (large_list) and `shape` (list of int64)
+ClassLabel             int32
+Sequence, Struct       large_list, struct
+Optional               the same, nullable
+=====================  ===================================================================
+
+Truth values in arrays lie as uint8, times as int64, complex numbers as pairs. Packers store by this table and
+readers look by it; `values.py` turns arrays back into values, `mapped.py` does so straight from the buffers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import DTypeLike, NDArray
+
+from shardex.errors import FormatError, SchemaError, ShardexError
+from shardex.schema import (
+    Array,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Features,
+    Json,
+    Opaque,
+    Optional,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+)
+from shardex.schema import codecs as codec
+
+__all__ = [
+    "arrow_schema",
+    "arrow_type",
+    "check_names",
+    "features_of_arrow",
+    "is_binary",
+    "is_list",
+    "is_text",
+    "items_per_row",
+    "numbers",
+    "schema_text",
+    "sizes",
+    "storage",
+    "stored_type",
+]
+
+
+def numbers(values: NDArray[Any]) -> pa.Array:
+    """Numbers of numpy as an Arrow array, nothing copied; `pa.array` would import pandas for it, if that is installed.
+
+    >>> numbers(np.array([True, False])).to_pylist(), str(numbers(np.array([7], "f4")).type)
+    ([True, False], 'float')
+    """
+    data = np.packbits(values, bitorder="little") if values.dtype.kind == "b" else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(data)], 0)
+
+
+def storage(dtype: DTypeLike) -> np.dtype[Any]:
+    """The dtype that elements lie as, for dtypes Arrow has no list of.
+
+    >>> storage("bool"), storage("complex64"), storage("datetime64[us]")
+    (dtype('uint8'), dtype('float32'), dtype('int64'))
+    """
+    kind = np.dtype(dtype)
+    if kind.kind == "c":
+        return np.dtype(f"f{kind.itemsize // 2}")
+    if kind.kind == "b":
+        return np.dtype(np.uint8)
+    return np.dtype(np.int64) if kind.kind in "mM" else kind
+
+
+def arrow_type(feature: Feature) -> pa.DataType:
+    """The Arrow type of a feature."""
+    match feature:
+        case Value():
+            return pa.from_numpy_dtype(np.dtype(feature.dtype))
+        case Text() | Json():
+            return pa.large_string()
+        case Bytes() | Array(dtype=None):
+            return pa.large_binary()
+        case ClassLabel():
+            return pa.int32()
+        case Array():
+            return _array_type(feature)
+        case Sequence():
+            return pa.large_list(_field("item", feature.feature))
+        case Struct():
+            return pa.struct([_field(name, inner) for name, inner in feature.fields.items()])
+        case Optional():
+            return arrow_type(feature.feature)
+    raise SchemaError(f"expected a feature that can be written, got {feature}")
+
+
+def _array_type(feature: Array) -> pa.DataType:
+    item = pa.field("item", pa.from_numpy_dtype(storage(np.dtype(feature.dtype))), nullable=False)
+    if feature.fixed:
+        return pa.list_(item, items_per_row(feature))
+    if feature.ragged:
+        return pa.large_list(item)
+    size = -1 if feature.shape is None else len(feature.shape)
+    shape = pa.list_(pa.field("item", pa.int64(), nullable=False), size)
+    return pa.struct(
+        [pa.field("values", pa.large_list(item), nullable=False), pa.field("shape", shape, nullable=False)]
+    )
+
+
+def items_per_row(feature: Array) -> int:
+    """Stored elements per row of a fixed array, or per step of a ragged one."""
+    pairs = 2 if np.dtype(feature.dtype).kind == "c" else 1
+    return pairs * math.prod(sizes(feature))
+
+
+def sizes(feature: Array) -> tuple[int, ...]:
+    """The sizes that are not free.
+
+    >>> sizes(Array("uint8", (None, None, 3)))
+    (3,)
+    """
+    return tuple(n for n in feature.shape or () if n is not None)
+
+
+def _field(name: str, feature: Feature) -> pa.Field:
+    return pa.field(name, arrow_type(feature), nullable=isinstance(feature, Optional))
+
+
+def arrow_schema(features: Features) -> pa.Schema:
+    """The Arrow schema of a dataset; the features go along as metadata, so that a file tells what it holds."""
+    plain = codec.by_name("json").encode(features.to_json())
+    return pa.schema([_field(name, feature) for name, feature in features.items()], metadata={"shardex": plain})
+
+
+def schema_text(schema: pa.Schema) -> str:
+    """Names and types, as messages show them; nothing else of a schema matters to readers.
+
+    >>> schema_text(pa.schema([("x", pa.int32()), ("s", pa.string())]))
+    'x int32, s string'
+    """
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+# -- from a schema --------------------------------------------------------------------------------------------
+
+
+def features_of_arrow(schema: pa.Schema, told: Features | None = None, nulls: Collection[str] = ()) -> Features:
+    """What a schema can be read as: as the user told, as the file tells of itself, or as its types suggest.
+
+    Fields that have `nulls` are optional, whoever says what they are.
+
+    >>> print(features_of_arrow(pa.schema([("x", pa.list_(pa.float32(), 3)), ("s", pa.string()), ("t", pa.date32())])))
+    x float32[3], s text, t date32[day]
+    >>> print(features_of_arrow(pa.schema([("x", pa.binary())]), Features.of({"x": Array("int8", (2, 2))})))
+    x int8[2, 2]
+    """
+    check_names(schema)
+    told = told or Features({})
+    for name in told:
+        if name not in schema.names:
+            raise SchemaError(f"expected one of the fields {', '.join(schema.names)}, got {name!r} in the schema")
+    own = _own_features(schema)
+    found = {field.name: _read_as(field, told.get(field.name), own.get(field.name)) for field in schema}
+    return Features({name: Optional(feature) if name in nulls else feature for name, feature in found.items()})
+
+
+def check_names(schema: pa.Schema) -> None:
+    """Refuse columns without a name of their own, and names at any depth that are no text."""
+    try:
+        _walk_names(schema)
+    except UnicodeDecodeError as error:
+        raise FormatError(f"expected names in UTF-8, got {error.object!r}") from None
+    if len({*schema.names}) != len(schema.names) or "" in schema.names:
+        raise FormatError(f"expected columns of different names, got {', '.join(map(repr, schema.names))}")
+
+
+def _walk_names(fields: Iterable[pa.Field]) -> None:
+    for field in fields:
+        str(field.name)
+        _walk_names(field.type.field(number) for number in range(field.type.num_fields))
+
+
+def _own_features(schema: pa.Schema) -> Mapping[str, Feature]:
+    """What a file says that its fields are; another tool may have changed them since, or written nonsense."""
+    if not schema.metadata or b"shardex" not in schema.metadata:
+        return {}
+    try:
+        return Features.from_json(codec.by_name("json").decode(schema.metadata[b"shardex"]))
+    except ShardexError:
+        return {}
+
+
+def _read_as(field: pa.Field, told: Feature | None, own: Feature | None) -> Feature:
+    if told is not None:
+        if not _readable(told, field.type):
+            raise SchemaError(
+                f"expected a feature that {field.type} can be read as, got {told} - at field {field.name}"
+            )
+        return told
+    return own if own is not None and _readable(own, field.type) else _suggested(field.type)
+
+
+def stored_type(kind: pa.DataType) -> pa.DataType:
+    """The type below extensions and encodings that only a whole array can be freed of.
+
+    >>> stored_type(pa.uuid()), stored_type(pa.string_view())
+    (FixedSizeBinaryType(fixed_size_binary[16]), DataType(large_string))
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        return stored_type(kind.storage_type)
+    if pa.types.is_run_end_encoded(kind):
+        return stored_type(kind.value_type)
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the values themselves, below dictionaries too."""
+    kind = stored_type(kind)
+    return _value_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values are strings."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Whether values are bytes."""
+    types = pa.types
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values are lists of any length, with offsets."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _suggested(kind: pa.DataType) -> Feature:
+    if (tensor := _suggested_tensor(kind)) is not None:
+        return tensor
+    types, kind = pa.types, _value_type(kind)
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+        return Value(np.dtype(kind.to_pandas_dtype()).name)
+    if is_text(kind):
+        return Text()
+    if is_binary(kind):
+        return Bytes()
+    if types.is_fixed_size_list(kind) or is_list(kind):
+        return _suggested_list(kind)
+    if types.is_struct(kind) and len({field.name for field in kind} - {""}) == kind.num_fields:
+        return Struct({field.name: _suggested(field.type) for field in kind})
+    return Opaque(str(kind))
+
+
+def _suggested_tensor(kind: pa.DataType) -> Feature | None:
+    """The shape that Arrow's own extension for arrays tells, if it lies as we read arrays."""
+    if not isinstance(kind, pa.FixedShapeTensorType) or (order := kind.permutation or []) != sorted(order):
+        return None
+    array = Array(str(np.dtype(kind.value_type.to_pandas_dtype())), tuple(kind.shape))
+    return array if _readable(array, kind) else None
+
+
+def _suggested_list(kind: pa.DataType) -> Feature:
+    inner = _suggested(kind.value_type)
+    size = kind.list_size if pa.types.is_fixed_size_list(kind) else None
+    direct = kind.value_type == _value_type(kind.value_type)
+    if isinstance(inner, Value) and inner.dtype != "bool" and direct:
+        return Array(inner.dtype, (size,))
+    if size is not None and isinstance(inner, Array) and inner.fixed and direct:
+        return Array(inner.dtype, (size, *(inner.shape or ())))
+    return Sequence(inner)
+
+
+def _readable(feature: Feature, kind: pa.DataType) -> bool:
+    """Whether values of an Arrow type can be read as this feature."""
+    kind = _value_type(kind)
+    match feature:
+        case Optional():
+            return _readable(feature.feature, kind)
+        case Value():
+            return bool(kind == arrow_type(feature))
+        case ClassLabel():
+            return bool(pa.types.is_integer(kind))
+        case Text() | Bytes() | Json() | Array(dtype=None):
+            return is_binary(kind) or (is_text(kind) and not isinstance(feature, Array))
+        case Array():
+            return is_binary(kind) or _holds_array(feature, kind)
+        case Sequence():
+            return (is_list(kind) or pa.types.is_fixed_size_list(kind)) and _readable(feature.feature, kind.value_type)
+        case Struct():
+            names = [field.name for field in kind] if pa.types.is_struct(kind) else []
+            return sorted(names) == sorted(feature.fields) and all(
+                _readable(inner, kind.field(name).type) for name, inner in feature.fields.items()
+            )
+    return True
+
+
+def _holds_array(feature: Array, kind: pa.DataType) -> bool:
+    """Whether a type is that of the table above, or one that has the same elements in lists."""
+    own = arrow_type(feature)
+    if pa.types.is_struct(own):
+        return _holds_shapes(own, kind)
+    item, items = own.value_type, 1
+    if is_list(kind):
+        return bool(kind.value_type == item)
+    while pa.types.is_fixed_size_list(kind):
+        kind, items = kind.value_type, items * kind.list_size
+    return bool(kind == item) and feature.fixed and items == items_per_row(feature)
+
+
+def _holds_shapes(own: pa.StructType, kind: pa.DataType) -> bool:
+    if not pa.types.is_struct(kind) or [field.name for field in kind] != ["values", "shape"]:
+        return False
+    values, shape = kind.field("values").type, kind.field("shape").type
+    sized = own.field("shape").type
+    fits = shape == sized or (is_list(shape) and shape.value_type == sized.value_type)
+    return fits and is_list(values) and bool(values.value_type == own.field("values").type.value_type)

@@ -1,0 +1,5 @@
+"""The room cli."""
+
+from shardex.cli.commands import app, main
+
+__all__ = ["app", "main"]

@@ -1,0 +1,234 @@
+"""Datasets made of datasets: `concat` puts samples one after another, `join` puts fields side by side.
+
+Both are rows over datasets, so the result is a `Dataset` like any other, and a part may be any view of any format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardex.arrow import side_by_side, stacked
+from shardex.dataset.dataset import Dataset
+from shardex.errors import SchemaError
+from shardex.kernel import Columns, Integers, digest
+from shardex.rows import check_fields
+from shardex.samples import T_co
+from shardex.schema import Array, ClassLabel, Feature, Features, Optional, Value
+
+__all__ = ["ConcatRows", "JoinRows", "concat", "join"]
+
+
+class ConcatRows:
+    """The rows of several datasets, one after another."""
+
+    def __init__(self, parts: Sequence[Dataset[Any]]) -> None:
+        self.parts = list(parts)
+        self.starts: Integers = np.cumsum([0, *map(len, self.parts)], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    @property
+    def features(self) -> Features:
+        """Those of the first part; all parts have the same."""
+        return self.parts[0].features
+
+    @property
+    def in_python(self) -> bool:
+        """Whether reading any part holds the interpreter."""
+        return any(part.in_python for part in self.parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names all parts."""
+        return digest("concat", [part.fingerprint for part in self.parts])
+
+    def _shares(self, rows: Integers) -> Iterator[tuple[Dataset[Any], Integers, Integers]]:
+        """Each part that has some of the rows, their positions in it, and which of the rows they are."""
+        which = np.searchsorted(self.starts, rows, "right") - 1
+        for number in np.unique(which).tolist() or [0]:
+            here = np.flatnonzero(which == number)
+            yield self.parts[number], rows[here] - self.starts[number], here
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Each part reads its own."""
+        shares = list(self._shares(rows))
+        parts = [part.read(positions, fields) for part, positions, _ in shares]
+        return Columns.scatter(parts, [here for _, _, here in shares])
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Each part begins to fetch its own."""
+        for part, positions, _ in self._shares(rows[(rows >= 0) & (rows < len(self))]):
+            part.advise(positions, fields)
+
+    def shards(self, rows: Integers) -> list[str]:
+        """The files of the parts."""
+        found = [""] * len(rows)
+        for part, positions, here in self._shares(rows):
+            for place, name in zip(here.tolist(), part.shards(positions), strict=True):
+                found[place] = name
+        return found
+
+    @property
+    def extracted(self) -> Features:
+        """What was taken out of the samples of all parts."""
+        first, *others = self.parts
+        return Features({n: f for n, f in first.extracted.items() if all(n in part.extracted for part in others)})
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Those of the parts."""
+        return stacked(part.attributes(names) for part in self.parts)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Each part knows its own."""
+        return np.concatenate([part.present(name) for part in self.parts])
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """The part that has it reads it."""
+        number = int(np.searchsorted(self.starts, row, "right")) - 1
+        return self.parts[number].sample(row - int(self.starts[number]), fields)
+
+
+class JoinRows:
+    """The fields of several datasets of one length, side by side."""
+
+    def __init__(self, parts: Sequence[Dataset[Any]]) -> None:
+        self.parts = list(parts)
+        self.part_of = {name: part for part in self.parts for name in part.fields}
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    @property
+    def features(self) -> Features:
+        """All fields of all parts."""
+        return Features({name: feature for part in self.parts for name, feature in part.features.items()})
+
+    @property
+    def in_python(self) -> bool:
+        """Whether reading any part holds the interpreter."""
+        return any(part.in_python for part in self.parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names all parts."""
+        return digest("join", [part.fingerprint for part in self.parts])
+
+    def _shares(self, fields: Sequence[str] | None) -> list[tuple[Dataset[Any], list[str]]]:
+        names = check_fields(list(self.part_of), fields)
+        shares = [(part, [name for name in names if self.part_of[name] is part]) for part in self.parts]
+        return [(part, some) for part, some in shares if some]
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Each part reads its own fields."""
+        parts = [part.read(rows, some) for part, some in self._shares(fields)]
+        return Columns({name: column for part in parts for name, column in part.data.items()}, len(rows)).select(
+            check_fields(list(self.part_of), fields)
+        )
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Each part begins to fetch its own fields."""
+        for part, some in self._shares(fields):
+            part.advise(rows, some)
+
+    def shards(self, rows: Integers) -> list[str]:
+        """The files of the first part."""
+        return self.parts[0].shards(rows)
+
+    @property
+    def extracted(self) -> Features:
+        """What was taken out of the samples of any part, where no field is called so."""
+        every = {name: feature for part in reversed(self.parts) for name, feature in part.extracted.items()}
+        return Features({name: feature for name, feature in every.items() if name not in self.part_of})
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Each part gives its own."""
+        return side_by_side(self._part_with(name).attributes([name]) for name in names)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """The part that has the field knows."""
+        return self._part_with(name).present(name)
+
+    def _part_with(self, name: str) -> Dataset[Any]:
+        return self.part_of.get(name) or next(part for part in self.parts if name in part.extracted)
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Each part reads its own fields."""
+        found = {name: value for part, some in self._shares(fields) for name, value in part.sample(row, some).items()}
+        return {name: found[name] for name in check_fields(list(self.part_of), fields) if name in found}
+
+
+def _refuse_others(datasets: Sequence[Any]) -> None:
+    if not datasets:
+        raise SchemaError("expected at least one dataset, got none")
+    for number, one in enumerate(datasets):
+        if not isinstance(one, Dataset):
+            raise SchemaError(f"expected datasets as arguments, got {type(one).__name__} - at argument {number}")
+
+
+def _refuse_other_types(first: Dataset[Any], other: Dataset[Any], number: int) -> None:
+    """Batches of numbers stack only if all are of one type; better an error now than lists in some batches."""
+    if not len(first) or not len(other):
+        return
+    for name, feature in first.features.items():
+        wanted, found = _meaning(feature), _meaning(other.features[name])
+        if wanted != found and None not in (wanted, found):
+            raise SchemaError(
+                f"expected {wanted} as in the first dataset, got {found} - at dataset {number}, field {name}; open it "
+                "with a schema that says so, or write it anew with one (sx.write)"
+            )
+
+
+def _meaning(feature: Feature) -> Feature | None:
+    """What the numbers of a field mean; none for a field of anything else."""
+    inner = feature.feature if isinstance(feature, Optional) else feature
+    return inner if isinstance(inner, Value | Array | ClassLabel) else None
+
+
+def concat(*datasets: Dataset[T_co]) -> Dataset[T_co]:
+    """The samples of all datasets, one after another; all must have the same fields.
+
+    >>> from shardex import open
+    >>> len(concat(open([{"x": 1}]), open([{"x": 2}, {"x": 3}])))
+    3
+    """
+    _refuse_others(datasets)
+    for number, other in enumerate(datasets):
+        if sorted(other.fields) != sorted(datasets[0].fields):
+            known, found = ", ".join(datasets[0].fields), ", ".join(other.fields)
+            raise SchemaError(f"expected the fields of the first dataset ({known}), got {found} - at dataset {number}")
+        _refuse_other_types(datasets[0], other, number)
+    first = datasets[0].fields
+    rows = ConcatRows([other if other.fields == first else other.select(*first) for other in datasets])
+    return alike(Dataset(rows), datasets)
+
+
+def alike(made: Dataset[Any], of: Sequence[Dataset[Any]]) -> Dataset[Any]:
+    """A dataset made of others with samples of the type that all of these have, if it is one."""
+    kinds = {other.sample_type for other in of}
+    return made.as_type(kinds.pop()) if len(kinds) == 1 else made
+
+
+def join(*datasets: Dataset[Any]) -> Dataset:
+    """The fields of all datasets, side by side; all must have the same length and different fields.
+
+    >>> from shardex import open
+    >>> join(open([{"x": 1}]), open([{"y": 2}]))[0]
+    DictSample(x=1, y=2)
+    """
+    _refuse_others(datasets)
+    seen: set[str] = set()
+    for number, other in enumerate(datasets):
+        if len(other) != (length := len(datasets[0])):
+            raise SchemaError(
+                f"expected {length} samples as in the first dataset, got {len(other)} - at dataset {number}"
+            )
+        if both := seen & set(other.fields):
+            raise SchemaError(f"expected fields of different names, got {min(both)!r} twice - at dataset {number}")
+        seen |= set(other.fields)
+    return Dataset(JoinRows(datasets))

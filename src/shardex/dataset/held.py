@@ -1,0 +1,143 @@
+"""Rows of an Arrow table that somebody else made: read where it lies, in memory or in the files it maps.
+
+Nobody vouches for such a table either, so each batch is validated when a row of it is first touched. Columns that begin
+inside their buffers, as slices do, are copied then, batch by batch; all others are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardex.arrow import MappedTable, features_of_arrow, is_opaque, plain_array, table_of, valid
+from shardex.formats import validated
+from shardex.kernel import Columns, Integers, digest
+from shardex.rows import check_fields
+from shardex.schema import Feature, Features, Json, Optional, Struct
+from shardex.schema import Sequence as SequenceOf
+
+__all__ = ["HeldRows"]
+
+_SOME = 100
+"""So many rows at each end name the data."""
+
+Plain = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+class HeldRows:
+    """The rows of a table; `told` says what its columns are, where their types do not.
+
+    `plain` makes batches of others, of the types that `schema` says, where columns are not read as they lie.
+
+    >>> rows = HeldRows(pa.table({"x": [1, 2, 3], "s": ["a", None, "c"]}))
+    >>> print(rows.features); rows.read(np.array([2, 0]), ["x"])["x"]
+    x int64, s text or none
+    array([3, 1])
+    """
+
+    in_python = False
+
+    def __init__(
+        self,
+        table: pa.Table,
+        told: Features | None = None,
+        schema: pa.Schema | None = None,
+        plain: Plain | None = None,
+    ) -> None:
+        self.table = table
+        self._told = told
+        self._plain = plain
+        self._batches = table.to_batches()
+        schema = table.schema if schema is None else schema
+        self.features = _features(table, schema, told)
+        counts = [batch.num_rows for batch in self._batches]
+        self._mapped = MappedTable(self.features, schema, counts, self._load, "the table in memory, batch {}".format)
+        self.sample = self._mapped.sample
+
+    def __len__(self) -> int:
+        return len(self._mapped)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HeldRows, (self.table, self._told)
+
+    def _load(self, number: int) -> pa.RecordBatch:
+        batch = validated(self._batches[number], f"the table in memory, batch {number}")
+        batch = batch if self._plain is None else self._plain(batch)
+        return pa.RecordBatch.from_arrays([_from_the_start(column) for column in batch.columns], schema=batch.schema)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names the data by its features, its length and the rows at both ends."""
+        ends = np.unique([*range(min(_SOME, len(self))), *range(max(0, len(self) - _SOME), len(self))]).astype(np.int64)
+        columns = {
+            name: [str(one) for one in column] if is_opaque(self.features[name]) else column
+            for name, column in self.read(ends).data.items()
+        }
+        return digest("table", str(self.features), len(self), Columns(columns, len(ends)).to_samples())
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Copied out of the buffers."""
+        return self._mapped.read(np.ascontiguousarray(rows, np.int64), check_fields(list(self.features), fields))
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Whole fields."""
+        return table_of({name: self.column(name) for name in names}, self.features)
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """A whole field as it is read."""
+        return self._mapped.column(name)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Which rows have a value for a field."""
+        return valid(self.column(name))
+
+
+# -- what the columns are ---------------------------------------------------------------------------------------
+
+
+def _features(table: pa.Table, schema: pa.Schema, told: Features | None) -> Features:
+    json = {field.name: Json() for field in schema if isinstance(field.type, pa.JsonType)}
+    nulls = {name for name, column in zip(table.column_names, table.columns, strict=True) if column.null_count}
+    found = features_of_arrow(schema, Features({**json, **(told or {})}), nulls)
+    return Features({name: _with_nulls(feature, table.column(name).chunks) for name, feature in found.items()})
+
+
+def _with_nulls(feature: Feature, arrays: Iterable[pa.Array]) -> Feature:
+    """The feature with those parts optional that have nulls."""
+    plain = [plain_array(array) for array in arrays] if isinstance(feature, Optional | Struct | SequenceOf) else []
+    match feature:
+        case Optional():
+            return Optional(_with_nulls(feature.feature, plain))
+        case Struct() if all(pa.types.is_struct(array.type) for array in plain):
+            return Struct({n: _part(one, [array.field(n) for array in plain]) for n, one in feature.fields.items()})
+        case SequenceOf() if all(hasattr(array, "values") for array in plain):
+            return SequenceOf(_part(feature.feature, [array.values for array in plain]))
+    return feature
+
+
+def _part(feature: Feature, arrays: list[pa.Array]) -> Feature:
+    inner = _with_nulls(feature, arrays)
+    return Optional(inner) if any(array.null_count for array in arrays) else inner
+
+
+# -- slices -----------------------------------------------------------------------------------------------------
+
+
+def _from_the_start(array: pa.Array) -> pa.Array:
+    """The array itself, or a copy whose values lie at the beginning of its buffers."""
+    return pa.concat_arrays([array]) if _begins_inside(array) else array
+
+
+def _begins_inside(array: pa.Array) -> bool:
+    if isinstance(array, pa.ExtensionArray):
+        return _begins_inside(array.storage)
+    if array.offset:
+        return True
+    if isinstance(array, pa.StructArray):
+        return any(_begins_inside(array.field(number)) for number in range(array.type.num_fields))
+    return isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray) and _begins_inside(array.values)

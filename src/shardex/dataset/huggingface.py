@@ -1,0 +1,324 @@
+"""Hugging Face `datasets` and our rows: their Arrow tables read where they lie, and tables of theirs made of ours.
+
+Their arrays of several dimensions (`Array2D` to `Array5D`) are lists of lists, ours lie flat, so only offsets are
+computed on the way; text, bytes and lists have offsets of 32 bits there. What their features say beyond the Arrow types
+(classes, shapes, JSON) goes both ways. `exchange.py` makes datasets of the rows; the package is imported when needed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shardex.arrow import column_of, features_of_arrow, is_opaque, items_per_row, list_of, numbers
+from shardex.dataset.held import HeldRows
+from shardex.dataset.to_arrow import View, check_names, table
+from shardex.errors import FormatError, MissingExtraError, SchemaError
+from shardex.formats import ShardRows
+from shardex.kernel import Integers, digest
+from shardex.order import Order, Pick, Span
+from shardex.rows import fingerprint_of
+from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
+
+__all__ = ["HubRows", "is_many", "rows_of", "to_huggingface", "together"]
+
+_MOST_DIMENSIONS = 5
+_MOST_BYTES = (1 << 31) - 1
+"""What offsets of 32 bits can count."""
+
+
+def _package(purpose: str) -> Any:
+    try:
+        import datasets
+    except ImportError:
+        raise MissingExtraError("datasets", "huggingface", purpose) from None
+    return datasets
+
+
+# -- theirs as rows -----------------------------------------------------------------------------------------------
+
+
+def is_many(data: Any) -> bool:
+    """Whether it is a dict of datasets."""
+    return isinstance(data, _package("from_huggingface").DatasetDict)
+
+
+def rows_of(data: Any) -> tuple[HubRows, Order]:
+    """The table of a `datasets.Dataset`, and which of its rows are meant."""
+    if not isinstance(data, _package("from_huggingface").Dataset):
+        kind = type(data).__name__
+        advice = " (it has no random access: load it with streaming=False)" if kind.startswith("Iterable") else ""
+        raise SchemaError(f"expected a datasets.Dataset or DatasetDict, got {kind}{advice}")
+    rows = HubRows(data.data, data.features, data._fingerprint)
+    if data._indices is None:
+        return rows, Span(len(rows))
+    chosen = data._indices.table.column(0).to_numpy().astype(np.int64)
+    if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < len(rows):
+        raise FormatError(f"expected indices below {len(rows)}, got {int(chosen.max())} - at the indices of {data}")
+    return rows, Pick(chosen)
+
+
+class HubRows(HeldRows):
+    """Rows of a table of theirs; where that is mapped, it goes to other processes as the names of its files."""
+
+    def __init__(self, data: Any, theirs: Any, named: str) -> None:
+        self.named = named
+        """Their fingerprint."""
+        self.data = data
+        """Their own table, which knows its files."""
+        self.theirs = theirs
+        """Their features."""
+        held: pa.Table = data.table
+        ours = {name: _ours(feature, held.schema.field(name).type) for name, feature in theirs.items()}
+        told = Features({name: feature for name, feature in ours.items() if feature is not None})
+        arrays = {name: feature for name, feature in told.items() if isinstance(feature, Array)}
+        flat = {name: _flat_type(feature, held.column(name)) for name, feature in arrays.items()}
+        schema = pa.schema([field.with_type(flat.get(field.name, field.type)) for field in held.schema])
+
+        def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+            columns = dict(zip(schema.names, batch.columns, strict=True))
+            for name, kind in flat.items():
+                columns[name] = _flat(columns[name], arrays[name], kind, name)
+            return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
+
+        super().__init__(held, told, schema, plain)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HubRows, (self.data, self.theirs, self.named)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the data by what they call it, which changes with it."""
+        return digest("hub", self.named, len(self))
+
+
+def _ours(theirs: Any, kind: pa.DataType, *, inside: bool = False) -> Feature | None:
+    """What a feature of theirs says beyond its Arrow type, if anything."""
+    datasets = _package("from_huggingface")
+    name = type(theirs).__name__
+    if isinstance(theirs, datasets.ClassLabel):
+        return ClassLabel(tuple(theirs.names)) if theirs.names else None
+    if isinstance(theirs, dict):
+        parts = {key: _ours(one, kind.field(key).type, inside=True) for key, one in theirs.items()}
+        return Struct({key: one or _suggested(kind.field(key).type) for key, one in parts.items()})
+    if name in ("List", "LargeList"):
+        item = _ours(theirs.feature, kind.value_type, inside=True)
+        return None if item is None else Sequence(item)
+    if name == "Json":
+        return Json()
+    if name.startswith("Array") and not inside and np.dtype(theirs.dtype).kind in "iuf" and 0 not in theirs.shape:
+        array = Array(theirs.dtype, tuple(theirs.shape))
+        return array if array.fixed or array.ragged else None
+    return None
+
+
+def _suggested(kind: pa.DataType) -> Feature:
+    return features_of_arrow(pa.schema([("x", kind)]))["x"]
+
+
+def _flat_type(feature: Array, column: pa.ChunkedArray) -> pa.DataType:
+    item = pa.from_numpy_dtype(np.dtype(feature.dtype))
+    return pa.list_(item, items_per_row(feature)) if feature.fixed and not column.null_count else pa.large_list(item)
+
+
+def _flat(array: pa.ExtensionArray, feature: Array, kind: pa.DataType, name: str) -> pa.Array:
+    """Lists of lists as lists of all their elements: the same elements, other offsets."""
+    lists = array.storage
+    bounds, values, shape = _bounds(lists), lists.values, feature.shape or ()
+    if feature.fixed:
+        _check_lengths(np.diff(bounds), lists.is_valid(), shape[0], feature, name)
+    for size in shape[1:]:
+        inner = _bounds(values)
+        _check_lengths(np.diff(inner[bounds[0] : bounds[-1] + 1]), None, size, feature, name)
+        bounds, values = inner[bounds], values.values
+    values = values.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.FixedSizeListArray.from_arrays(values, type=kind)
+    return pa.LargeListArray.from_arrays(numbers(bounds - bounds[0]), values, type=kind, mask=_mask(lists))
+
+
+def _check_lengths(
+    lengths: Integers, there: pa.BooleanArray | None, size: int | None, feature: Array, name: str
+) -> None:
+    if there is not None:
+        lengths = lengths[there.to_numpy(zero_copy_only=False)]
+    if (lengths != size).any():
+        found = ", ".join(map(str, np.unique(lengths)[:5]))
+        raise FormatError(f"expected {feature}, got lists of {found} in the place of {size} - at field {name}")
+
+
+def _bounds(lists: pa.Array) -> Integers:
+    """Where each list begins in its values, and where the last one ends."""
+    found: Integers = lists.offsets.to_numpy().astype(np.int64) if len(lists) else np.zeros(1, np.int64)
+    return found
+
+
+# -- ours as theirs -----------------------------------------------------------------------------------------------
+
+
+def to_huggingface(view: View) -> Any:
+    """A `datasets.Dataset` of all samples, in memory or mapped as ours are; nothing is written.
+
+    What came from one goes back as it was, with the order as indices."""
+    datasets = _package("to_huggingface")
+    if isinstance(view.rows, HubRows):
+        return _gone_back(view, view.rows)
+    made = table(view)
+    check_names(made.schema)
+    features = {name: _theirs(feature, made.schema.field(name)) for name, feature in view.features.items()}
+    columns = [
+        pa.chunked_array([_their_array(part, view.features[name], features[name]) for part in _pieces(column)], kind)
+        for name, column, kind in zip(made.column_names, made.columns, _types(features), strict=True)
+    ]
+    whole = pa.Table.from_arrays(columns, names=made.column_names)
+    info = datasets.DatasetInfo(features=datasets.Features(features))
+    # What they keep of it they find again by this name, so it must be that of the very same data, or of nothing else.
+    known = isinstance(view.rows, ShardRows)
+    named = (
+        digest("shardex", fingerprint_of(view.rows), list(view.features), view.order) if known else secrets.token_hex(8)
+    )
+    return datasets.Dataset(datasets.table.InMemoryTable(whole), info=info, fingerprint=named)
+
+
+def together(parts: Mapping[str, Any]) -> Any:
+    """A `datasets.DatasetDict` of datasets of theirs."""
+    return _package("to_huggingface").DatasetDict(parts)
+
+
+def _gone_back(view: View, rows: HubRows) -> Any:
+    datasets = _package("to_huggingface")
+    fingerprint = digest("shardex", rows.named, list(view.features), view.order)
+    info = datasets.DatasetInfo(features=datasets.Features({name: rows.theirs[name] for name in view.features}))
+    data, order = rows.data.select(list(view.features)), view.order
+    if isinstance(order, Span) and order.step == 1:
+        return datasets.Dataset(data.slice(order.start, order.length), info=info, fingerprint=fingerprint)
+    chosen = pa.table({"indices": numbers(order.rows(np.arange(len(order))).astype(np.uint64))})
+    indices = datasets.table.InMemoryTable(chosen)
+    return datasets.Dataset(data, info=info, indices_table=indices, fingerprint=fingerprint)
+
+
+def _types(features: dict[str, Any]) -> list[pa.DataType]:
+    schema: pa.Schema = _package("to_huggingface").Features(features).arrow_schema
+    return [field.type for field in schema]
+
+
+def _theirs(feature: Feature, field: pa.Field) -> Any:
+    """The feature of theirs that holds the same values."""
+    datasets = _package("to_huggingface")
+    inner = feature.feature if isinstance(feature, Optional) else feature
+    if is_opaque(inner):
+        return datasets.Features.from_arrow_schema(pa.schema([field]))[field.name]
+    match inner:
+        case Value():
+            return datasets.Value(inner.dtype)
+        case Text():
+            return datasets.Value("string")
+        case Bytes():
+            return datasets.Value("binary")
+        case Json():
+            return datasets.Json()
+        case ClassLabel():
+            return datasets.ClassLabel(names=list(inner.names))
+        case Sequence():
+            return datasets.List(_theirs(inner.feature, field))
+        case Struct() if inner.fields:
+            return {name: _theirs(one, field) for name, one in inner.fields.items()}
+        case Array(dtype=str(dtype), shape=tuple(shape)) if np.dtype(dtype).kind in "biuf":
+            return _their_list(dtype, shape)
+    raise SchemaError(
+        f"expected features that datasets has, got {inner} - at field {field.name}; leave it out with select, or open "
+        "the data with a schema that says shape and dtype"
+    )
+
+
+def _their_list(dtype: str, shape: tuple[int | None, ...]) -> Any:
+    datasets = _package("to_huggingface")
+    if not shape:
+        return datasets.Value(dtype)
+    if len(shape) == 1:
+        return datasets.List(datasets.Value(dtype), **({} if shape[0] is None else {"length": shape[0]}))
+    if len(shape) <= _MOST_DIMENSIONS and None not in shape[1:]:
+        return getattr(datasets, f"Array{len(shape)}D")(shape, dtype)
+    return datasets.List(_their_list(dtype, (None,) * (len(shape) - 1)))
+
+
+def _pieces(column: pa.ChunkedArray) -> list[pa.Array]:
+    """The chunks, cut where they are larger than their offsets can count."""
+    waiting, found = list(reversed(column.chunks)), []
+    while waiting:
+        one = waiting.pop()
+        if one.nbytes > _MOST_BYTES and len(one) > 1:
+            waiting += [one.slice(len(one) // 2), one.slice(0, len(one) // 2)]
+        else:
+            found.append(one)
+    return found
+
+
+def _their_array(array: pa.Array, feature: Feature, theirs: Any) -> pa.Array:
+    """The same values in the types of theirs."""
+    inner = feature.feature if isinstance(feature, Optional) else feature
+    if is_opaque(inner):
+        return array
+    match inner:
+        case Text() | Bytes():
+            return _narrow(array, pa.string() if isinstance(inner, Text) else pa.binary())
+        case Json():
+            return pa.ExtensionArray.from_storage(pa.json_(), _narrow(array, pa.string()))
+        case ClassLabel():
+            return array.cast(pa.int64())
+        case Sequence():
+            bounds, values = _own_values(array)
+            items = _their_array(values, inner.feature, theirs.feature)
+            return pa.ListArray.from_arrays(_offsets(bounds), items, mask=_mask(array))
+        case Struct():
+            parts = [_their_array(array.field(name), one, theirs[name]) for name, one in inner.fields.items()]
+            return pa.StructArray.from_arrays(parts, list(inner.fields), mask=_mask(array))
+        case Array():
+            return _nested(array, inner, theirs)
+    return array
+
+
+def _narrow(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """With offsets of 32 bits; a slice that lies too far inside its buffer is copied for that."""
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid:
+        return pa.concat_arrays([array]).cast(kind)
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _nested(array: pa.Array, feature: Array, theirs: Any) -> pa.Array:
+    """Arrays that lie flat as lists of lists: the same elements, with offsets."""
+    (kind,), shape = _types({"x": theirs}), feature.shape or ()
+    if len(shape) == 1 and not pa.types.is_struct(array.type):
+        return array.cast(kind)
+    if not shape or 0 in shape or pa.types.is_struct(array.type):
+        return pa.array([None if one is None else one.tolist() for one in list_of(column_of(array, feature))], kind)
+    step, sizes = items_per_row(feature), [size or 0 for size in shape]
+    if feature.fixed:
+        bounds = np.arange(len(array) + 1) * sizes[0]
+        values = array.values.slice(array.offset * step, len(array) * step)
+    else:
+        bounds, values = _own_values(array)
+        bounds //= step
+    values = values.cast(pa.from_numpy_dtype(np.dtype(feature.dtype)))
+    for size in reversed(sizes[1:]):
+        values = pa.ListArray.from_arrays(_offsets(np.arange(len(values) // size + 1) * size), values)
+    return pa.ExtensionArray.from_storage(kind, pa.ListArray.from_arrays(_offsets(bounds), values, mask=_mask(array)))
+
+
+def _own_values(lists: pa.Array) -> tuple[Integers, pa.Array]:
+    """Where each list begins in the values of all, and these."""
+    bounds = _bounds(lists)
+    return bounds - bounds[0], lists.values.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
+
+
+def _offsets(bounds: Integers) -> pa.Array:
+    return numbers(bounds.astype(np.int32))

@@ -1,0 +1,258 @@
+"""Rows seen as something else, sample by sample or field by field: what `as_type`, `view` and `map` of a dataset make.
+
+Both kinds keep the numbers of the rows below, so views, keys and files stay what they were. `TypedRows` are fields made
+to fit a class, column by column; `MappedRows` are what a function makes of each sample. The samples of both are of a
+type, which datasets and batches ask them for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardex.arrow import attributes_of, present_in, read_attributes, read_presence
+from shardex.errors import SchemaError
+from shardex.formats import Keyed, ShardRows
+from shardex.kernel import MISSING, Columns, Integers, digest
+from shardex.rows import Advised, Decodes, Located, ReadsOne, Rows, check_fields, features_of, fingerprint_of
+from shardex.samples import DictSample, Fitter, fields_of, is_packable, misfits, record_of
+from shardex.schema import Features, infer
+
+__all__ = ["Layer", "MappedRows", "TypedRows", "lowest", "type_of"]
+
+_LOOK_AT = 16
+
+
+class Layer:
+    """Rows over others with the same numbers."""
+
+    below: Rows
+    sample_type: type[Any]
+    """What its samples are."""
+
+    def make(self, values: dict[str, Any]) -> Any:
+        """The sample that has these values, as `sample` and `read` give them."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self.below)
+
+    @property
+    def keys(self) -> Keyed | None:
+        """Look-ups by key, where the data has one."""
+        return self.below.keys if isinstance(self.below, ShardRows | Layer) else None
+
+    def shards(self, rows: Integers) -> list[str]:
+        """The files of the rows below."""
+        return self.below.shards(rows) if isinstance(self.below, Located) else [""] * len(rows)
+
+    def _where(self, rows: Sequence[int] | Integers) -> Callable[[int], str]:
+        """Names a row and its file, for messages."""
+
+        def where(k: int) -> str:
+            file = self.shards(np.array([rows[k]]))[0]
+            return f"sample {rows[k]}{f' of {file}' * bool(file)}"
+
+        return where
+
+
+def lowest(rows: Rows) -> Rows:
+    """What lies below all layers."""
+    while isinstance(rows, Layer):
+        rows = rows.below
+    return rows
+
+
+def type_of(rows: Rows, fields: Sequence[str] | None) -> type[Any]:
+    """The type of the samples of rows; if only some fields are chosen, they are untyped."""
+    return rows.sample_type if fields is None and isinstance(rows, Layer) else DictSample
+
+
+# -- fields as those of a class -------------------------------------------------------------------------------
+
+
+class TypedRows(Layer):
+    """Rows whose fields are those of a class."""
+
+    def __init__(self, below: Rows, sample_type: type[Any], fields: Sequence[str] | None = None) -> None:
+        self.below = below
+        self.sample_type = sample_type
+        self._chosen = None if fields is None else tuple(fields)
+        record = record_of(sample_type)
+        have = features_of(below)
+        have = have if fields is None else have.select(fields)
+        if (have or len(below)) and (problems := misfits(have, record.features, record.defaults)):
+            raise SchemaError(
+                f"expected data with the fields of {sample_type.__name__} ({record.features}), got {have}: "
+                f"{'; '.join(problems)}"
+            )
+        self._there = {name for name in record.names if name in have}
+        self._names = record.names
+        self._all_there = [name for name in record.names if name in have]
+        self._one = below.sample if isinstance(below, ReadsOne) else None
+        self._fitter = Fitter(record, stored=True)
+        self.make = record.make  # type: ignore[method-assign]  # the shortest way to it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TypedRows, (self.below, self.sample_type, self._chosen)
+
+    @property
+    def features(self) -> Features:
+        """Those of the class."""
+        return record_of(self.sample_type).features
+
+    @property
+    def in_python(self) -> bool:
+        """Whether reading the rows below holds the interpreter."""
+        return self.below.in_python if isinstance(self.below, Decodes) else True
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the data: its rows are the same samples."""
+        return fingerprint_of(self.below)
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """The columns below, looked at and made to fit."""
+        names = check_fields(self._names, fields)
+        found = self.below.read(rows, [name for name in names if name in self._there])
+        return self._fitter.columns(found, names, self._where(rows))
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """One sample of the rows below, made to fit."""
+        if self._one is None:
+            return self.read(np.array([row]), fields).sample(0)
+        names = self._names if fields is None else check_fields(self._names, fields)
+        there = self._all_there if fields is None else [name for name in names if name in self._there]
+        return self._fitter.sample(self._one(row, there), names, lambda _: self._where([row])(0))
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Have the rows below begin to fetch."""
+        if isinstance(self.below, Advised):
+            names = check_fields(self._names, fields)
+            self.below.advise(rows, [name for name in names if name in self._there])
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Those of the rows below, where they are what the class says."""
+        same_below = all(name in self._there and features_of(self.below)[name] == self.features[name] for name in names)
+        return attributes_of(self.below, names) if same_below else read_attributes(self, names)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Which rows have a value, as the rows below know."""
+        return present_in(self.below, name) if name in self._there else read_presence(self, name)
+
+
+# -- what a function makes of samples -------------------------------------------------------------------------
+
+
+class MappedRows(Layer):
+    """Rows that a function makes of others, each of one, when they are read."""
+
+    def __init__(
+        self,
+        below: Rows,
+        function: Callable[[Any], Any],
+        fields: Sequence[str] | None = None,
+        sample_type: type[Any] | None = None,
+    ) -> None:
+        self.below = below
+        self.function = function
+        self._chosen = None if fields is None else tuple(fields)
+        self._type = sample_type
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MappedRows, (self.below, self.function, self._chosen, self._type)
+
+    @property
+    def sample_type(self) -> type[Any]:  # type: ignore[override]
+        """What the function returns: as its annotation says, or its first result shows."""
+        if self._type is None and len(self):
+            self._made(np.zeros(1, np.int64))
+        return self._type or DictSample
+
+    @property
+    def in_python(self) -> bool:
+        """It does."""
+        return True
+
+    @cached_property
+    def features(self) -> Features:
+        """Those of the class, or what fits the first samples."""
+        if is_packable(self.sample_type):
+            return record_of(self.sample_type).features
+        return infer([fields_of(one) for one in self._made(np.arange(min(len(self), _LOOK_AT)))])
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the data and the function."""
+        function = self.function
+        name = getattr(function, "__qualname__", getattr(function, "__name__", type(function).__qualname__))
+        return digest("map", fingerprint_of(self.below), getattr(function, "__module__", None), name, self._chosen)
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Have the rows below begin to fetch all that the function is given."""
+        if isinstance(self.below, Advised):
+            self.below.advise(rows, self._chosen)
+
+    def make(self, values: dict[str, Any]) -> Any:
+        """By the type, which is known once something was read."""
+        kind = self.sample_type
+        return record_of(kind).make(values) if is_packable(kind) else DictSample(values)
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Read the rows below, call the function, and stack what it returns."""
+        samples = [fields_of(one) for one in self._made(rows)]
+        if is_packable(self.sample_type):
+            names = check_fields(list(self.features), fields)
+            return self._fitter.columns(_columns(samples, names), names, self._where(rows))
+        known = list(dict.fromkeys(name for one in samples for name in one)) or list(self.features)
+        if fields is not None and not set(fields) <= set(known):
+            known += [name for name in self.features if name not in known]
+        return _columns(samples, check_fields(known, fields)).stack()
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """The function of one sample."""
+        values = fields_of(self._made(np.array([row]))[0])
+        if is_packable(self.sample_type):
+            names = check_fields(list(self.features), fields)
+            return self._fitter.sample(values, names, lambda _: self._where([row])(0))
+        if fields is not None:
+            check_fields(list(values) if set(fields) <= values.keys() else list(self.features), fields)
+        return {name: values[name] for name in (values if fields is None else fields) if name in values}
+
+    @cached_property
+    def _fitter(self) -> Fitter:
+        return Fitter(record_of(self.sample_type), stored=False)
+
+    def _made(self, rows: Integers) -> list[Any]:
+        """What the function returns for these rows."""
+        below, chosen = self.below, self._chosen
+        if len(rows) == 1 and isinstance(below, ReadsOne):
+            values = [below.sample(int(rows[0]), chosen)]
+        else:
+            values = below.read(rows, chosen).to_samples()
+        make = below.make if isinstance(below, Layer) and chosen is None else DictSample
+        return [self._call(make(one), row) for one, row in zip(values, rows.tolist(), strict=True)]
+
+    def _call(self, sample: Any, row: int) -> Any:
+        try:
+            made = self.function(sample)
+        except Exception as error:
+            error.add_note(f"in {self.function!r} at {self._where([row])(0)}")
+            raise
+        kind = type(made) if is_packable(type(made)) else DictSample
+        if kind is DictSample:
+            fields_of(made)
+        self._type = self._type or kind
+        if kind is not self._type and not issubclass(kind, self._type):
+            wanted, at = self._type.__name__, self._where([row])(0)
+            raise SchemaError(f"expected {self.function!r} to return {wanted}, got {type(made).__name__} - at {at}")
+        return made
+
+
+def _columns(samples: Sequence[Any], names: Sequence[str]) -> Columns:
+    return Columns({name: [one.get(name, MISSING) for one in samples] for name in names}, len(samples))

@@ -1,0 +1,201 @@
+"""`load_dataset`: folders, patterns and files as named splits, each a `Dataset`; `DatasetDict` holds several.
+
+Names tell the splits (`splits.py`), `search.py` finds which files make each, and `open` opens them, so that whatever it
+understands works here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Self, overload
+
+from shardex.dataset.combine import concat
+from shardex.dataset.dataset import Dataset
+from shardex.dataset.dataset import open as open_dataset
+from shardex.dataset.huggingface import together
+from shardex.dataset.search import DataFiles, Paths, Search, Unit
+from shardex.dataset.splits import DEFAULT, Piece, pieces
+from shardex.errors import SchemaError, UnknownSplitError
+
+__all__ = ["DatasetDict", "load_dataset"]
+
+_PLACES = ("cache", "cache_limit", "access")
+"""Options that say how to reach files, which listing them needs too."""
+_OF_ONE_SPLIT = ("ordered", "shuffled", "head", "list_shards")
+
+
+class DatasetDict(dict[str, Dataset]):
+    """Splits by name. Views are taken of all at once; a single split is a `Dataset` like any other.
+
+    `select`, `take`, `skip`, `shuffle`, `where`, `map`, `filter` and `as_type` give a `DatasetDict` of what they give
+    for each split. `ordered`, `shuffled`, `head` and `list_shards` are those of the split, if there is only one.
+
+    >>> from shardex import open
+    >>> splits = DatasetDict(train=open([{"x": 1, "y": 2}, {"x": 3, "y": 4}]), test=open([{"x": 5, "y": 6}]))
+    >>> splits.select("x")["test"][0], splits.num_rows
+    (DictSample(x=5), {'train': 2, 'test': 1})
+    >>> splits["dev"]
+    Traceback (most recent call last):
+    shardex.errors.UnknownSplitError: expected one of the splits train, test, got 'dev'
+    """
+
+    def __init__(self, splits: Mapping[str, Dataset] | None = None, /, **named: Dataset) -> None:
+        super().__init__({**(splits or {}), **named})
+        for name, one in self.items():
+            if not isinstance(name, str) or not isinstance(one, Dataset):
+                raise SchemaError(f"expected names of splits and datasets, got {name!r} and {type(one).__name__}")
+
+    def __missing__(self, name: str) -> Dataset:
+        raise _unknown(name, self)
+
+    @property
+    def num_rows(self) -> dict[str, int]:
+        """How many samples each split has."""
+        return {name: len(one) for name, one in self.items()}
+
+    def each(self, method: str, *arguments: Any, **options: Any) -> Self:
+        """What a method that makes views gives for each split."""
+        return type(self)({name: getattr(one, method)(*arguments, **options) for name, one in self.items()})
+
+    def select(self, *fields: str) -> Self:
+        """Only these fields."""
+        return self.each("select", *fields)
+
+    def take(self, count: int) -> Self:
+        """The first samples of each split."""
+        return self.each("take", count)
+
+    def skip(self, count: int) -> Self:
+        """All but the first samples of each split."""
+        return self.each("skip", count)
+
+    def shuffle(self, seed: int = 0, epoch: int = 0) -> Self:
+        """Each split in an order of its own."""
+        return self.each("shuffle", seed, epoch)
+
+    def where(self, text: str, *arguments: Any, **options: Any) -> Self:
+        """The samples of each split for which a condition in SQL holds."""
+        return self.each("where", text, *arguments, **options)
+
+    def map(self, function: Any, **options: Any) -> Self:
+        """What a function makes of the samples of each split."""
+        return self.each("map", function, **options)
+
+    def filter(self, function: Any, **options: Any) -> Self:
+        """The samples of each split that a function keeps."""
+        return self.each("filter", function, **options)
+
+    def as_type(self, sample_type: Any, **options: Any) -> Self:
+        """Each split seen as samples of a type."""
+        return self.each("as_type", sample_type, **options)
+
+    def to_huggingface(self) -> Any:
+        """All splits as a `datasets.DatasetDict`."""
+        return together({name: one.to_huggingface() for name, one in self.items()})
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_ONE_SPLIT and len(self) == 1:
+            return getattr(next(iter(self.values())), name)
+        if name.startswith("_") or not hasattr(Dataset, name):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        example = next(iter(self), DEFAULT)
+        raise AttributeError(
+            f"expected a split for {name!r}, got all of {_names(self)}: choose one, [{example!r}].{name}"
+        )
+
+    def __repr__(self) -> str:
+        width = max(map(len, self), default=0)
+        lines = "".join(f"    {name:{width}}  {one}\n" for name, one in self.items())
+        return f"{type(self).__name__}(\n{lines})" if lines else f"{type(self).__name__}()"
+
+
+def _names(splits: Mapping[str, Any]) -> str:
+    return ", ".join(splits) or "no splits"
+
+
+def _unknown(name: Any, splits: Mapping[str, Any]) -> UnknownSplitError:
+    return UnknownSplitError(f"expected one of the splits {_names(splits)}, got {name!r}")
+
+
+# -- load -----------------------------------------------------------------------------------------------------
+
+
+@overload
+def load_dataset(
+    path: Paths | None = None,
+    sample_type: Any = None,
+    split: None = None,
+    data_files: DataFiles | None = None,
+    **options: Any,
+) -> DatasetDict: ...
+
+
+@overload
+def load_dataset(
+    path: Paths | None, sample_type: Any, split: str, data_files: DataFiles | None = None, **options: Any
+) -> Dataset: ...
+
+
+@overload
+def load_dataset(
+    path: Paths | None = None,
+    sample_type: Any = None,
+    *,
+    split: str,
+    data_files: DataFiles | None = None,
+    **options: Any,
+) -> Dataset: ...
+
+
+def load_dataset(
+    path: Paths | None = None,
+    sample_type: Any = None,
+    split: str | None = None,
+    data_files: DataFiles | None = None,
+    **options: Any,
+) -> Dataset | DatasetDict:
+    """Open the splits of a dataset by the names of its files: all as a `DatasetDict`, or the one that `split` names.
+
+    `path` is what `open` takes: a folder, a file, a glob, a brace pattern, an address, a list. Of a folder and a list
+    only what lies below what its paths have in common names splits (`splits.py` has the rules), and splits may have
+    different formats. `split` is a name, a part such as ``"train[:100]"`` or ``"train[10%:20%]"``, or a sum of these.
+    `data_files` says which files make which split, as a dict, or those of ``train``; they lie below `path`.
+    `sample_type` is the type that samples are seen as. The other options are those of `open`, for every split.
+
+    >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp()
+    >>> for name in ("train", "test"):
+    ...     _ = sx.write(f"{folder}/{name}", [{"x": k} for k in range(10)])
+    >>> load_dataset(folder).num_rows
+    {'train': 10, 'test': 10}
+    >>> [sample.x for sample in load_dataset(folder, split="train[:2]+test[-10%:]")]
+    [0, 1, 9]
+    """
+    search = Search(options.get("format"), {name: options[name] for name in _PLACES if name in options})
+    there = search.found(path) if data_files is None else search.told(path, data_files)
+    if split is None:
+        return DatasetDict({name: _open(units, sample_type, options) for name, units in there.items()})
+    chosen = pieces(split)
+    for piece in chosen:
+        if piece.split not in there:
+            raise _unknown(piece.split, there)
+    opened = {name: _open(there[name], sample_type, options) for name in dict.fromkeys(one.split for one in chosen)}
+    parts = [_part(opened[piece.split], piece) for piece in chosen]
+    return parts[0] if len(parts) == 1 else concat(*parts)
+
+
+def _part(dataset: Dataset, piece: Piece) -> Dataset:
+    whole = piece.start is None and piece.stop is None
+    found: Dataset = dataset if whole else dataset[piece.of(len(dataset))]
+    return found
+
+
+def _open(units: Sequence[Unit], sample_type: Any, options: Mapping[str, Any]) -> Dataset:
+    """Files in a row together, folders each by itself, one after another."""
+    wanted: tuple[Any, ...] = () if sample_type is None else (sample_type,)
+    opened = []
+    for one_by_one, some in groupby(units, lambda unit: unit.alone):
+        given = [unit.what for unit in some]
+        for what in given if one_by_one or len(given) == 1 else [given]:
+            opened.append(open_dataset(what, *wanted, **options))
+    return opened[0] if len(opened) == 1 else concat(*opened)

@@ -1,0 +1,131 @@
+"""Mixtures of datasets: `mix` in exact proportions, `temperature` for weights by size, `reweighted` for a new phase.
+
+A mixture is a `Dataset` like any other: its rows are those of the sources, one after another, and its order is a
+`Mix` (`blend.py`), which decides by arithmetic which source each position takes its sample from.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from shardex.dataset.combine import ConcatRows, alike, concat
+from shardex.dataset.dataset import Dataset
+from shardex.dataset.layers import lowest
+from shardex.errors import SchemaError
+from shardex.order import Mix, whole_weights
+from shardex.samples import T_co
+
+__all__ = ["MixRows", "mix", "reweighted", "temperature"]
+
+Weights = Mapping[str, float] | Sequence[float]
+"""By name, or in the order of the sources."""
+
+
+class MixRows(ConcatRows):
+    """The rows of several datasets with names, one after another."""
+
+    def __init__(self, parts: Sequence[Dataset[Any]], names: Sequence[str]) -> None:
+        super().__init__(parts)
+        self.names = list(names)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many rows each source has."""
+        return dict(zip(self.names, map(len, self.parts), strict=True))
+
+
+def mix(
+    datasets: Mapping[str, Dataset[T_co]] | Sequence[Dataset[T_co]],
+    weights: Weights | None = None,
+    *,
+    seed: int | None = None,
+    length: int | None = None,
+) -> Dataset[T_co]:
+    """Samples of several datasets with the same fields, in proportions that hold over every stretch of the mixture.
+
+    Without weights the proportions are those of the lengths. A source that comes to its end begins again: in the same
+    order or, given a seed, in another one on each pass. An epoch has `length` samples, as many as all sources together
+    unless told otherwise, and the next one goes on where it stopped.
+
+    >>> from shardex import open
+    >>> web, books = open([{"x": k} for k in range(100)]), open([{"x": -k} for k in range(1, 3)])
+    >>> [sample.x for sample in mix({"web": web, "books": books}, {"web": 0.75, "books": 0.25}, length=12)]
+    [0, 1, 2, -1, 3, 4, 5, -2, 6, 7, 8, -1]
+    """
+    named = _named(datasets)
+    rows = MixRows(cast(ConcatRows, lowest(concat(*named.values()).rows)).parts, list(named))
+    if length is None:
+        length = len(rows)
+    if length < 0:
+        raise SchemaError(f"expected a length of 0 or more, got {length}")
+    if seed is not None:
+        seed = operator.index(seed)
+    start = 0, _whole(rows.sizes, weights)
+    mixed: Dataset[Any] = Dataset(rows, Mix(tuple(rows.sizes.values()), (start,), length, seed))
+    return alike(mixed, list(named.values()))
+
+
+def reweighted(mixture: Dataset[T_co], position: int, weights: Weights) -> Dataset[T_co]:
+    """A mixture with other weights from a position on, counted over all epochs; each source goes on where it was.
+
+    >>> from shardex import open
+    >>> both = mix([open([{"x": k} for k in range(100)]), open([{"x": -1}])], [1, 1], length=8)
+    >>> [sample.x for sample in reweighted(both, 4, [1, 0])]
+    [-1, 0, -1, 1, 2, 3, 4, 5]
+    """
+    order, rows = mixture.order, lowest(mixture.rows)
+    if not isinstance(order, Mix) or not isinstance(rows, MixRows):
+        raise SchemaError(f"expected a dataset made by mix, got {mixture!r}; reweight it before making views of it")
+    return Dataset(mixture.rows, order.reweighted(position, _whole(rows.sizes, weights)), mixture.chosen)
+
+
+def temperature(
+    sources: Mapping[str, Dataset[Any] | int] | Sequence[Dataset[Any] | int], value: float
+) -> dict[str, float]:
+    """Weights by size to the power of ``1 / value``: 1 is in proportion, infinity makes all alike.
+
+    >>> temperature({"web": 900, "books": 100}, 2)
+    {'web': 0.75, 'books': 0.25}
+    """
+    sizes = {name: len(source) if isinstance(source, Dataset) else source for name, source in _named(sources).items()}
+    if not value > 0:
+        raise SchemaError(f"expected a temperature above 0, got {value}")
+    if not sizes or min(sizes.values()) < 0 or not (largest := max(sizes.values())):
+        raise SchemaError(f"expected sources of which at least one has samples, got sizes {sizes}")
+    powers = {name: (size / largest) ** (1 / value) if size else 0.0 for name, size in sizes.items()}
+    total = math.fsum(powers.values())
+    return {name: power / total for name, power in powers.items()}
+
+
+def _named(sources: Any) -> dict[str, Any]:
+    """Sources by name; those without one are numbered."""
+    if isinstance(sources, Mapping):
+        return dict(sources)
+    if isinstance(sources, Sequence):
+        return {str(number): source for number, source in enumerate(sources)}
+    raise SchemaError(f"expected sources by name or in a list, got {type(sources).__name__}")
+
+
+def _whole(sizes: Mapping[str, int], weights: Weights | None) -> tuple[int, ...]:
+    """Whole weights in the order of the sources; by size if none are given."""
+    whole = whole_weights(list(sizes.values()) if weights is None else _in_order(list(sizes), weights))
+    for (name, size), weight in zip(sizes.items(), whole, strict=True):
+        if weight and not size:
+            raise SchemaError(
+                f"expected samples in every source that has a weight, got none - at source {name!r}; "
+                "leave it out or give it the weight 0"
+            )
+    return whole
+
+
+def _in_order(names: list[str], weights: Weights) -> list[float]:
+    if isinstance(weights, Mapping):
+        if weights.keys() != set(names):
+            raise SchemaError(f"expected a weight for each of {', '.join(names)}, got {', '.join(map(str, weights))}")
+        return [weights[name] for name in names]
+    if len(weights) != len(names):
+        raise SchemaError(f"expected {len(names)} weights, one for each of {', '.join(names)}, got {len(weights)}")
+    return list(weights)

@@ -1,0 +1,162 @@
+"""A dataset as Arrow gives data to other tools: a stream of record batches, or one table.
+
+Batches are made as they are asked for, all of one schema that is known before the first of them; the features go along
+as metadata, so that what comes back from another tool can be read as what it was. Where whole fields lie as Arrow
+columns already (a mapped shard, a table somebody else made), a table of them is no copy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from shardex.arrow import arrow_schema, arrow_type, is_opaque, to_table
+from shardex.errors import SchemaError
+from shardex.kernel import Columns
+from shardex.order import Order, Span
+from shardex.rows import Rows
+from shardex.schema import Feature, Features, Opaque, Optional
+
+__all__ = ["Held", "Lying", "View", "as_it_lies", "batches", "capsule", "check_names", "table", "type_named"]
+
+
+_AT_LEAST = 16
+
+
+class View(Protocol):
+    """Rows in an order: a dataset."""
+
+    @property
+    def rows(self) -> Rows:
+        """What lies below."""
+
+    @property
+    def order(self) -> Order:
+        """From positions to rows."""
+
+    @property
+    def features(self) -> Features:
+        """Name and feature of each field."""
+
+    def chunks(self, order: Order | None = None, size: int = 1) -> Iterator[Columns]:
+        """All samples, some at a time, in multiples of `size`."""
+
+
+@runtime_checkable
+class Lying(Protocol):
+    """Rows whose fields lie as whole Arrow columns."""
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """A whole field as it lies; none if it does not lie in a column."""
+
+
+@runtime_checkable
+class Held(Lying, Protocol):
+    """Rows of a table that is in memory, or mapped, already."""
+
+    @property
+    def table(self) -> pa.Table:
+        """As it is."""
+
+
+def batches(view: View) -> pa.RecordBatchReader:
+    """All samples, some at a time.
+
+    >>> from shardex import open
+    >>> batches(open([{"x": 1}, {"x": 2}])).read_all().to_pydict()
+    {'x': [1, 2]}
+    """
+    if isinstance(view.rows, Held) and (lying := as_it_lies(view)) is not None:
+        return lying.to_reader()
+    features, chunks = view.features, view.chunks(size=_AT_LEAST)
+    types = {name: _type(feature) for name, feature in features.items()}
+    if None in types.values() and (first := next(chunks, None)) is not None:
+        guessed = to_table(first, features)
+        types = {name: guessed.schema.field(name).type if kind is None else kind for name, kind in types.items()}
+        chunks = chain([first], chunks)
+    fields = [pa.field(name, pa.null() if kind is None else kind) for name, kind in types.items()]
+    schema = pa.schema(fields, metadata=_metadata(features))
+    return pa.RecordBatchReader.from_batches(schema, _batches(chunks, features, schema))
+
+
+def capsule(view: View, requested_schema: object = None) -> Any:
+    """The stream in the form in which it goes from tool to tool, where names end at a NUL."""
+    reader = batches(view)
+    check_names(reader.schema)
+    return reader.__arrow_c_stream__(requested_schema)
+
+
+def check_names(schema: pa.Schema) -> None:
+    """Refuse names that other tools would see cut off."""
+    if "\0" in (shown := schema.to_string(show_field_metadata=False, show_schema_metadata=False)):
+        raise SchemaError(f"expected names that other tools can read, got one with a NUL - at {shown!r:.200}")
+
+
+def _batches(chunks: Iterable[Columns], features: Features, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    types = {field.name: field.type for field in schema}
+    first = 0
+    for columns in chunks:
+        yield from to_table(columns, features, types, first).cast(schema).to_batches()
+        first += len(columns)
+
+
+def table(view: View) -> pa.Table:
+    """All samples in one table; no copy of fields that lie as they should."""
+    return batches(view).read_all() if (lying := as_it_lies(view)) is None else lying
+
+
+def as_it_lies(view: View) -> pa.Table | None:
+    """The table that a view is a run of, if its fields lie as Arrow columns; in the types that `batches` gives."""
+    rows, order = view.rows, view.order
+    if not isinstance(rows, Lying) or not isinstance(order, Span) or order.step != 1:
+        return None
+    columns = {}
+    for name, feature in view.features.items():
+        if (whole := rows.column(name)) is None:
+            return None
+        column, kind = whole.slice(order.start, order.length), _type(feature)
+        try:
+            columns[name] = column if kind in (None, column.type) else column.cast(kind)
+        except pa.ArrowException:
+            return None
+    return pa.table(columns).replace_schema_metadata(_metadata(view.features))
+
+
+# -- types ----------------------------------------------------------------------------------------------------
+
+_DECIMAL = re.compile(r"(decimal\d+)\((\d+), (-?\d+)\)")
+_TIMESTAMP = re.compile(r"timestamp\[(\w+), tz=(.+)\]")
+
+
+def _type(feature: Feature) -> pa.DataType | None:
+    """The type of a field; none if only its values can tell."""
+    inner = feature.feature if isinstance(feature, Optional) else feature
+    if isinstance(inner, Opaque):
+        return type_named(inner.type)
+    return None if is_opaque(inner) else arrow_type(inner)
+
+
+def type_named(name: str) -> pa.DataType | None:
+    """The type that Arrow shows in this way; none for types made of others.
+
+    >>> type_named("timestamp[us, tz=UTC]"), type_named("decimal128(10, 2)"), type_named("map<string, int64>")
+    (TimestampType(timestamp[us, tz=UTC]), Decimal128Type(decimal128(10, 2)), None)
+    """
+    if found := _TIMESTAMP.fullmatch(name):
+        return pa.timestamp(found[1], found[2])
+    if found := _DECIMAL.fullmatch(name):
+        return getattr(pa, found[1])(int(found[2]), int(found[3]))
+    try:
+        return pa.type_for_alias(name)
+    except ValueError:
+        return None
+
+
+def _metadata(features: Features) -> dict[bytes, bytes]:
+    """What the fields are, for those who can read it."""
+    found: dict[bytes, bytes] = arrow_schema(Features({n: f for n, f in features.items() if not is_opaque(f)})).metadata
+    return found

@@ -1,0 +1,170 @@
+"""Samples into shards of any format: `create` gives a `Writer`, `write` does it all in one call.
+
+The writer numbers samples, infers the schema where none is given, and hands everything to the format, which
+publishes it in one step at the end. An exception inside ``with`` leaves the target as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sized
+from typing import Any
+
+from shardex.dataset.dataset import Dataset
+from shardex.dataset.dataset import open as open_dataset
+from shardex.dataset.typed_views import plain_samples, put_into, source_schema
+from shardex.errors import SchemaError
+from shardex.files import Closing
+from shardex.formats import ShardWriter, check_options, format_named
+from shardex.progress import Bar
+from shardex.samples import Lens, PackableSample, fields_of
+from shardex.schema import Features, infer
+from shardex.sources import place_of
+
+__all__ = ["Writer", "create", "write"]
+
+_LOOK_AT = 64
+
+
+def create(
+    path: str | os.PathLike[str], schema: Any = None, *, format: str = "arrow", mode: str = "create", **options: Any
+) -> Writer:
+    """Begin a dataset in a folder, or at an address; use it in a ``with`` block, which publishes it at the end.
+
+    `schema` is a dict of fields, a class with annotations or Features; without one it is inferred from the first
+    samples. `mode` says what to do if something is there: "create" refuses, "append" adds, "overwrite" replaces.
+
+    >>> import tempfile; folder = tempfile.mkdtemp() + "/d"
+    >>> with create(folder, {"x": int}) as out:
+    ...     out.append(x=1); out.append({"x": 2})
+    >>> len(open_dataset(folder))
+    2
+    """
+    return Writer(os.fspath(path), schema, format, mode, options)
+
+
+def write(
+    path: str | os.PathLike[str],
+    samples: Iterable[Any],
+    schema: Any = None,
+    *,
+    format: str = "arrow",
+    mode: str = "create",
+    progress: bool | None = None,
+    through: Lens[Any, Any] | None = None,
+    onto: Dataset[Any] | None = None,
+    **options: Any,
+) -> Dataset:
+    """Write all samples (of a list, a generator, a dataset) and open the result.
+
+    With a lens to go `through`, they are views: what is written are the samples of `onto`, each with the view at its
+    place put back into it; without `onto` new samples, if the putter can make them of a view alone.
+
+    >>> import tempfile
+    >>> write(tempfile.mkdtemp() + "/d", [{"x": 1}, {"x": 2}])[1]
+    DictSample(x=2)
+    """
+    total = len(samples) if isinstance(samples, Sized) else None
+    if schema is None and isinstance(given := samples if through is None else onto, Dataset):
+        schema = given.features
+    if through is not None:
+        schema = schema or source_schema(through)
+        samples = put_into(samples, through, None if onto is None else plain_samples(onto))
+    elif onto is not None:
+        raise SchemaError("expected through=, the lens by which views get onto samples, together with onto=, got none")
+    with create(path, schema, format=format, mode=mode, **options) as out:
+        out.extend(
+            Bar(samples, desc="write", unit=" samples", total=total, disable=None if progress is None else not progress)
+        )
+    return open_dataset(out.path, format=format)
+
+
+class Writer(Closing):
+    """Takes samples until it is closed; see `create`."""
+
+    def __init__(self, path: str, schema: Any, format: str, mode: str, options: Mapping[str, Any]) -> None:
+        module = format_named(format)
+        check_options(module.create, format, options)
+        self._place = place_of(path)
+        self.path = self._place.url
+        self._begin: Callable[[Features], ShardWriter] = lambda features: module.create(
+            self.path, features, mode=mode, **options
+        )
+        self._waiting: list[dict[str, Any]] = []
+        self._shards: ShardWriter | None = None
+        self.samples = 0
+        """How many samples it has taken."""
+        if schema is None:
+            schema = module.existing_schema(self._place, mode)
+        if schema is not None:
+            self._shards = self._begin(Features.of(schema))
+
+    def append(self, sample: Any = None, /, **fields: Any) -> None:
+        """Take one sample, given as a mapping, as one of a `packable` class, or as keywords."""
+        sample = fields if sample is None else self._mapping(sample)
+        if fields and sample is not fields:
+            sample = {**sample, **fields}
+        self._check_open()
+        if self._shards is not None:
+            self._shards.append(sample)
+        else:
+            self._wait(sample)
+        self.samples += 1
+
+    def _mapping(self, sample: Any) -> Mapping[str, Any]:
+        if isinstance(sample, Mapping):
+            return sample
+        try:
+            fields = fields_of(sample)
+        except SchemaError as error:
+            raise SchemaError(f"{error} - at sample {self.samples}") from None
+        if self._shards is None and not self._waiting and not self._closed and isinstance(sample, PackableSample):
+            self._shards = self._begin(Features.of(type(sample)))
+        return fields
+
+    def _wait(self, sample: Mapping[str, Any]) -> None:
+        self._waiting.append({name: _owned(value) for name, value in sample.items()})
+        if len(self._waiting) == _LOOK_AT:
+            self._start()
+
+    def _start(self) -> None:
+        """Infer the schema; if a sample does not fit it after all, the writer is given up rather than losing some."""
+        try:
+            self._shards = self._begin(infer(self._waiting))
+            for sample in self._waiting:
+                self._shards.append(sample)
+        except BaseException:
+            self.abort()
+            raise
+        self._waiting = []
+
+    def extend(self, samples: Iterable[Any]) -> None:
+        """Take many samples."""
+        for sample in samples:
+            if self._shards is None or self._closed:
+                self.append(self._mapping(sample))
+            else:  # the short way
+                self._shards.append(sample if type(sample) is dict else self._mapping(sample))
+                self.samples += 1
+
+    def _publish(self) -> None:
+        if self._shards is None:
+            self._start()
+        if self._shards is not None:
+            self._shards.close()
+
+    def _forget(self) -> None:
+        self._waiting = []
+        if self._shards is not None:
+            self._shards.abort()
+
+
+def _owned(value: Any) -> Any:
+    """A copy that the caller cannot change any more."""
+    if isinstance(value, memoryview | bytearray):
+        return bytes(value)
+    if isinstance(value, Mapping):
+        return {name: _owned(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_owned, value)) if type(value) in (list, tuple) else value
+    return value.copy() if hasattr(value, "copy") else value

@@ -1,0 +1,33 @@
+"""The room files."""
+
+from shardex.files.all_or_nothing import Closing
+from shardex.files.checksums import checked
+from shardex.files.find import STORE_FOLDER, Files, What, expand_braces, find, natural_order, told
+from shardex.files.sample_index import Index, IndexedFile
+from shardex.files.scan import Scan, scan_all
+from shardex.files.seal import sealed, unsealed
+from shardex.files.sidecar import keep, kept
+from shardex.files.staging import MODES, Stage, check_mode
+
+__all__ = [
+    "MODES",
+    "STORE_FOLDER",
+    "Closing",
+    "Files",
+    "Index",
+    "IndexedFile",
+    "Scan",
+    "Stage",
+    "What",
+    "check_mode",
+    "checked",
+    "expand_braces",
+    "find",
+    "keep",
+    "kept",
+    "natural_order",
+    "scan_all",
+    "sealed",
+    "told",
+    "unsealed",
+]

@@ -1,0 +1,305 @@
+"""Where each sample of a record format lies: columns of numbers, one row per sample, in a memory-mapped Arrow file.
+
+`Index.of` scans the files that have no entry yet, in parallel and with a progress bar, and saves the result beside
+the data (`.shardex/`) or, if that is read-only, in the cache folder. A file that changed is scanned again alone; one
+that vanished or got shorter is an error. Opening costs the same for ten samples and a billion: blocks of rows are
+checked against their checksum when they are first touched. Knows no format: a `Scanner` says what a file holds.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import os
+import warnings
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numpy.typing import NDArray
+
+from shardex.arrow import numbers
+from shardex.errors import ChecksumError, RowError, SchemaError, ShardexError, StaleIndexError, TruncatedShardError
+from shardex.files.find import Files
+from shardex.files.scan import Scan, Scanner, scan_all
+from shardex.files.seal import sealed, unsealed
+from shardex.files.sidecar import keep, kept
+from shardex.kernel import Integers, Segments, take
+from shardex.sources import Stat
+
+__all__ = ["Index", "IndexedFile", "encode"]
+
+VERSION = 1
+_BLOCK_ROWS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedFile:
+    """A data file as it was when it was scanned."""
+
+    path: str
+    size: int
+    tag: str
+    rows: int
+
+    def is_still(self, stat: Stat | None) -> bool:
+        """Whether a file that looks like this now is the one that was scanned."""
+        return stat is not None and (stat.size, stat.tag) == (self.size, self.tag)
+
+
+class Index:
+    """The samples of some files. `starts[k]` is the first row of block k, `file_of_block[k]` the file it lies in."""
+
+    def __init__(self, data: memoryview, name: str) -> None:
+        self.name = name
+        self.nbytes = len(data)
+        self._reader, head = _decode(data, name)
+        self.scanner: str = head["scanner"]
+        self.files = tuple(IndexedFile(**file) for file in head["files"])
+        self._blocks: list[dict[str, int]] = head["blocks"]
+        self.file_of_block: Integers = np.array([block["file"] for block in self._blocks], np.int64)
+        self.starts: Integers = np.cumsum([0, *(block["rows"] for block in self._blocks)], dtype=np.int64)
+        self.spans: dict[str, tuple[int, int]] = {name: (low, high) for name, (low, high) in head["spans"].items()}
+        """The least and the largest value of each column."""
+        self._types = _types(self.spans)
+        self._columns = {name: Segments(len(self._blocks), self._open_block, self._block_name) for name in self._types}
+        self._open: dict[int, Scan] = {}
+        self._firsts: list[int] = self.starts.tolist()
+
+    @classmethod
+    def of(
+        cls,
+        files: Files,
+        scanner: Scanner,
+        *,
+        rebuild: bool = False,
+        progress: bool | None = None,
+        together: bool = False,
+    ) -> Index:
+        """The index of these files: the saved one if it still fits, else with what changed scanned again.
+
+        Files that are one thing `together` (a table and what it points to) are all scanned again when one changed.
+        """
+        saved = [] if rebuild else _load(files, scanner)
+        for index in saved:
+            if index.fits(files):
+                return index
+        old = saved[0] if saved and not together else None
+        stats = dict(zip(files.paths, files.stats(), strict=True))
+        if old is not None:
+            old.refuse_losses(files, stats)
+        kept = set() if old is None else {file.path for file in old.files if file.is_still(stats.get(file.path))}
+        todo = {path: stats[path].size for path in files.paths if path not in kept}
+        scans = scan_all(files.source, todo, scanner, progress)
+        if old is not None:
+            scans |= {path: old.scan_of(path) for path in kept}
+        entries = [IndexedFile(path, stats[path].size, stats[path].tag, _rows(scans[path])) for path in files.paths]
+        return cls(*keep(files, scanner.name, encode(scanner.name, entries, [scans[path] for path in files.paths])))
+
+    @classmethod
+    def saved(cls, files: Files, scanner: Scanner) -> Index | None:
+        """The index that was saved before, also if it does not fit any more."""
+        return next(iter(_load(files, scanner)), None)
+
+    @classmethod
+    def in_memory(cls, files: Files, scanner: Scanner) -> Index:
+        """The index of files that are scanned now, neither looked for nor saved."""
+        scans = [scanner.scan(files.source, path) for path in files.paths]
+        stats = files.stats()
+        entries = [IndexedFile(p, s.size, s.tag, _rows(c)) for p, s, c in zip(files.paths, stats, scans, strict=True)]
+        return cls(encode(scanner.name, entries, scans), f"the index of {files} in memory")
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names the files, sizes and tags that were indexed."""
+        plain = msgspec.json.encode([self.scanner, [asdict(file) for file in self.files]])
+        return hashlib.sha256(plain).hexdigest()[:16]
+
+    def fits(self, files: Files) -> bool:
+        """Whether the files are the ones that were indexed, unchanged."""
+        if tuple(file.path for file in self.files) != files.paths:
+            return False
+        return all(file.is_still(stat) for file, stat in zip(self.files, files.stats(), strict=True))
+
+    def refuse_losses(self, files: Files, stats: dict[str, Stat]) -> None:
+        """An error if a file that was indexed is gone, or shorter than it was."""
+        for file in self.files:
+            full, remedy = os.path.join(files.source.url, file.path), "if that is meant, open with rebuild=True"
+            if file.path not in stats:
+                raise StaleIndexError(
+                    f"{full}: expected this file with {file.rows} samples, it is gone ({self.name} names it); {remedy}"
+                )
+            if (size := stats[file.path].size) < file.size:
+                raise TruncatedShardError(
+                    f"{full}: expected at least {file.size} bytes as when it was indexed, got {size}; {remedy}"
+                )
+
+    def file(self, rows: Integers) -> Integers:
+        """The number of the file that each row lies in."""
+        return self.file_of_block[np.searchsorted(self.starts, rows, "right") - 1]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self._types)
+
+    def read(self, column: str, rows: Integers) -> Integers:
+        """Values of a column at these rows."""
+        # An index of no files has no columns.
+        table, dtype = (self._columns[column], self._types[column]) if len(self) else (Segments(0), np.dtype(np.int64))
+        out = np.empty(len(rows), dtype)
+        take(table, self.starts, rows, dtype.itemsize, out)
+        return out.astype(np.int64)
+
+    def locate(
+        self, rows: Integers, begin: str = "offset", length: str = "length"
+    ) -> tuple[Integers, Integers, Integers]:
+        """File, begin and length of each row, by two columns."""
+        first, size = self.read(begin, rows), self.read(length, rows)  # refuses rows outside
+        return self.file(rows), first, size
+
+    def at(self, row: int, begin: str = "offset", length: str = "length") -> tuple[int, int, int]:
+        """The same for one row, without the cost of arrays."""
+        number, block, local = self._find(row)
+        return self._blocks[number]["file"], block[begin].item(local), block[length].item(local)
+
+    def values(self, row: int) -> tuple[int, dict[str, int]]:
+        """The file of one row, and its value in every column."""
+        number, block, local = self._find(row)
+        return self._blocks[number]["file"], {name: column.item(local) for name, column in block.items()}
+
+    def _find(self, row: int) -> tuple[int, Scan, int]:
+        number = bisect.bisect_right(self._firsts, row) - 1
+        if not 0 <= number < len(self._blocks):
+            raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
+        if (block := self._open.get(number)) is None:
+            self._open_block(number)
+            block = self._open[number]
+        return number, block, row - self._firsts[number]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {file.path: number for number, file in enumerate(self.files)}
+
+    def scan_of(self, path: str) -> Scan:
+        """All columns of one file, as its scan gave them."""
+        first, last = self.file_of_block.searchsorted([self._numbers[path], self._numbers[path] + 1]).tolist()
+        blocks = [self._block(number) for number in range(first, last)]
+        empty = {name: np.empty(0, dtype) for name, dtype in self._types.items()}
+        return {name: np.concatenate([block[name] for block in [empty, *blocks]]) for name in empty}
+
+    def _block_name(self, number: int) -> str:
+        return f"{self.name}, block {number}"
+
+    def _block(self, number: int) -> Scan:
+        block: Scan = {}
+        with suppress(pa.ArrowException, OSError, ValueError):
+            batch = self._reader.get_batch(number)
+            batch.validate()  # a damaged head of the batch may promise more bytes than there are
+            # From the buffers: `to_numpy` would first import pandas where that is installed, a third of a second.
+            block = {
+                name: np.frombuffer(batch.column(name).buffers()[1] or b"", dtype, batch.num_rows)
+                for name, dtype in self._types.items()
+            }
+        expected = self._blocks[number]
+        if _rows(block) != expected["rows"] or _digest(block) != expected["xxh3"]:
+            raise ChecksumError(
+                f"{self._block_name(number)}: expected the rows that were written, got other bytes; "
+                "open with rebuild=True (or delete the file) to make the index again"
+            )
+        return block
+
+    def _open_block(self, number: int) -> None:
+        block = self._block(number)
+        for name, column in block.items():
+            self._columns[name].put(number, column)
+        self._open[number] = block
+
+
+def _rows(scan: Scan) -> int:
+    return len(next(iter(scan.values()), ()))
+
+
+# -- the file -------------------------------------------------------------------------------------------------
+
+
+def encode(scanner: str, files: list[IndexedFile], scans: list[Scan]) -> memoryview:
+    """The bytes of an index: an Arrow file whose schema carries the files, the blocks and a checksum of each."""
+    spans = _spans(files, scans)
+    types = _types(spans)
+    blocks = [
+        (number, {name: _piece(scan, name, begin, files[number].rows).astype(dtype) for name, dtype in types.items()})
+        for number, scan in enumerate(scans)
+        for begin in range(0, files[number].rows, _BLOCK_ROWS)
+    ]
+    heads = [{"file": number, "rows": _rows(block), "xxh3": _digest(block)} for number, block in blocks]
+    entries = [asdict(file) for file in files]
+    head = {"version": VERSION, "scanner": scanner, "files": entries, "blocks": heads, "spans": spans}
+    return sealed(head, _schema(types), ([numbers(column) for column in block.values()] for _, block in blocks))
+
+
+def _types(spans: dict[str, tuple[int, int]]) -> dict[str, np.dtype[Any]]:
+    """Each column as narrow as its values allow, so that a sample costs few bytes."""
+    return {name: np.min_scalar_type(most) for name, (_, most) in spans.items()}
+
+
+def _schema(types: dict[str, np.dtype[Any]]) -> pa.Schema:
+    return pa.schema([(name, pa.from_numpy_dtype(dtype)) for name, dtype in types.items()])
+
+
+def _spans(files: list[IndexedFile], scans: list[Scan]) -> dict[str, tuple[int, int]]:
+    """The least and the largest value of each column that any file has; where a file lacks it, it is zero."""
+    spans = {}
+    full = [scan for file, scan in zip(files, scans, strict=True) if file.rows]
+    for name in dict.fromkeys(name for scan in scans for name in scan):
+        found = [scan[name] for scan in full if name in scan]
+        least = min((int(column.min()) for column in found), default=0) if len(found) == len(full) else 0
+        if least < 0:
+            raise SchemaError(f"expected a scan to give numbers from 0 on, got {least} - at column {name}")
+        spans[name] = (least, max((int(column.max()) for column in found), default=0))
+    return spans
+
+
+def _piece(scan: Scan, name: str, begin: int, rows: int) -> NDArray[Any]:
+    end = min(begin + _BLOCK_ROWS, rows)
+    return scan[name][begin:end] if name in scan else np.zeros(end - begin, np.uint8)
+
+
+def _digest(block: Scan) -> int:
+    digest = xxhash.xxh3_64()
+    for column in block.values():
+        digest.update(np.ascontiguousarray(column).data)
+    return digest.intdigest()
+
+
+def _decode(data: memoryview, name: str) -> tuple[pa.ipc.RecordBatchFileReader, dict[str, Any]]:
+    reader, head = unsealed(data, name, VERSION)
+    same = reader.num_record_batches == len(head["blocks"]) and reader.schema.equals(_schema(_types(head["spans"])))
+    if not same:
+        raise ChecksumError(f"{name}: expected the columns and blocks that its head names, got others")
+    return reader, head
+
+
+# -- its place ------------------------------------------------------------------------------------------------
+
+
+def _load(files: Files, scanner: Scanner) -> list[Index]:
+    """The indexes that were saved; one that is damaged is made again."""
+    found = []
+    for data, name in kept(files, scanner.name):
+        try:
+            index = Index(data, name)
+        except (ShardexError, KeyError, TypeError) as error:
+            warnings.warn(f"{error}; making the index again", stacklevel=4)
+            continue
+        if index.scanner == scanner.name:
+            found.append(index)
+    return found

@@ -1,0 +1,234 @@
+"""The lines of files: where they begin and end (`Lines`), and how samples become them (`LineWriter`).
+
+The scanner behind the index of `jsonl` reads a file in pieces that stay in the processor's cache, so that finding
+newlines (one kernel call per piece, the interpreter released) and looking at the bytes before them cost one pass
+over memory, whatever the source. The writer makes one compact JSON object of each sample.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardex.errors import ClosedError, SchemaError
+from shardex.files import Scan, Stage
+from shardex.kernel import Bytes, Integers, line_ends
+from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct, fit_sample
+from shardex.schema import Bytes as BytesFeature
+from shardex.schema import json_codec as json
+from shardex.sources import ByteRange, Source
+
+__all__ = ["LineWriter", "Lines", "refuse_bytes", "to_json"]
+
+_PIECE = 4 << 20
+_AHEAD = 8
+"""Pieces of a file elsewhere that are on their way while one is looked at."""
+_MARK = b"\xef\xbb\xbf"
+_NEWLINE, _RETURN, _SPACE = b"\n\r "
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Finds lines: `offset` and `length`, without the newline and the carriage return before it.
+
+    >>> from shardex.sources.memory import MemorySource
+    >>> source = MemorySource({"a.txt": b"one\\r\\n  \\ntwo"})
+    >>> found = Lines(skip_blank=True).scan(source, "a.txt")
+    >>> found["offset"].tolist(), found["length"].tolist()
+    ([0, 8], [3, 3])
+    """
+
+    skip_blank: bool
+    """Whether lines of nothing but white space are left out."""
+    in_python: bool = False
+
+    @property
+    def name(self) -> str:
+        """Names the scanner; the number changes when its answers do."""
+        return f"lines 1 {'without blank ones' if self.skip_blank else 'all'}"
+
+    def scan(self, source: Source, path: str) -> Scan:
+        """The lines of one file."""
+        size = source.stat(path).size
+        begin, piece = _after_mark(source, path, size), _PIECE
+        offsets, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        while begin < size:
+            for one in _after(begin + piece, size):
+                source.fetch(path, [one], wait=False)
+            data = np.frombuffer(source.read(path, [ByteRange(begin, min(piece, size - begin))])[0], np.uint8)
+            ends = line_ends(data)
+            if begin + len(data) < size and data[-1] != _NEWLINE:
+                ends = ends[:-1]
+            if len(ends):
+                starts, stops = self._lines(data, ends)
+                offsets.append(starts + begin)
+                lengths.append(stops - starts)
+                begin, piece = begin + int(ends[-1]), _PIECE
+            else:
+                piece *= 2  # a line longer than the piece
+            del data  # before the next piece is read, so that it takes the same memory
+        return {"offset": np.concatenate(offsets), "length": np.concatenate(lengths)}
+
+    def _lines(self, data: Bytes, ends: Integers) -> tuple[Integers, Integers]:
+        starts, stops = np.empty_like(ends), ends - 1
+        starts[0], starts[1:] = 0, ends[:-1]
+        if unfinished := data[ends[-1] - 1] != _NEWLINE:
+            stops[-1] = ends[-1]
+        last = data.take(stops - 1, mode="clip")
+        if not (last <= _SPACE).any():  # no line is empty (its byte before is a newline) or ends in white space
+            return starts, stops
+        returns = (last == _RETURN) & (stops > starts)
+        returns[-1] &= not unfinished
+        if returns.any():
+            stops -= returns
+            last = data.take(stops - 1, mode="clip")
+        if self.skip_blank and (blank := _blank(data, starts, stops, last)).any():
+            return starts[~blank], stops[~blank]
+        return starts, stops
+
+
+def _blank(data: Bytes, starts: Integers, stops: Integers, last: Bytes) -> NDArray[np.bool_]:
+    """Which lines hold only white space: bytes are looked at one line at a time only where both ends are."""
+    blank: NDArray[np.bool_] = starts == stops
+    maybe = np.flatnonzero((last <= _SPACE) & ~blank)
+    for k in maybe[data[starts[maybe]] <= _SPACE].tolist():
+        blank[k] = data[starts[k] : stops[k]].tobytes().isspace()
+    return blank
+
+
+def _after(begin: int, size: int) -> list[ByteRange]:
+    """The pieces after the one that is read."""
+    stop = min(begin + _AHEAD * _PIECE, size)
+    return [ByteRange(at, min(_PIECE, stop - at)) for at in range(begin, stop, _PIECE)]
+
+
+def _after_mark(source: Source, path: str, size: int) -> int:
+    if size < len(_MARK):
+        return 0
+    return len(_MARK) if bytes(source.read(path, [ByteRange(0, len(_MARK))])[0]) == _MARK else 0
+
+
+# -- writing --------------------------------------------------------------------------------------------------
+
+
+class LineWriter:
+    """Writes samples as lines of JSON into numbered files; made by `jsonl.create`."""
+
+    def __init__(self, path: str, features: Features, mode: str, shard_rows: int, shard_size: int, prefix: str) -> None:
+        if shard_rows < 1 or shard_size < 1:
+            raise SchemaError(f"expected shards of at least one row and one byte, got {shard_rows} and {shard_size}")
+        if not re.fullmatch(r"[^/\\._][^/\\]*", prefix):
+            raise SchemaError(f"expected a prefix for file names that hides or leaves nothing, got {prefix!r}")
+        for name, feature in features.items():
+            refuse_bytes(feature, name)
+        self._features, self._shard_rows, self._shard_size, self._prefix = features, shard_rows, shard_size, prefix
+        self._stage: Stage | None = Stage(path, mode, r".*\.(jsonl|ndjson|json-lines)")
+        try:
+            self._number = self._first_number(self._stage)
+        except SchemaError:
+            self.abort()
+            raise
+        self._pending: list[bytes] = []
+        self._waiting = self._size = self._rows = self._total = 0
+
+    def append(self, sample: Mapping[str, Any]) -> None:
+        """Take one sample."""
+        stage = self._open_stage()
+        fitted = fit_sample(sample, self._features, self._total)
+        try:
+            line = to_json(fitted) + b"\n"
+        except SchemaError as error:
+            raise SchemaError(f"{error} - at sample {self._total}") from None
+        if self._rows and (self._rows >= self._shard_rows or self._size + self._waiting + len(line) > self._shard_size):
+            self._flush(stage)
+            self._number, self._size, self._rows = self._number + 1, 0, 0
+        elif self._waiting >= _PIECE:
+            self._flush(stage)
+        self._pending.append(line)
+        self._waiting += len(line)
+        self._rows += 1
+        self._total += 1
+
+    def close(self) -> None:
+        """Publish the files; a dataset without samples has one that is empty."""
+        if (stage := self._stage) is not None:
+            if self._rows or not stage.existing:
+                self._flush(stage)
+            stage.publish()
+            self._stage = None
+
+    def abort(self) -> None:
+        """Remove what was written."""
+        if self._stage is not None:
+            self._stage.discard()
+            self._stage = None
+
+    def _open_stage(self) -> Stage:
+        if self._stage is None:
+            raise ClosedError('expected an open writer, got one that was closed; create another with mode="append"')
+        return self._stage
+
+    def _flush(self, stage: Stage) -> None:
+        self._size = stage.append(f"{self._prefix}-{self._number:05d}.jsonl", self._pending, self._size)
+        self._pending, self._waiting = [], 0
+
+    def _first_number(self, stage: Stage) -> int:
+        for path in stage.existing:
+            if path == "index/file_location.txt" or path.lower().endswith((".ndjson", ".json-lines")):
+                raise SchemaError(f"{stage.path}: expected nothing but .jsonl files to append to, got {path} too")
+        return stage.next_number(self._prefix, ".jsonl")
+
+
+def refuse_bytes(feature: Feature, name: str) -> None:
+    """Refuse a feature whose values JSON cannot hold."""
+    match feature:
+        case BytesFeature():
+            raise SchemaError(
+                f"expected a feature that JSON can hold, got bytes - at field {name}; JSON has text but no bytes: "
+                'decode them to text, or choose a format that has them ("arrow", "tar", "bins")'
+            )
+        case Array(dtype=str(dtype)) if np.dtype(dtype).kind not in "biuf":
+            raise SchemaError(f"expected numbers that JSON can hold, got {feature} - at field {name}")
+        case Optional() | Sequence():
+            refuse_bytes(feature.feature, name)
+        case Struct():
+            for inner, one in feature.fields.items():
+                refuse_bytes(one, f"{name}.{inner}")
+
+
+def to_json(sample: Mapping[str, Any]) -> bytes:
+    """The compact JSON of a sample.
+
+    >>> to_json({"x": np.arange(3), "s": "a"})
+    b'{"x":[0,1,2],"s":"a"}'
+    """
+    return json.encode_plain({name: _plain(value) for name, value in sample.items()})
+
+
+def _plain(value: Any) -> Any:
+    """The value without arrays; what JSON would change silently is refused (NaN becomes null and reads as NaN)."""
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float) and not math.isinf(value):
+        return value
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
+        if value.dtype.kind == "f" and np.isinf(value).any():
+            raise SchemaError(
+                f"expected numbers that JSON can hold, got {value.dtype}{list(value.shape)} with infinity"
+            )
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise SchemaError("expected a value that JSON can hold, got bytes, which it has none of (decode them to text)")
+    raise SchemaError(f"expected a value that JSON can hold, got {type(value).__name__} {value!r}"[:200])

@@ -1,0 +1,315 @@
+"""The blocks of a tar file: headers read with their true offsets, headers and padding written.
+
+`members` walks a mapped tar: ustar, pax and GNU long names, sizes in octal or base-256, every checksum verified,
+every size held against the file before it is believed. `header` and `TarOutput` write plain ustar with fixed
+metadata, so equal data gives equal bytes. Names are only names: nothing is ever extracted, links are refused.
+What names mean is left to the formats above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from zlib import adler32
+
+from shardex.errors import FormatError, SchemaError, TruncatedShardError, UnsafeError
+from shardex.files import Stage
+
+__all__ = ["Member", "TarOutput", "header", "members", "padding", "plain_name"]
+
+_BLOCK = 512
+_RECORD = 10240
+_LARGEST_OCTAL = 8**11 - 1
+_LONGEST_EXTENSION = 1 << 20
+_BUFFER = 1 << 20
+
+_REGULAR = b"0\x007"
+_EXTENDED = b"xXgLK"
+_LINKS = {ord("1"): "hard link", ord("2"): "symbolic link"}
+_DEVICES = {ord("3"): "character device", ord("4"): "block device", ord("6"): "pipe"}
+_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+class Member(NamedTuple):
+    """A regular file in a tar."""
+
+    name: str
+    start: int
+    """Where its first header begins, extended ones included."""
+    begin: int
+    """Where its bytes begin."""
+    size: int
+
+
+def members(data: Any, where: str, start: int = 0) -> Iterator[Member]:
+    """The regular files of a tar, from the header at `start` on; `where` names the tar in messages.
+
+    `data` is all of it, or whatever gives the bytes of slices and has a length.
+
+    >>> tar = header("a/b.txt", 2) + b"hi" + padding(2)
+    >>> list(members(tar, "x.tar"))
+    [Member(name='a/b.txt', start=0, begin=512, size=2)]
+    """
+    view, end = data, len(data)
+    first = at = start
+    local: dict[str, bytes] = {}
+    shared: dict[str, bytes] = {}
+    while at + _BLOCK <= end:
+        block = bytes(view[at : at + _BLOCK])
+        if not _intact(block):
+            if not any(block):
+                _check_rest(view, at, where)
+                break
+            raise _damaged(block, at, where)
+        kind = block[156]
+        begin = at + _BLOCK
+        size = _size(block, local, shared, at, where)
+        if begin + size > end:
+            raise TruncatedShardError(f"{where}: expected {size} bytes from offset {begin} on, the file ends at {end}")
+        if kind in _REGULAR:
+            name = _name(block, local)
+            at = begin + (size + 511 & -_BLOCK)
+            if kind or not name.endswith("/"):
+                yield Member(name, first, begin, size)
+        elif kind in _EXTENDED:
+            _extend(shared if kind == ord("g") else local, kind, view[begin : begin + size], at, where)
+            at = begin + (size + 511 & -_BLOCK)
+            continue
+        else:
+            at = begin if kind == ord("5") else begin + (size + 511 & -_BLOCK)
+            _refuse(kind, block, local, first, where)
+        first = at
+        if local:
+            local = {}
+    else:
+        _check_end(view, first, at, where)
+
+
+def plain_name(block: bytes) -> str | None:
+    """The name in a header block that needs no other block; none if it is an extended header.
+
+    >>> plain_name(header("a/b.txt", 2)), plain_name(header("é.txt", 2)[:512])
+    ('a/b.txt', None)
+    """
+    return _name(block, {}) if block[156] in _REGULAR else None
+
+
+def _intact(block: bytes) -> bool:
+    """Whether the checksum is right; the low half of Adler-32 is the sum of the bytes, at the speed of C."""
+    try:
+        if adler32(block[156:], adler32(block[:148], 257)) & 0xFFFF == int(block[148:154], 8) + 1:
+            return True
+    except ValueError:
+        pass
+    # Sums from 65521 on, seven digits, or an old tar that added signed bytes.
+    rest = block[:148] + block[156:]
+    total = sum(rest) + 256
+    return _number(block[148:156]) in (total, total - 256 * sum(byte > 127 for byte in rest))
+
+
+def _number(field: bytes) -> int:
+    """A number in octal or base-256; -1 if it is neither."""
+    if field[0] in (0x80, 0xFF):
+        return int.from_bytes(field[1:], "big") if field[0] == 0x80 else -1
+    digits = field.partition(b"\0")[0].strip()
+    try:
+        return int(digits, 8) if digits else 0
+    except ValueError:
+        return -1
+
+
+def _size(block: bytes, local: dict[str, bytes], shared: dict[str, bytes], at: int, where: str) -> int:
+    given: bytes | None = None
+    if local or shared:
+        given = local.get("size", shared.get("size")) if block[156] not in _EXTENDED else None
+    try:
+        if given is not None:
+            size = int(given)
+        else:
+            size = int(block[124:135], 8) if block[135] in b"\0 " else _number(block[124:136])
+    except ValueError:
+        size = _number(block[124:136]) if given is None else -1
+    if size < 0:
+        raise FormatError(f"{where}: expected a size in the header at offset {at}, got {given or block[124:136]!r}")
+    return size
+
+
+def _name(block: bytes, local: dict[str, bytes]) -> str:
+    raw = local.get("path") if local else None
+    if raw is None:
+        stop = block.find(0, 0, 100)
+        raw = block[: stop if stop >= 0 else 100]
+        if block[345] and block[257:263] == b"ustar\0":
+            raw = block[345:500].partition(b"\0")[0] + b"/" + raw
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _extend(records: dict[str, bytes], kind: int, payload: Any, at: int, where: str) -> None:
+    """Keep what an extended header says of the members that follow."""
+    if len(payload) > _LONGEST_EXTENSION:
+        raise FormatError(
+            f"{where}: expected an extended header of at most {_LONGEST_EXTENSION} bytes, "
+            f"got {len(payload)} at offset {at}"
+        )
+    plain = bytes(payload)
+    if kind == ord("L"):
+        records["path"] = plain.partition(b"\0")[0]
+    elif kind != ord("K") and any(word in plain for word in (b"path=", b"size=", b"GNU.sparse")):
+        found = _pax(plain, at, where)
+        if any(key.startswith("GNU.sparse") for key in found):
+            raise FormatError(
+                f"{where}: expected whole files, got a sparse one at offset {at}; pack it without --sparse"
+            )
+        if kind == ord("g") and "path" in found:
+            raise FormatError(f"{where}: expected a name for each member, got one name for all of them at offset {at}")
+        records.update(found)
+
+
+def _pax(plain: bytes, at: int, where: str) -> dict[str, bytes]:
+    """Records such as ``20 path=a/b.txt`` and a newline, the number counting the whole record."""
+    found, begin = {}, 0
+    while begin < len(plain) and plain[begin]:
+        space = plain.find(b" ", begin)
+        digits = plain[begin:space]
+        stop = begin + int(digits) if digits.isdigit() and len(digits) < 10 else 0
+        key, equals, value = plain[space + 1 : stop - 1].partition(b"=")
+        if space < 0 or not space < stop <= len(plain) or plain[stop - 1] != ord("\n") or not equals:
+            raise FormatError(
+                f"{where}: expected pax records in the header at offset {at}, got {plain[begin : begin + 40]!r}"
+            )
+        found[key.decode("utf-8", "surrogateescape")] = value
+        begin = stop
+    return found
+
+
+def _refuse(kind: int, block: bytes, local: dict[str, bytes], at: int, where: str) -> None:
+    """Folders, volume labels and the like are passed over; what points elsewhere is not."""
+    if kind in _LINKS or kind in _DEVICES:
+        what = _LINKS.get(kind) or _DEVICES[kind]
+        raise UnsafeError(
+            f"{where}: expected regular files, got a {what} named {_name(block, local)!r} at offset {at}; "
+            "pack the files themselves (tar --dereference --hard-dereference)"
+        )
+    if kind == ord("S"):
+        raise FormatError(f"{where}: expected whole files, got a sparse one at offset {at}; pack it without --sparse")
+
+
+def _damaged(block: bytes, at: int, where: str) -> FormatError:
+    for magic, name in _PACKED.items():
+        if at == 0 and block.startswith(magic):
+            return FormatError(
+                f"{where}: expected a plain tar, got one packed with {name}; unpack it, samples are read in place"
+            )
+    return FormatError(
+        f"{where}: expected a tar header at offset {at}, got a block whose checksum is wrong: {block[:32]!r}"
+    )
+
+
+def _check_rest(view: Any, at: int, where: str) -> None:
+    """After the block of zeros that ends a tar only zeros may follow: more would be lost without a word."""
+    for begin in range(at, len(view), _BUFFER):
+        part = bytes(view[begin : begin + _BUFFER])
+        if rest := part.lstrip(b"\0"):
+            raise FormatError(
+                f"{where}: expected only zeros after the end of the tar at offset {at}, "
+                f"got data at offset {begin + len(part) - len(rest)}; "
+                "a header was overwritten, or several tars were put into one file"
+            )
+
+
+def _check_end(view: Any, first: int, at: int, where: str) -> None:
+    """A tar may end without its closing zeros, but not within a header or before the member that one announces."""
+    if first < at:
+        raise TruncatedShardError(
+            f"{where}: expected a member after the extended header at offset {first}, the file ends at {len(view)}"
+        )
+    if any(view[at:]):
+        raise TruncatedShardError(
+            f"{where}: expected a header of {_BLOCK} bytes at offset {at}, the file ends at {len(view)}"
+        )
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+def padding(size: int) -> bytes:
+    """What fills up the last block of a member."""
+    return bytes(-size % _BLOCK)
+
+
+def header(name: str, size: int) -> bytes:
+    """The header of a regular file; a pax header goes before it when the name or the size does not fit.
+
+    >>> len(header("a.txt", 5)), len(header("é.txt", 5))
+    (512, 1536)
+    """
+    try:
+        raw = name.encode()
+    except UnicodeEncodeError as error:
+        raise SchemaError(f"expected a name that UTF-8 can hold, got {name!r}: {error.reason}") from None
+    records = b""
+    if len(raw) > 100 or not raw.isascii():
+        records += _record(b"path", raw)
+    if size > _LARGEST_OCTAL:
+        records += _record(b"size", b"%d" % size)
+    head = _header(name.encode("ascii", "replace")[:100], size if size <= _LARGEST_OCTAL else 0, b"0")
+    if not records:
+        return head
+    return _header(b"././@PaxHeader", len(records), b"x") + records + padding(len(records)) + head
+
+
+def _record(key: bytes, value: bytes) -> bytes:
+    rest = b" " + key + b"=" + value + b"\n"
+    size = len(rest)
+    while (whole := len(rest) + len(str(size))) != size:
+        size = whole
+    return b"%d" % size + rest
+
+
+_OWNER = b"0000644\0" + b"0000000\0" * 2
+_NO_TIME = b"00000000000\0"
+_REST = bytes(100) + b"ustar\00000" + bytes(64) + b"0000000\0" * 2 + bytes(167)
+_SUM = sum(_OWNER) + sum(_NO_TIME) + sum(_REST) + 8 * ord(" ")
+
+
+def _header(name: bytes, size: int, kind: bytes) -> bytes:
+    digits = b"%011o\0" % size
+    total = _SUM + sum(name) + sum(digits) + kind[0]
+    return b"".join((name, bytes(100 - len(name)), _OWNER, digits, _NO_TIME, b"%06o\0 " % total, kind, _REST))
+
+
+class TarOutput:
+    """A tar being written into a stage. What `write` took is taken whole; if it fails for want of room, try it again.
+
+    >>> import os, tempfile; stage = Stage(os.path.join(tempfile.mkdtemp(), "new"), "create")
+    >>> out = TarOutput(stage, "x.tar"); out.write(header("a.txt", 2) + b"hi" + padding(2)); out.close()
+    >>> stage.publish(); os.path.getsize(os.path.join(stage.path, "x.tar"))
+    10240
+    """
+
+    def __init__(self, stage: Stage, path: str) -> None:
+        self.path = path
+        self.size = 0
+        """How much was taken."""
+        self._stage = stage
+        self._waiting: list[bytes] = []
+        self._written = 0
+        self._open = True
+
+    def write(self, blocks: bytes) -> None:
+        """Take whole blocks."""
+        if self.size - self._written >= _BUFFER:
+            self._flush()
+        self._waiting.append(blocks)
+        self.size += len(blocks)
+
+    def close(self) -> None:
+        """Write the zeros that end a tar, up to a whole record."""
+        if self._open:
+            self.write(bytes(2 * _BLOCK + -(self.size + 2 * _BLOCK) % _RECORD))
+            self._open = False
+        self._flush()
+
+    def _flush(self) -> None:
+        self._written = self._stage.append(self.path, self._waiting, self._written)
+        self._waiting = []

@@ -1,0 +1,275 @@
+"""The members of tars as samples: which belong together (`TarScanner`), and how samples become them (`TarWriter`).
+
+The rules are WebDataset's. Both sides know names and bytes; what the bytes of a part mean is said in `parts.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardex.arrow import is_opaque
+from shardex.errors import ClosedError, FormatError, SchemaError, UnsafeError
+from shardex.files import Index, Scan, Stage, find
+from shardex.formats import tar_fields as parts
+from shardex.formats.tar_blocks import TarOutput, header, members, padding
+from shardex.formats.tar_remote_headers import headers
+from shardex.schema import Features, Optional, fit_sample
+from shardex.schema import msgpack_codec as msgpack
+from shardex.sources import Source
+
+__all__ = ["KEY", "LAYOUTS", "TarScanner", "TarWriter", "split_name"]
+
+KEY = "__key__"
+LAYOUTS = ("parts", "msgpack")
+"""How a sample lies in a tar: a member for each field, or one that holds all of them."""
+_NO_SAMPLE = re.compile(r"__[^/]*__($|/)")
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+_MOST_PARTS = 256
+
+
+@dataclass(frozen=True)
+class TarScanner:
+    """Finds the samples of a tar: where each begins, and from there on where its parts lie (0: there is none)."""
+
+    @property
+    def name(self) -> str:
+        """Names the columns and the rules."""
+        return "tar 1"
+
+    @property
+    def in_python(self) -> bool:
+        """Headers are parsed in Python."""
+        return True
+
+    def scan(self, source: Source, path: str) -> Scan:
+        """`start`, and `.offset` and `.length` of each part."""
+        where = os.path.join(source.url, path)
+        starts, rows, which, offsets, lengths = (array("q") for _ in range(5))
+        numbers: dict[str, int] = {}
+        seen: list[int] = []
+        row, current, first = -1, "", 0
+        for name, start, begin, size in members(headers(source, path), where):
+            if (split := split_name(name, where)) is None:
+                continue
+            key, part = split
+            if key != current or row < 0:
+                row, current, first = row + 1, key, start
+                starts.append(start)
+            if (number := numbers.get(part, -1)) < 0:
+                number = _new_part(part, numbers, key, where)
+                seen.append(-1)
+            if seen[number] == row:
+                raise FormatError(f"{where}: expected each part of a sample once, got {part!r} twice in sample {key!r}")
+            seen[number] = row
+            rows.append(row)
+            which.append(number)
+            offsets.append(begin - first)
+            lengths.append(size)
+        return {"start": np.array(starts), **_by_part(numbers, len(starts), rows, which, offsets, lengths)}
+
+
+def split_name(name: str, where: str) -> tuple[str, str] | None:
+    """Key and part of a member; none for what WebDataset passes over.
+
+    >>> split_name("a.b/000.Seg.JSON", "x.tar"), split_name("__meta__/x.json", "x.tar"), split_name("README", "x.tar")
+    (('a.b/000', 'seg.json'), None, None)
+    """
+    if name.startswith("/") or (".." in name and ".." in name.split("/")):
+        raise UnsafeError(
+            f"{where}: expected names that stay inside the tar, got {name!r}; pack it with relative names"
+        )
+    base = name.rfind("/") + 1
+    dot = name.find(".", base)
+    if dot <= 0 or dot == len(name) - 1 or (name.startswith("__") and _NO_SAMPLE.match(name)):
+        return None
+    if dot == base and "." in name[name.rfind("/", 0, base - 1) + 1 : base]:
+        return None
+    return name[:dot], name[dot + 1 :].lower()
+
+
+def _new_part(part: str, numbers: dict[str, int], key: str, where: str) -> int:
+    if part == KEY or _NO_TEXT.search(part):
+        raise FormatError(f"{where}: expected the name of a part, got {part!r} in sample {key!r}")
+    if len(numbers) == _MOST_PARTS:
+        raise FormatError(
+            f"{where}: expected samples with the same parts, got more than {_MOST_PARTS} different ones, "
+            f"as {part!r} in sample {key!r}; a key ends at its first dot: have your keys dots in them?"
+        )
+    return numbers.setdefault(part, len(numbers))
+
+
+def _by_part(numbers: dict[str, int], count: int, *members: array[int]) -> Scan:
+    rows, which, offsets, lengths = (np.array(column) for column in members)
+    order = np.argsort(which, kind="stable")
+    bounds = np.searchsorted(which[order], np.arange(len(numbers) + 1))
+    scan: Scan = {}
+    for part, number in numbers.items():
+        own = order[bounds[number] : bounds[number + 1]]
+        for name, values in ((f"{part}.offset", offsets), (f"{part}.length", lengths)):
+            scan[name] = np.zeros(count, np.int64)
+            scan[name][rows[own]] = values[own]
+    return scan
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+class TarWriter:
+    """Writes samples as members of numbered tars; made by `tar.create`."""
+
+    def __init__(
+        self, path: str, features: Features, mode: str, shard_rows: int, shard_size: int, prefix: str, layout: str
+    ) -> None:
+        if layout not in LAYOUTS:
+            raise SchemaError(f"expected a layout out of {', '.join(LAYOUTS)}, got {layout!r}")
+        if shard_rows < 1 or shard_size < 1:
+            raise SchemaError(f"expected shards of at least one sample and one byte, got {shard_rows} and {shard_size}")
+        if not re.fullmatch(r"[^/\\._\0][^/\\\0]*", prefix):
+            raise SchemaError(f"expected a prefix for the names of files, got {prefix!r}")
+        self._features = Features({name: feature for name, feature in features.items() if name != KEY})
+        self._one = layout == "msgpack"
+        self._parts = _map_names(self._features) if self._one else _part_names(self._features)
+        self._shard_rows, self._shard_size, self._prefix = shard_rows, shard_size, prefix
+        self._stage: Stage | None = Stage(path, mode, r".*\.tar")
+        try:
+            self._number = self._stage.next_number(self._prefix, ".tar")
+        except SchemaError:
+            self.abort()
+            raise
+        self._out: TarOutput | None = None
+        self._rows = self._total = 0
+        self._first: int | None = None
+        self._last_key: str | None = None
+
+    def append(self, sample: Mapping[str, Any]) -> None:
+        """Take one sample."""
+        if (stage := self._stage) is None:
+            raise ClosedError('expected an open writer, got one that was closed; create another with mode="append"')
+        key = self._key(sample.get(KEY), stage)
+        fitted = fit_sample({name: one for name, one in sample.items() if name != KEY}, self._features, self._total)
+        blocks = b"".join(self._members(key, fitted))
+        if not blocks:
+            raise SchemaError(
+                f"expected a sample with at least one part, got none - at sample {self._total}, key {key!r}"
+            )
+        out = self._shard(stage, len(blocks))
+        out.write(blocks)
+        self._rows += 1
+        self._total += 1
+        self._last_key = key
+
+    def _is_there(self, name: str, value: Any) -> bool:
+        return value is not None or not isinstance(self._features[name], Optional)
+
+    def _members(self, key: str, sample: dict[str, Any]) -> Iterator[bytes]:
+        """A part for each field that is there, or one map of all fields."""
+        if self._one:
+            yield self._member(key, "msgpack", self._packed(sample))
+            return
+        for name, value in sample.items():
+            if self._is_there(name, value):
+                part = self._parts[name]
+                yield self._member(key, part, self._encoded(value, name, part))
+
+    def _packed(self, sample: dict[str, Any]) -> bytes:
+        try:
+            return msgpack.encode(sample)
+        except SchemaError as error:
+            raise SchemaError(f"{error} - at sample {self._total}") from None
+
+    def _encoded(self, value: Any, name: str, part: str) -> bytes:
+        try:
+            return parts.encode(value, part, self._features[name])
+        except SchemaError as error:
+            raise SchemaError(f"{error} - at sample {self._total}, field {name}") from None
+
+    def _member(self, key: str, part: str, data: bytes) -> bytes:
+        member = f"{key}.{part}"
+        if not _reads_back(key, part):
+            raise SchemaError(f"expected a key and a part that are read back, got {member!r} - at sample {self._total}")
+        return header(member, len(data)) + data + padding(len(data))
+
+    def _shard(self, stage: Stage, size: int) -> TarOutput:
+        """The tar that the next sample goes into."""
+        full = self._rows >= self._shard_rows
+        if self._out is not None and (full or self._out.size + size + 1024 > self._shard_size):
+            self._out.close()
+            self._out, self._number, self._rows = None, self._number + 1, 0
+        if self._out is None:
+            self._out = TarOutput(stage, f"{self._prefix}-{self._number:06d}.tar")
+        return self._out
+
+    def _key(self, given: Any, stage: Stage) -> str:
+        key = self._next_key(stage) if given is None else given
+        if not isinstance(key, str) or _NO_TEXT.search(key) or not _reads_back(key, "x"):
+            raise SchemaError(
+                f"expected a key that is a relative name without dots, got {key!r} - at sample {self._total}"
+            )
+        if key == self._last_key:
+            raise SchemaError(f"expected a key of its own for each sample, got {key!r} again - at sample {self._total}")
+        return key
+
+    def _next_key(self, stage: Stage) -> str:
+        if self._first is None:
+            tars = [path for path in stage.existing if path.lower().endswith(".tar")]
+            self._first = len(Index.of(find(stage.path).having(".tar"), TarScanner())) if tars else 0
+        return f"{self._first + self._total:09d}"
+
+    def close(self) -> None:
+        """Publish the tars; a dataset without samples has one that is empty."""
+        if (stage := self._stage) is not None:
+            if self._out is None and not stage.existing:
+                self._out = TarOutput(stage, f"{self._prefix}-{self._number:06d}.tar")
+            if self._out is not None:
+                self._out.close()
+            stage.publish()
+            self._stage = None
+
+    def abort(self) -> None:
+        """Remove what was written."""
+        if self._stage is not None:
+            self._stage.discard()
+            self._stage = None
+
+
+def _map_names(features: Features) -> dict[str, str]:
+    """All fields in one part; its own name is none of them, because a schema with it would mean the part."""
+    for field, feature in features.items():
+        if is_opaque(feature) or field == "msgpack":
+            raise SchemaError(
+                f"expected a field that can be written as part of a map, got {feature} - at field {field}"
+            )
+    return dict.fromkeys(features, "msgpack")
+
+
+def _part_names(features: Features) -> dict[str, str]:
+    names: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    for field, feature in features.items():
+        part = names[field] = parts.part_name(field, feature)
+        if "/" in part or _NO_TEXT.search(part):
+            raise SchemaError(f"expected a field name that can be a file extension, got {field!r}")
+        if (other := taken.setdefault(part.lower(), field)) != field:
+            raise SchemaError(
+                f"expected fields with names of their own, got {other!r} and {field!r}, both read as {part.lower()!r}"
+            )
+    return names
+
+
+def _reads_back(key: str, part: str) -> bool:
+    """Whether the member that these make is read as these.
+
+    >>> [_reads_back(key, "txt") for key in ("a/0", "./0", "a.b", "../a", "/a", "", "__a__/0")]
+    [True, True, False, False, False, False, False]
+    """
+    try:
+        return split_name(f"{key}.{part}", "") == (key, part.lower())
+    except UnsafeError:
+        return False

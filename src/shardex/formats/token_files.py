@@ -1,0 +1,231 @@
+"""Files of raw numbers: what ``tokens.json`` says of them (`Head`), where samples of stored lengths lie (`Lengths`),
+and how samples become them (`NumberWriter`).
+
+Numbers lie end to end in ``part-00000.bin`` and so on, little-endian; where samples differ in length, the lengths lie
+in ``part-00000.lengths.bin`` beside it, one uint32 each (uint64 if one is longer than that). `tokens` reads them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from shardex.errors import ClosedError, FormatError, SchemaError, TruncatedShardError
+from shardex.files import Scan, Stage
+from shardex.schema import Array, Features, fit_sample
+from shardex.schema import json_codec as json
+from shardex.sources import LocalSource, Source
+
+__all__ = ["HEAD", "Head", "Lengths", "NumberWriter", "lengths_of", "number_dtype", "only_array"]
+
+HEAD = "tokens.json"
+_PREFIX = "part"
+_FLUSH = 4 << 20
+_NARROW = (1 << 32) - 1
+
+
+@dataclass(frozen=True)
+class Head:
+    """What is in ``tokens.json``."""
+
+    version: int
+    dtype: str
+    window: int | None
+    field: str
+    lengths: str | None = None
+    """The dtype of the stored lengths, if there is no window."""
+
+    @classmethod
+    def read(cls, source: Source) -> Head:
+        """Read and check it."""
+        name = os.path.join(source.url, HEAD)
+        try:
+            head = msgspec.json.decode(source.load(HEAD), type=Head)
+            number_dtype(head.dtype)
+        except (msgspec.MsgspecError, UnicodeDecodeError, SchemaError) as error:
+            raise FormatError(f"{name}: expected the description of token files, got something else: {error}") from None
+        if head.version != 1 or (head.window or 1) < 1 or head.lengths not in (None, "uint32", "uint64"):
+            raise FormatError(f"{name}: expected version 1 with a window or lengths of uint32 or uint64, got {head}")
+        return head
+
+    def write(self) -> bytes:
+        """The bytes of the file."""
+        return json.encode({name: value for name, value in asdict(self).items() if name != "lengths" or value})
+
+
+def number_dtype(name: Any) -> np.dtype[Any]:
+    """The dtype of this name, if it is one of numbers as this machine holds them.
+
+    >>> number_dtype("u2")
+    dtype('uint16')
+    """
+    try:
+        dtype: np.dtype[Any] = np.dtype(name)
+    except TypeError as error:
+        raise SchemaError(f"expected a dtype of numbers such as uint16, got {name!r}: {error}") from None
+    if dtype.kind not in "biufc" or not dtype.newbyteorder("<").isnative or not dtype.isnative:
+        raise SchemaError(f"expected a little-endian dtype of numbers such as uint16, got {name!r}")
+    return dtype
+
+
+def only_array(features: Features) -> tuple[str, str | None, int | None]:
+    """Name, dtype and size of the one field that a schema for numbers has.
+
+    >>> only_array(Features.of({"tokens": Array("uint16", (None,))}))
+    ('tokens', 'uint16', None)
+    """
+    if len(features) == 1:
+        ((name, feature),) = features.items()
+        if isinstance(feature, Array) and feature.shape is not None and len(feature.shape) == 1:
+            return name, feature.dtype, feature.shape[0]
+    raise SchemaError(f"expected exactly one field, an array of one dimension, got {features}")
+
+
+def lengths_of(path: str) -> str:
+    """The file of lengths that lies beside a file of numbers.
+
+    >>> lengths_of("a/part-00000.bin")
+    'a/part-00000.lengths.bin'
+    """
+    stem, extension = os.path.splitext(path)
+    return f"{stem}.lengths{extension}"
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Finds samples by their stored lengths: `offset` and `length` in bytes."""
+
+    item: int
+    """Bytes of one number."""
+    dtype: str = "uint32"
+    """Of the lengths."""
+    in_python: bool = False
+
+    @property
+    def name(self) -> str:
+        """Names the scanner; the number changes when its answers do."""
+        return f"lengths 1 {self.dtype} of {self.item} bytes"
+
+    def scan(self, source: Source, path: str) -> Scan:
+        """The samples of one file."""
+        data, width = source.load(lengths_of(path)), np.dtype(self.dtype).itemsize
+        if len(data) % width:
+            raise TruncatedShardError(
+                f"{os.path.join(source.url, lengths_of(path))}: expected lengths of {width} bytes, "
+                f"got {len(data)} bytes, which end in the middle of one"
+            )
+        lengths = np.frombuffer(data, np.dtype(self.dtype).newbyteorder("<"))
+        size = source.stat(path).size
+        whole = bool(lengths.max(initial=0) <= size // self.item)
+        ends = np.cumsum(lengths.astype(np.int64)) * self.item if whole else np.array([-1])
+        if int(ends[-1] if len(ends) else 0) != size:
+            expected = sum(lengths.tolist()) * self.item
+            raise TruncatedShardError(
+                f"{os.path.join(source.url, path)}: expected {expected} bytes as its lengths say, got {size}"
+            )
+        return {"offset": ends - lengths.astype(np.int64) * self.item, "length": lengths.astype(np.int64) * self.item}
+
+
+class NumberWriter:
+    """Writes the one field of its samples end to end; made by `tokens.create`."""
+
+    def __init__(self, path: str, features: Features, mode: str, window: int | None, shard_size: int) -> None:
+        self._features, self._head = _plan(features, window)
+        self._dtype, self._shard_size = np.dtype(self._head.dtype), shard_size
+        self._stage: Stage | None = Stage(path, mode, r"tokens\.json|[^/]+\.(bin|tokens)")
+        try:
+            self._appending = bool(self._stage.existing)
+            if self._appending:
+                self._head = self._same_head(self._stage)
+            self._number = self._stage.next_number(_PREFIX, ".bin")
+        except (SchemaError, FormatError):
+            self.abort()
+            raise
+        self._numbers: list[bytes] = []
+        self._lengths: list[int] = []
+        self._waiting = self._size = self._lengths_size = self._rows = 0
+
+    def append(self, sample: Mapping[str, Any]) -> None:
+        """Take one sample."""
+        if (stage := self._stage) is None:
+            raise ClosedError('expected an open writer, got one that was closed; create another with mode="append"')
+        array = self._array(sample)
+        size = self._size + self._waiting
+        if self._head.lengths == "uint32" and len(array) > _NARROW:
+            self._widen(stage)
+        if size and size + array.nbytes > self._shard_size:
+            self._flush(stage)
+            self._number, self._size, self._lengths_size = self._number + 1, 0, 0
+        elif self._waiting >= _FLUSH:
+            self._flush(stage)
+        self._numbers.append(array.tobytes())
+        self._lengths.append(len(array))
+        self._waiting += array.nbytes
+        self._rows += 1
+
+    def _array(self, sample: Mapping[str, Any]) -> NDArray[Any]:
+        array: Any = sample.get(self._head.field)
+        known = type(array) is np.ndarray and array.dtype == self._dtype and array.ndim == 1 and len(sample) == 1
+        if not known or self._head.window not in (None, len(array)):
+            array = fit_sample(sample, self._features, self._rows)[self._head.field]
+        return cast(NDArray[Any], array)
+
+    def close(self) -> None:
+        """Publish the files; a dataset without samples has an empty one."""
+        if (stage := self._stage) is not None:
+            if self._rows or not self._appending:
+                self._flush(stage)
+            if not self._appending:
+                stage.place.put(HEAD, self._head.write())
+            stage.publish()
+            self._stage = None
+
+    def abort(self) -> None:
+        """Remove what was written."""
+        if self._stage is not None:
+            self._stage.discard()
+            self._stage = None
+
+    def _flush(self, stage: Stage) -> None:
+        path = f"{_PREFIX}-{self._number:05d}.bin"
+        size = stage.append(path, self._numbers, self._size)
+        if self._head.lengths:
+            lengths = np.array(self._lengths, np.dtype(self._head.lengths).newbyteorder("<")).tobytes()
+            self._lengths_size = stage.append(lengths_of(path), [lengths], self._lengths_size)
+        self._size, self._numbers, self._lengths, self._waiting = size, [], [], 0
+
+    def _widen(self, stage: Stage) -> None:
+        """From now on lengths are uint64, in the files that are written already too."""
+        if self._appending:
+            raise SchemaError(f"expected samples of at most {_NARROW} numbers, as {HEAD} of this dataset says")
+        for path in stage.place.paths():
+            if path.endswith(".lengths.bin"):
+                stage.place.put(path, np.frombuffer(stage.place.map(path), "<u4").astype("<u8").tobytes())
+        self._lengths_size *= 2
+        self._head = Head(1, self._head.dtype, None, self._head.field, "uint64")
+
+    def _same_head(self, stage: Stage) -> Head:
+        if HEAD not in stage.existing:
+            raise SchemaError(f"{stage.path}: expected a dataset with {HEAD} to append to, got other files")
+        found, mine = Head.read(LocalSource(stage.path)), self._head
+        if (found.dtype, found.window, found.field) != (mine.dtype, mine.window, mine.field):
+            raise SchemaError(f"{stage.path}: expected samples as {HEAD} says ({found}), got a schema of {mine}")
+        return found
+
+
+def _plan(features: Features, window: int | None) -> tuple[Features, Head]:
+    """What the schema means for the files."""
+    name, dtype, size = only_array(features)
+    if window is not None and (window < 1 or size not in (None, window)):
+        raise SchemaError(f"expected a window of at least 1 that fits {features}, got {window}")
+    size = window if size is None else size
+    if size == 0:
+        raise SchemaError(f"expected windows of at least one number, got {features}")
+    dtype = number_dtype(dtype).name
+    return Features({name: Array(dtype, (size,))}), Head(1, dtype, size, name, "uint32" if size is None else None)

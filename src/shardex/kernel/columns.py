@@ -1,0 +1,374 @@
+"""Many values of many fields, as reads return them: `Columns`, and `Ragged` for values of different length.
+
+A column is one of three things: a numpy array stacked along its first axis (numbers, arrays of one shape), a
+`Ragged` (arrays of different shape), or a plain list (text, bytes, anything else, `None` where nothing is).
+`MISSING` in a list marks a sample that does not have the field at all. Knows nothing of files or schemas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from shardex.errors import FieldError, FormatError, SchemaError
+from shardex.kernel.gather import Integers, Ranges, Segments
+
+__all__ = ["MISSING", "Column", "Columns", "Ragged", "within"]
+
+
+class _Missing:
+    """The type of `MISSING`."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+    def __reduce__(self) -> str:
+        return "MISSING"
+
+
+MISSING = _Missing()
+
+
+class Ragged:
+    """Arrays of one dtype and different shapes, read but not copied until you say in which form.
+
+    `inner` are the fixed sizes after the free first one; `shapes` (one row each) replaces both when more is free.
+
+    >>> r = Ragged.from_arrays([np.array([1, 2]), np.array([3, 4, 5])])
+    >>> r.pad()
+    array([[1, 2, 0],
+           [3, 4, 5]])
+    >>> r.values, r.offsets
+    (array([1, 2, 3, 4, 5]), array([0, 2, 5]))
+    >>> r[-1]
+    array([3, 4, 5])
+    """
+
+    __slots__ = ("_lengths", "_packed", "_step", "dtype", "inner", "ranges", "shapes")
+
+    def __init__(
+        self, ranges: Ranges, dtype: DTypeLike, inner: tuple[int, ...] = (), shapes: Integers | None = None
+    ) -> None:
+        self.ranges = ranges
+        self.dtype = np.dtype(dtype)
+        self.inner = inner
+        self.shapes = shapes
+        self._step = self.dtype.itemsize * (1 if shapes is not None else math.prod(inner))
+        self._lengths: Integers | None = None
+        self._packed: tuple[NDArray[Any], Integers] | None = None
+
+    @classmethod
+    def from_values(
+        cls, values: NDArray[Any], offsets: Integers, inner: tuple[int, ...] = (), shapes: Integers | None = None
+    ) -> Ragged:
+        """Rows that lie end to end in `values`; `offsets` count along its first axis."""
+        values = np.ascontiguousarray(values)
+        ends = np.asarray(offsets, np.int64) * (values.itemsize * int(np.prod(values.shape[1:], dtype=np.int64)))
+        ranges = Ranges(Segments.of(values), np.zeros(len(ends) - 1, np.int64), ends[:-1], np.diff(ends))
+        return cls(ranges, values.dtype, inner or values.shape[1:], shapes)
+
+    @classmethod
+    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Ragged:
+        """Pack arrays of one dtype and one number of dimensions (at least one)."""
+        kinds = {f"{a.dtype} of {a.ndim} dimensions" for a in arrays}
+        if len(kinds) != 1 or not arrays[0].ndim or arrays[0].dtype.hasobject:
+            raise SchemaError(f"expected arrays of one dtype and one number of dimensions above 0, got {sorted(kinds)}")
+        inner = {a.shape[1:] for a in arrays}
+        if len(inner) == 1 and 0 not in arrays[0].shape[1:]:
+            return cls.from_values(np.concatenate(arrays), _ends([len(a) for a in arrays]))
+        flat = np.concatenate([a.reshape(-1) for a in arrays])
+        return cls.from_values(
+            flat, _ends([a.size for a in arrays]), shapes=np.array([a.shape for a in arrays], np.int64)
+        )
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def __getitem__(self, where: Any) -> Any:
+        if isinstance(where, int | np.integer):
+            k = range(len(self))[where]
+            return self._shaped(self.ranges[k : k + 1].packed()[0], k)
+        shapes = None if self.shapes is None else self.shapes[where]
+        return Ragged(self.ranges[where], self.dtype, self.inner, shapes)
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return iter(self.to_list())
+
+    def __repr__(self) -> str:
+        return f"Ragged({len(self)} rows of {self.dtype}{list(self.inner) or ''})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Ragged.from_values, (self.values, self.offsets, self.inner, self.shapes)
+
+    def _shaped(self, flat: NDArray[Any], k: int) -> NDArray[Any]:
+        shape = (-1, *self.inner) if self.shapes is None else self.shapes[k].tolist()
+        try:
+            return flat.view(self.dtype).reshape(shape)
+        except ValueError:
+            raise FormatError(f"row {k}: expected {self.dtype} of shape {shape}, got {flat.nbytes} bytes") from None
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions of each row."""
+        return 1 + len(self.inner) if self.shapes is None else self.shapes.shape[1]
+
+    @property
+    def lengths(self) -> Integers:
+        """Size of each row along its first axis (in elements, when whole shapes are free)."""
+        if self._lengths is None:
+            lengths = self.ranges.length // self._step
+            wrong = lengths * self._step != self.ranges.length
+            if wrong.any():
+                k = int(wrong.argmax())
+                found = self.ranges.length[k]
+                raise FormatError(f"row {k}: expected elements of {self._step} bytes, got {found} bytes")
+            self._lengths = lengths
+        return self._lengths
+
+    def _pack(self) -> tuple[NDArray[Any], Integers]:
+        if self._packed is None:
+            offsets = _ends(self.lengths)
+            values = self.ranges.packed()[0].view(self.dtype)
+            self._packed = (values if self.shapes is not None else values.reshape(-1, *self.inner)), offsets
+        return self._packed
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """All rows end to end."""
+        return self._pack()[0]
+
+    @property
+    def offsets(self) -> Integers:
+        """Where each row begins in `values`, and where the last one ends."""
+        return self._pack()[1]
+
+    def packed(self) -> Ragged:
+        """The same rows end to end in memory of their own."""
+        return Ragged.from_values(self.values, self.offsets, self.inner, self.shapes)
+
+    def pad(self, length: int | None = None, value: Any = 0) -> NDArray[Any]:
+        """One array of shape (rows, longest, ...), filled up with `value`; `length` sets the longest."""
+        longest, *sizes = self._padded_shape(length)
+        if self.shapes is not None:
+            out = np.full((len(self), longest, *sizes), value, self.dtype)
+            for target, array in zip(out, self.to_list(), strict=True):
+                target[tuple(slice(size) for size in array.shape)] = array
+            return out
+        out = self.ranges.padded(longest * self._step).view(self.dtype).reshape(len(self), longest, *self.inner)
+        if value != 0:
+            out[~self.mask(longest)] = value
+        return out
+
+    def mask(self, length: int | None = None) -> NDArray[np.bool_]:
+        """True where `pad` holds a value, false where it was filled up; without the fixed sizes after the free ones."""
+        sizes = self.lengths if self.shapes is None else self.shapes
+        return within(sizes, self._padded_shape(length))
+
+    def _padded_shape(self, length: int | None) -> list[int]:
+        """Sizes of the smallest array that holds every row; the first one may be asked to be larger."""
+        free = self.lengths if self.shapes is None else self.shapes
+        longest, *rest = [int(free.max(initial=0))] if self.shapes is None else free.max(axis=0, initial=0).tolist()
+        if length is not None and length < longest:
+            raise SchemaError(f"expected rows of at most {length}, got one of {longest}")
+        return [longest if length is None else length, *rest, *self.inner]
+
+    def to_list(self) -> list[NDArray[Any]]:
+        """One array per row, views of one buffer."""
+        values, offsets = self._pack()
+        rows = [values[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+        return rows if self.shapes is None else [self._shaped(row, k) for k, row in enumerate(rows)]
+
+
+def within(sizes: Integers, padded: Sequence[int]) -> NDArray[np.bool_]:
+    """True where rows of these lengths (or shapes, one row each) have a value in an array of the padded sizes.
+
+    >>> within(np.array([1, 2]), [2]).tolist()
+    [[True, False], [True, True]]
+    """
+    free = sizes[:, None] if sizes.ndim == 1 else sizes
+    out = np.ones(len(sizes), np.bool_)
+    for axis, longest in enumerate(padded[: free.shape[1]]):
+        inside = np.arange(longest) < free[:, axis, None]
+        out = out[..., None] & inside.reshape(len(sizes), *[1] * axis, longest)
+    return out
+
+
+def _ends(sizes: Sequence[int] | Integers) -> Integers:
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    return ends
+
+
+Column = NDArray[Any] | Ragged | list[Any]
+
+
+class Columns:
+    """Fields of `length` samples, one column each.
+
+    >>> c = Columns({"x": np.array([1, 2, 3]), "name": ["a", "b", "c"]})
+    >>> len(c), c.names, c["name"]
+    (3, ['x', 'name'], ['a', 'b', 'c'])
+    >>> c.take([2, 0]).to_samples()
+    [{'x': 3, 'name': 'c'}, {'x': 1, 'name': 'a'}]
+    """
+
+    __slots__ = ("_length", "data")
+
+    def __init__(self, data: Mapping[str, Column], length: int | None = None) -> None:
+        self.data = dict(data)
+        if length is None:
+            length = len(next(iter(self.data.values()))) if self.data else 0
+        self._length = length
+        for name, column in self.data.items():
+            if len(column) != length:
+                raise SchemaError(f"expected {length} values in every column, got {len(column)} - at field {name}")
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.data
+
+    def __getitem__(self, name: str) -> Any:  # which kind of column it is depends on the field
+        try:
+            return self.data[name]
+        except KeyError:
+            raise FieldError(f"expected one of the fields {', '.join(self.data)}, got {name!r}") from None
+
+    def __repr__(self) -> str:
+        return f"Columns({self._length} rows: {', '.join(self.data)})"
+
+    @property
+    def names(self) -> list[str]:
+        """The fields."""
+        return list(self.data)
+
+    def select(self, names: Sequence[str]) -> Columns:
+        """Only these fields, in this order."""
+        return Columns({name: self[name] for name in names}, self._length)
+
+    def slice(self, start: int, stop: int) -> Columns:
+        """Rows start to stop; arrays are views."""
+        start, stop, _ = slice(start, stop).indices(self._length)
+        return Columns({name: column[start:stop] for name, column in self.data.items()}, max(0, stop - start))
+
+    def split(self, size: int) -> Iterator[Columns]:
+        """Pieces of `size` rows, the last one perhaps shorter."""
+        for start in range(0, self._length, size):
+            yield self.slice(start, start + size)
+
+    def take(self, rows: Any) -> Columns:
+        """These rows, in this order."""
+        rows = np.asarray(rows, np.int64)
+        return Columns({name: _take(column, rows) for name, column in self.data.items()}, len(rows))
+
+    @classmethod
+    def concat(cls, parts: Sequence[Columns]) -> Columns:
+        """All rows of all parts; a field that a part lacks is `MISSING` there."""
+        if len(parts) == 1:
+            return parts[0]
+        names = dict.fromkeys(name for part in parts for name in part.data)
+        columns = {name: _concat([part.data.get(name, [MISSING] * len(part)) for part in parts]) for name in names}
+        return cls(columns, sum(map(len, parts)))
+
+    @classmethod
+    def scatter(cls, parts: Sequence[Columns], places: Sequence[Integers]) -> Columns:
+        """Undo a grouping: row k of a part goes to the place that `places` names for it.
+
+        >>> parts = [Columns({"x": np.array([1, 3])}), Columns({"x": np.array([2])})]
+        >>> Columns.scatter(parts, [np.array([0, 2]), np.array([1])])["x"]
+        array([1, 2, 3])
+        """
+        whole = cls.concat(parts)
+        if len(parts) == 1 and len(places[0]) == len(whole) and (np.diff(places[0]) == 1).all():
+            return whole
+        order = np.empty(len(whole), np.int64)
+        order[np.concatenate(places)] = np.arange(len(whole))
+        return whole.take(order)
+
+    @classmethod
+    def from_samples(cls, samples: Sequence[Mapping[str, Any]]) -> Columns:
+        """Turn samples into columns, values as they are (`stack` makes arrays of what has one shape)."""
+        if not samples:
+            return cls({}, 0)
+        names = samples[0].keys()
+        if all(sample.keys() == names for sample in samples):
+            return cls({name: [sample[name] for sample in samples] for name in names}, len(samples))
+        union = dict.fromkeys(name for sample in samples for name in sample)
+        return cls({name: [sample.get(name, MISSING) for sample in samples] for name in union}, len(samples))
+
+    def stack(self) -> Columns:
+        """Lists of numbers or of arrays with one dtype become numpy arrays or `Ragged`; the rest stays."""
+        return Columns({name: _stack(column) for name, column in self.data.items()}, self._length)
+
+    def sample(self, row: int) -> dict[str, Any]:
+        """One row as a dict."""
+        return {name: v for name, column in self.data.items() if (v := _value(column, row)) is not MISSING}
+
+    def to_samples(self) -> list[dict[str, Any]]:
+        """All rows as dicts."""
+        if not self.data:
+            return [{} for _ in range(self._length)]
+        rows = zip(*map(_values, self.data.values()), strict=True)
+        samples = [dict(zip(self.data, row, strict=True)) for row in rows]
+        for name, column in self.data.items():
+            if isinstance(column, list):
+                for sample, value in zip(samples, column, strict=True):
+                    if value is MISSING:
+                        del sample[name]
+        return samples
+
+
+def _value(column: Column, row: int) -> Any:
+    if isinstance(column, np.ndarray) and column.ndim == 1:
+        return column.item(row) if column.dtype.kind in "biufc" else column[row]
+    return column[row]
+
+
+def _values(column: Column) -> Sequence[Any]:
+    if isinstance(column, np.ndarray):
+        return column.tolist() if column.ndim == 1 and column.dtype.kind in "biufc" else list(column)
+    return column.to_list() if isinstance(column, Ragged) else column
+
+
+def _take(column: Column, rows: Integers) -> Column:
+    if isinstance(column, list):
+        return [column[k] for k in rows.tolist()]
+    return column[rows]
+
+
+def _concat(columns: list[Any]) -> Column:
+    columns = [column for column in columns if len(column)] or columns[:1]
+    first = columns[0]
+    if all(isinstance(c, np.ndarray) and c.dtype == first.dtype and c.shape[1:] == first.shape[1:] for c in columns):
+        return np.concatenate(columns)
+    if all(isinstance(c, Ragged) and c.dtype == first.dtype and c.ndim == first.ndim for c in columns):
+        return _concat_ragged(columns)
+    return [value for column in columns for value in _values(column)]
+
+
+def _concat_ragged(columns: list[Ragged]) -> Ragged:
+    if any(c.shapes is not None or c.inner != columns[0].inner for c in columns):
+        return Ragged.from_arrays([row for column in columns for row in column.to_list()])
+    lengths = np.concatenate([column.lengths for column in columns])
+    return Ragged.from_values(np.concatenate([column.values for column in columns]), _ends(lengths), columns[0].inner)
+
+
+def _stack(column: Column) -> Column:
+    if not isinstance(column, list) or not column:
+        return column
+    first, kinds = column[0], {type(value) for value in column}
+    if len(kinds) == 1 and (kinds <= {bool, int, float} or isinstance(first, np.number | np.bool_)):
+        try:
+            return np.array(column, np.int64 if type(first) is int else None)
+        except OverflowError:
+            return column
+    if not kinds <= {np.ndarray} or first.ndim == 0 or first.dtype.hasobject:
+        return column
+    if len({(value.dtype, value.ndim) for value in column}) > 1:
+        return column
+    return np.stack(column) if len({value.shape for value in column}) == 1 else Ragged.from_arrays(column)

@@ -1,0 +1,257 @@
+"""Copy many ranges of many buffers into one: the operation under almost every read.
+
+`Ranges` is a list of byte ranges in a table of buffers (`segments.py`) that has not been copied, but may be announced;
+`take` copies rows of one width, `spread` and `locate` turn rows into ranges, by their width and through offsets. Knows
+nothing of files, fields or samples.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardex.errors import RowError
+from shardex.kernel.array_pool import empty
+from shardex.kernel.buffers import KERNEL, Bytes, Integers, Segments, Triple
+from shardex.kernel.buffers import kernel as _kernel
+
+__all__ = [
+    "KERNEL",
+    "Bytes",
+    "Integers",
+    "Ranges",
+    "Segments",
+    "line_ends",
+    "locate",
+    "one_value",
+    "permute",
+    "spread",
+    "take",
+]
+
+_THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+_UNCHECKED = 16 << 20  # bytes that may be allocated before the ranges that ask for them are checked
+_GAP = 64 << 10  # bytes between ranges that a disk reads in the time that another request costs it
+_MOST_ADVISED = 256 << 20  # bytes of one advice: many at once must not drive each other out of memory
+
+
+class Ranges:
+    """Byte ranges of a table, not copied yet: take them packed, padded, or as one object each."""
+
+    __slots__ = ("begin", "length", "segments", "which")
+
+    def __init__(self, segments: Segments, which: Any, begin: Any, length: Any) -> None:
+        self.segments = segments
+        self.which = _integers(which)
+        self.begin = _integers(begin)
+        self.length = _integers(length)
+
+    @classmethod
+    def together(cls, segments: Segments, places: Sequence[tuple[Integers, Integers, Integers]]) -> Ranges:
+        """Ranges of one table that were found in several parts."""
+        which, begin, length = map(np.concatenate, zip(*places, strict=True)) if places else ([], [], [])
+        return cls(segments, which, begin, length)
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+    def __getitem__(self, where: Any) -> Ranges:
+        return Ranges(self.segments, self.which[where], self.begin[where], self.length[where])
+
+    def packed(self) -> tuple[Bytes, Integers]:
+        """All bytes end to end, and the offsets between them.
+
+        >>> data, offsets = Ranges(Segments.of(b"abcdef"), [0, 0], [4, 0], [2, 3]).packed()
+        >>> bytes(data), offsets.tolist()
+        (b'efabc', [0, 2, 5])
+        """
+        offsets = np.zeros(len(self) + 1, np.int64)
+        np.cumsum(self.length, out=offsets[1:])
+        total = int(offsets[-1])
+        self._check_before(total)
+        return self._copy(empty((total,), np.uint8), -1), offsets
+
+    def padded(self, stride: int | None = None) -> Bytes:
+        """One range per row of a matrix, filled up with zeros.
+
+        >>> Ranges(Segments.of(b"abcdef"), [0, 0], [4, 0], [2, 3]).padded().tobytes()
+        b'ef\\x00abc'
+        """
+        if stride is None:
+            stride = int(self.length.max(initial=0))
+        self._check_before(len(self) * stride)
+        return self._copy(empty((len(self), stride), np.uint8), stride)
+
+    def _check_before(self, allocating: int) -> None:
+        # A damaged length must be an error, not an attempt to allocate it. The kernel checks again, but only then.
+        if not 0 <= allocating <= _UNCHECKED:
+            self.segments.check(self.which, self.begin, self.length)
+
+    def _copy(self, out: Bytes, stride: int) -> Bytes:
+        if self.segments.fetch is not None:
+            self._far(_kernel.ranges, out, stride, _THREADS)
+        else:
+            self.segments.call(_kernel.ranges, self.which, self.begin, self.length, out, stride, _THREADS)
+        return out
+
+    def _triple(self) -> Triple:
+        return self.which, self.begin, self.length
+
+    def _far(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self.segments.call_far(function, (*self._triple(), *arguments), self._triple)
+
+    def bytes(self) -> list[bytes]:
+        """One `bytes` object per range."""
+        if self.segments.fetch is not None:
+            return cast("list[bytes]", self._far(_kernel.values, False))
+        return cast("list[bytes]", self.segments.call(_kernel.values, self.which, self.begin, self.length, False))
+
+    def text(self) -> list[str]:
+        """One `str` per range, decoded as UTF-8."""
+        if self.segments.fetch is not None:
+            return cast("list[str]", self._far(_kernel.values, True))
+        return cast("list[str]", self.segments.call(_kernel.values, self.which, self.begin, self.length, True))
+
+    def views(self) -> list[memoryview]:
+        """One read-only view per range, nothing copied."""
+        self.segments.check(self.which, self.begin, self.length)
+        triples = zip(self.which.tolist(), self.begin.tolist(), (self.begin + self.length).tolist(), strict=True)
+        views = [self.segments.open(number)[begin:end].data.toreadonly() for number, begin, end in triples]
+        self.fetch()  # they are held now
+        return views
+
+    def fetch(self) -> None:
+        """Have these bytes be there, if they may not be; hold what is to be looked at, then fetch, then look."""
+        if self.segments.fetch is not None:
+            self._far(lambda *_: -1)
+
+    def hold(self) -> Any:
+        """Have these bytes be there as long as what this gives is held."""
+        held = [self.segments.open(number) for number in np.unique(self.which[self.length > 0]).tolist()]
+        self.fetch()
+        return held
+
+    def advise(self) -> None:
+        """Have the system begin to read these bytes, and do not wait for them; what cannot be read is left out.
+
+        >>> Ranges(Segments.of(b"abcdef"), [0, 0], [4, 0], [2, 99]).advise()
+        """
+        self.segments.try_open(self.which)
+        if self.segments.fetch is not None and not self.segments.begin(self.which, self.begin, self.length):
+            return  # they are on their way, and what is not there yet must not be read
+        self.segments.call(_kernel.advise, self.which, self.begin, self.length, _GAP, _MOST_ADVISED)
+
+
+def _integers(numbers: Any) -> Integers:
+    """As the kernel wants them: int64, one after another, aligned."""
+    array = np.ascontiguousarray(numbers, np.int64)
+    return array if array.flags.aligned else array.copy()
+
+
+def take(segments: Segments, starts: Integers, rows: Integers, width: int, out: NDArray[Any]) -> None:
+    """Copy rows of `width` bytes into `out`; row r lies in the segment s with ``starts[s] <= r < starts[s+1]``.
+
+    >>> out = np.empty(2, np.uint16)
+    >>> take(Segments.of(np.arange(9, dtype=np.uint16)), np.array([0, 9]), np.array([7, 2]), 2, out)
+    >>> out.tolist()
+    [7, 2]
+    """
+    arguments = _integers(starts), _integers(rows), width, out, _THREADS
+    if segments.fetch is not None:
+        segments.call_far(_kernel.fixed, arguments, lambda: spread(segments, starts, rows, width)._triple())
+    else:
+        segments.call(_kernel.fixed, *arguments)
+
+
+def spread(segments: Segments, starts: Integers, rows: Integers, width: int) -> Ranges:
+    """The ranges that `take` would copy.
+
+    >>> spread(Segments.of(b"abcdef"), np.array([0, 3]), np.array([2, 0]), 2).text()
+    ['ef', 'ab']
+    """
+    which = np.searchsorted(starts, rows, "right") - 1
+    return Ranges(segments, which, (rows - starts[which]) * width, np.full(len(rows), width))
+
+
+def locate(segments: Segments, starts: Integers, rows: Integers, width: int, item: int, values: Segments) -> Ranges:
+    """The ranges in `values` of rows whose offsets (of `width` bytes, counted in items) lie in `segments`.
+
+    >>> offsets = Segments.of(np.array([0, 2, 5], np.int64))
+    >>> locate(offsets, np.array([0, 2]), np.array([1]), 8, 1, Segments.of(b"abcde")).text()
+    ['cde']
+    """
+    which, begin, length = (np.empty(len(rows), np.int64) for _ in range(3))
+    segments.call(_kernel.locate, _integers(starts), _integers(rows), width, item, which, begin, length)
+    return Ranges(values, which, begin, length)
+
+
+def one_value(offsets: Segments, values: Segments, number: int, width: int, *, text: bool) -> Callable[[int], Any]:
+    """What gives the text or the bytes of a row of one open segment, as `locate` would find it, without an array.
+
+    >>> offsets, values = Segments.of(np.array([0, 2, 5], np.int64)), Segments.of(b"abcde")
+    >>> one_value(offsets, values, 0, 8, text=True)(1)
+    'cde'
+    """
+    where, what = offsets.open(number), values.open(number)
+    if KERNEL == "c" and not offsets.forgets:  # then what the addresses are of could go away
+        sizes = int(offsets.address[number]), where.size, width, int(values.address[number]), what.size, int(text)
+        return partial(_kernel.value, *sizes)
+    whole = where[: where.size // width * width]  # a buffer may be padded
+    offset, data = whole.view(np.int32 if width == 4 else np.int64).item, what.data
+
+    def get(row: int) -> Any:
+        raw = bytes(data[offset(row) : offset(row + 1)])
+        return raw.decode() if text else raw
+
+    return get
+
+
+_LINES_AT_ONCE = 1 << 16
+
+
+def line_ends(buffer: Any) -> Integers:
+    """The position after each newline; a last line without one ends at the end.
+
+    >>> line_ends(b"a\\nbc\\n\\nd").tolist()
+    [2, 5, 6, 7]
+    """
+    found: list[Integers] = []
+    start, size = 0, memoryview(buffer).nbytes
+    while start < size:
+        out = np.empty(_LINES_AT_ONCE, np.int64)
+        count = _kernel.line_ends(buffer, start, out)
+        found.append(out[:count] if count == len(out) else out[:count].copy())
+        if count < len(out):
+            break
+        start = int(out[-1])
+    ends = np.concatenate(found) if found else np.empty(0, np.int64)
+    if size and (not len(ends) or ends[-1] != size):
+        ends = np.append(ends, np.int64(size))
+    return ends
+
+
+def permute(
+    size: int,
+    multiply: NDArray[np.uint64],
+    add: NDArray[np.uint64],
+    shift: int,
+    mask: int,
+    positions: Integers,
+    *,
+    inverse: bool = False,
+) -> Integers:
+    """Map positions through rounds of ``x = (x * multiply + add) & mask; x ^= x >> shift``, walking back into size.
+
+    Going back, `multiply` holds the inverses modulo ``mask + 1``. `shuffle` in `order.py` makes the keys.
+    """
+    out = np.empty(len(positions), np.int64)
+    try:
+        _kernel.permute(size, multiply, add, shift, mask, _integers(positions), out, inverse)
+    except IndexError as error:
+        raise RowError(str(error)) from None
+    return out

@@ -1,0 +1,118 @@
+"""Where the time of a run goes: on storage, on decoding, on transforms, or on the consumer. Names the bottleneck."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from shardex.sources import begun
+
+__all__ = ["Spent", "Stats"]
+
+_HERE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+
+
+def _usage() -> tuple[int, int]:
+    """How often this thread had a page fetched from the disk, and how often it waited for something."""
+    used = resource.getrusage(_HERE)
+    return used.ru_majflt + begun(), used.ru_nvcsw
+
+
+@dataclass
+class Spent:
+    """Seconds that making some batches took, and how often a page had to come from the disk."""
+
+    storage: float = 0.0
+    """Waiting for bytes: the part of reading in which the thread slept, not one in which it waited for a processor."""
+    decode: float = 0.0
+    """Copying and decoding: the rest of reading."""
+    transform: float = 0.0
+    """In the transform and the collate function."""
+    faults: int = 0
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Count what happens inside as storage and decoding."""
+        (faults, waits), wall, busy = _usage(), time.perf_counter(), time.thread_time()
+        try:
+            yield
+        finally:
+            wall, busy = time.perf_counter() - wall, time.thread_time() - busy
+            more_faults, more_waits = _usage()
+            self.faults += more_faults - faults
+            slept = max(0.0, wall - busy) if (more_faults, more_waits) != (faults, waits) else 0.0
+            self.storage += slept
+            self.decode += wall - slept
+
+    @contextmanager
+    def transforming(self) -> Iterator[None]:
+        """Count what happens inside as the transform."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.transform += time.perf_counter() - begin
+
+    def add(self, other: Spent) -> None:
+        """Sum up."""
+        self.storage += other.storage
+        self.decode += other.decode
+        self.transform += other.transform
+        self.faults += other.faults
+
+
+@dataclass
+class Stats:
+    """What a loader did so far.
+
+    >>> stats = Stats(samples=1000, batches=10, consumer=1.5, waiting=0.5, spent=Spent(storage=0.4, decode=0.1))
+    >>> stats.samples_per_second, stats.bottleneck
+    (500.0, 'consumer')
+    >>> print(stats)
+    1,000 samples in 10 batches, 500 samples/s; consumer 75%, waiting for batches 25%; bottleneck: consumer
+    """
+
+    samples: int = 0
+    batches: int = 0
+    skipped: int = 0
+    """Bad samples that were replaced."""
+    consumer: float = 0.0
+    """Seconds in which the code that takes the batches had them."""
+    waiting: float = 0.0
+    """Seconds in which it waited for the next one."""
+    starting: float = 0.0
+    """Seconds in which worker processes started; not counted as waiting."""
+    spent: Spent = field(default_factory=Spent)
+    """What the batches cost to make, summed over all workers."""
+
+    @property
+    def samples_per_second(self) -> float:
+        """Since the first batch was asked for."""
+        return self.samples / max(1e-9, self.consumer + self.waiting)
+
+    @property
+    def bottleneck(self) -> str:
+        """What to make faster: "consumer", "storage", "decode" or "transform"; "nothing" before the first batch."""
+        if not self.batches:
+            return "nothing"
+        if self.consumer >= self.waiting:
+            return "consumer"
+        parts = {"storage": self.spent.storage, "decode": self.spent.decode, "transform": self.spent.transform}
+        return max(parts, key=parts.__getitem__)
+
+    def __str__(self) -> str:
+        total = max(1e-9, self.consumer + self.waiting)
+        bad = f", {self.skipped:,} bad ones replaced" if self.skipped else ""
+        making = self.spent.storage + self.spent.decode + self.spent.transform
+        inside = ""
+        if self.waiting > self.consumer and making:
+            shares = [f"{name} {getattr(self.spent, name) / making:.0%}" for name in ("storage", "decode", "transform")]
+            inside = f" (making them: {', '.join(shares)})"
+        return (
+            f"{self.samples:,} samples in {self.batches:,} batches, {self.samples_per_second:,.0f} samples/s{bad}; "
+            f"consumer {self.consumer / total:.0%}, waiting for batches {self.waiting / total:.0%}{inside}; "
+            f"bottleneck: {self.bottleneck}"
+        )

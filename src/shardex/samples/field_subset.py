@@ -1,0 +1,136 @@
+"""Some fields of a sample as another type: what fields of the same name must have in common, and the two ways.
+
+It is what `as_type` does where no lens is registered. Whether fields can fit is told by their features; where these
+leave it open (JSON, arrays of any dtype, values that may be None) the values themselves decide when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardex.errors import LensError
+from shardex.samples.class_record import record_of
+from shardex.samples.packable import PackableSample
+from shardex.samples.sample import DictSample, fields_of, same
+from shardex.schema import Array, Bytes, ClassLabel, Feature, Json, Opaque, Optional, Sequence, Struct, Text, Value
+
+__all__ = ["Narrow", "could_fit", "is_packable", "misfits"]
+
+
+def is_packable(kind: Any) -> bool:
+    """Whether it is a class of typed samples."""
+    return isinstance(kind, type) and issubclass(kind, PackableSample)
+
+
+def misfits(have: Mapping[str, Feature], want: Mapping[str, Feature], spare: Container[str] = ()) -> list[str]:
+    """What is in the way of reading some fields as others; those in `spare` may lack.
+
+    >>> misfits({"x": Text(), "y": Value("int8")}, {"x": Value("int8"), "y": Value("float32"), "z": Text()})
+    ['field x is text, not int8', 'field z (text) is not there']
+    """
+    out = []
+    for name, feature in want.items():
+        if name in have:
+            if not could_fit(have[name], feature):
+                out.append(f"field {name} is {have[name]}, not {feature}")
+        elif name not in spare and not isinstance(feature, Optional):
+            out.append(f"field {name} ({feature}) is not there")
+    return out
+
+
+def could_fit(have: Feature, want: Feature) -> bool:
+    """Whether values of one feature can be, or can be made to be, values of another.
+
+    >>> could_fit(Value("int64"), Value("float32")), could_fit(Value("float32"), Value("int64"))
+    (True, False)
+    >>> could_fit(Array("float32", (3,)), Array("float32", (None,))), could_fit(Array("float32", (3,)), Array("int8"))
+    (True, False)
+    """
+    have, want = _inner(have), _inner(want)
+    match have, want:
+        case (_, Json()) | (Json() | Opaque(), _):
+            return True
+        case Value(), Value():
+            return _same_kind(have.dtype, want.dtype)
+        case ClassLabel(), ClassLabel():
+            return have.names == want.names
+        case (ClassLabel(), Value()) | (Value(), ClassLabel()):
+            return np.dtype(have.dtype if isinstance(have, Value) else "int64").kind in "iu"
+        case Array(), Array():
+            return _same_arrays(have, want)
+        case Sequence(), Sequence():
+            return could_fit(have.feature, want.feature)
+        case Struct(), Struct():
+            return not misfits(have.fields, want.fields)
+        case Bytes() | Sequence(), Array():
+            return True  # packed in bytes, or a list of numbers
+        case (Array(), Sequence()) | (Text(), ClassLabel()):
+            return True
+    return type(have) is type(want)
+
+
+def _inner(feature: Feature) -> Feature:
+    return feature.feature if isinstance(feature, Optional) else feature
+
+
+def _same_kind(have: str, want: str) -> bool:
+    a, b = np.dtype(have).kind, np.dtype(want).kind
+    return (a == b) or {a, b} <= {*"iu"} or (b == "f" and a in "iu")
+
+
+def _same_arrays(have: Array, want: Array) -> bool:
+    if have.dtype and want.dtype and not np.can_cast(have.dtype, want.dtype, "safe"):
+        return False
+    if have.shape is None or want.shape is None:
+        return True
+    return len(have.shape) == len(want.shape) and all(
+        None in (m, n) or m == n for m, n in zip(have.shape, want.shape, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """The two ways between a type and one that has some of its fields; an error says why there are none."""
+
+    source: Any
+    view: Any
+    two_way = True
+    builds = False
+
+    def __post_init__(self) -> None:
+        if not is_packable(self.view) or not (is_packable(self.source) or self.source is DictSample):
+            ends = f"from {_name(self.source)} to {_name(self.view)}"
+            raise LensError(f"expected a lens {ends}, got none: make one with @lens")
+        record = record_of(self.view)
+        if self.source is DictSample:
+            return
+        if problems := misfits(record_of(self.source).features, record.features, record.defaults):
+            raise LensError(
+                f"expected a lens from {_name(self.source)} to {_name(self.view)}, or all fields of the one in the "
+                f"other, got neither: {'; '.join(problems)}"
+            )
+
+    def get(self, sample: Any) -> Any:
+        """The fields that the view has."""
+        values, names = fields_of(sample), record_of(self.view).names
+        return self.view.from_data({name: values[name] for name in names if name in values})
+
+    def put(self, view: Any, source: Any) -> Any:
+        """The sample with these fields instead of its own."""
+        into, merged, record = fields_of(source), dict(fields_of(source)), record_of(self.view)
+        for name, value in fields_of(view).items():
+            if name in into:
+                merged[name] = value
+            elif value is not None and not (
+                name in record.defaults and same(record.plain({name: record.defaults[name]()})[name], value)
+            ):
+                raise LensError(f"expected a sample with the field {name} to put {value!r:.80} into, got one without")
+        return DictSample(merged) if self.source is DictSample else self.source.from_data(merged)
+
+
+def _name(kind: Any) -> str:
+    return getattr(kind, "__name__", repr(kind))

@@ -1,0 +1,330 @@
+"""Lenses: typed two-way views. The getter makes a view of a sample; the putter puts a changed view back into it.
+
+`@lens` makes one of a function and enters it into the network that `as_type` searches; ``a | b`` goes on from a to b.
+Three laws say that both ways belong together: what was got and put back changes nothing (GetPut), what was put is what
+is got (PutGet), and of two puts the last one counts (PutPut). `check` tries them on a sample.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any, Generic, TypeVar, cast
+
+from shardex.errors import LawError, LensError
+from shardex.samples.field_subset import Narrow
+from shardex.samples.lens_graph import Network, name_of
+from shardex.samples.packable import PackableSample
+from shardex.samples.sample import DictSample, fields_of, same, short
+from shardex.schema import describe
+
+__all__ = ["NETWORK", "Lens", "lens"]
+
+S = TypeVar("S")
+V = TypeVar("V")
+W = TypeVar("W")
+
+
+class Lens(Generic[S, V]):
+    """A view of samples of one type as another, and the way back.
+
+    >>> from shardex.samples.packable import packable
+    >>> @packable
+    ... class Line:
+    ...     start: float
+    ...     end: float
+    >>> @packable
+    ... class Span:
+    ...     length: float
+    >>> length = Lens(lambda line: Span(line.end - line.start),
+    ...               lambda span, line: Line(line.start, line.start + span.length), source=Line, view=Span)
+    >>> length(Line(2, 5)), length.put(Span(1), Line(2, 5))
+    (Span(length=3), Line(start=2, end=3))
+    >>> length.check(Line(2.0, 5.0), Span(4.0))
+    """
+
+    def __init__(
+        self,
+        get: Callable[[S], V],
+        put: Callable[..., S] | None = None,
+        *,
+        source: type[S] | None = None,
+        view: type[V] | None = None,
+    ) -> None:
+        """Types that are not given are those that the getter's annotations say, if it has any."""
+        frame = sys._getframe(1)
+        said = _types_of(get, frame) if source is None or view is None else (_one_parameter(get), None)
+        self.source: Any = said[0] if source is None else source
+        """The type of what it looks at; none if unknown."""
+        self.view: Any = said[1] if view is None else view
+        """The type of what it shows; none if unknown."""
+        self._get = get
+        self._put = put
+        self._builds = put is not None and _may_lack_source(put, frame)
+        self.__name__ = getattr(get, "__qualname__", type(get).__name__)
+        self.__module__ = getattr(get, "__module__", __name__)
+        self.__doc__ = get.__doc__ if isinstance(get, types.FunctionType) else type(self).__doc__
+
+    @classmethod
+    def identity(cls, kind: type[S]) -> Lens[S, S]:
+        """The view that shows samples as they are.
+
+        >>> Lens.identity(DictSample).put(DictSample(x=2), DictSample(x=1))
+        DictSample(x=2)
+        """
+        return Lens(_itself, _instead, source=kind, view=kind)
+
+    @classmethod
+    def between(cls, source: type[S], view: type[V]) -> Lens[S, V]:
+        """The lens that `as_type` would take: the shortest way of registered ones, or just some of the fields."""
+        if source is view:
+            return cast("Lens[S, V]", cls.identity(source))
+        if way := NETWORK.path(source, view):
+            return cast("Lens[S, V]", reduce(lambda a, b: a | b, way))
+        narrow = Narrow(source, view)
+        return Lens(narrow.get, narrow.put, source=source, view=view)
+
+    # -- the two ways -----------------------------------------------------------------------------------------
+
+    def get(self, sample: S) -> V:
+        """The view of a sample."""
+        return self._get(sample)
+
+    __call__ = get
+
+    def put(self, view: V, source: S | None = None) -> S:
+        """The sample with the view put back; without one to put it into, a new sample if the putter can make one."""
+        if self._put is None:
+            raise LensError(f"expected a lens with a putter, {self.label} has none: give it one, @{self.name}.putter")
+        if source is None and not self.builds:
+            raise LensError(
+                f"expected a sample to put the view into, got none, and the putter of {self.label} needs one (where it "
+                "can do without, its second parameter is annotated with None too)"
+            )
+        return self._put(view, source)
+
+    def putter(self, put: Callable[[V, S], S]) -> Lens[S, V]:
+        """Give it the way back: a decorator for a function of a view and a sample, which returns a sample."""
+        if len(_parameters(put)) != 2:
+            found = ", ".join(map(str, _parameters(put)))
+            raise LensError(f"expected a putter of a view and a sample, got one of ({found}) - at {self.label}")
+        self._put, self._builds = put, _may_lack_source(put, sys._getframe(1))
+        return self
+
+    @property
+    def two_way(self) -> bool:
+        """Whether it has a putter."""
+        return self._put is not None and bool(getattr(_owner(self._put), "two_way", True))
+
+    @property
+    def builds(self) -> bool:
+        """Whether its putter needs no sample to put a view into."""
+        return self._builds or bool(getattr(_owner(self._put), "builds", False))
+
+    # -- composition ------------------------------------------------------------------------------------------
+
+    def __or__(self, other: Lens[V, W]) -> Lens[S, W]:
+        """First this one, then the other."""
+        if not isinstance(other, Lens):
+            return NotImplemented
+        if None not in (self.view, other.source) and not _leads(self.view, other.source):
+            raise LensError(
+                f"expected a lens from {name_of(self.view)}, which is where {self.label} ends, got {other.label} from "
+                f"{name_of(other.source)}"
+            )
+        both = _Both(self, other)
+        made: Lens[S, W] = Lens(both.get, both.put, source=self.source, view=other.view)
+        made.__name__ = f"{self.name} | {other.name}"
+        return made
+
+    def __matmul__(self, other: Lens[W, S]) -> Lens[W, V]:
+        """First the other one, then this."""
+        return other | self if isinstance(other, Lens) else NotImplemented
+
+    # -- the laws ---------------------------------------------------------------------------------------------
+
+    def check(self, sample: S, view: V | None = None) -> None:
+        """Try the laws on a sample and, for PutGet and PutPut, on another view than its own; an error names the law."""
+        got = self.get(copy.deepcopy(sample))
+        other = got if view is None else view
+
+        def put(what: V, into: S) -> S:
+            return self.put(copy.deepcopy(what), copy.deepcopy(into))  # a putter may change what it is given
+
+        self._law("GetPut: a view that is put back unchanged changes nothing", sample, put(got, sample))
+        self._law("PutGet: what is got is what was put", other, self.get(put(other, sample)))
+        self._law("PutPut: of two puts the last one counts", put(other, sample), put(other, put(got, sample)))
+        self._law("PutPut: of two puts the last one counts", put(got, sample), put(got, put(other, sample)))
+
+    def _law(self, law: str, expected: Any, found: Any) -> None:
+        if not same(_plain(expected), _plain(found)):
+            raise LawError(f"{law}; expected {short(expected)}, got {short(found)} - at {self.label}")
+
+    # -- what it is -------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.__name__.rpartition("<locals>.")[2]
+
+    @property
+    def label(self) -> str:
+        """Module and name."""
+        return f"{self.__module__}.{self.__name__}"
+
+    def __repr__(self) -> str:
+        ways = "" if self.two_way else ", one way"
+        return f"Lens({self.name}: {name_of(self.source)} -> {name_of(self.view)}{ways})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.__module__ != "__main__" and _found(self.__module__, self.__name__) is self:
+            return _found, (self.__module__, self.__name__)
+        return _blank, (), vars(self)
+
+
+NETWORK: Network[Lens[Any, Any]] = Network()
+"""The lenses that `as_type` searches: all that `@lens` made."""
+
+
+def lens(get: Callable[[S], V], /) -> Lens[S, V]:
+    """Make a lens of a getter, whose annotations say what it leads from and to, and let `as_type` find it.
+
+    >>> from shardex.samples.packable import packable
+    >>> @packable
+    ... class Celsius:
+    ...     degrees: float
+    >>> @packable
+    ... class Kelvin:
+    ...     kelvins: float
+    >>> @lens
+    ... def absolute(c: Celsius) -> Kelvin:
+    ...     return Kelvin(c.degrees + 273)
+    >>> @absolute.putter
+    ... def _(k: Kelvin, c: Celsius) -> Celsius:
+    ...     return Celsius(k.kelvins - 273)
+    >>> absolute(Celsius(20)), absolute.put(Kelvin(300), Celsius(20))
+    (Kelvin(kelvins=293), Celsius(degrees=27))
+    """
+    kinds = _types_of(get, sys._getframe(1))
+    if None in kinds:
+        raise LensError(f"expected a getter with annotated parameter and return type, got {describe(get)}")
+    made = Lens(get, source=kinds[0], view=kinds[1])
+    NETWORK.add(made)
+    return made
+
+
+# -- what functions say of themselves -------------------------------------------------------------------------
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise LensError(f"expected a function, got {describe(function)}") from None
+
+
+def _one_parameter(get: Callable[..., Any]) -> str:
+    if len(parameters := _parameters(get)) != 1:
+        found = ", ".join(map(str, parameters))
+        raise LensError(f"expected a getter of one parameter, the sample, got ({found}) - at {describe(get)}")
+    return parameters[0].name
+
+
+def _types_of(get: Callable[..., Any], frame: types.FrameType) -> tuple[Any, Any]:
+    """What a getter takes and returns; none for what it does not say."""
+    name = _one_parameter(get)
+    hints = _hints(get, frame)
+    return _sample_type(hints.get(name)), _sample_type(hints.get("return"))
+
+
+def _may_lack_source(put: Callable[..., Any], frame: types.FrameType) -> bool:
+    """Whether the second parameter of a putter may be None, as its annotation or its default says."""
+    source = [*_parameters(put), *[None] * 2][1]
+    if source is None:
+        return False
+    hint = _hints(put, frame).get(source.name)
+    return source.default is None or types.NoneType in (hint, *typing.get_args(hint))
+
+
+def _hints(function: Any, frame: types.FrameType) -> dict[str, Any]:
+    """The annotations of a function, also where they are text that only the place where it was made understands."""
+    if not isinstance(function, types.FunctionType):
+        return {}
+    try:
+        return typing.get_type_hints(function, localns={**frame.f_locals})
+    except NameError as error:
+        where = f"at {function.__module__}.{function.__qualname__}"
+        raise LensError(f"expected types that are known where a lens is made: {error} - {where}") from None
+
+
+def _sample_type(hint: Any) -> Any:
+    """Mappings of any kind are untyped samples."""
+    origin = typing.get_origin(hint) or hint
+    return DictSample if isinstance(origin, type) and issubclass(origin, Mapping) else hint
+
+
+def _leads(view: Any, source: Any) -> bool:
+    return view == source or (isinstance(view, type) and isinstance(source, type) and issubclass(view, source))
+
+
+def _owner(method: Any) -> Any:
+    return getattr(method, "__self__", None)
+
+
+def _plain(value: Any) -> Any:
+    """A sample by its fields, so that types that compare by identity can be compared too."""
+    return fields_of(value) if isinstance(value, Mapping | PackableSample) else value
+
+
+# -- parts of lenses, at the top of the module because these pickle -------------------------------------------
+
+
+def _itself(sample: Any) -> Any:
+    return sample
+
+
+def _instead(view: Any, source: Any = None) -> Any:
+    return view
+
+
+def _found(module: str, name: str) -> Any:
+    """What a module calls so; none if nothing."""
+    found: Any = sys.modules.get(module) or importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _blank() -> Lens[Any, Any]:
+    """A lens for pickle to fill: where it goes, nobody may know the names in the annotations of its functions."""
+    return Lens.__new__(Lens)
+
+
+class _Both:
+    """Two lenses, one after the other."""
+
+    def __init__(self, first: Lens[Any, Any], second: Lens[Any, Any]) -> None:
+        self.first = first
+        self.second = second
+
+    @property
+    def two_way(self) -> bool:
+        return self.first.two_way and self.second.two_way
+
+    @property
+    def builds(self) -> bool:
+        return self.first.builds and self.second.builds
+
+    def get(self, sample: Any) -> Any:
+        return self.second.get(self.first.get(sample))
+
+    def put(self, view: Any, source: Any) -> Any:
+        if source is None:
+            return self.first.put(self.second.put(view))
+        return self.first.put(self.second.put(view, self.first.get(source)), source)

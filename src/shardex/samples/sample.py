@@ -1,0 +1,268 @@
+"""Samples and batches as people hold them: `DictSample` and `Batch`, fields by attribute or by name.
+
+Both are made from `Columns` by the layers above and own no way to read more. Samples with a type of their own are in
+`packable.py`; here they are known by two methods, `to_dict` and `from_values`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import typing
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, cast
+
+import numpy as np
+
+from shardex.errors import FieldError, RowError, SchemaError
+from shardex.kernel import MISSING, Column, Columns, Ragged
+from shardex.schema import msgpack_codec as msgpack
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # which checkers bring along: type variables have defaults since 3.13
+
+__all__ = ["Batch", "DictSample", "T_co", "fields_of", "maker_of", "new_key", "same", "short"]
+
+
+class DictSample(dict[str, Any]):
+    """One sample: a dict whose fields are attributes too.
+
+    >>> s = DictSample(x=1, name="a")
+    >>> s.x, s["name"], s == {"x": 1, "name": "a"}
+    (1, 'a', True)
+    >>> s.y
+    Traceback (most recent call last):
+    AttributeError: expected one of the fields x, name, got 'y'
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"expected one of the fields {', '.join(self)}, got {name!r}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and same(dict(self), other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return f"DictSample({', '.join(f'{name}={short(value)}' for name, value in self.items())})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain dict of the same values."""
+        return dict(self)
+
+    @property
+    def packed(self) -> bytes:
+        """The sample in MessagePack, arrays in the compact form.
+
+        >>> DictSample(x=1).packed
+        b'\\x81\\xa1x\\x01'
+        """
+        return msgpack.encode({name: value for name, value in self.items() if name != "__key__"})
+
+    @property
+    def as_wds(self) -> dict[str, Any]:
+        """What a writer of WebDataset takes: `packed` under the sample's `__key__`, or a new one."""
+        return {"__key__": self.get("__key__") or new_key(), "msgpack": self.packed}
+
+
+if TYPE_CHECKING:
+    T_co = TypeVar("T_co", covariant=True, default=DictSample)
+else:
+    T_co = typing.TypeVar("T_co", covariant=True)
+
+
+def new_key() -> str:
+    """A key that no other sample has."""
+    return uuid.uuid4().hex
+
+
+def fields_of(sample: Any) -> Mapping[str, Any]:
+    """A sample of either kind as a mapping of plain values.
+
+    >>> fields_of({"x": 1})
+    {'x': 1}
+    >>> fields_of(3)
+    Traceback (most recent call last):
+    shardex.errors.SchemaError: expected a sample as a mapping of fields, or one of a @packable class, got int
+    """
+    if isinstance(sample, Mapping):
+        return sample
+    if (to_dict := getattr(type(sample), "to_dict", None)) is None:
+        found = type(sample).__name__
+        raise SchemaError(f"expected a sample as a mapping of fields, or one of a @packable class, got {found}")
+    return cast(Mapping[str, Any], to_dict(sample))
+
+
+def maker_of(kind: type[T_co]) -> Callable[[dict[str, Any]], T_co]:
+    """What makes a sample of this type from plain values that fit it."""
+    return cast(Callable[[dict[str, Any]], T_co], getattr(kind, "from_values", kind))
+
+
+class Batch(Generic[T_co]):
+    """Many samples, field by field: arrays are stacked, the rest are lists. Also a sequence of samples.
+
+    >>> b = Batch(Columns({"x": np.array([1, 2, 3]), "name": ["a", "b", "c"]}))
+    >>> b.x, b["name"], len(b), b[1]
+    (array([1, 2, 3]), ['a', 'b', 'c'], 3, DictSample(x=2, name='b'))
+    """
+
+    __slots__ = ("_kind", "columns")
+
+    columns: Columns
+    _kind: type[Any]
+
+    def __init__(self, columns: Columns, kind: type[Any] = DictSample) -> None:
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "_kind", kind)
+
+    @classmethod
+    def of(cls, samples: Iterable[Any]) -> Batch[Any]:
+        """A batch of samples that are there already.
+
+        >>> Batch.of([DictSample(x=np.zeros(2)), DictSample(x=np.ones(2))]).x.tolist()
+        [[0.0, 0.0], [1.0, 1.0]]
+        """
+        every = list(samples)
+        kinds = {type(sample) for sample in every if not isinstance(sample, Mapping)}
+        columns = Columns.from_samples([fields_of(sample) for sample in every]).stack()
+        return cls(columns, kinds.pop() if len(kinds) == 1 else DictSample)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("columns", "_kind"):
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except FieldError as error:
+            raise AttributeError(str(error)) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.columns.data[name] = value
+
+    def __getitem__(self, what: Any) -> Any:
+        if isinstance(what, str):
+            return self._column(what)
+        if isinstance(what, slice):
+            start, stop, step = what.indices(len(self))
+            some = self.columns.slice(start, stop) if step == 1 else self.columns.take(np.arange(start, stop, step))
+            return Batch(some, self.sample_type)
+        try:
+            row = operator.index(what)
+        except TypeError:
+            raise SchemaError(f"expected a field, a sample's number or a slice, got {what!r}") from None
+        if not -len(self) <= row < len(self):
+            raise RowError(f"expected a sample from {-len(self)} to {len(self) - 1}, got {what}")
+        return maker_of(self.sample_type)(self.columns.sample(row % len(self)))
+
+    def _column(self, name: str) -> Column:
+        column = self.columns[name]
+        if isinstance(column, list) and column and type(column[0]) is np.ndarray and _are_alike(column):
+            column = np.stack(column)
+            if column.ndim > 1:  # otherwise samples would have numbers where they had arrays of no dimensions
+                self.columns.data[name] = column
+        return _without_missing(column)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __iter__(self) -> Iterator[T_co]:
+        return map(maker_of(self.sample_type), self.columns.to_samples())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.columns.names]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Batch) and self.keys() == other.keys() and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Batch({len(self)} samples: {', '.join(f'{name}={short(self[name])}' for name in self.keys())})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _batch, (self.columns.data, len(self), self.sample_type)
+
+    def keys(self) -> list[str]:
+        """The fields."""
+        return self.columns.names
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Fields and their columns."""
+        return ((name, self[name]) for name in self.keys())
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain dict of columns."""
+        return dict(self.items())
+
+    @property
+    def sample_type(self) -> type[T_co]:
+        """What its samples are: a class made by `packable`, or `DictSample`."""
+        return self._kind
+
+    @property
+    def samples(self) -> list[T_co]:
+        """The samples one by one."""
+        return list(self)
+
+
+def _batch(data: dict[str, Column], length: int, kind: type[Any] = DictSample) -> Batch[Any]:
+    return Batch(Columns(data, length), kind)
+
+
+def _are_alike(values: list[Any]) -> bool:
+    """Whether all are arrays of one dtype and shape."""
+    dtype, shape = values[0].dtype, values[0].shape
+    return all(type(value) is np.ndarray and value.dtype == dtype and value.shape == shape for value in values)
+
+
+def _without_missing(column: Column) -> Column:
+    if isinstance(column, list) and any(value is MISSING for value in column):
+        return [None if value is MISSING else value for value in column]
+    return column
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are equal, also arrays in them; NaN equals NaN, so that what is read equals what was written.
+
+    >>> same({"x": [np.array([1.0, np.nan])]}, {"x": [np.array([1.0, np.nan])]}), same(np.zeros(2), np.zeros(3))
+    (True, False)
+    """
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)) or a.dtype != b.dtype:
+            return False
+        return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fcMm"))
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(same(value, b[name]) for name, value in a.items())
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    floats = float | np.floating
+    both_nan = isinstance(a, floats) and isinstance(b, floats) and math.isnan(a) and math.isnan(b)
+    return both_nan or bool(a == b)
+
+
+def short(value: Any) -> str:
+    """A value as a sample shows it.
+
+    >>> short(np.zeros((2, 3))), short("a" * 100)[-8:]
+    ('float64[2, 3]', "aaaa...'")
+    """
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+    if isinstance(value, Ragged):
+        return repr(value)
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"

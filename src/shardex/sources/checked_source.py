@@ -1,0 +1,119 @@
+"""A local folder whose files have checksums: each block is checked when a byte of it is first asked for.
+
+The checksums were made when the files were known to be good (`checksums.py`). What is read, loaded or fetched was
+checked before, so readers that say what they are about to look at, as they must for files that lie elsewhere, never see
+a block that has changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from shardex.errors import ChecksumError
+from shardex.kernel import Fetch, Integers
+from shardex.sources.byte_ranges import ByteRange
+from shardex.sources.local import LocalSource
+
+__all__ = ["BLOCK", "CheckedSource", "Sums", "sums_of"]
+
+BLOCK = 1 << 20
+"""Bytes that share a checksum."""
+
+Sums = NDArray[np.int64]
+"""The checksum of each block of a file, without its lowest bit."""
+
+
+def sums_of(data: memoryview) -> Sums:
+    """The checksums of a file.
+
+    >>> len(sums_of(memoryview(bytes(3 * BLOCK + 1)))), len(sums_of(memoryview(b"")))
+    (4, 0)
+    """
+    return np.array([_sum(data, number) for number in range(-(-len(data) // BLOCK))], np.int64)
+
+
+def _sum(data: memoryview, number: int) -> int:
+    return xxhash.xxh3_64_intdigest(data[number * BLOCK : (number + 1) * BLOCK]) >> 1
+
+
+class CheckedSource(LocalSource):
+    """A folder; `sums` tells the checksums of a file, if it has any.
+
+    >>> import tempfile; place = CheckedSource(tempfile.mkdtemp(), {"a": sums_of(memoryview(b"then"))}.get)
+    >>> place.put("a", b"now"); place.load("a")
+    Traceback (most recent call last):
+    shardex.errors.ChecksumError: ...: expected bytes 0 to 3 as they were when checksums were made, got others; ...
+    """
+
+    def __init__(self, root: str, sums: Callable[[str], Sums | None]) -> None:
+        super().__init__(root)
+        self._sums = sums
+        self._files: dict[str, _File | None] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process scans files for an index; what that leads to is checked here when it is read."""
+        return LocalSource, (self.root,)
+
+    def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        """The bytes of each range, checked."""
+        self.fetch(path, ranges)
+        return super().read(path, ranges)
+
+    def load(self, path: str) -> memoryview:
+        """All bytes of a file, checked."""
+        data = super().load(path)
+        self.fetch(path, [ByteRange(0, len(data))])
+        return data
+
+    def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
+        """Check the blocks that ranges touch, if that was not done before."""
+        if wait and (file := self._file(path)) is not None:
+            file.check(*(np.array(some, np.int64) for some in ([r.begin for r in ranges], [r.end for r in ranges])))
+
+    def fetch_of(self, paths: Sequence[str]) -> Fetch:
+        """The same for ranges of a table of files, as `Segments` asks for them."""
+
+        def fetch(which: Integers, begin: Integers, length: Integers, wait: bool) -> bool:
+            for number in np.unique(which).tolist() if wait else ():
+                if (file := self._file(paths[number])) is not None:
+                    file.check(begin[which == number], (begin + length)[which == number])
+            return True
+
+        return fetch
+
+    def _file(self, path: str) -> _File | None:
+        if path not in self._files:
+            sums = self._sums(path)
+            self._files[path] = None if sums is None else _File(self.path(path), self.map(path), sums)
+        return self._files[path]
+
+
+class _File:
+    """A file, its checksums, and which blocks were found to be good."""
+
+    def __init__(self, name: str, data: memoryview, sums: Sums) -> None:
+        self._name, self._data, self._sums = name, data, sums
+        self._good = np.zeros(-(-len(data) // BLOCK), np.bool_)
+
+    def check(self, begin: Integers, end: Integers) -> None:
+        """Check the blocks of some ranges."""
+        if self._good.all():
+            return
+        first, last = begin // BLOCK, (np.minimum(end, len(self._data)) - 1) // BLOCK
+        touched = np.zeros(len(self._good) + 1, np.int64)
+        some = first <= last
+        np.add.at(touched, first[some], 1)
+        np.add.at(touched, last[some] + 1, -1)
+        for block in np.flatnonzero((np.cumsum(touched[:-1]) > 0) & ~self._good).tolist():
+            if block >= len(self._sums) or _sum(self._data, block) != self._sums[block]:
+                at = block * BLOCK
+                raise ChecksumError(
+                    f"{self._name}: expected bytes {at} to {min(at + BLOCK, len(self._data))} as they were when "
+                    "checksums were made, got others; the samples in them cannot be read"
+                )
+            self._good[block] = True

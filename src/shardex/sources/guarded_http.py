@@ -1,0 +1,298 @@
+"""Web addresses that come from data, not from the user: read without ever reaching into the machine or its network.
+
+A manifest or a record may name any URL, and could so have us read what only we can reach. Here every connection is
+made to an address that was looked up and found public just before, and to no other: neither another spelling, nor a
+name that changes, nor a redirect gets around that. A redirect is followed by hand, keeps the scheme, is checked as
+the first address was, and gets no secrets if it leads to another host. Proxies of the environment are not used.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import re
+import socket
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote, urljoin, urlsplit
+
+from shardex.errors import AddressError, PathError, RemoteError, SourceError
+from shardex.sources.answers import Again, refusal, same, stat_of
+from shardex.sources.byte_ranges import ByteRange
+from shardex.sources.credentials import SLOWEST, Settings, shown
+from shardex.sources.object_client import Bucket, aside, headers_for, slots
+from shardex.sources.protocols import Stat
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection, HTTPResponse
+
+__all__ = ["GuardedWire", "check_untrusted", "is_public"]
+
+T = TypeVar("T")
+
+_SCHEMES = ("http", "https", "s3", "gs", "az")
+_HOPS = 5
+_REDIRECTS = {301, 302, 303, 307, 308}
+_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
+
+
+def check_untrusted(url: str) -> str:
+    """The URL itself, if data may name it: a bucket, or a web server at a public address.
+
+    >>> check_untrusted("s3://bucket/data/a.tar")
+    's3://bucket/data/a.tar'
+    >>> check_untrusted("http://0x7f000001/")
+    Traceback (most recent call last):
+    shardex.errors.AddressError: 'http://0x7f000001/': expected an address of the public internet, got 127.0.0.1
+    """
+    scheme, host, port = _parts(url)
+    if scheme in ("http", "https"):
+        _public(host, port, url)
+    return url
+
+
+def _parts(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of an URL that is written as one should be."""
+
+    def refuse(expected: str) -> AddressError:
+        return AddressError(f"{shown(url)!r}: expected {expected} in an URL that data names")
+
+    if re.search(r"[\x00-\x20\x7f\\]", url):
+        raise refuse("no spaces, control characters or backslashes")
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise refuse("a host and a port") from None
+    if parts.scheme not in _SCHEMES:
+        raise refuse(" or ".join(f"{scheme}://" for scheme in _SCHEMES))
+    if "@" in parts.netloc:
+        raise refuse("neither user nor password")
+    if parts.scheme in ("http", "https"):
+        if not host:
+            raise refuse("a host")
+        return parts.scheme, host, port or (80 if parts.scheme == "http" else 443)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", parts.netloc) or parts.query or parts.fragment:
+        raise refuse("the plain name of a bucket, then a path")
+    return parts.scheme, "", 0
+
+
+def is_public(address: str) -> bool:
+    """Whether an address belongs to the public internet, and so does the one that may be wrapped in it.
+
+    >>> [is_public(one) for one in ("8.8.8.8", "10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1", "2002:7f00:1::")]
+    [True, False, False, False, False]
+    """
+    one = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(one, ipaddress.IPv6Address):
+        wrapped = [one.ipv4_mapped, one.sixtofour, *(one.teredo or ())]
+        if one in _TRANSLATED:
+            wrapped.append(ipaddress.IPv4Address(int(one) & 0xFFFFFFFF))
+        inner = [str(address) for address in wrapped if address is not None]
+        if inner:
+            return all(is_public(address) for address in inner)
+    special = one.is_private or one.is_loopback or one.is_link_local or one.is_multicast or one.is_reserved
+    return one.is_global and not special and not one.is_unspecified
+
+
+def _answer_of(connection: HTTPConnection, seconds: float) -> HTTPResponse:
+    """The headers of an answer, all of them in time: a server that sends them byte by byte is cut off."""
+
+    def cut_off() -> None:
+        with suppress(OSError):
+            if connection.sock is not None:
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut_off)
+    timer.daemon = True
+    timer.start()
+    try:
+        return connection.getresponse()
+    finally:
+        timer.cancel()
+
+
+def _public(host: str, port: int, url: str) -> list[tuple[int, tuple[object, ...]]]:
+    """What a host's name stands for: families and addresses to connect to, all of them public."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        found = []
+    if not found:
+        raise AddressError(f"{shown(url)!r}: expected a host that has an address, got {host!r}")
+    for *_, address in found:
+        if not is_public(str(address[0])):
+            raise AddressError(f"{shown(url)!r}: expected an address of the public internet, got {address[0]}")
+    return [(family, address) for family, *_, address in found]
+
+
+def _dial(scheme: str, host: str, port: int, timeout: float) -> HTTPConnection:
+    """A connection to one of the checked addresses; it never makes another by itself."""
+    from http.client import HTTPConnection, HTTPSConnection
+    from ssl import create_default_context
+
+    connection = (HTTPSConnection if scheme == "https" else HTTPConnection)(host, port, timeout=timeout)
+    connection.auto_open = 0
+    failure: OSError | None = None
+    for family, address in _public(host, port, f"{scheme}://{host}:{port}/"):
+        link = socket.socket(family, socket.SOCK_STREAM)
+        link.settimeout(timeout)
+        try:
+            link.connect(address)
+            connection.sock = (
+                create_default_context().wrap_socket(link, server_hostname=host) if scheme == "https" else link
+            )
+            return connection
+        except OSError as error:
+            link.close()
+            failure = error
+    raise failure or OSError(errno.EHOSTUNREACH, "no address")
+
+
+class GuardedWire:
+    """Requests to one web server that data has named."""
+
+    def __init__(self, bucket: Bucket, settings: Settings) -> None:
+        self.settings = settings
+        self.slots = slots(settings)
+        self._bucket, self._query = bucket, f"?{bucket.query}" if bucket.query else ""
+        self._threads = ThreadPoolExecutor(int(settings.number("concurrency")), thread_name_prefix="shardex-guarded")
+        self._idle: defaultdict[tuple[str, str], list[HTTPConnection]] = defaultdict(list)
+        self._settled: dict[str, str] = {}
+        """Where redirects ended, by key."""
+
+    async def head(self, key: str) -> Stat:
+        """Ask for a file's headers."""
+        return await self._aside(lambda: self._ask("HEAD", key, None, self._whole))
+
+    async def peek(self, key: str) -> Stat:
+        """Ask for a file, and read only the headers."""
+        return await self._aside(lambda: self._ask("GET", key, None, self._whole))
+
+    async def get(self, key: str, wanted: ByteRange, pinned: Stat) -> memoryview:
+        """Ask for a range; look at the headers before the body is read."""
+        limit = time.monotonic() + self.settings.number("deadline") + wanted.length / SLOWEST
+
+        def read(answer: HTTPResponse) -> memoryview:
+            span = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", answer.getheader("Content-Range", ""))
+            if answer.status != 206 or span is None or answer.getheader("Content-Encoding"):
+                raise Again(f"status {answer.status} and not the range that was asked for")
+            if (int(span[1]), int(span[2]) + 1) != (wanted.begin, wanted.end):
+                raise Again(
+                    f"bytes {span[1]} to {int(span[2]) + 1}, where {wanted.begin} to {wanted.end} were asked for"
+                )
+            same(_stat(answer, int(span[3])), pinned, key)
+            return _body(answer, wanted.length, limit)
+
+        return await self._aside(lambda: self._ask("GET", key, wanted, read))
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        return await aside(self._threads, work)
+
+    @staticmethod
+    def _whole(answer: HTTPResponse) -> Stat:
+        length = answer.getheader("Content-Length")
+        if length is None or not length.isdigit():
+            raise RemoteError(errno.EPROTO, "expected a Content-Length, got none", "")
+        return _stat(answer, int(length))
+
+    def _ask(self, method: str, key: str, wanted: ByteRange | None, use: Callable[[HTTPResponse], T]) -> T:
+        """Send one request, follow where it leads, and use the answer."""
+        from http.client import HTTPException
+
+        first = f"{self._bucket.scheme}://{self._bucket.name}/{quote(key)}{self._query}"
+        url = self._settled.pop(key, first)
+        try:
+            for _ in range(_HOPS):
+                answer, connection = self._send(method, url, wanted)
+                if answer.status not in _REDIRECTS:
+                    return self._finish(answer, connection, key, url, use)
+                connection.close()
+                url = self._next(url, answer.getheader("Location", ""))
+        except (SourceError, PathError, Again):
+            raise
+        except (OSError, HTTPException) as error:
+            text = "no answer, or no more of it, in time" if isinstance(error, TimeoutError) else type(error).__name__
+        else:
+            text = ""
+        if text:
+            raise Again(text)
+        raise RemoteError(errno.ELOOP, f"expected at most {_HOPS} redirects, got more", key)
+
+    def _finish(
+        self,
+        answer: HTTPResponse,
+        connection: HTTPConnection,
+        key: str,
+        url: str,
+        use: Callable[[HTTPResponse], T],
+    ) -> T:
+        try:
+            if answer.status not in (200, 206):
+                raise refusal(answer.status, f"{answer.status} {answer.reason}", key)
+            result = use(answer)
+        except BaseException:
+            connection.close()
+            raise
+        self._settled[key] = url
+        if answer.isclosed() and not answer.will_close:
+            parts = urlsplit(url)
+            self._idle[parts.scheme, parts.netloc].append(connection)
+        else:
+            connection.close()
+        return result
+
+    def _send(self, method: str, url: str, wanted: ByteRange | None) -> tuple[HTTPResponse, HTTPConnection]:
+        parts = urlsplit(url)
+        scheme, host, port = _parts(url)
+        headers = {"User-Agent": "shardex", "Accept-Encoding": "identity"}
+        if (scheme, parts.netloc) == (self._bucket.scheme, self._bucket.name):
+            headers |= headers_for(self.settings)
+        if wanted:
+            headers["Range"] = f"bytes={wanted.begin}-{wanted.end - 1}"
+        try:
+            connection = self._idle[scheme, parts.netloc].pop()
+        except IndexError:
+            connection = _dial(scheme, host, port, self.settings.number("timeout"))
+        try:
+            connection.request(method, f"{parts.path or '/'}{parts.query and '?'}{parts.query}", headers=headers)
+            return _answer_of(connection, self.settings.number("timeout")), connection
+        except BaseException:
+            connection.close()
+            raise
+
+    def _next(self, url: str, location: str) -> str:
+        """Where a redirect leads, if we go there."""
+        to = urljoin(url, location)
+        scheme, _, _ = _parts(to)
+        if scheme != self._bucket.scheme:
+            raise AddressError(f"{shown(url)!r}: expected a redirect to {self._bucket.scheme}://, got {shown(to)!r}")
+        return to.partition("#")[0]
+
+
+def _stat(answer: HTTPResponse, size: int) -> Stat:
+    try:
+        modified = parsedate_to_datetime(answer.getheader("Last-Modified", ""))
+    except ValueError:
+        modified = None
+    return stat_of(size, answer.getheader("ETag"), modified)
+
+
+def _body(answer: HTTPResponse, length: int, limit: float) -> memoryview:
+    """As much of the body as was asked for, or less if it ends; not slower than allowed."""
+    block = bytearray(length)
+    view, at = memoryview(block), 0
+    while at < length:
+        if time.monotonic() > limit:
+            raise Again("no end of the answer in time")
+        got = answer.readinto(view[at : at + (1 << 18)])
+        if not got:
+            break
+        at += got
+    return view[:at].toreadonly()

@@ -1,0 +1,326 @@
+"""From one version to the next: what a transaction changes, and whether it may go after what others did meanwhile.
+
+`Changes` are applied to the newest manifest, and the result is published by put-if-absent. If somebody else was faster
+they are applied again to what is there now: appends, and edits of other rows or fields, go after it; a change of
+what they changed too is a `CommitConflict` that names both. Pure but for reading the ids of rows in small files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from shardex.errors import CommitConflict, FieldError, SchemaError
+from shardex.kernel import Integers
+from shardex.schema import Feature, Features, Optional
+from shardex.sources import Place
+from shardex.store.manifest import DataFile, Foreign, Fragment, Manifest, latest_version, publish, read_manifest
+
+__all__ = ["AddField", "Changes", "DropField", "Overlay", "RenameField", "commit", "counted"]
+
+_TRIES = 1000
+_FEW = 3
+
+
+@dataclass(frozen=True)
+class AddField:
+    """A field with a file for each fragment, given by its first id; without files the field is nowhere yet."""
+
+    name: str
+    feature: Feature
+    files: Mapping[int, DataFile]
+
+
+@dataclass(frozen=True)
+class DropField:
+    """A field that is no more."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class RenameField:
+    """A field under another name."""
+
+    name: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """Newer values for some rows."""
+
+    file: DataFile
+    ids: Integers
+
+    @property
+    def fields(self) -> set[str]:
+        """The fields that it changes."""
+        return set(self.file.fields)
+
+
+@dataclass
+class Changes:
+    """What a transaction does."""
+
+    appended: list[Fragment] = field(default_factory=list)
+    fields: list[AddField | DropField | RenameField] = field(default_factory=list)
+    overlays: list[Overlay] = field(default_factory=list)
+    deleted: DataFile | None = None
+    deleted_ids: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    words: str = ""
+    """What it does, for people; see `counted`."""
+
+    @property
+    def edited_ids(self) -> Integers:
+        """The rows that it updates or deletes."""
+        return np.unique(np.concatenate([self.deleted_ids, *(overlay.ids for overlay in self.overlays)]))
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of something, in words.
+
+    >>> counted(1, "sample"), counted(2, "sample")
+    ('1 sample', '2 samples')
+    """
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+Ids = Callable[[DataFile], Integers]
+Check = Callable[[Manifest, list[Fragment]], None]
+
+
+def commit(
+    place: Place,
+    version: int,
+    base: Manifest,
+    changes: Changes,
+    ids: Ids,
+    check: Check = lambda manifest, fragments: None,
+) -> int:
+    """Publish the changes as the next version, and say which; `check` may refuse the result, for the keys in it.
+
+    `ids` reads the column `row` of a file of ids.
+    """
+    latest = base
+    for _ in range(_TRIES):
+        made = apply(base, latest, changes, ids)
+        check(made, made.fragments[len(made.fragments) - len(changes.appended) :])
+        if publish(place, version + 1, made):
+            return version + 1
+        version = latest_version(place)
+        latest = read_manifest(place, version)
+    raise CommitConflict(f"{place.url}: expected to get a version in {_TRIES} tries, others were faster every time")
+
+
+def apply(base: Manifest, latest: Manifest, changes: Changes, ids: Ids) -> Manifest:
+    """The manifest after the changes, which were made looking at `base`, where `latest` is the newest version."""
+    if latest is not base:
+        _refuse_conflicts(base, latest, changes, ids)
+    features, fragments, overlays = dict(latest.features.items()), latest.fragments, latest.overlays
+    for change in changes.fields:
+        features, fragments, overlays = _CHANGES[type(change)](change, features, fragments, overlays)
+    fragments, given = _numbered(fragments, changes.appended, latest.ids)
+    gone = [*latest.deleted, *([changes.deleted] if changes.deleted else [])]
+    deleted = sum(fragment.rows for fragment in latest.fragments) - latest.rows  # two files may name the same row
+    if changes.deleted:
+        deleted = _count([ids(file) for file in gone])
+    return msgspec.structs.replace(
+        latest,
+        rows=sum(fragment.rows for fragment in fragments) - deleted,
+        schema=Features(features).to_json(),
+        fragments=fragments,
+        ids=given,
+        deleted=gone,
+        overlays=[*overlays, *(overlay.file for overlay in changes.overlays)],
+        change=changes.words,
+    )
+
+
+def _count(some: list[Integers]) -> int:
+    return len(np.unique(np.concatenate(some)))
+
+
+def _numbered(before: list[Fragment], new: list[Fragment], given: int) -> tuple[list[Fragment], int]:
+    out = list(before)
+    for fragment in new:
+        out.append(msgspec.structs.replace(fragment, first=given))
+        given += fragment.rows
+    return out, given
+
+
+# -- fields ---------------------------------------------------------------------------------------------------
+
+_State = tuple[dict[str, Feature], list[Fragment], list[DataFile]]
+
+
+def _add(change: AddField, features: dict[str, Feature], fragments: list[Fragment], overlays: list[DataFile]) -> _State:
+    if change.name in features:
+        raise SchemaError(f"expected a new field, got {change.name!r}, which is there already; update changes values")
+    more = [
+        msgspec.structs.replace(one, groups=[*one.groups, change.files[one.first]])
+        if one.first in change.files
+        else one
+        for one in fragments
+    ]
+    return {**features, change.name: change.feature}, more, overlays
+
+
+def _drop(
+    change: DropField, features: dict[str, Feature], fragments: list[Fragment], overlays: list[DataFile]
+) -> _State:
+    _known(change.name, features)
+    left = {name: feature for name, feature in features.items() if name != change.name}
+    if not left:
+        raise SchemaError(f"expected another field to stay, got {change.name!r}, which is the last one")
+    return left, *_fields_mapped(fragments, overlays, lambda name: None if name == change.name else name)
+
+
+def _rename(
+    change: RenameField, features: dict[str, Feature], fragments: list[Fragment], overlays: list[DataFile]
+) -> _State:
+    _known(change.name, features)
+    if change.new in features:
+        raise SchemaError(f"expected a new name for {change.name!r}, got {change.new!r}, which is there already")
+    renamed = {change.new if name == change.name else name: feature for name, feature in features.items()}
+    return renamed, *_fields_mapped(fragments, overlays, lambda name: change.new if name == change.name else name)
+
+
+_CHANGES: dict[type, Callable[..., _State]] = {AddField: _add, DropField: _drop, RenameField: _rename}
+
+
+def _known(name: str, features: Mapping[str, Feature]) -> None:
+    if name not in features:
+        raise FieldError(f"expected one of the fields {', '.join(features)}, got {name!r}")
+
+
+def _fields_mapped(
+    fragments: list[Fragment], overlays: list[DataFile], name: Callable[[str], str | None]
+) -> tuple[list[Fragment], list[DataFile]]:
+    """The same files with their fields called by other names; files without a field left are left out."""
+
+    def renamed(fields: Mapping[str, str]) -> dict[str, str]:
+        return {new: column for old, column in fields.items() if (new := name(old)) is not None}
+
+    def mapped(files: Iterable[DataFile]) -> Iterator[DataFile]:
+        for file in files:
+            if fields := renamed(file.fields):
+                yield msgspec.structs.replace(file, fields=fields)
+
+    def foreign(one: Foreign | None) -> Foreign | None:
+        return None if one is None else msgspec.structs.replace(one, fields=renamed(one.fields))
+
+    kept = [
+        msgspec.structs.replace(one, groups=list(mapped(one.groups)), foreign=foreign(one.foreign)) for one in fragments
+    ]
+    return kept, list(mapped(overlays))
+
+
+# -- conflicts ------------------------------------------------------------------------------------------------
+
+
+def _refuse_conflicts(base: Manifest, latest: Manifest, changes: Changes, ids: Ids) -> None:
+    """An error if what others did since does not go together with the changes."""
+    theirs = _Since(base, latest, ids)
+    _refuse_about_fields(base, latest, changes, theirs)
+    fills = any(isinstance(change, AddField) and change.files for change in changes.fields)
+    if theirs.lost and (len(changes.edited_ids) or fills):
+        raise CommitConflict(f"{_both(changes, latest)}: both changed the same fragments; run yours again")
+    if theirs.returned and fills:
+        raise CommitConflict(
+            f"{_both(changes, latest)}: they brought back rows, which have no value for a field of yours"
+        )
+    if changes.appended and latest.key != base.key:
+        raise CommitConflict(
+            f"{_both(changes, latest)}: the key is {latest.key} now, and was {base.key}; run yours again"
+        )
+    updated = _together([overlay.ids for overlay in changes.overlays])
+    if len(rows := np.intersect1d(updated, theirs.deleted)):
+        raise CommitConflict(f"{_both(changes, latest)}: they deleted {_some(rows)} of the rows that yours changes")
+    for overlay in theirs.overlays:
+        if len(rows := np.intersect1d(changes.deleted_ids, overlay.ids)):
+            raise CommitConflict(f"{_both(changes, latest)}: they changed {_some(rows)}, which yours deletes")
+        for own in changes.overlays:
+            shared = own.fields & overlay.fields
+            if shared and len(rows := np.intersect1d(own.ids, overlay.ids)):
+                raise CommitConflict(
+                    f"{_both(changes, latest)}: both changed the field {min(shared)} of {_some(rows)}; run yours again"
+                )
+
+
+class _Since:
+    """What others did between two versions."""
+
+    def __init__(self, base: Manifest, latest: Manifest, ids: Ids) -> None:
+        gone, still = ({file.path for file in one.deleted} for one in (base, latest))
+        self.deleted = _together([ids(file) for file in latest.deleted if file.path not in gone])
+        self.returned = not gone <= still
+        self.overlays = [Overlay(file, ids(file)) for file in _more(base.overlays, latest.overlays)]
+        firsts = {fragment.first for fragment in latest.fragments}
+        self.lost = any(fragment.first not in firsts for fragment in base.fragments)
+        self.appended = any(fragment.first >= base.ids for fragment in latest.fragments)
+        before, after = base.features, latest.features
+        self.fields = {name for name in (*before, *after) if before.get(name) != after.get(name)}
+        # What has the same name and feature as before may be something else: dropped and added again, or renamed twice.
+        fragments = {fragment.first: fragment for fragment in latest.fragments}
+        for one in base.fragments:
+            if (other := fragments.get(one.first)) is not None:
+                now = _columns(other)
+                self.fields |= {name for name, column in _columns(one).items() if now.get(name, column) != column}
+
+
+def _more(before: list[DataFile], after: list[DataFile]) -> Iterator[DataFile]:
+    """The files that came after; one is named by what it holds, so the same may come again, for another field."""
+    left = Counter((file.path, *sorted(file.fields.items())) for file in before)
+    for file in after:
+        sign = (file.path, *sorted(file.fields.items()))
+        left[sign] -= 1
+        if left[sign] < 0:
+            yield file
+
+
+def _columns(fragment: Fragment) -> dict[str, tuple[str, str]]:
+    """The file and the column of each field."""
+    found = {name: (file.path, column) for file in fragment.groups for name, column in file.fields.items()}
+    theirs = {} if fragment.foreign is None else fragment.foreign.fields
+    return found | {name: ("", column) for name, column in theirs.items()}
+
+
+def _together(some: list[Integers]) -> Integers:
+    return np.concatenate(some) if some else np.empty(0, np.int64)
+
+
+def _refuse_about_fields(base: Manifest, latest: Manifest, changes: Changes, theirs: _Since) -> None:
+    own = {name for c in changes.fields for name in (c.name, getattr(c, "new", c.name))}
+    used = own | {name for overlay in changes.overlays for name in overlay.fields}
+    changed = {name for overlay in theirs.overlays for name in overlay.fields}
+    if clash := (used & theirs.fields) | (own & changed):
+        raise CommitConflict(f"{_both(changes, latest)}: both are about the field {min(clash)}; run yours again")
+    added = [c for c in changes.fields if isinstance(c, AddField)]
+    if theirs.appended and any(not isinstance(c.feature, Optional) for c in added):
+        raise CommitConflict(
+            f"{_both(changes, latest)}: they appended samples, which have no value for the field {added[0].name} that "
+            "yours adds; run yours again"
+        )
+    if changes.appended and theirs.fields:
+        features = latest.features
+        late = [name for name in theirs.fields if name in base.features or not isinstance(features[name], Optional)]
+        if late:
+            raise CommitConflict(
+                f"{_both(changes, latest)}: they changed the field {min(late)}, which samples that yours appends lack "
+                "or have; run yours again"
+            )
+
+
+def _both(changes: Changes, latest: Manifest) -> str:
+    return f"expected to go on after what others did, but yours ({changes.words}) and theirs ({latest.change}) conflict"
+
+
+def _some(ids: Integers) -> str:
+    few: list[Any] = ids[:_FEW].tolist()
+    return f"row{'s' * (len(ids) > 1)} with id {', '.join(map(str, few))}{' ...' * (len(ids) > _FEW)}"

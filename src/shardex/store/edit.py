@@ -1,0 +1,338 @@
+"""Changing a native dataset: `edit` opens a transaction, which does all it was told at the end, or nothing.
+
+Nothing that is there is rewritten. Appended samples become fragments, new values of old samples an overlay, deleted
+ones a list of ids, a new field one file for each fragment; then one manifest names it all (`commit.py`). Values wait
+on the disk, a batch at a time, so a long transaction takes no more memory than a short one, but for the ids of edited
+rows.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardex.arrow import arrow_schema
+from shardex.dataset import Dataset, changes, lens_to
+from shardex.dataset import open as open_dataset
+from shardex.errors import FieldError, FormatError, RowError, SchemaError
+from shardex.files import Closing
+from shardex.formats import Keyed, ShardRows
+from shardex.kernel import Integers
+from shardex.progress import Bar
+from shardex.rows import normalise
+from shardex.samples import Lens, fields_of
+from shardex.schema import Feature, Features, Optional
+from shardex.sources import place_of
+from shardex.store.commit import AddField, Changes, DropField, RenameField, commit, counted
+from shardex.store.data_files import FragmentWriter, ShardWriter, write_numbers
+from shardex.store.keyed import refuse_duplicates
+from shardex.store.manifest import DataFile, Fragment, Manifest, latest_version, read_manifest
+from shardex.store.new_field import Values, batches
+from shardex.store.overlay_rows import EditedRows
+from shardex.store.row_ids import RowIds
+from shardex.store.updates import Updates
+from shardex.store.version_reader import read_ids
+from shardex.store.writer_heartbeat import Presence
+
+__all__ = ["Edit", "edit"]
+
+
+def edit(path: str | os.PathLike[str], *, progress: bool | None = None, trust_paths: bool = False) -> Edit:
+    """Begin to change a dataset; use it in a ``with`` block, which makes one new version at the end.
+
+    `trust_paths` is for datasets with fields in shards elsewhere, see `adopt`.
+
+    >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp() + "/d"
+    >>> ds = sx.write(folder, [{"x": 1, "s": "a"}, {"x": 2, "s": "b"}, {"x": 3, "s": "c"}])
+    >>> with edit(folder) as tx:
+    ...     tx.update(0, s="changed"); tx.delete([1]); tx.append(x=4, s="d"); tx.add_field("y", "int64", [10, 20, 30])
+    Traceback (most recent call last):
+    shardex.errors.SchemaError: expected fields to be changed before samples are appended, got y after 1 sample
+    >>> with edit(folder) as tx:
+    ...     tx.update(0, s="changed"); tx.delete([1]); tx.add_field("y", "int64", [10, 20, 30])
+    >>> list(sx.open(folder)), len(ds)
+    ([DictSample(x=1, s='changed', y=10), DictSample(x=3, s='c', y=30)], 3)
+    """
+    return Edit(os.fspath(path), progress, trust_paths)
+
+
+class Edit(Closing):
+    """A transaction; row numbers are those of the version that it began with, which `dataset` shows."""
+
+    _noun = "transaction"
+
+    def __init__(self, path: str, progress: bool | None = None, trust_paths: bool = False) -> None:
+        self._place = place_of(path)
+        self.path = self._place.url
+        self._version = latest_version(self._place)
+        if not self._version:
+            raise FormatError(f"{path}: expected a dataset of shardex's own, which can be edited, got something else")
+        self._base = read_manifest(self._place, self._version)
+        self.dataset: Dataset = open_dataset(self.path, version=self._version, trust_paths=trust_paths)
+        """What is edited, as it was when the transaction began."""
+        fragments = self._base.fragments
+        self._row_ids = RowIds([one.first for one in fragments], [one.rows for one in fragments])
+        self._quiet = None if progress is None else not progress
+        self._features = dict(self._base.features.items())
+        self._fields: list[tuple[AddField | DropField | RenameField, dict[int, ShardWriter]]] = []
+        self._appends: FragmentWriter | None = None
+        self._updates: dict[str, Updates] = {}
+        self._updated: set[int] = set()
+        self._deleted: list[Integers] = []
+        self._aside: list[ShardWriter] = []
+        self._presence = Presence(self._place)
+        self.version: int | None = None
+        """The version that it made, after the ``with`` block."""
+
+    # -- samples ----------------------------------------------------------------------------------------------
+
+    def append(self, sample: Any = None, /, **values: Any) -> None:
+        """Add one sample at the end: a mapping, one of a `packable` class, or keywords."""
+        self._check_open()
+        if any(fragment.foreign is not None for fragment in self._base.fragments):
+            raise SchemaError(
+                "expected no new samples beside shards that are not ours: add them there, or copy all of it"
+            )
+        if self._appends is None:
+            self._appends = FragmentWriter(
+                self._place, Features(self._features), key=self._base.key, generate_keys=self._base.generate_keys
+            )
+        try:
+            self._appends.append({**({} if sample is None else fields_of(sample)), **values})
+        except SchemaError:
+            raise
+        except BaseException:  # a batch is lost
+            self.abort()
+            raise
+
+    def extend(self, samples: Iterable[Any]) -> None:
+        """Add many."""
+        for sample in Bar(samples, desc="append", unit=" samples", disable=self._quiet, leave=False):
+            self.append(sample)
+
+    def update(self, where: Any, /, **values: Any) -> None:
+        """Give some fields of one sample other values: of the one with this key, or with this row number if the
+        dataset has no key."""
+        self._check_open()
+        if not values:
+            raise SchemaError("expected at least one field with a new value, got none")
+        for name in values:
+            if name not in self._features:
+                raise FieldError(f"expected one of the fields {', '.join(self._features)}, got {name!r}")
+            if name == self._base.key:
+                raise SchemaError(f"expected another field than the key {name!r}: delete the sample and append it anew")
+        row, taken = int(self._ids(self._row(where))[0]), list[Updates]()
+        self._updated.add(row)
+        try:
+            for name, value in values.items():
+                if name not in self._updates:
+                    self._updates[name] = Updates(self._place, name, self._features[name])
+                self._updates[name].append(row, value)
+                taken.append(self._updates[name])
+        except BaseException:  # all fields or none
+            for updates in taken:
+                updates.withdraw()
+            raise
+        try:
+            for updates in taken:
+                updates.spill()
+        except BaseException:  # a batch is lost
+            self.abort()
+            raise
+
+    def put(self, where: Any, view: Any, *, through: Lens[Any, Any] | None = None) -> None:
+        """Put a view back into one sample, found as by `update`, and update the fields that this changes.
+
+        Without a lens to go `through`, the fields of the view are those of the sample; if it has other ones, it is
+        the one registered way to its type from a type that the samples fit.
+        """
+        self._check_open()
+        row = self._row(where)
+        if int(self._ids(row)[0]) in self._updated:
+            raise SchemaError(
+                f"expected a sample that this transaction has not updated yet, got {where!r}: a view is put into what "
+                "was there before; commit first"
+            )
+        lens = lens_to(view, self.dataset.features) if through is None else through
+        if changed := changes(self.dataset.sample(int(row[0])), view, lens):
+            self.update(where, **changed)
+
+    def delete(self, where: Any = None, *, rows: Any = None) -> None:
+        """Remove samples: those with this key or these keys; or, if the dataset has no key or `rows` is given, with
+        these row numbers (one, several, a slice, a mask)."""
+        self._check_open()
+        if (where is None) == (rows is None):
+            raise SchemaError("expected either keys or rows to delete, got both or neither")
+        if rows is None and self._keys is not None:
+            found = self._keys.rows_of([where] if isinstance(where, int | str | bytes | np.integer) else where)
+        else:
+            numbers = where if rows is None else rows
+            found = normalise([numbers] if isinstance(numbers, int | np.integer) else numbers, len(self.dataset))
+        self._deleted.append(self._ids(found))
+
+    @property
+    def _keys(self) -> Keyed | None:
+        below = self.dataset.rows
+        return below.keys if isinstance(below, ShardRows) else None
+
+    def _row(self, where: Any) -> Integers:
+        if self._keys is not None:
+            return np.array([self._keys.row_of(where)])
+        try:
+            row = operator.index(where)
+        except TypeError:
+            raise SchemaError(f"expected the number of a row, got {where!r}") from None
+        if not -len(self.dataset) <= row < len(self.dataset):
+            raise RowError(f"expected a row from {-len(self.dataset)} to {len(self.dataset) - 1}, got {where}")
+        return np.array([row % len(self.dataset)])
+
+    def _ids(self, rows: Integers) -> Integers:
+        below = self.dataset.rows
+        return self._row_ids.of(below.places(rows) if isinstance(below, EditedRows) else rows)
+
+    # -- fields -----------------------------------------------------------------------------------------------
+
+    def add_field(self, name: str, feature: Any, values: Any = None) -> None:
+        """Add a field with a value for every sample: an array, any iterable, a dataset of one field, or a function
+        that is called with each sample. Without values it must be optional, and no sample has one yet."""
+        self._may_change_fields(name)
+        if name in self._features:
+            raise SchemaError(f"expected a new field, got {name!r}, which is there already; update changes values")
+        kind = Features.of({name: feature})[name]
+        shards: dict[int, ShardWriter] = {}
+        if values is not None:
+            self._write_field(name, kind, values, shards)
+        elif not isinstance(kind, Optional):
+            raise SchemaError(f"expected values for the field {name}, or a feature that is optional, got neither")
+        self._fields.append((AddField(name, kind, {}), shards))
+        self._features[name] = kind
+
+    def drop_field(self, name: str) -> None:
+        """Take a field out; older versions keep it."""
+        self._may_change_fields(name)
+        if name == self._base.key:
+            raise SchemaError(f"expected another field than the key {name!r}")
+        self._has(name)
+        if len(self._features) == 1:
+            raise SchemaError(f"expected another field to stay, got {name!r}, which is the last one")
+        self._fields.append((DropField(name), {}))
+        del self._features[name]
+
+    def rename_field(self, name: str, new: str) -> None:
+        """Call a field by another name."""
+        self._may_change_fields(name)
+        self._has(name)
+        if name == self._base.key:
+            raise SchemaError(f"expected another field than the key {name!r}")
+        if new in self._features:
+            raise SchemaError(f"expected a new name for {name!r}, got {new!r}, which is there already")
+        Features({new: self._features[name]})
+        self._fields.append((RenameField(name, new), {}))
+        self._features = {new if old == name else old: feature for old, feature in self._features.items()}
+
+    def _has(self, name: str) -> None:
+        if name not in self._features:
+            raise FieldError(f"expected one of the fields {', '.join(self._features)}, got {name!r}")
+        if name in self._updates:
+            raise SchemaError(f"expected a field to be changed before its values are, got {name!r} after some were")
+
+    def _may_change_fields(self, name: str) -> None:
+        self._check_open()
+        if self._appends is not None and (count := self._appends.samples):
+            samples = counted(count, "sample")
+            raise SchemaError(f"expected fields to be changed before samples are appended, got {name} after {samples}")
+
+    def _write_field(self, name: str, feature: Feature, values: Any, shards: dict[int, ShardWriter]) -> None:
+        """One file for each fragment, with a value for each of its rows; or none, if something goes wrong."""
+        features = Features({name: feature})
+        source = Values(name, values, self.dataset)
+        bar = Bar(total=len(self.dataset), desc=f"add {name}", unit=" samples", disable=self._quiet, leave=False)
+        try:
+            with bar:
+                for fragment, alive in self._alive():
+                    if not fragment.rows:  # shards of somebody else's that hold no samples
+                        continue
+                    shard = shards[fragment.first] = ShardWriter(self._place, arrow_schema(features))
+                    for batch in batches(features, source, alive):
+                        shard.write(batch)
+                        bar.update(batch.num_rows)
+                    shard.finish()
+            source.finish()
+        except BaseException:
+            for shard in shards.values():
+                shard.discard()
+            raise
+
+    def _alive(self) -> Iterator[tuple[Fragment, NDArray[np.bool_]]]:
+        """Every fragment, and which of its rows are not deleted."""
+        at, below = 0, self.dataset.rows
+        for fragment in self._base.fragments:
+            places = np.arange(at, at + fragment.rows)
+            yield fragment, below.alive(places) if isinstance(below, EditedRows) else np.ones(len(places), np.bool_)
+            at += fragment.rows
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Make the new version; without a change there is none."""
+        self._check_open()
+        self.close()
+
+    def _publish(self) -> None:
+        changes = self._changes()
+        if changes.words:
+            self.version = commit(self._place, self._version, self._base, changes, self._read_ids, self._check)
+        self._presence.end()
+
+    def _changes(self) -> Changes:
+        appended = self._appends.finish() if self._appends is not None else []
+        overlays = [updates.finish() for updates in self._updates.values() if updates]
+        ids = np.unique(np.concatenate(self._deleted)) if self._deleted else np.empty(0, np.int64)
+        deleted = None
+        if len(ids):
+            self._aside.append(file := write_numbers(self._place, {"row": ids.astype(np.uint64)}))
+            deleted = file.publish()
+        fields = [
+            replace(change, files={first: shard.publish() for first, shard in shards.items()})
+            if isinstance(change, AddField)
+            else change
+            for change, shards in self._fields
+        ]
+        changes = Changes(appended, fields, overlays, deleted, ids)
+        changes.words = self._words(changes)
+        return changes
+
+    def _words(self, changes: Changes) -> str:
+        """What was done, for people."""
+        updated = len(np.unique(np.concatenate([o.ids for o in changes.overlays]))) if changes.overlays else 0
+        counts = {
+            "append": sum(fragment.rows for fragment in changes.appended),
+            "update": updated,
+            "delete": len(changes.deleted_ids),
+        }
+        fields = {AddField: "add field {}", DropField: "drop field {}", RenameField: "rename field {}"}
+        words = [fields[type(change)].format(change.name) for change in changes.fields]
+        words += [f"{what}: {counted(count, 'sample')}" for what, count in counts.items() if count]
+        return ", ".join(words)
+
+    def _check(self, manifest: Manifest, appended: list[Fragment]) -> None:
+        refuse_duplicates(self._place, manifest, appended)
+        self._presence.check(manifest, self._base)
+
+    def _read_ids(self, file: DataFile) -> Integers:
+        return read_ids(self._place, file)
+
+    def _forget(self) -> None:
+        if self._appends is not None:
+            self._appends.discard()
+        for updates in self._updates.values():
+            updates.discard()
+        for shard in [*self._aside, *(shard for _, shards in self._fields for shard in shards.values())]:
+            shard.discard()
+        self._presence.end()

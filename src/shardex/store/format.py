@@ -1,0 +1,86 @@
+"""The native dataset, Arrow IPC files and a manifest for each version; plain Arrow files are opened here too.
+
+Opening reads the manifest and no data. How data files are read and checked is `stored.py`, writing is
+`arrow_writer.py`, files without a manifest are `ipc.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from shardex.arrow import arrow_schema, features_of_arrow
+from shardex.errors import FormatError
+from shardex.files import Files
+from shardex.formats import EXTENSIONS, TableRows, open_files, stored_schema
+from shardex.schema import Features
+from shardex.sources import Place, Source, place_of
+from shardex.store.keyed import KeyLookup
+from shardex.store.manifest import Manifest, latest_version, read_manifest
+from shardex.store.overlay_rows import EditedRows
+from shardex.store.version_reader import base_rows, patches_of, survivors_of
+from shardex.store.writer import create
+
+__all__ = ["create", "existing_schema", "open", "recognise"]
+
+_OWN = re.compile(r"data/[0-9a-f]{32}\.arrow")
+
+
+def recognise(files: Files) -> int:
+    """A folder with a manifest, or files named as Arrow."""
+    return 2 if _latest(files) else bool(files.having(*EXTENSIONS).paths)
+
+
+def _latest(files: Files) -> int:
+    return latest_version(files.source) if files.folder else 0
+
+
+def existing_schema(place: Place, mode: str) -> Features | None:
+    """The features of the latest version; files that a killed writer left behind do not count."""
+    return stored_schema("arrow", place, mode, known=True) if latest_version(place) else None
+
+
+def open(
+    files: Files, *, schema: Features | None = None, version: int | None = None, trust_paths: bool = False
+) -> TableRows | EditedRows:
+    """The rows of a native dataset (at a version), or of plain Arrow files.
+
+    With `trust_paths` a dataset may have fields in shards elsewhere, which its manifest names (see `adopt`).
+    """
+    if latest := _latest(files):
+        number = latest if version is None else version
+        return _open_native(files.source, read_manifest(files.source, number), number, schema, trust_paths)
+    if version is not None:
+        raise FormatError(f"{files}: expected a native dataset, which has versions, got plain Arrow files")
+    if files.folder and (found := files.having(*EXTENSIONS).paths) and all(map(_OWN.fullmatch, found)):
+        raise FormatError(f"{files}: expected a manifest, got only data: it was being written and never finished")
+    _refuse_own(files)
+    return open_files(files, schema)
+
+
+def _refuse_own(files: Files) -> None:
+    """Data files of a native dataset, taken by themselves, would show versions that are no more."""
+    for number in range(len(files.paths)):
+        folder, name = os.path.split(files.name(number))
+        root, inner = os.path.split(folder)
+        if _OWN.fullmatch(f"{inner}/{name}") and latest_version(place_of(root)):
+            raise FormatError(
+                f"{files.name(number)}: expected plain Arrow files, got one of the dataset {root}; open that"
+            )
+
+
+def _open_native(
+    source: Source, manifest: Manifest, version: int, told: Features | None, trust_paths: bool
+) -> TableRows | EditedRows:
+    features = manifest.features
+    if told:
+        features = features_of_arrow(arrow_schema(features), told)
+    base = base_rows(source, manifest, features, trust_paths)
+    rows: TableRows | EditedRows = base
+    if manifest.deleted or manifest.overlays:
+        rows = EditedRows(base, survivors_of(source, manifest), patches_of(source, manifest, features))
+        if len(rows) != manifest.rows:
+            raise FormatError(f"{source.url}: expected {manifest.rows} samples as its manifest says, got {len(rows)}")
+    rows.pinned = {"version": version}
+    rows.keys = KeyLookup(source, manifest) if manifest.key is not None else None
+    return rows

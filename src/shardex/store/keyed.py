@@ -1,0 +1,125 @@
+"""The keys of a native dataset: look-ups by key over its fragments, and no key twice in a version.
+
+Every fragment of a dataset with a key has a table of hashes (`keys.py`). The keys themselves lie in the data; they
+cannot be updated, so what a fragment holds is what its rows have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardex.errors import DuplicateKeyError, SchemaError
+from shardex.formats import TableRows
+from shardex.kernel import Integers
+from shardex.schema import Bytes, Features, Text, Value
+from shardex.sources import Source
+from shardex.store.clashes import first_clash, first_duplicate
+from shardex.store.keys import KeyIndex, KeyTable
+from shardex.store.manifest import Fragment, Manifest
+from shardex.store.row_ids import Survivors
+from shardex.store.version_reader import base_rows, read_numbers, survivors_of
+
+__all__ = ["KeyLookup", "check_key", "refuse_duplicates"]
+
+
+def check_key(key: str | None, features: Features, generate: bool = False) -> None:
+    """Refuse a field that cannot tell samples apart.
+
+    >>> check_key("x", Features.of({"x": float}))
+    Traceback (most recent call last):
+    shardex.errors.SchemaError: expected a key of whole numbers, text or bytes, got float64 - at field x
+    """
+    if key is None:
+        if generate:
+            raise SchemaError("expected key= to say which field gets generated keys, got none")
+        return
+    if key not in features:
+        raise SchemaError(f"expected one of the fields {', '.join(features)} as key, got {key!r}")
+    feature = features[key]
+    whole = isinstance(feature, Value) and np.dtype(feature.dtype).kind in "iu"
+    if not (whole or isinstance(feature, Text | Bytes)):
+        raise SchemaError(f"expected a key of whole numbers, text or bytes, got {feature} - at field {key}")
+    if generate and not isinstance(feature, Text):
+        raise SchemaError(f"expected a text field for generated keys, got {feature} - at field {key}")
+
+
+class KeyLookup:
+    """Rows by key in one version of a dataset; nothing is read before the first question."""
+
+    def __init__(self, source: Source, manifest: Manifest) -> None:
+        assert manifest.key is not None
+        self.key = manifest.key
+        self._source = source
+        self._manifest = manifest
+
+    @cached_property
+    def _survivors(self) -> Survivors | None:
+        return survivors_of(self._source, self._manifest)
+
+    @cached_property
+    def _index(self) -> KeyIndex:
+        return _index(self._source, self._manifest, self._manifest.fragments, self._survivors)
+
+    def rows_of(self, keys: SequenceOf[Any] | NDArray[Any]) -> Integers:
+        """The row of each key; an error names one that is missing."""
+        if isinstance(keys, str | bytes) or not isinstance(keys, SequenceOf | np.ndarray):
+            raise SchemaError(f"expected a list or an array of keys, got {type(keys).__name__}")
+        return self._rows(self._index.rows_of(keys))
+
+    def row_of(self, key: Any) -> int:
+        """The row of one key; an error if it is missing."""
+        return int(self._rows(np.array([self._index.row_of(key)]))[0])
+
+    def _rows(self, places: Integers) -> Integers:
+        return places if self._survivors is None else self._survivors.positions(places)
+
+
+def _index(source: Source, manifest: Manifest, fragments: list[Fragment], survivors: Survivors | None) -> KeyIndex:
+    """The index of the first fragments of a version; its rows are places."""
+    tables = [_table(source, fragment) for fragment in fragments]
+    starts = np.cumsum([0, *(fragment.rows for fragment in fragments)])[:-1]
+    base, key = _keys_of(source, manifest)
+    alive = None if survivors is None else survivors.alive
+    return KeyIndex(
+        tables,
+        starts,
+        lambda places: base.read(places, [key])[key],
+        alive,
+        lambda place: base.sample(place, [key])[key],
+    )
+
+
+def _table(source: Source, fragment: Fragment) -> KeyTable:
+    if fragment.keys is None:
+        return KeyTable(np.empty(0, np.uint64), np.empty(0, np.uint64))
+    return KeyTable(*(read_numbers(source, fragment.keys, column) for column in ("hash", "row")))
+
+
+def _keys_of(source: Source, manifest: Manifest) -> tuple[TableRows, str]:
+    """All rows with their keys alone."""
+    assert manifest.key is not None
+    return base_rows(source, manifest, manifest.features.select([manifest.key])), manifest.key
+
+
+def refuse_duplicates(source: Source, manifest: Manifest, appended: list[Fragment]) -> None:
+    """An error if a version that is about to be made has a key twice; `appended` are its last fragments."""
+    if manifest.key is None or not appended:
+        return
+    survivors, (base, key) = survivors_of(source, manifest), _keys_of(source, manifest)
+    for number in range(len(manifest.fragments) - len(appended), len(manifest.fragments)):
+        start = sum(fragment.rows for fragment in manifest.fragments[:number])
+        before = _index(source, manifest, manifest.fragments[:number], survivors)
+        table = _table(source, manifest.fragments[number])
+
+        def own(rows: Integers, start: int = start) -> Any:
+            return base.read(rows + start, [key])[key]
+
+        if (clash := first_duplicate(table, own) or first_clash(table, own, before)) is not None:
+            raise DuplicateKeyError(
+                f"expected every key once, got {clash.key!r:.200} twice - at field {manifest.key}; nothing was written"
+            )

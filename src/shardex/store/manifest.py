@@ -1,0 +1,239 @@
+"""What a version of a native dataset consists of: schema, and fragments of rows in Arrow files with their checksums.
+
+One JSON file per version, `_shardex/00000001.json`, made by put-if-absent; the highest number is current. The file
+carries a checksum of itself. Paths are relative and checked. A row has a number for life, its id, by which later
+versions say that it was deleted or that some fields of it have other values. Reading and writing the Arrow files is
+`formats/arrow.py`; what two versions may change at once is `commit.py`.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import xxhash
+
+from shardex.errors import ChecksumError, FormatError, NotFoundError, ShardexError
+from shardex.files import STORE_FOLDER
+from shardex.schema import Features, Optional
+from shardex.sources import Sink, Source, inside
+
+__all__ = [
+    "Batch",
+    "DataFile",
+    "Foreign",
+    "Fragment",
+    "Manifest",
+    "files_of",
+    "latest_version",
+    "manifest_path",
+    "publish",
+    "read_manifest",
+]
+
+FORMAT = 1
+_NAME = re.compile(rf"{STORE_FOLDER}/([0-9]{{8}})\.json")
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """A record batch of a file: its rows, the bytes it takes, and their xxh3-64 in hex."""
+
+    rows: int
+    begin: int
+    end: int
+    xxh3: str
+
+
+class DataFile(msgspec.Struct, frozen=True):
+    """An Arrow file that holds some fields."""
+
+    path: str
+    size: int
+    fields: dict[str, str]
+    """The column of each field."""
+    batches: list[Batch]
+    foot: str
+    """xxh3-64 of the bytes after the last batch."""
+
+    @property
+    def rows(self) -> int:
+        """Rows in the file."""
+        return sum(batch.rows for batch in self.batches)
+
+
+class Foreign(msgspec.Struct, frozen=True):
+    """Shards that are not ours: what was opened and how, and what told one state of them from another."""
+
+    what: str | list[str]
+    format: str
+    options: dict[str, Any]
+    fingerprint: str
+    fields: dict[str, str]
+    """The field of the shards that each field is."""
+
+
+class Fragment(msgspec.Struct, frozen=True):
+    """A run of rows: one file per group of fields, all with the same rows, whose ids count from `first` on."""
+
+    rows: int
+    groups: list[DataFile]
+    first: int = 0
+    keys: DataFile | None = None
+    """Hashes of the keys with their rows, sorted; see `keys.py`."""
+    foreign: Foreign | None = None
+    """Where fields come from that lie in somebody else's shards."""
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields it has; of others its rows have no value."""
+        elsewhere = [] if self.foreign is None else list(self.foreign.fields)
+        return [*elsewhere, *(name for file in self.groups for name in file.fields)]
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """One version of a dataset."""
+
+    rows: int
+    """Samples: rows that are not deleted."""
+    schema: dict[str, Any]
+    fragments: list[Fragment]
+    key: str | None = None
+    """The field that tells samples apart."""
+    generate_keys: bool = False
+    """Whether a sample that comes without a key gets one."""
+    ids: int = 0
+    """How many ids were given so far: the next fragment begins with this one."""
+    deleted: list[DataFile] = []
+    """Ids of rows that are no more, in the column `row`."""
+    overlays: list[DataFile] = []
+    """Newer values of some fields for the rows whose ids are in the column `row`; later files and rows win."""
+    made: str = ""
+    """When, in UTC; nothing depends on it."""
+    change: str = ""
+    """What this version did, for people."""
+    shardex: int = FORMAT
+
+    @property
+    def features(self) -> Features:
+        """The fields."""
+        return Features.from_json(self.schema)
+
+
+def files_of(manifest: Manifest) -> Iterator[DataFile]:
+    """Every data file that a version names."""
+    for fragment in manifest.fragments:
+        yield from fragment.groups
+        if fragment.keys is not None:
+            yield fragment.keys
+    yield from manifest.deleted
+    yield from manifest.overlays
+
+
+class _Sealed(msgspec.Struct):
+    xxh3: str
+    manifest: msgspec.Raw
+
+
+class _Numbered(msgspec.Struct):
+    shardex: int
+
+
+def manifest_path(version: int) -> str:
+    """Where a version's manifest lies.
+
+    >>> manifest_path(7)
+    '_shardex/00000007.json'
+    """
+    return f"{STORE_FOLDER}/{version:08d}.json"
+
+
+def latest_version(source: Source) -> int:
+    """The current version of a dataset; 0 if there is none."""
+    found = (_NAME.fullmatch(path) for path in source.paths(STORE_FOLDER + "/"))
+    return max((int(match[1]) for match in found if match), default=0)
+
+
+def publish(sink: Sink, version: int, manifest: Manifest) -> bool:
+    """Make a version; false if somebody else made that number first."""
+    _check(manifest)  # what no reader would take must not be made
+    made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    plain = msgspec.json.encode(msgspec.structs.replace(manifest, made=made))
+    sealed = _Sealed(xxhash.xxh3_64_hexdigest(plain), msgspec.Raw(plain))
+    return sink.put_if_absent(manifest_path(version), msgspec.json.encode(sealed) + b"\n")
+
+
+def read_manifest(source: Source, version: int) -> Manifest:
+    """Read and check a version's manifest."""
+    path = manifest_path(version)
+    where = f"{source.url}/{path}"
+    try:
+        data = bytes(source.load(path))
+    except NotFoundError:
+        latest = latest_version(source)
+        raise NotFoundError(errno.ENOENT, f"no version {version}; the current one is {latest}", where) from None
+    try:
+        manifest = _decode(data)
+        _check(manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise FormatError(f"{where}: expected a manifest, got something else: {error}") from None
+    except ShardexError as error:
+        raise type(error)(f"{where}: {error}") from None
+    return manifest
+
+
+def _decode(data: bytes) -> Manifest:
+    sealed = msgspec.json.decode(data, type=_Sealed)
+    if xxhash.xxh3_64_hexdigest(sealed.manifest) != sealed.xxh3:
+        raise ChecksumError("expected the manifest as it was written, got other bytes")
+    if (number := msgspec.json.decode(sealed.manifest, type=_Numbered).shardex) != FORMAT:
+        raise FormatError(f"expected a manifest of format {FORMAT}, got {number}; use a newer shardex")
+    return msgspec.json.decode(sealed.manifest, type=Manifest)
+
+
+def _check(manifest: Manifest) -> None:
+    """Refuse what readers could trip over, even if it is what was written."""
+    features = manifest.features
+    for fragment in manifest.fragments:
+        for file in fragment.groups:
+            _check_file(file, fragment.rows)
+        _check_fields(fragment, features)
+        if fragment.first + fragment.rows > manifest.ids:
+            raise FormatError(
+                f"expected ids below {manifest.ids}, got a fragment of {fragment.rows} from {fragment.first}"
+            )
+    for file in [*manifest.deleted, *manifest.overlays, *(f.keys for f in manifest.fragments if f.keys)]:
+        _check_file(file, file.rows)
+    for overlay in manifest.overlays:
+        if not overlay.fields.keys() <= set(features):
+            raise FormatError(f"expected newer values of the fields {', '.join(features)}, got {list(overlay.fields)}")
+    most = sum(fragment.rows for fragment in manifest.fragments)
+    least = most - sum(file.rows for file in manifest.deleted)
+    if not least <= manifest.rows <= most:
+        raise FormatError(
+            f"expected fragments of {manifest.rows} rows in all, got {most}, {most - least} of them deleted"
+        )
+
+
+def _check_fields(fragment: Fragment, features: Features) -> None:
+    if len(set(found := fragment.fields)) != len(found) or not set(found) <= set(features):
+        raise FormatError(f"expected the fields {', '.join(features)} in every fragment, got {', '.join(found)}")
+    for name, feature in features.items():
+        if name not in found and not isinstance(feature, Optional) and fragment.rows:
+            raise FormatError(f"expected the fields {', '.join(features)} in every fragment, got none for {name}")
+
+
+def _check_file(file: DataFile, rows: int) -> None:
+    inside(file.path)
+    at = 0
+    for batch in file.batches:
+        if batch.begin != at or batch.end <= at or batch.rows < 1:
+            raise FormatError(f"expected batches with rows, one after another, in {file.path}, got {batch}")
+        at = batch.end
+    if not 0 < at <= file.size:
+        raise FormatError(f"expected batches inside the {file.size} bytes of {file.path}, got {at} bytes of them")
+    if file.rows != rows:
+        raise FormatError(f"expected {rows} rows in {file.path}, got {file.rows}")

@@ -1,0 +1,259 @@
+"""The versions of a native dataset: what they are, back to one, away with old ones, and many small files into few.
+
+Every function here looks at manifests and makes new ones by put-if-absent; no data file is ever changed. `clean` is the
+only one that removes anything, and only what no kept version names and no writer at work may be about to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+
+import msgspec
+import numpy as np
+
+from shardex.dataset import open as open_dataset
+from shardex.errors import CommitConflict, FormatError, SchemaError
+from shardex.kernel import Integers
+from shardex.progress import Bar
+from shardex.sources import Place, each, place_of
+from shardex.store.commit import counted
+from shardex.store.data_files import FragmentWriter
+from shardex.store.inventory import versions_in
+from shardex.store.manifest import (
+    DataFile,
+    Fragment,
+    Manifest,
+    files_of,
+    latest_version,
+    manifest_path,
+    publish,
+    read_manifest,
+)
+from shardex.store.row_ids import RowIds
+from shardex.store.version_reader import read_ids
+from shardex.store.writer_heartbeat import MARKER, Presence, oldest_at_work
+
+__all__ = ["Version", "clean", "compact", "history", "restore"]
+
+_OURS = re.compile(rf"data/[0-9a-f]{{32}}\.arrow|\.[0-9a-f]{{16}}\.tmp|{MARKER}")
+GRACE = 3600.0
+"""Seconds for which a file that no version names may belong to a writer that is about to make one."""
+
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version as the history lists it."""
+
+    number: int
+    samples: int
+    change: str
+    """What it did."""
+    made: str
+    """When, in UTC; nothing depends on it."""
+
+
+def _place(path: Path) -> Place:
+    place = place_of(path)
+    if not latest_version(place):
+        raise FormatError(f"{place.url}: expected a dataset of shardex's own, which has versions, got something else")
+    return place
+
+
+def history(path: Path) -> list[Version]:
+    """All versions that are there, the oldest first.
+
+    >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp() + "/d"
+    >>> _ = sx.write(folder, [{"x": 1}]), sx.write(folder, [{"x": 2}, {"x": 3}], mode="append")
+    >>> [(version.number, version.samples, version.change) for version in history(folder)]
+    [(1, 1, 'create: 1 sample'), (2, 3, 'append: 2 samples')]
+    """
+    place = _place(path)
+    numbers = versions_in(place)
+    manifests = each(place, lambda number: read_manifest(place, number), numbers)
+    return [Version(number, one.rows, one.change, one.made) for number, one in zip(numbers, manifests, strict=True)]
+
+
+def restore(path: Path, version: int) -> int:
+    """Make the content of an older version current again, as a new version; gives its number."""
+    place = _place(path)
+    latest = latest_version(place)
+    current, old = read_manifest(place, latest), read_manifest(place, version)
+    again = msgspec.structs.replace(old, change=f"restore: version {version}", ids=max(current.ids, old.ids))
+    presence = Presence(place)
+    try:
+        # `clean` spares what is new, for as long as no version that stays names it.
+        stay = {file.path for file in files_of(current)}
+        each(place, place.touch, sorted({file.path for file in files_of(old)} - stay))
+        presence.check(again, current)
+        if not publish(place, latest + 1, again):
+            raise CommitConflict(
+                f"{place.url}: expected version {latest} to stay the latest while version {version} is restored, "
+                "somebody made another one; look at it and try again"
+            )
+    finally:
+        presence.end()
+    return latest + 1
+
+
+def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
+    """Remove all but the last versions, and every data file that none of those names; gives what was removed.
+
+    Files younger than `grace` seconds stay even if nobody names them: somebody may be about to. So do older ones that
+    may belong to a writer that is at work for longer, if it gave word of itself, which it does every minute. Ages are
+    measured by the clock of the storage. Datasets that are open at a version that goes can fail when they read more of
+    it.
+    """
+    if keep < 1:
+        raise SchemaError(f"expected at least one version to keep, got keep={keep}")
+    place = _place(path)
+    numbers = versions_in(place)
+    kept = each(place, lambda number: read_manifest(place, number), numbers[-keep:])
+    named = {file.path for manifest in kept for file in files_of(manifest)}
+    now = _storage_time(place)
+    begun = oldest_at_work(place, now, grace)
+
+    def clear(name: str) -> bool:
+        """Remove a file that is old enough, and that nobody at work has written."""
+        with suppress(FileNotFoundError):
+            written = place.stat(name).modified
+            if max(0.0, now - written) >= grace and written < begun:
+                place.remove(name)
+                return True
+        return False
+
+    # No power cut brings back a version whose files are gone: each is gone for good before the next one goes.
+    removed = [name for number in numbers[:-keep] if _remove(place, name := manifest_path(number))]
+    waste = [name for name in place.paths() if _OURS.fullmatch(name) and name not in named]
+    return removed + [name for name, gone in zip(waste, each(place, clear, waste), strict=True) if gone]
+
+
+def _storage_time(place: Place) -> float:
+    """What time it is for the storage, whose clock may be another than ours."""
+    probe = f".{secrets.token_hex(8)}.tmp"
+    try:
+        place.put(probe, b"")
+        return place.stat(probe).modified
+    finally:
+        _remove(place, probe)
+
+
+def _remove(place: Place, name: str) -> bool:
+    with suppress(FileNotFoundError):
+        place.remove(name)
+        return True
+    return False
+
+
+# -- compaction -----------------------------------------------------------------------------------------------
+
+
+def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = None) -> int | None:
+    """Write fragments anew that were edited, have their fields in several files, or are small; values stay the same.
+
+    Gives the number of the new version, or none if there was nothing to do. Samples keep their order and rows.
+    """
+    place = _place(path)
+    version = latest_version(place)
+    base = read_manifest(place, version)
+    if any(fragment.foreign is not None for fragment in base.fragments):
+        raise SchemaError(f"{place.url}: expected data of its own to compact, got fields in somebody else's shards")
+    ds = open_dataset(place.url, version=version)
+    left, edited = _looked_at(place, base)
+    runs = list(_runs([one or _is_small(f, shard_size) for f, one in zip(base.fragments, edited, strict=True)], edited))
+    if not runs:
+        return None
+    ends = np.cumsum([0, *left]).tolist()
+    new: dict[int, list[Fragment]] = {}
+    writers: list[FragmentWriter] = []
+    bar = Bar(total=len(ds), desc="compact", unit=" samples", disable=None if progress is None else not progress)
+    presence = Presence(place)
+    try:
+        with bar:
+            for begin, end in runs:
+                writer = FragmentWriter(place, base.features, shard_size=shard_size, key=base.key)
+                writers.append(writer)
+                for columns in ds[ends[begin] : ends[end]].chunks():
+                    writer.write(columns)
+                    bar.update(len(columns))
+                new[begin] = writer.finish()
+        return _publish_compacted(place, version, base, runs, new, presence)
+    except BaseException:
+        for writer in writers:
+            writer.discard()
+        raise
+    finally:
+        presence.end()
+
+
+def _looked_at(place: Place, manifest: Manifest) -> tuple[list[int], list[bool]]:
+    """How many rows of each fragment are left, and whether it is more than one file as it was written."""
+    fragments = manifest.fragments
+    ids = RowIds([one.first for one in fragments], [one.rows for one in fragments])
+    ends = np.cumsum([one.rows for one in fragments])
+
+    def per_fragment(files: list[DataFile]) -> Integers:
+        found = [ids.places(read_ids(place, file)) for file in files]
+        places = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+        return np.bincount(np.searchsorted(ends, places[places >= 0], "right"), minlength=len(fragments))
+
+    gone, changed = per_fragment(manifest.deleted), per_fragment(manifest.overlays)
+    edited = [g + c > 0 or len(one.groups) > 1 for one, g, c in zip(fragments, gone, changed, strict=True)]
+    return [one.rows - int(g) for one, g in zip(fragments, gone, strict=True)], [bool(one) for one in edited]
+
+
+def _is_small(fragment: Fragment, shard_size: int) -> bool:
+    return sum(file.size for file in fragment.groups) < shard_size // 2
+
+
+def _runs(renewed: list[bool], edited: list[bool]) -> Iterator[tuple[int, int]]:
+    """Stretches of fragments to write anew; one that is only small, with large ones around it, stays as it is."""
+    for renew, group in groupby(range(len(renewed)), key=renewed.__getitem__):
+        numbers = list(group)
+        if renew and (len(numbers) > 1 or edited[numbers[0]]):
+            yield numbers[0], numbers[-1] + 1
+
+
+def _publish_compacted(
+    place: Place,
+    version: int,
+    base: Manifest,
+    runs: list[tuple[int, int]],
+    new: dict[int, list[Fragment]],
+    presence: Presence,
+) -> int:
+    latest = base
+    while True:
+        ids, fragments = latest.ids, []
+        replaced = {number for begin, end in runs for number in range(begin, end)}
+        for number, fragment in enumerate(base.fragments):
+            for one in new.get(number, []):
+                fragments.append(msgspec.structs.replace(one, first=ids))
+                ids += one.rows
+            if number not in replaced:
+                fragments.append(fragment)
+        fragments += latest.fragments[len(base.fragments) :]
+        words = f"compact: {counted(len(replaced), 'fragment')} into {sum(map(len, new.values()))}"
+        folded = msgspec.structs.replace(latest, fragments=fragments, ids=ids, deleted=[], overlays=[], change=words)
+        presence.check(folded, latest)
+        if publish(place, version + 1, folded):
+            return version + 1
+        version = latest_version(place)
+        latest = read_manifest(place, version)
+        _refuse_all_but_appends(place, base, latest)
+
+
+def _refuse_all_but_appends(place: Place, base: Manifest, latest: Manifest) -> None:
+    same = (latest.deleted, latest.overlays, latest.schema) == (base.deleted, base.overlays, base.schema)
+    if not same or latest.fragments[: len(base.fragments)] != base.fragments:
+        raise CommitConflict(
+            f"{place.url}: expected nothing but appended samples while fragments are written anew, somebody else did "
+            f"more ({latest.change}); nothing was changed, compact again"
+        )

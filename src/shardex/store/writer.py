@@ -1,0 +1,155 @@
+"""Writing native datasets: fragments set aside, and one manifest that publishes them at the end.
+
+Each file is named by its content, so the same samples give the same files. Until the manifest is there nothing has
+happened: files wait under temporary names, and what a crash leaves behind no manifest names. When somebody else
+published a version in the meantime, an append goes after it and an overwrite replaces it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from shardex.errors import AlreadyExistsError, FormatError, SchemaError, ShardexError
+from shardex.files import STORE_FOLDER, Closing, check_mode
+from shardex.schema import Features
+from shardex.sources import Place, drop_folders, is_local, place_of
+from shardex.store.commit import Changes, apply, counted
+from shardex.store.data_files import FragmentWriter
+from shardex.store.keyed import check_key, refuse_duplicates
+from shardex.store.manifest import Manifest, latest_version, publish, read_manifest
+from shardex.store.writer_heartbeat import MARKER, Presence
+
+__all__ = ["ArrowWriter", "create"]
+
+_BEYOND = 1 << 48
+"""An id that no dataset has come to."""
+_LEFTOVER = re.compile(rf"\.[0-9a-f]{{16}}\.tmp|data/[0-9a-f]{{32}}\.arrow|{MARKER}")
+
+
+def create(
+    path: str,
+    features: Features,
+    *,
+    mode: str,
+    shard_size: int = 512 << 20,
+    shard_rows: int | None = None,
+    key: str | None = None,
+    generate_keys: bool = False,
+) -> ArrowWriter:
+    """Begin a native dataset, or a new version of one; a shard ends at so many bytes or rows.
+
+    `key` names a field whose values tell samples apart: unique, and found by `Dataset.get`. With `generate_keys` a
+    sample that comes without one gets one, 32 random hex digits.
+    """
+    return ArrowWriter(path, features, mode, shard_size, shard_rows, key, generate_keys)
+
+
+class ArrowWriter(Closing):
+    """Takes samples; `close` publishes them as a version."""
+
+    def __init__(
+        self,
+        path: str,
+        features: Features,
+        mode: str,
+        shard_size: int,
+        shard_rows: int | None,
+        key: str | None,
+        generate_keys: bool,
+    ) -> None:
+        self._place = place_of(path)
+        self.path = self._place.url
+        self._features = features
+        self._mode = mode
+        self._new_folder = is_local(self._place) and not os.path.exists(self.path)
+        self._version = self._begin(mode)
+        self._base = self._before(self._version, key, generate_keys)
+        self._fragments = FragmentWriter(
+            self._place,
+            features,
+            shard_size=shard_size,
+            shard_rows=shard_rows,
+            key=self._base.key,
+            generate_keys=self._base.generate_keys,
+        )
+        self._presence = Presence(self._place)
+
+    def _begin(self, mode: str) -> int:
+        """The version that is there."""
+        version = latest_version(self._place)
+        leftovers = not version and _only_leftovers(self._place)
+        there = check_mode(
+            self._place, "overwrite" if leftovers and mode == "create" else mode, known=bool(version or leftovers)
+        )
+        if there and not version and not leftovers:
+            raise FormatError(f"{self.path}: expected a dataset that shardex wrote, got a folder without a manifest")
+        return version
+
+    def _before(self, version: int, key: str | None, generate_keys: bool) -> Manifest:
+        """What the new samples go after: the version that is there, or nothing."""
+        if self._mode != "append" or not version:
+            check_key(key, self._features, generate_keys)
+            return Manifest(0, self._features.to_json(), [], key, generate_keys, self._ids(version))
+        manifest = read_manifest(self._place, version)
+        if manifest.features != self._features:
+            raise SchemaError(f"{self.path}: expected the fields it has ({manifest.features}), got {self._features}")
+        if key is not None and key != manifest.key:
+            raise SchemaError(f"{self.path}: expected the key it has ({manifest.key}), got {key!r}")
+        return manifest
+
+    def _ids(self, version: int) -> int:
+        """How many ids were given so far: they are not given again, even if all samples are replaced."""
+        try:
+            return read_manifest(self._place, version).ids if version else 0
+        except ShardexError:  # it may be overwritten because it is damaged
+            return _BEYOND
+
+    def append(self, sample: Mapping[str, Any]) -> None:
+        """Take one sample."""
+        if self._closed:
+            self._check_open()
+        try:
+            self._fragments.append(sample)
+        except SchemaError:
+            raise
+        except BaseException:
+            self.abort()
+            raise
+
+    def _publish(self) -> None:
+        """Make the version."""
+        changes = Changes(self._fragments.finish(), words=f"{self._mode}: {counted(self._fragments.samples, 'sample')}")
+        while not self._published(changes):
+            if self._mode == "create":
+                raise AlreadyExistsError(errno.EEXIST, "somebody else made a dataset here meanwhile", self.path)
+            self._version = latest_version(self._place)
+            self._base = self._before(self._version, self._base.key, self._base.generate_keys)
+        self._presence.end()
+
+    def _published(self, changes: Changes) -> bool:
+        made = apply(self._base, self._base, changes, _no_ids)
+        refuse_duplicates(self._place, made, changes.appended)
+        self._presence.check(made, self._base)
+        return publish(self._place, self._version + 1, made)
+
+    def _forget(self) -> None:
+        """Remove what was set aside. Files that have their name stay: another writer may count on the same content."""
+        self._fragments.discard()
+        self._presence.end()
+        if self._new_folder:
+            drop_folders(self._place, "data", STORE_FOLDER)
+
+
+def _only_leftovers(place: Place) -> bool:
+    """Whether a folder holds nothing but what a writer that died leaves behind."""
+    if is_local(place) and not os.path.isdir(place.url):
+        return False
+    return all(map(_LEFTOVER.fullmatch, place.paths()))
+
+
+def _no_ids(file: Any) -> Any:
+    raise AssertionError("an append looks at no ids")

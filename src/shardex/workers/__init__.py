@@ -1,0 +1,7 @@
+"""The room workers."""
+
+from shardex.workers.process_pool import Crew
+
+__all__ = [
+    "Crew",
+]

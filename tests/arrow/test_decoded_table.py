@@ -1,0 +1,99 @@
+"""Tables that are decoded group by group: only what is asked for, and only so much of it kept."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shardex.arrow import DecodedTable, list_of
+from shardex.errors import FieldError, FormatError
+from shardex.schema import Array, Features
+
+ROWS = 10
+GROUP = ROWS * 8
+"""Bytes of one column of one group."""
+SCHEMA = Features.of({"a": int, "b": int, "raw": Array("int8", (2,))})
+
+
+class Groups:
+    """Groups of ten rows, and which columns of which group were decoded."""
+
+    def __init__(self, count: int = 5, cache_bytes: int = 10**6) -> None:
+        self.decoded: list[tuple[int, str]] = []
+        schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("raw", pa.binary())])
+        self.table = DecodedTable(SCHEMA, schema, [ROWS] * count, self.decode, "group {}".format, cache_bytes)
+
+    def decode(self, group: int, names: list[str]) -> pa.Table:
+        self.decoded += [(group, name) for name in names]
+        rows = np.arange(group * ROWS, (group + 1) * ROWS)
+        columns = {"a": pa.array(rows), "b": pa.array(-rows), "raw": pa.array([b"ab"] * (ROWS - 1) + [b"c"])}
+        return pa.table({name: pa.chunked_array([columns[name][:3], columns[name][3:]]) for name in names})
+
+
+def test_each_group_is_decoded_once() -> None:
+    groups = Groups()
+    rows = np.array([31, 2, 31, 39, 8])
+    assert list_of(groups.table.read(rows, ["a"])["a"]) == rows.tolist()
+    assert groups.decoded == [(0, "a"), (3, "a")]
+    assert list_of(groups.table.read(rows, ["b", "a"])["b"]) == (-rows).tolist()
+    assert groups.table.sample(30, ["a", "b"]) == {"a": 30, "b": -30}
+    assert groups.decoded == [(0, "a"), (3, "a"), (0, "b"), (3, "b")]
+
+
+def test_the_least_recently_used_are_forgotten() -> None:
+    groups = Groups(cache_bytes=2 * GROUP)
+    for group in (0, 1, 0, 2, 0, 1):
+        groups.table.sample(group * ROWS, ["a"])
+    assert [group for group, _ in groups.decoded] == [0, 1, 2, 1]
+
+
+def test_one_group_is_kept_even_if_it_is_too_large() -> None:
+    groups = Groups(cache_bytes=1)
+    for _ in range(3):
+        groups.table.sample(0, ["a"])
+    assert groups.decoded == [(0, "a")]
+
+
+def test_no_rows_have_the_right_types() -> None:
+    groups = Groups()
+    empty = groups.table.read(np.array([], np.int64), ["a", "raw"])
+    assert isinstance(empty["a"], np.ndarray)
+    assert (len(empty), empty["a"].dtype, groups.decoded) == (0, np.int64, [])
+
+
+def test_errors_say_where() -> None:
+    table = Groups().table
+    with pytest.raises(FormatError, match=r"int8\[2\], got 1 bytes - at group 2, sample 29, field raw"):
+        table.read(np.array([29]), ["raw"])
+    with pytest.raises(FormatError, match=r"expected the bytes of int8\[2\], got 1 bytes - at group 2, sample 29"):
+        table.sample(29)
+    with pytest.raises(FieldError, match="got 'z'"):
+        table.sample(0, ["z"])
+
+
+def test_groups_that_are_not_what_was_said() -> None:
+    def decode(group: int, names: list[str]) -> pa.Table:
+        if group == 0:
+            raise OSError("truncated page")
+        return pa.table({"a": [1, 2]})
+
+    schema = pa.schema([("a", pa.int64())])
+    table = DecodedTable(Features.of({"a": int}), schema, [1, 1], decode, "group {}".format)
+    with pytest.raises(FormatError, match="group 0: expected rows, got bytes that Arrow refuses: truncated page"):
+        table.sample(0)
+    with pytest.raises(FormatError, match="group 1: expected 1 rows, got 2"):
+        table.sample(1)
+
+
+def test_many_threads() -> None:
+    groups = Groups(count=20, cache_bytes=3 * GROUP)
+
+    def work(seed: int) -> bool:
+        rows = np.random.default_rng(seed).integers(0, 200, 50)
+        return bool(list_of(groups.table.read(rows, ["a", "b"])["b"]) == (-rows).tolist())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(100)))

@@ -1,0 +1,93 @@
+"""Columns as Arrow tables: the values that were read, whatever form they came in."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from shardex.arrow import column_of, list_of, to_table
+from shardex.errors import SchemaError
+from shardex.kernel import MISSING, Columns, Ragged
+from shardex.samples import DictSample
+from shardex.schema import Array, ClassLabel, Features, Opaque, Optional, Value
+from tests.strategies import datasets
+
+
+@settings(deadline=None)
+@given(datasets())
+def test_columns_of_any_schema(data: tuple[Features, list[dict[str, Any]]]) -> None:
+    features, samples = data
+    for columns in (Columns.from_samples(samples), Columns.from_samples(samples).stack()):
+        table = to_table(columns, features)
+        table.validate(full=True)
+        assert table.column_names == list(features)
+        for name, feature in features.items():
+            array = pa.concat_arrays([pa.nulls(0, table[name].type), *table[name].chunks])
+            assert DictSample(v=list_of(column_of(array, feature))) == {"v": [sample[name] for sample in samples]}
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "complex64", "datetime64[us]"])
+def test_stacked_and_ragged_arrays_are_not_packed_one_by_one(dtype: str) -> None:
+    stacked = np.ones((3, 2, 2), dtype)
+    ragged = Ragged.from_arrays([np.ones((k, 2), dtype) for k in range(3)])
+    features = Features({"s": Array(dtype, (2, 2)), "r": Array(dtype, (None, 2))})
+    table = to_table(Columns({"s": stacked, "r": ragged}), features)
+    table.validate(full=True)
+    assert np.array_equal(np.asarray(column_of(table["s"].chunk(0), features["s"])), stacked)
+    assert [len(row) for row in list_of(column_of(table["r"].chunk(0), features["r"]))] == [0, 1, 2]
+    address = table["s"].chunk(0).values.buffers()[1].address
+    assert address == stacked.__array_interface__["data"][0]
+
+
+def test_forms_that_differ_from_the_feature() -> None:
+    features = Features(
+        {
+            "wide": Value("int32"),
+            "label": ClassLabel(("a", "b")),
+            "free": Array("int8", (None,)),
+            "sized": Array("int8", (2,)),
+            "more": Array("int16", (None,)),
+        }
+    )
+    columns = Columns(
+        {
+            "wide": np.array([1, 2]),
+            "label": np.array([0, 1]),
+            "free": np.ones((2, 3), np.int8),
+            "sized": Ragged.from_arrays([np.ones(2, np.int8)] * 2),
+            "more": Ragged.from_arrays([np.ones(1, np.int8), np.ones(2, np.int8)]),
+        }
+    )
+    assert to_table(columns, features).to_pylist() == [
+        {"wide": 1, "label": 0, "free": [1, 1, 1], "sized": [1, 1], "more": [1]},
+        {"wide": 2, "label": 1, "free": [1, 1, 1], "sized": [1, 1], "more": [1, 1]},
+    ]
+
+
+def test_missing_values_are_null() -> None:
+    columns = Columns({"a": [1, MISSING, None], "b": ["x", None, "y"]})
+    table = to_table(columns, Features.of({"a": int, "b": str | None}))
+    assert table.to_pydict() == {"a": [1, None, None], "b": ["x", None, "y"]}
+
+
+def test_no_rows_and_no_columns() -> None:
+    features = Features.of({"a": int, "x": Array("int8", (2,)), "o": Optional(Array("int8"))})
+    table = to_table(Columns({}, 0), features)
+    assert (table.num_rows, table.column_names) == (0, ["a", "x", "o"])
+
+
+def test_foreign_values_keep_their_type_or_say_why_not() -> None:
+    days = [datetime.date(2020, 1, 1), None]
+    assert to_table(Columns({"d": days}), Features({"d": Opaque("date32[day]")})).to_pydict() == {"d": days}
+    with pytest.raises(SchemaError, match=r"expected values that Arrow can guess the type of, got .* - at field d"):
+        to_table(Columns({"d": [object()]}), Features({"d": Opaque("what")}))
+
+
+def test_a_value_that_does_not_fit_says_where() -> None:
+    with pytest.raises(SchemaError, match="got int 300, which is out of its range - at sample 1, field a"):
+        to_table(Columns({"a": [1, 300]}), Features({"a": Value("int8")}))

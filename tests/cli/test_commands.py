@@ -1,0 +1,460 @@
+"""The command line: what it prints for people and for programs, and how it fails."""
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import shardex as sx
+from shardex.cli import commands as cli
+
+COMMANDS = ["info", "head", "sql", "index", "demo", "history", "restore", "clean", "compact", "verify", "recover"]
+FORMATS = ["arrow", "jsonl", "tar"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One dataset per format, named like it: ten samples of text, numbers and (but for JSON) an array with NaN."""
+    root = tmp_path_factory.mktemp("data")
+    plain = {"name": str, "n": int}
+    arrays = {"x": sx.Array("float32", (8,)), **plain, "raw": bytes, "kind": sx.ClassLabel(("odd", "even"))}
+    x = np.arange(8, dtype=np.float32)
+    x[1] = np.nan
+    for format in FORMATS:
+        with sx.create(root / format, plain if format == "jsonl" else arrays, format=format, shard_rows=4) as out:
+            for k in range(10):
+                sample: dict[str, Any] = {"name": f"n{k}" * (50 if k == 9 else 1), "n": k}
+                out.append(sample if format == "jsonl" else {**sample, "x": x, "raw": bytes(100), "kind": k % 2})
+    return root
+
+
+def run(*arguments: object, code: int = 0) -> Result:
+    done = CliRunner().invoke(cli.app, [str(one) for one in arguments])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def pairs(text: str) -> dict[str, str]:
+    return dict(line.strip().split(None, 1) for line in text.splitlines() if line.strip())
+
+
+def shell(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shardex", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **options)
+
+
+# -- help -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_a_purpose_and_an_example(command: str) -> None:
+    text = run(command, "--help").output
+    assert f"Example: shardex {command}" in text
+    purpose = text.splitlines()[2].strip()
+    assert purpose.endswith(".")
+    assert purpose in run("--help").output, "the list of commands shows the purpose uncut"
+    assert text.isascii(), "no frames around plain help"
+
+
+def test_every_command_is_tested_here() -> None:
+    assert [command.callback.__name__ for command in cli.app.registered_commands if command.callback] == COMMANDS
+
+
+def test_every_command_has_a_place_in_the_documentation() -> None:
+    root = Path(__file__).parents[2]
+    text = "".join(path.read_text("utf-8") for path in (root / "README.md", *(root / "docs").glob("*.md")))
+    lacking = [command for command in COMMANDS if f"$ shardex {command} " not in text]
+    assert lacking == ["demo"], "which needs no documentation but its own"
+
+
+def test_version() -> None:
+    assert run("--version").output == f"shardex {sx.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--version"], *([command, "--help"] for command in COMMANDS)], ids=" ".join)
+def test_as_a_process(arguments: list[str]) -> None:
+    done = shell(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "shardex" in done.stdout
+
+
+# -- info -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_info(folder: Path, format: str) -> None:
+    found = pairs(run("info", folder / format).output)
+    assert found["path"] == str(folder / format)
+    assert (found["format"], found["samples"], found["shards"]) == (format, "10", "3")
+    assert ("version" in found) == (format == "arrow")
+    assert (found["name.txt" if format == "tar" else "name"], found["field"]) == ("text", "feature")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_info_as_json(folder: Path, format: str) -> None:
+    found = json.loads(run("info", folder / format, "--json").output)
+    ds = sx.open(folder / format)
+    assert sx.Features.from_json(found.pop("fields")) == ds.features
+    sizes = [
+        path.stat().st_size for path in (folder / format).rglob("*") if "shardex" not in str(path.relative_to(folder))
+    ]
+    assert found.pop("bytes") <= sum(sizes)
+    assert len(found.pop("fingerprint")) == 16
+    version = 1 if format == "arrow" else None
+    assert found == {"path": str(folder / format), "format": format, "version": version, "samples": 10, "shards": 3}
+
+
+def test_several_files_as_a_shell_gives_them(folder: Path) -> None:
+    files = sorted((folder / "jsonl").glob("*.jsonl"))[:2]
+    found = json.loads(run("info", *files, "--json").output)
+    assert (found["samples"], found["path"]) == (8, list(map(str, files)))
+    assert pairs(run("info", *files).output)["path"] == f"{files[0]} and 1 more"
+
+
+def test_info_as_a_process(folder: Path) -> None:
+    done = shell("info", "jsonl", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert pairs(done.stdout)["samples"] == "10"
+
+
+# -- head -------------------------------------------------------------------------------------------------------
+
+
+def test_head(folder: Path) -> None:
+    text = run("head", folder / "arrow", "-n", 1).output
+    assert text == (
+        "sample 0\n"
+        "  x     float32[8]  0 nan 2 3 4 5 ...\n"
+        "  name  'n0'\n"
+        "  n     0\n"
+        f"  raw   100 bytes  {'00 ' * 16}...\n"
+        "  kind  0 (odd)\n"
+    )
+
+
+def test_head_cuts_long_text(folder: Path) -> None:
+    text = run("head", folder / "jsonl", "--skip", 9).output
+    assert "... (100 characters)" in text
+    assert max(map(len, text.splitlines())) < 120
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_head_counts_and_skips(folder: Path, format: str) -> None:
+    def numbers(*options: object) -> list[str]:
+        return [line for line in run("head", folder / format, *options).output.splitlines() if line[0] == "s"]
+
+    assert len(numbers()) == 5
+    assert numbers("-n", 2, "--skip", 3) == ["sample 3", "sample 4"]
+    assert numbers("--skip", 9) == ["sample 9"]
+    assert numbers("-n", 0) == numbers("--skip", 99) == []
+
+
+def test_head_as_json(folder: Path) -> None:
+    first, *_ = lines = run("head", folder / "arrow", "-n", 3, "--json").output.splitlines()
+    assert len(lines) == 3
+    assert json.loads(first) == {
+        "x": [0, None, 2, 3, 4, 5, 6, 7],
+        "name": "n0",
+        "n": 0,
+        "raw": {"bytes": "00" * 64, "length": 100, "cut": True},
+        "kind": 0,
+    }
+
+
+def test_head_of_some_fields(folder: Path) -> None:
+    assert json.loads(run("head", folder / "jsonl", "-n", 1, "--fields", "n", "--json").output) == {"n": 0}
+    assert run("head", folder / "arrow", "-n", 1, "--fields", "n,name").output == "sample 0\n  n     0\n  name  'n0'\n"
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_sql(folder: Path, format: str) -> None:
+    many = run("sql", folder / format, "-q", "SELECT count(*) AS many, 'a' AS b FROM ds").output
+    assert many == f"many  b\n{len(sx.open(folder / format)):<4}  'a'\n"
+    rows = run("sql", folder / format, "-q", "SELECT _row FROM ds WHERE _row > 7", "--json").output.splitlines()
+    assert [json.loads(row) for row in rows] == [{"_row": 8}, {"_row": 9}]
+
+
+def test_sql_is_refused_in_one_line(folder: Path) -> None:
+    failed = run("sql", folder / "arrow", "-q", "SELECT nn FROM ds", code=1)
+    assert "nn" in failed.stderr and "the fields are x, name" in failed.stderr and failed.stderr.count("\n") == 1
+
+
+def test_what_lies_elsewhere() -> None:
+    sx.write("memory://test-cli/d", [{"n": k} for k in range(3)], progress=False)
+    told = pairs(run("info", "memory://test-cli/d").output.partition("\n\n")[0])
+    assert (told["path"], told["samples"], "bytes" in told) == ("memory://test-cli/d", "3", False)
+    assert run("head", "memory://test-cli/d", "-n", 1).output == "sample 0\n  n  0\n"
+
+
+def test_data_does_not_reach_the_terminal_as_it_is(tmp_path: Path) -> None:
+    lines = [{"a": "\x1b[31mred", "j": {"k": "\x9b2J"}, "\x1b": 1, "s": "\ud800"}]
+    (tmp_path / "a.jsonl").write_text(json.dumps(lines[0]))
+    assert run("head", tmp_path).output.replace("\n", "").isprintable()
+    assert json.loads(run("head", tmp_path, "--json").output) == lines[0]
+
+
+def test_head_into_a_closed_pipe(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "many.jsonl").write_text('{"text": "some line"}\n' * 50_000)
+    command = f"'{sys.executable}' -m shardex head many.jsonl -n 50000 | head -n 1"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("sample 0\n", "")
+
+
+# -- index ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", ["jsonl", "tar"])
+def test_index(folder: Path, format: str) -> None:
+    found = json.loads(run("index", folder / format, "--rebuild", "--json").output)
+    assert (found["state"], found["samples"]) == ("built", 10)
+    assert os.path.getsize(found["index"]) == found["bytes"] == pytest.approx(10 * found["bytes_per_sample"])
+    assert found["seconds"] >= 0
+    assert found["mb_per_second"] >= 0
+    text = pairs(run("index", folder / format).output)
+    assert (text["index"], text["samples"]) == (found["index"], "10")
+
+
+def test_index_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("index", folder / "jsonl")
+    monkeypatch.setattr(cli, "_JUST_NOW", -3600.0)  # all that is there is old
+    found = json.loads(run("index", folder / "jsonl", "--json").output)
+    assert (found["state"], found["mb_per_second"]) == ("up to date", None)
+
+
+def test_rebuild_takes_what_opening_refuses(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text('{"x": 1}\n{"x": 2}\n')
+    run("index", tmp_path)
+    (tmp_path / "b.jsonl").unlink()
+    assert "rebuild=True" in run("index", tmp_path, code=1).stderr
+    assert json.loads(run("index", tmp_path, "--rebuild", "--json").output)["samples"] == 2
+
+
+def test_no_index_is_needed(folder: Path) -> None:
+    assert "none is needed" in run("index", folder / "arrow", "--rebuild").output
+    found = json.loads(run("index", folder / "arrow", "--json").output)
+    assert found == {"index": None, "state": "none needed", "samples": 10}
+
+
+def test_index_as_a_process(folder: Path) -> None:
+    done = shell("index", folder / "tar", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["samples"] == 10
+
+
+# -- options and errors -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Path:
+    np.arange(64, dtype=np.uint16).tofile(tmp_path / "a.bin")
+    return tmp_path / "a.bin"
+
+
+def test_options_of_a_format(numbers: Path) -> None:
+    options = ["--format", "tokens", "-o", "dtype=uint16", "-o", "window=16"]
+    assert json.loads(run("info", numbers, *options, "--json").output)["samples"] == 4
+    last = run("head", numbers, *options, "--skip", 3, "--json").output
+    assert json.loads(last) == {"tokens": list(range(48, 64))}
+    assert "none is needed" in run("index", numbers, *options).output
+
+
+def test_options_are_read_as_the_format_declares_them(numbers: Path) -> None:
+    options = ["--format", "tokens", "-o", "dtype=uint16", "-o", "window=64", "-o", "field=7", "-o", "trust_paths=true"]
+    assert json.loads(run("info", numbers, *options, "--json").output)["fields"].keys() == {"7"}
+
+
+@pytest.mark.parametrize("command", ["info", "head", "index"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--format", "zip"], "expected a format out of"),
+        (["-o", "window"], "expected an option of the format as -o name=value, got 'window'"),
+        (["-o", "format=tar"], "expected an option of the format as -o name=value, got 'format=tar'"),
+        (["-o", "colour=red"], "got 'colour'"),
+        (["-o", "rebuild=maybe"], "expected rebuild to be"),
+        (["-o", "schema=x"], "expected schema to be"),
+    ],
+)
+def test_bad_options(folder: Path, command: str, options: list[str], message: str) -> None:
+    done = run(command, folder / "jsonl", *options, code=1)
+    assert done.stdout == ""
+    assert done.stderr.startswith("shardex: ")
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+
+
+def test_unknown_field(folder: Path) -> None:
+    assert "got 'colour'" in run("head", folder / "arrow", "--fields", "colour", code=1).stderr
+
+
+@pytest.mark.parametrize("command", ["info", "head", "index"])
+def test_missing_path(tmp_path: Path, command: str) -> None:
+    done = run(command, tmp_path / "nowhere", code=1)
+    assert done.stderr == f"shardex: no such file or folder: {tmp_path / 'nowhere'}\n"
+
+
+def test_errors_as_a_process(tmp_path: Path) -> None:
+    (tmp_path / "what.xyz").write_text("?")
+    done = shell("head", tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("shardex: ")
+    assert done.stderr.count("\n") == 1, "no traceback"
+
+
+def test_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shardex.cli.demo.run", interrupted)
+    done = run("demo", code=130)
+    assert "Traceback" not in done.output
+
+
+def test_warnings_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # main changes it
+    monkeypatch.setattr(sys, "argv", ["shardex", "--version"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert warnings.formatwarning(UserWarning("odd"), UserWarning, "file.py", 1) == "shardex: warning: odd\n"
+    assert capsys.readouterr().out == f"shardex {sx.__version__}\n"
+
+
+# -- demo -------------------------------------------------------------------------------------------------------
+
+
+def test_demo(tmp_path: Path) -> None:
+    text = run("demo", "--folder", tmp_path / "demo", "--samples", 200).output
+    assert "Checked: " in text
+    assert f"shardex head {tmp_path / 'demo' / 'series'}" in text
+    assert len(sx.open(tmp_path / "demo" / "series")) == 200
+    assert "expected a new or empty folder" in run("demo", "--folder", tmp_path / "demo", code=1).stderr
+
+
+def test_demo_as_a_process(tmp_path: Path) -> None:
+    done = shell("demo", "--samples", 100, "--json", env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row["dataset"] for row in json.loads(done.stdout)] == ["series", "images", "corpus", "tokens"]
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+# -- datasets that live -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Three versions: four samples, one of them changed, one deleted."""
+    sx.write(tmp_path / "d", [{"n": k, "s": f"s{k}"} for k in range(4)], shard_rows=2)
+    with sx.edit(tmp_path / "d") as tx:
+        tx.update(1, s="new")
+    with sx.edit(tmp_path / "d") as tx:
+        tx.delete(0)
+    return tmp_path / "d"
+
+
+def test_history(store: Path) -> None:
+    head, *lines = run("history", store).output.splitlines()
+    assert head.split() == ["version", "samples", "made", "change"]
+    assert [line.split(None, 3)[::3] for line in lines] == [
+        ["1", "create: 4 samples"],
+        ["2", "update: 1 sample"],
+        ["3", "delete: 1 sample"],
+    ]
+    found = json.loads(run("history", store, "--json").output)
+    assert [(one["number"], one["samples"]) for one in found] == [(1, 4), (2, 4), (3, 3)]
+
+
+def test_restore(store: Path) -> None:
+    assert run("restore", store, 1).output == "version 4 is what version 1 was\n"
+    assert json.loads(run("restore", store, 2, "--json").output) == {"version": 5, "restored": 2}
+    assert [s.s for s in sx.open(store)] == ["s0", "new", "s2", "s3"]
+    assert "no version 9; the current one is 5" in run("restore", store, 9, code=1).stderr
+
+
+def test_clean_asks_first(store: Path) -> None:
+    done = CliRunner().invoke(cli.app, ["clean", str(store), "--grace", "0"], input="n\n")
+    assert done.exit_code == 1 and "Remove versions 1 to 2 and the files that no other version names?" in done.stderr
+    assert len(sx.history(store)) == 3
+    done = CliRunner().invoke(cli.app, ["clean", str(store), "--keep", "2", "--grace", "0"], input="y\n")
+    assert done.stdout.endswith("_shardex/00000001.json\nremoved 1 file\n")
+
+
+def test_clean(store: Path) -> None:
+    run("compact", store)
+    done = json.loads(run("clean", store, "--yes", "--json").output)
+    assert done == {"removed": [f"_shardex/0000000{k}.json" for k in (1, 2, 3)]}, "files are too young"
+    assert run("clean", store, "-y", "--grace", 0).output.endswith("removed 4 files\n")
+    assert run("clean", store, "-y", "--grace", 0).output == "removed 0 files\n"
+    assert [s.s for s in sx.open(store)] == ["new", "s2", "s3"]
+
+
+def test_compact(store: Path) -> None:
+    assert run("compact", store).output == "version 4: compact: 2 fragments into 1\n"
+    assert run("compact", store).output.startswith("nothing to do")
+    assert json.loads(run("compact", store, "--json").output) == {"version": None}
+
+
+def test_verify(store: Path, folder: Path) -> None:
+    assert run("verify", store).output == "nothing is wrong\n"
+    assert json.loads(run("verify", store, "--json").output) == {"problems": [], "leftovers": []}
+    for format in FORMATS:
+        assert run("verify", folder / format).output == "nothing is wrong\n"
+
+
+def test_verify_names_what_is_damaged(store: Path) -> None:
+    path = Path(sx.open(store).shards([1])[0])
+    os.truncate(path, 200)
+    (store / "note.txt").write_text("mine")
+    size = json.loads((store / "_shardex/00000003.json").read_text())["manifest"]["fragments"][1]["groups"][0]["size"]
+    lines = run("verify", store, code=1).output.splitlines()
+    assert lines == [
+        f"data/{path.name}: expected {size} bytes, got 200; 0 of 1 batches are whole"
+        " (samples 1 to 2; fields n, s; versions 1 to 3)",
+        "1 problem",
+        "no version names 1 file (4 bytes); clean removes what writers left",
+    ]
+    found = json.loads(run("verify", store, "--version", 1, "--json", code=1).output)
+    assert found["leftovers"] == ["note.txt"]
+    (problem,) = found["problems"]
+    assert problem["samples"] == [2, 4] and problem["versions"] == [1] and problem["fields"] == ["n", "s"]
+
+
+def test_verify_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n{\n')
+    assert run("verify", tmp_path / "a.jsonl", code=1).output.startswith("a.jsonl: line 2, column 2")
+    assert run("verify", tmp_path, "-o", "decode=text").output == "nothing is wrong\n"
+
+
+def test_recover(store: Path, tmp_path: Path) -> None:
+    path = Path(sx.open(store).shards([1])[0])
+    os.truncate(path, 200)
+    lost, saved = run("recover", store, tmp_path / "new").output.splitlines()
+    assert lost.startswith(f"lost: data/{path.name}: expected ") and lost.endswith("(samples 1 to 2)")
+    assert saved == f"saved 1 sample in {tmp_path / 'new'}"
+    assert list(sx.open(tmp_path / "new")) == [{"n": 1, "s": "new"}]
+    (store / "_shardex/00000003.json").unlink()
+    (store / "_shardex/00000002.json").write_text("")
+    found = json.loads(run("recover", store, tmp_path / "again", "--json").output)
+    assert (found["samples"], found["version"], [one["samples"] for one in found["lost"]]) == (2, 1, [[2, 4]])
+    assert found["notes"][0].startswith("version 2 is lost")
+    assert "something is there already" in run("recover", store, tmp_path / "new", code=1).stderr
+
+
+@pytest.mark.parametrize("command", ["history", "restore", "clean", "compact"])
+def test_only_datasets_of_our_own_have_versions(folder: Path, command: str) -> None:
+    more = {"restore": ["1"], "clean": ["--yes"]}.get(command, [])
+    assert "expected a dataset of shardex's own" in run(command, folder / "jsonl", *more, code=1).stderr
+
+
+@pytest.mark.parametrize("command", ["verify", "recover"])
+def test_nothing_to_look_at(tmp_path: Path, command: str) -> None:
+    more = [str(tmp_path / "new")] if command == "recover" else []
+    done = run(command, tmp_path / "nowhere", *more, code=1)
+    assert done.stderr == f"shardex: no such file or folder: {tmp_path / 'nowhere'}\n"

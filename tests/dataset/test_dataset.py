@@ -1,0 +1,299 @@
+"""Datasets: opening, views, passes, and the tools around them. The rows protocol itself is in test_conformance.py."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shardex as sx
+from shardex.errors import (
+    FieldError,
+    FormatError,
+    MissingExtraError,
+    NotFoundError,
+    SchemaError,
+    StaleIndexError,
+    UnknownFormatError,
+)
+from shardex.kernel import Columns
+from shardex.rows import ListRows
+
+DATA = [{"x": k, "name": f"n{k}"} for k in range(20)]
+
+
+def test_ten_lines_around_anything_are_a_dataset() -> None:
+    class Squares:
+        def __len__(self) -> int:
+            return 1000
+
+        def read(self, rows: Any, fields: Any = None) -> Columns:
+            return Columns({"square": rows * rows})
+
+    ds = sx.open(Squares())
+    assert ds[-1] == {"square": 999**2} and ds.features["square"] == sx.Value("int64")
+    assert sorted(np.concatenate([b.square for b in ds.shuffled(64)]).tolist()) == [k * k for k in range(1000)]
+
+
+def test_views_cost_nothing_and_compose() -> None:
+    ds = sx.open(DATA)
+    view = ds.skip(2).take(10)[::2].select("x")
+    assert [s.x for s in view] == list(range(20))[2:12:2]
+    assert ds.take(0).fields == ds.fields and len(ds.skip(99)) == 0
+    assert sorted(s.x for s in ds.shuffle(seed=1).shuffle(seed=2)[3:].skip(1)) != []
+
+
+@given(st.integers(0, 40), st.lists(st.floats(0, 1), min_size=1, max_size=4))
+def test_split_covers_everything_once(length: int, shares: list[float]) -> None:
+    total = sum(shares)
+    shares = [share / max(total, 1) for share in shares]
+    ds = sx.open(ListRows([{"x": k} for k in range(length)]))
+    parts = ds.split(*shares)
+    assert [s.x for part in parts for s in part] == list(range(length))
+
+
+def test_split_refuses_more_than_everything() -> None:
+    with pytest.raises(SchemaError, match="add up to at most 1"):
+        sx.open(DATA).split(0.8, 0.3)
+
+
+def test_shuffled_is_the_same_for_the_same_seed_and_epoch() -> None:
+    ds = sx.open(DATA)
+
+    def order(seed: int, epoch: int = 0) -> list[int]:
+        return [x for batch in ds.shuffled(7, seed=seed, epoch=epoch) for x in batch.x]
+
+    assert order(seed=1) == order(seed=1) != order(seed=2)
+    assert order(seed=1, epoch=1) != order(seed=1)
+    assert [len(b) for b in ds.shuffled(7, drop_last=True)] == [7, 7]
+    assert [len(b) for b in ds.ordered(7)] == [7, 7, 6]
+
+
+def test_batches_are_fresh_and_writable(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", [{"x": np.zeros(4, np.float32)}] * 10)
+    for batch in ds.ordered(4):
+        batch.x += 1
+    assert ds.read(range(10))["x"].sum() == 0
+    assert not ds[0].x.flags.writeable, "a sample is a view of the file"
+
+
+def test_class_labels_of_other_classes_are_not_put_together(tmp_path: Path) -> None:
+    cats = sx.write(tmp_path / "a", [{"y": 0}], {"y": sx.ClassLabel(("cat", "dog"))})
+    dogs = sx.write(tmp_path / "b", [{"y": 0}], {"y": sx.ClassLabel(("dog", "cat"))})
+    with pytest.raises(SchemaError, match="at dataset 1, field y"):
+        sx.concat(cats, dogs)
+
+
+def test_concat_and_join_say_what_does_not_fit() -> None:
+    a, b = sx.open([{"x": 1}]), sx.open([{"y": 1}])
+    with pytest.raises(SchemaError, match="expected the fields of the first dataset \\(x\\), got y - at dataset 1"):
+        sx.concat(a, b)
+    with pytest.raises(SchemaError, match="'x' twice - at dataset 1"):
+        sx.join(a, a)
+    with pytest.raises(SchemaError, match="expected 1 samples as in the first dataset, got 2"):
+        sx.join(a, sx.open([{"y": 1}, {"y": 2}]))
+
+
+def test_repr_tells_what_it_is(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", DATA, shard_rows=10)
+    assert repr(ds) == f"Dataset(20 samples: x int64, name text - arrow, 2 shards, {tmp_path / 'd'})"
+
+
+def test_fields_are_chosen_by_select_and_said_when_wrong() -> None:
+    ds = sx.open(DATA)
+    with pytest.raises(FieldError, match="expected one of the fields x, name, got 'nme'"):
+        ds.select("nme")
+    with pytest.raises(SchemaError, match="fields are chosen by select"):
+        ds["x"]
+    with pytest.raises(FieldError):
+        ds.select("x").read([0], ["name"])
+    with pytest.raises(SchemaError, match="at least 1 sample"):
+        ds.ordered(0)
+
+
+def test_arguments_of_the_wrong_kind_are_said() -> None:
+    ds: Any = sx.open(DATA)
+    for method, argument in (("take", 2.5), ("shuffled", 2.5), ("split", math.nan), ("read", [1.7])):
+        with pytest.raises(SchemaError, match="expected"):
+            getattr(ds, method)(argument)
+    with pytest.raises(SchemaError, match="expected datasets as arguments, got list"):
+        sx.concat([ds, ds])  # type: ignore[arg-type]
+    with pytest.raises(SchemaError, match="expected a field, a sample's number or a slice"):
+        next(ds.ordered(2))[1.5]
+    with pytest.raises(NotFoundError, match="expected at least one file"):
+        sx.open([])
+    with pytest.raises(SchemaError, match="expected no format"):
+        sx.open(DATA, format="tar")
+
+
+def test_read_takes_what_brackets_take() -> None:
+    ds = sx.open(DATA)
+    assert ds.read(np.arange(20) > 17)["x"].tolist() == [18, 19]
+    assert ds.read([-1, 0])["x"].tolist() == ds.read(np.array([-1, 0]))["x"].tolist() == [19, 0]
+    assert ds.read(slice(3))["x"].tolist() == [0, 1, 2]
+
+
+def test_a_look_never_fails() -> None:
+    samples: list[dict[str, Any]] = [{"x": 1}, {"x": "a"}]
+    assert "unknown fields" in repr(sx.open(samples))
+
+
+def test_a_pass_over_large_samples_reads_few_at_once() -> None:
+    """What lists and dicts hold counts too, not only their first value."""
+    most = 0
+
+    class Large:
+        def __len__(self) -> int:
+            return 400
+
+        def read(self, rows: Any, fields: Any = None) -> Columns:
+            nonlocal most
+            most = max(most, len(rows))
+            return Columns({"x": [{"deep": [1.5] * 10_000} if row else {} for row in rows.tolist()]}, len(rows))
+
+    assert sum(len(batch) for batch in sx.open(Large()).ordered(4)) == 400
+    assert most <= 16
+
+
+def test_to_pandas_and_arrow(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", DATA)
+    assert ds.to_pandas()["x"].tolist() == list(range(20))
+    assert ds[5:7].to_arrow(["name"]).to_pydict() == {"name": ["n5", "n6"]}
+
+
+def test_a_missing_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match=r"to_pandas needs pandas.*pip install 'shardex\[pandas\]'"):
+        sx.open(DATA).to_pandas()
+
+
+# -- opening ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    for part in range(3):
+        (tmp_path / f"part{part}.jsonl").write_text("".join(f'{{"n": {part * 10 + k}}}\n' for k in range(10)))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [("", 30), ("part1.jsonl", 10), ("part*.jsonl", 30), ("part{0..1}.jsonl", 20), ("part{0,2}.jsonl", 20)],
+)
+def test_open_takes_folders_files_globs_and_braces(corpus: Path, pattern: str, count: int) -> None:
+    assert len(sx.open(corpus / pattern if pattern else corpus)) == count
+
+
+def test_open_takes_a_list_in_its_order(corpus: Path) -> None:
+    some: list[str | Path] = [corpus / "part2.jsonl", str(corpus / "part0.jsonl")]
+    ds = sx.open(some)
+    assert [ds[0].n, ds[10].n] == [20, 0]
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no such file or folder"):
+        sx.open(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError):
+        sx.open(str(tmp_path / "*.tar"))
+
+
+def test_what_nobody_recognises_is_described(tmp_path: Path) -> None:
+    (tmp_path / "a.xyz").write_bytes(b"hello world")
+    (tmp_path / "b.xyz").write_bytes(b"")
+    seen = r"saw 2 files \(2 \.xyz\), a\.xyz beginning with b'hello world'; say which with format="
+    with pytest.raises(UnknownFormatError, match=seen):
+        sx.open(tmp_path)
+    with pytest.raises(UnknownFormatError, match="expected a format out of arrow, bins"):
+        sx.open(tmp_path, format="zip")
+    with pytest.raises(SchemaError, match=r"expected options of the format jsonl .*, got 'dtype'"):
+        sx.open(tmp_path, format="jsonl", dtype="u2")
+    with pytest.raises(SchemaError, match="expected bool for the option rebuild of the format jsonl, got 'yes'"):
+        sx.open(tmp_path, format="jsonl", rebuild="yes")
+
+
+def test_two_formats_in_one_folder_are_not_guessed(corpus: Path) -> None:
+    sx.write(corpus / "table", [{"x": 1}], format="parquet")
+    with pytest.raises(UnknownFormatError, match=r"expected shards of one format \(jsonl, parquet\), saw 4 files"):
+        sx.open(corpus)
+    assert len(sx.open(corpus, format="jsonl")) == 30
+
+
+def test_compressed_files_are_said_to_be(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.gz").write_bytes(b"\x1f\x8b" + bytes(100))
+    with pytest.raises(UnknownFormatError, match="compressed: unpack it first"):
+        sx.open(tmp_path)
+
+
+def test_data_files_of_a_native_dataset_are_not_opened_by_themselves(tmp_path: Path) -> None:
+    """They would show what an overwrite has replaced."""
+    sx.write(tmp_path / "d", DATA)
+    for what in (tmp_path, tmp_path / "d" / "data" / "*.arrow"):
+        with pytest.raises(FormatError, match=r"got one of the dataset .*d; open that"):
+            sx.open(what)
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that every user may look into; pytest's own are closed to others."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_permission_denied_is_said(public: Path) -> None:
+    """As another user, because root may read everything."""
+    sx.write(public / "d", DATA)
+    data = next((public / "d" / "data").iterdir())
+    data.chmod(0)
+    code = (
+        "import os, sys, shardex as sx, shardex.store.format\n"
+        "if os.getuid() == 0: os.setuid(65534)\n"
+        "try: sx.open(sys.argv[1])[0]\n"
+        "except sx.ShardexError as e: print(type(e).__name__, e)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, public / "d"], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("AccessDeniedError [Errno 13] cannot map: Permission denied"), done
+    assert data.name in done.stdout
+
+
+def test_a_pickled_dataset_notices_that_the_data_changed(corpus: Path) -> None:
+    data = pickle.dumps(sx.open(corpus))
+    (corpus / "part3.jsonl").write_text('{"n": 99}\n')
+    with pytest.raises(StaleIndexError, match="expected the data as it was"):
+        pickle.loads(data)
+
+
+def test_a_pickled_native_dataset_keeps_its_version(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", DATA)
+    data = pickle.dumps(ds)
+    sx.write(tmp_path / "d", DATA, mode="append")
+    assert len(sx.open(tmp_path / "d")) == 40
+    assert list(pickle.loads(data)) == list(ds)
+
+
+# -- torch -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_torch_loader_fetches_whole_batches(tmp_path: Path, workers: int) -> None:
+    torch = pytest.importorskip("torch")
+    ds = sx.write(tmp_path / "d", [{"x": np.full(3, k, np.float32), "n": k} for k in range(32)])
+    loader = torch.utils.data.DataLoader(ds, batch_size=8, shuffle=True, num_workers=workers)
+    batches = list(loader)
+    assert [tuple(b["x"].shape) for b in batches] == [(8, 3)] * 4
+    assert sorted(int(n) for b in batches for n in b["n"]) == list(range(32))
+    whole = torch.utils.data.DataLoader(ds, batch_size=8, collate_fn=lambda batch: batch)
+    assert [type(b).__name__ for b in whole] == ["Batch"] * 4

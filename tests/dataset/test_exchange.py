@@ -1,0 +1,323 @@
+"""Datasets from and to other tools through Arrow: the same values, and no copies where none are needed."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import pickle
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardex as sx
+from shardex.dataset.held import HeldRows
+from shardex.dataset.to_arrow import type_named
+from shardex.errors import FormatError, SchemaError
+from shardex.kernel import Columns
+from shardex.schema import Array, Features, Json, Opaque, Optional, Sequence, Struct, Text, Value
+from tests.strategies import datasets as any_dataset
+
+TABLE = pa.table(
+    {
+        "x": pa.array(range(10), pa.int32()),
+        "s": [None if k == 3 else f"né{k}" for k in range(10)],
+        "b": [k % 3 == 0 for k in range(10)],
+        "v": pa.array([[k, k + 0.5] for k in range(10)], pa.list_(pa.float32(), 2)),
+        "r": [[*range(k % 4)] for k in range(10)],
+        "t": [["a"] * (k % 3) for k in range(10)],
+        "d": [{"a": k, "b": None if k % 2 else b"x"} for k in range(10)],
+    }
+)
+
+
+def plain(samples: Any) -> list[dict[str, Any]]:
+    """Samples with lists in the place of arrays."""
+    return [
+        {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in s.items()} for s in samples
+    ]
+
+
+def address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+# -- from tables ----------------------------------------------------------------------------------------------------
+
+
+def test_a_table_of_pyarrow() -> None:
+    ds = sx.from_arrow(TABLE)
+    assert str(ds.features) == (
+        "x int32, s text or none, b bool, v float32[2], r int64[?], t list of text, "
+        "d struct of a int64, b bytes or none"
+    )
+    assert plain(ds) == TABLE.to_pylist()
+    assert [plain([ds[k]])[0] for k in (0, -1, 3)] == [TABLE.to_pylist()[k] for k in (0, -1, 3)]
+    assert ds.where("x > 7").to_arrow().num_rows == 2
+
+
+def test_nothing_is_copied() -> None:
+    ds = sx.from_arrow(TABLE)
+    base = TABLE["v"].chunk(0).values.buffers()[1].address
+    assert [address(ds[k].v) for k in (0, 9)] == [base, base + 9 * 8]
+    assert ds.to_arrow()["v"].chunk(0).values.buffers()[1].address == base
+    assert ds[2:4].to_arrow()["x"].to_pylist() == [2, 3]
+
+
+def slices() -> Iterator[pa.Table]:
+    yield TABLE.slice(3)
+    yield TABLE.slice(3, 4)
+    yield pa.concat_tables([TABLE.slice(1, 2), TABLE.slice(0, 0), TABLE.slice(5, 5), TABLE.slice(2, 7)])
+    yield TABLE.slice(4, 0)
+    chunks = [TABLE["x"].slice(0, 4).chunk(0), TABLE["x"].slice(4).chunk(0)]
+    yield TABLE.set_column(0, "x", pa.chunked_array(chunks))
+    yield pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(range(10)).slice(4), 2)})
+    yield pa.table({"r": pa.ListArray.from_arrays(pa.array([0, 2, 3]), pa.array(range(10)).slice(4))})
+    yield pa.table({"d": pa.StructArray.from_arrays([pa.array(range(4)).slice(2)], ["a"])})
+
+
+@pytest.mark.parametrize("table", [*slices()])
+def test_tables_that_begin_inside_their_buffers(table: pa.Table) -> None:
+    ds = sx.from_arrow(table)
+    assert plain(ds) == table.to_pylist()
+    assert plain(ds[k] for k in range(len(ds))) == table.to_pylist()
+    assert ds.to_arrow().to_pylist() == table.to_pylist()
+    assert ds[::-1].to_arrow().to_pylist() == table.to_pylist()[::-1]
+
+
+@settings(deadline=None)
+@given(any_dataset(), st.data())
+def test_any_features_come_back(data: tuple[Features, list[dict[str, Any]]], draw: st.DataObject) -> None:
+    """A stream tells its features, so that what another tool hands back is what it was."""
+    features, samples = data
+    ds = sx.Dataset(_Rows(features, samples))
+    if "\0" in str(features):
+        with pytest.raises(SchemaError, match="got one with a NUL"):
+            pa.table(ds)
+        return
+    reader = pa.RecordBatchReader.from_stream(ds)
+    table = reader.read_all()
+    table.validate(full=True)
+    again = sx.from_arrow(table)
+    assert list(again) == list(ds)
+    assert {name: _bare(f) for name, f in again.features.items()} == {name: _bare(f) for name, f in features.items()}
+    begin = draw.draw(st.integers(0, len(samples)))
+    assert list(sx.from_arrow(table.slice(begin))) == samples[begin:]
+
+
+def _bare(feature: Any) -> Any:
+    return feature.feature if isinstance(feature, Optional) else feature
+
+
+class _Rows:
+    def __init__(self, features: Features, samples: list[dict[str, Any]]) -> None:
+        self.features, self.samples = features, samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def read(self, rows: Any, fields: Any = None) -> Columns:
+        names = list(self.features) if fields is None else fields
+        return Columns({name: [self.samples[row][name] for row in rows.tolist()] for name in names}, len(rows))
+
+
+def test_a_schema_says_what_types_do_not() -> None:
+    table = pa.table({"j": ['{"a": [1]}'], "v": [b"\1\0\2\0"], "c": [1]})
+    ds = sx.from_arrow(table, {"j": Json(), "v": Array("int16", (2,)), "c": sx.ClassLabel(("a", "b"))})
+    assert ds[0] == {"j": {"a": [1]}, "v": np.array([1, 2], np.int16), "c": 1}
+    with pytest.raises(SchemaError, match="got 'nonsense' in the schema"):
+        sx.from_arrow(table, {"nonsense": int})
+    with pytest.raises(SchemaError, match=r"expected a feature that string can be read as, got int64 - at field j"):
+        sx.from_arrow(table, {"j": int})
+
+
+def test_json_is_json_and_nulls_are_seen_inside() -> None:
+    table = pa.table(
+        {
+            "j": pa.array(['{"a": 1}', None], pa.json_()),
+            "d": [{"a": {"b": None}}, {"a": {"b": 1}}],
+            "l": [[{"q": None}], [{"q": "x"}]],
+            "h": [[1, None], [2, 3]],
+        }
+    )
+    ds = sx.from_arrow(table)
+    assert ds.features["j"] == Optional(Json()) and ds[0].j == {"a": 1}
+    assert ds.features["d"] == Struct({"a": Struct({"b": Optional(Value("int64"))})})
+    assert ds.features["l"] == Sequence(Struct({"q": Optional(Text())}))
+    assert plain(ds.select("d", "l", "h")) == table.select(["d", "l", "h"]).to_pylist()
+    assert ds.select("d", "l").shuffle().to_arrow().num_rows == 2
+
+
+def test_rows_with_their_name_and_their_way_to_workers() -> None:
+    rows = HeldRows(TABLE)
+    assert rows.fingerprint == HeldRows(pa.concat_tables([TABLE.slice(0, 4), TABLE.slice(4)])).fingerprint
+    assert rows.fingerprint != HeldRows(TABLE.slice(1)).fingerprint
+    again = pickle.loads(pickle.dumps(sx.from_arrow(TABLE, {"s": Text()})[2:5]))
+    assert plain(again) == TABLE.to_pylist()[2:5]
+    assert sx.from_arrow(again) is again
+
+
+def test_a_table_that_is_damaged() -> None:
+    offsets = pa.py_buffer(np.array([0, 2, 3], np.int32))
+    bad = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"\xff\xfea")])
+    ds = sx.from_arrow(pa.table({"s": bad}))
+    with pytest.raises(FormatError, match="the table in memory, batch 0: expected valid Arrow data"):
+        ds[0]
+
+
+def test_two_columns_of_one_name() -> None:
+    with pytest.raises(FormatError, match="expected columns of different names"):
+        sx.from_arrow(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]))
+
+
+@pytest.mark.parametrize("thing", [[{"x": 1}], {"x": [1]}, "table.arrow", 3, pa.array([1, 2])])
+def test_what_is_no_table(thing: Any) -> None:
+    with pytest.raises((SchemaError, FormatError), match="expected a table"):
+        sx.from_arrow(thing)
+
+
+def test_a_stream_that_fails_says_so() -> None:
+    class Broken:
+        def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+            raise ValueError("the disk is on fire")
+
+    with pytest.raises(FormatError, match="got Broken: the disk is on fire"):
+        sx.from_arrow(Broken())
+
+
+# -- other tools ------------------------------------------------------------------------------------------------------
+
+
+def test_batches_and_readers() -> None:
+    for data in (TABLE.to_batches()[0], TABLE.to_reader()):
+        assert plain(sx.from_arrow(data)) == TABLE.to_pylist()
+
+
+def test_polars_there_and_back() -> None:
+    frame = pl.DataFrame(
+        {
+            "s": ["a", "é", None],
+            "x": pl.Series([1, None, 3], dtype=pl.Int16),
+            "l": [[1], [2, 3], []],
+            "c": pl.Series(["u", "v", "u"], dtype=pl.Categorical),
+            "v": pl.Series([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], dtype=pl.Array(pl.Float32, 2)),
+            "t": [["q"], [], ["w", "x"]],
+            "when": [datetime.datetime(2020, 1, 1), None, datetime.datetime(2021, 1, 1)],
+            "d": [{"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "z"}],
+        }
+    )
+    ds = sx.from_arrow(frame)
+    assert plain(ds) == frame.to_dicts()
+    back = pl.DataFrame(ds)
+    assert back.equals(frame.with_columns(pl.col("c").cast(pl.String)))
+    assert pl.DataFrame(ds.shuffle(seed=1)).sort("l").to_dicts() == frame.sort("l").to_dicts()
+
+
+def test_pandas_there_and_back() -> None:
+    frame = pd.DataFrame({"s": ["a", "b", None], "x": [1.5, 2.5, 3.5], "c": pd.Categorical(["u", "v", "u"])})
+    ds = sx.from_arrow(frame)
+    assert [s.c for s in ds] == ["u", "v", "u"] and ds.fields == ["s", "x", "c"]
+    assert ds[2].s is None
+    back = pd.DataFrame.from_arrow(ds)
+    assert back["x"].tolist() == [1.5, 2.5, 3.5] and back["c"].tolist() == ["u", "v", "u"]
+    assert sx.from_arrow(ds.to_pandas())[0] == ds[0]
+
+
+def test_duckdb_there_and_back(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", [{"k": k, "name": f"n{k % 3}"} for k in range(1000)], shard_rows=100)
+    connection = duckdb.connect().register("ds", ds)
+    found = sx.from_arrow(connection.sql("SELECT name, sum(k)::BIGINT AS total FROM ds GROUP BY name ORDER BY name"))
+    assert [s.name for s in found] == ["n0", "n1", "n2"] and sum(s.total for s in found) == 499_500
+
+
+def test_pyarrow_reads_any_view(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", [{"x": k, "v": np.full((2, 3), k, np.int8)} for k in range(50)], format="parquet")
+    for view in (ds, ds[10:20], ds[::-3], ds.shuffle(seed=1), sx.concat(ds, ds), ds.select("x"), ds[:0]):
+        table = pa.table(view)
+        assert table["x"].to_pylist() == [s.x for s in view]
+        assert view.to_arrow().equals(table)
+        assert plain(sx.from_arrow(table)) == plain(view)
+
+
+def test_a_table_is_views_of_the_files(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", [{"v": np.arange(100, dtype=np.int32)} for _ in range(20)])
+    assert ds.to_arrow()["v"].chunk(0).values.buffers()[1].address == address(ds[0].v)
+
+
+def test_a_stream_does_not_hold_all(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", ({"v": np.full(5_000, k, np.float32)} for k in range(1000)))
+    tracemalloc.start()
+    rows = seen = 0
+    for batch in pa.RecordBatchReader.from_stream(ds):
+        rows, seen = rows + batch.num_rows, max(seen, batch.num_rows)
+    assert (rows, seen < 100) == (1000, True)
+    assert tracemalloc.get_traced_memory()[1] < 1000 * 20_000 / 2
+    tracemalloc.stop()
+
+
+def test_features_travel_through_parquet_of_others(tmp_path: Path) -> None:
+    schema = {"v": Array("float32", (2, 3)), "j": Json(), "c": sx.ClassLabel(("a", "b"))}
+    ds = sx.write(tmp_path / "d", [{"v": np.ones((2, 3), "f4"), "j": {"a": 1}, "c": 1}], schema)
+    pq.write_table(ds.to_arrow(), tmp_path / "x.parquet")
+    again = sx.open(tmp_path / "x.parquet")
+    assert again.features == ds.features and again[0] == ds[0]
+
+
+# -- types that only Arrow has ----------------------------------------------------------------------------------------
+
+
+def test_types_that_only_arrow_has_stay_what_they_are(tmp_path: Path) -> None:
+    day, moment = datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1, 12, tzinfo=datetime.UTC)
+    table = pa.table(
+        {
+            "day": pa.array([None, *[day] * 99]),
+            "at": pa.array([moment] * 100, pa.timestamp("ms", "UTC")),
+            "ns": pa.array([1, 2] * 50, pa.timestamp("ns")),
+            "money": pa.array([decimal.Decimal("1.50")] * 100, pa.decimal128(12, 2)),
+            "map": pa.array([[("a", 1)]] * 100, pa.map_(pa.string(), pa.int64())),
+            "inside": pa.array([{"day": day}] * 100),
+        }
+    )
+    with pa.ipc.new_file(str(tmp_path / "x.arrow"), table.schema) as file:
+        file.write_table(table)
+    for ds in (sx.open(tmp_path / "x.arrow"), sx.from_arrow(table)):
+        assert isinstance(ds.features["at"], Opaque)
+        assert ds.to_arrow().equals(table)
+        assert pa.table(ds.select("day", "at", "ns", "money")).equals(table.select(["day", "at", "ns", "money"]))
+        shuffled = pa.table(ds.shuffle().select("day", "at", "ns", "money", "inside"))
+        assert shuffled.schema.equals(table.select(["day", "at", "ns", "money", "inside"]).schema)
+    assert sx.open(tmp_path / "x.arrow").take(0).to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.date32(),
+        pa.time64("us"),
+        pa.duration("ns"),
+        pa.timestamp("s", "Europe/Berlin"),
+        pa.decimal256(40, -3),
+        pa.null(),
+    ],
+)
+def test_types_by_their_names(kind: pa.DataType) -> None:
+    assert type_named(str(kind)) == kind
+
+
+def test_a_value_that_does_not_fit_names_its_sample(tmp_path: Path) -> None:
+    lines = "".join('{"x": 1}\n' for _ in range(500)) + '{"x": "a"}\n'
+    (tmp_path / "a.jsonl").write_text(lines)
+    with pytest.raises(SchemaError, match=r"expected int64, got str 'a' - at sample 500, field x"):
+        sx.open(tmp_path / "a.jsonl").to_arrow()
+    with pytest.raises(Exception, match="at sample 500, field x"):
+        pl.DataFrame(sx.open(tmp_path / "a.jsonl"))

@@ -1,0 +1,402 @@
+"""Datasets of Hugging Face, there and back: the real package, the same values, the same memory."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+import shardex as sx
+from shardex.dataset.huggingface import HubRows
+from shardex.dataset.splits import pieces
+from shardex.errors import FormatError, MissingExtraError, SchemaError
+from shardex.schema import Array, ClassLabel, Features, Json, Optional, Sequence, Struct, Text, Value
+from tests.strategies import datasets as any_dataset
+
+FEATURES = datasets.Features(
+    {
+        "i": datasets.Value("int32"),
+        "s": datasets.Value("string"),
+        "c": datasets.ClassLabel(names=["a", "b"]),
+        "l": datasets.List(datasets.Value("float32"), length=3),
+        "r": datasets.List(datasets.Value("int64")),
+        "big": datasets.LargeList(datasets.Value("int8")),
+        "m": datasets.Array2D((2, 3), "float32"),
+        "cube": datasets.Array3D((2, 1, 2), "uint8"),
+        "free": datasets.Array2D((None, 3), "int8"),
+        "flags": datasets.Array2D((1, 2), "bool"),
+        "st": {"a": datasets.Value("int64"), "c": datasets.ClassLabel(names=["x", "y"])},
+        "q": datasets.List({"t": datasets.Value("string"), "j": datasets.Json()}),
+        "j": datasets.Json(),
+        "when": datasets.Value("timestamp[us]"),
+    }
+)
+OURS = {
+    "i": Optional(Value("int32")),
+    "s": Optional(Text()),
+    "c": ClassLabel(("a", "b")),
+    "l": Array("float32", (3,)),
+    "r": Array("int64", (None,)),
+    "big": Array("int8", (None,)),
+    "m": Array("float32", (2, 3)),
+    "cube": Array("uint8", (2, 1, 2)),
+    "free": Array("int8", (None, 3)),
+    "flags": Sequence(Sequence(Value("bool"))),
+    "st": Struct({"a": Optional(Value("int64")), "c": ClassLabel(("x", "y"))}),
+    "q": Sequence(Struct({"t": Text(), "j": Json()})),
+    "j": Json(),
+}
+
+
+def example(k: int) -> dict[str, Any]:
+    return {
+        "i": None if k == 2 else k,
+        "s": None if k == 3 else f"né{k}",
+        "c": k % 2,
+        "l": [k, k + 1, k + 2.5],
+        "r": [*range(k % 4)],
+        "big": [1] * (k % 3),
+        "m": [[k, 1, 2], [3, 4, 5]],
+        "cube": [[[1, 2]], [[3, k]]],
+        "free": [[k, 0, 0]] * (k % 3),
+        "flags": [[True, k % 2 == 0]],
+        "st": {"a": None if k == 4 else k, "c": 1},
+        "q": [{"t": "x", "j": {"k": [k, None]}}] * (k % 2),
+        "j": {"k": k} if k % 2 else [k],
+        "when": np.datetime64("2020-01-01T00:00:00") + k,
+    }
+
+
+def theirs(count: int = 12) -> Any:
+    samples = [example(k) for k in range(count)]
+    return datasets.Dataset.from_dict({name: [s[name] for s in samples] for name in FEATURES}, features=FEATURES)
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Any:
+    theirs().save_to_disk(str(tmp_path / "hub"))
+    return datasets.load_from_disk(str(tmp_path / "hub"))
+
+
+def plain(value: Any) -> Any:
+    """Lists in the place of arrays, at any depth."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, list) else value
+
+
+def assert_same(ours: sx.Dataset, hub: Any) -> None:
+    assert len(ours) == len(hub)
+    expected = [plain(dict(one)) for one in hub]
+    assert [plain(dict(one)) for one in ours] == expected
+    assert [plain(dict(ours[k])) for k in range(len(ours))] == expected
+
+
+# -- theirs ---------------------------------------------------------------------------------------------------------
+
+
+def test_features_and_values() -> None:
+    ds = sx.from_huggingface(theirs())
+    assert dict(ds.select(*OURS).features) == OURS
+    assert_same(ds, theirs())
+    assert ds.read([1, 5])["m"].shape == (2, 2, 3) and ds.read([1, 5])["m"].dtype == np.float32
+
+
+def test_views_of_theirs(on_disk: Any) -> None:
+    for hub in (
+        on_disk,
+        on_disk.select([3, 1, 1]),
+        on_disk.select(range(2, 7)),
+        on_disk.shuffle(seed=1),
+        on_disk.shuffle(seed=1).select(range(4)),
+        on_disk.filter(lambda one: one["c"] == 1),
+        on_disk.train_test_split(0.3, seed=0)["test"],
+        datasets.concatenate_datasets([on_disk, theirs(3)]),
+        on_disk.select([]),
+        on_disk.with_format("numpy").with_format(None),
+        on_disk.remove_columns(["m", "s"]),
+    ):
+        assert_same(sx.from_huggingface(hub), hub)
+
+
+def test_nothing_is_copied(on_disk: Any) -> None:
+    assert isinstance(
+        on_disk.data.blocks[0][0] if hasattr(on_disk.data, "blocks") else on_disk.data, datasets.table.MemoryMappedTable
+    )
+    ds = sx.from_huggingface(on_disk.shuffle(seed=3))
+    held = on_disk.data.table
+    for name in ("l", "m", "cube"):
+        values = held.column(name).chunk(0)
+        values = values.storage if isinstance(values, pa.ExtensionArray) else values
+        while hasattr(values, "values"):
+            values = values.values
+        first = [s.i for s in ds].index(0)
+        assert ds[first][name].__array_interface__["data"][0] == values.buffers()[1].address
+
+
+def test_a_mapped_one_goes_to_workers_as_names_of_files(tmp_path: Path) -> None:
+    many = datasets.Dataset.from_dict({"x": np.arange(100_000)})
+    many.save_to_disk(str(tmp_path / "hub"))
+    ds = sx.from_huggingface(datasets.load_from_disk(str(tmp_path / "hub")))
+    packed = pickle.dumps(ds)
+    assert len(packed) < 20_000
+    again = pickle.loads(packed)
+    assert again.fingerprint == ds.fingerprint and again[99_999].x == 99_999
+
+
+def test_a_loader_over_theirs(on_disk: Any) -> None:
+    ds = sx.from_huggingface(on_disk).select("m", "c")
+    batches = list(sx.Loader(ds, batch_size=5, shuffle=True, seed=0))
+    assert [len(batch) for batch in batches] == [5, 5, 2] and batches[0].m.shape == (5, 2, 3)
+
+
+def test_dicts_there_and_back() -> None:
+    hub = datasets.DatasetDict({"train": theirs(4), "test": theirs(2)})
+    splits = sx.from_huggingface(hub)
+    assert isinstance(splits, sx.DatasetDict) and splits.num_rows == {"train": 4, "test": 2}
+    back = splits.to_huggingface()
+    assert isinstance(back, datasets.DatasetDict) and list(back) == ["train", "test"]
+    assert back["test"][1] == hub["test"][1]
+
+
+def test_nulls_in_arrays_and_images() -> None:
+    image = pa.array([{"bytes": b"png", "path": None}, None, {"bytes": None, "path": "a.png"}])
+    features = datasets.Features(
+        {
+            "image": datasets.Image(decode=False),
+            "m": datasets.Array2D((1, 2), "int32"),
+            "f": datasets.Array2D((None, 2), "int32"),
+        }
+    )
+    lists = pa.array([[[1, 2]], None, [[3, 4]]], pa.list_(pa.list_(pa.int32())))
+    held = pa.table({"image": image, "m": lists, "f": lists}).cast(
+        pa.schema([("image", datasets.Image()()), ("m", lists.type), ("f", lists.type)])
+    )
+    kinds = features.arrow_schema.types
+    arrays = [held.column(0), *(pa.ExtensionArray.from_storage(kind, lists) for kind in kinds[1:])]
+    hub = datasets.Dataset(
+        datasets.table.InMemoryTable(pa.table(arrays, names=list(features))),
+        info=datasets.DatasetInfo(features=features),
+    )
+    ds = sx.from_huggingface(hub)
+    assert str(ds.features) == (
+        "image struct of bytes bytes or none, path text or none or none, m int32[1, 2] or none, f int32[?, 2] or none"
+    )
+    assert [s.image for s in ds] == image.to_pylist()
+    for name in ("m", "f"):
+        assert [plain(s[name]) for s in ds] == [[[1, 2]], None, [[3, 4]]]
+    assert ds.to_huggingface().features == features
+    assert [plain(s) for s in sx.from_huggingface(hub.select([2, 1]))][1]["m"] is None
+
+
+@pytest.mark.parametrize("bad", [[[1, 2], [3]], [[1, 2], [3, 4], [5, 6]], [[1, 2, 3], [4]], [], [[1, 2], None]])
+def test_lists_that_are_not_of_their_shape(bad: Any) -> None:
+    kind = datasets.Array2D((2, 2), "int32")()
+    lists = pa.array([[[1, 2], [3, 4]], bad], pa.list_(pa.list_(pa.int32())))
+    held = pa.table({"m": pa.ExtensionArray.from_storage(kind, lists)})
+    ds = sx.from_huggingface(datasets.Dataset(datasets.table.InMemoryTable(held)))
+    with pytest.raises(FormatError, match=r"expected int32\[2, 2\], got lists of .* in the place of 2 - at field m"):
+        ds[0]
+
+
+def test_what_is_none_of_theirs() -> None:
+    with pytest.raises(SchemaError, match=r"expected a datasets\.Dataset or DatasetDict, got list"):
+        sx.from_huggingface([])
+    with pytest.raises(SchemaError, match=r"got IterableDataset \(it has no random access"):
+        sx.from_huggingface(theirs().to_iterable_dataset())
+
+
+# -- ours -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_came_from_there_goes_back_as_it_was(on_disk: Any) -> None:
+    ds = sx.from_huggingface(on_disk)
+    back = ds.to_huggingface()
+    assert back.features == FEATURES and list(back) == list(on_disk)
+    assert back.data.table.column("m").chunk(0).equals(on_disk.data.table.column("m").chunk(0))
+    for view in (ds[2:5], ds.shuffle(seed=2), ds[::-2], ds.select("s", "m")[3:]):
+        assert_same(view, view.to_huggingface())
+    assert ds.select("s", "m").to_huggingface().column_names == ["s", "m"]
+    assert isinstance(ds.shuffle(seed=1).rows, HubRows)
+
+
+def native(folder: Path) -> sx.Dataset:
+    schema = {
+        "x": "int16",
+        "ok": bool,
+        "name": str | None,
+        "raw": bytes,
+        "c": ClassLabel(("u", "v")),
+        "v": Array("float32", (3,)),
+        "m": Array("float64", (2, 3)),
+        "r": Array("int32", (None,)),
+        "p": Array("int16", (None, 2)),
+        "z": Array("float32", ()),
+        "flags": Array("bool", (2, 2)),
+        "maybe": Optional(Array("int8", (2, 2))),
+        "odd": Array("uint8", (None, None)),
+        "tags": list[str],
+        "boxes": Sequence(Array("int16", (2,))),
+        "st": Struct({"a": Value("int64"), "m": Array("int8", (1, 2))}),
+        "j": Json(),
+    }
+    with sx.create(folder, schema, shard_rows=7) as out:
+        for k in range(20):
+            out.append(
+                x=k,
+                ok=k % 2 == 0,
+                name=None if k == 3 else f"né{k}",
+                raw=bytes([k]),
+                c=k % 2,
+                v=[k, 1, 2],
+                m=np.full((2, 3), k),
+                r=np.arange(k % 4, dtype="i4"),
+                p=np.full((k % 3, 2), k, "i2"),
+                z=np.array(k + 0.5, "f4"),
+                flags=[[True, False], [k % 2 == 0, True]],
+                maybe=None if k % 5 == 0 else np.full((2, 2), k, "i1"),
+                odd=np.ones((k % 2 + 1, k % 3), "u1"),
+                tags=["t"] * (k % 3),
+                boxes=[np.array([k, 1], "i2")] * (k % 2),
+                st={"a": k, "m": [[k, 2]]},
+                j={"k": [k, None, "é"]},
+            )
+    return sx.open(folder)
+
+
+def test_ours_as_theirs(tmp_path: Path) -> None:
+    ds = native(tmp_path / "d")
+    before = sorted(tmp_path.rglob("*"))
+    for view in (ds, ds[3:11], ds.shuffle(seed=1), ds[::-1], ds[:0]):
+        hub = view.to_huggingface()
+        assert_same(view, hub)
+        hub.data.table.validate(full=True)
+    assert sorted(tmp_path.rglob("*")) == before, "nothing is written"
+    hub = ds.to_huggingface()
+    assert hub.features["c"] == datasets.ClassLabel(names=["u", "v"])
+    assert hub.features["m"] == datasets.Array2D((2, 3), "float64") and hub.features["name"] == datasets.Value("string")
+    assert hub.features["p"] == datasets.Array2D((None, 2), "int16") and hub.features["j"] == datasets.Json()
+    assert hub.features["v"] == datasets.List(datasets.Value("float32"), length=3)
+    assert hub.features["odd"] == datasets.List(datasets.List(datasets.Value("uint8")))
+    assert hub.with_format("numpy")[4]["m"].shape == (2, 3)
+    assert hub.map(lambda one: {"y": one["x"] + 1})[5]["y"] == 6
+    hub.save_to_disk(str(tmp_path / "saved"))
+    assert_same(ds, datasets.load_from_disk(str(tmp_path / "saved")))
+
+
+def test_ours_there_and_back_again(tmp_path: Path) -> None:
+    ds = native(tmp_path / "d").select("x", "name", "raw", "c", "v", "m", "r", "p", "maybe", "tags", "j")
+    again = sx.from_huggingface(ds.to_huggingface())
+    assert list(again) == list(ds)
+    assert again.features == ds.features
+
+
+def test_elements_are_not_copied(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", [{"v": np.arange(600.0), "m": np.ones((20, 30), "f4")} for _ in range(10)])
+    held = ds.to_huggingface().data.table
+    for name in ("v", "m"):
+        values = held.column(name).chunk(0)
+        values = values.storage if isinstance(values, pa.ExtensionArray) else values
+        while hasattr(values, "values"):
+            values = values.values
+        assert values.buffers()[1].address == ds[0][name].__array_interface__["data"][0]
+
+
+@settings(deadline=None, max_examples=50)
+@given(any_dataset())
+def test_any_schema_goes_there_or_says_why_not(data: tuple[Features, list[dict[str, Any]]]) -> None:
+    features, samples = data
+    ds = sx.from_arrow(sx.Dataset(_Rows(features, samples)).to_arrow())
+    try:
+        hub = ds.to_huggingface()
+    except SchemaError:
+        return
+    again = sx.from_huggingface(hub)
+    assert [sx.DictSample(plain(dict(one))) for one in again] == [sx.DictSample(plain(dict(one))) for one in ds]
+
+
+class _Rows:
+    def __init__(self, features: Features, samples: list[dict[str, Any]]) -> None:
+        self.features, self.samples = features, samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def read(self, rows: Any, fields: Any = None) -> sx.Columns:
+        names = list(self.features) if fields is None else fields
+        return sx.Columns({name: [self.samples[row][name] for row in rows.tolist()] for name in names}, len(rows))
+
+
+@pytest.mark.parametrize("feature", [Array(), Array("float32"), Array("complex64", (2,))])
+def test_what_they_have_no_feature_for(feature: Array, tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", [{"x": np.ones(2, feature.dtype)}], {"x": feature})
+    with pytest.raises(SchemaError, match=r"expected features that datasets has, got .* - at field x; leave it out"):
+        ds.to_huggingface()
+
+
+def test_streams_of_lines_and_joins(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": 1, "s": "a"}\n{"x": 2, "s": "b"}\n')
+    lines = sx.open(tmp_path / "a.jsonl")
+    assert list(sx.join(lines, sx.open([{"y": 1.5}, {"y": 2.5}])).to_huggingface()) == [
+        {"x": 1, "s": "a", "y": 1.5},
+        {"x": 2, "s": "b", "y": 2.5},
+    ]
+
+
+# -- the package ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", ["train", "train[:3]", "train[10%:35%]", "train[-7%:]", "train[3:-2]", "train[:33%]", "train[:200]"]
+)
+@pytest.mark.parametrize("length", [0, 1, 7, 150, 1001])
+def test_parts_of_splits_are_theirs(text: str, length: int) -> None:
+    (piece,) = pieces(text)
+    if text == "train[-7%:]" and 0 < length < 8:  # less than a sample from the end: theirs turn around to all of it
+        assert not range(length)[piece.of(length)]
+        return
+    told = datasets.ReadInstruction.from_spec(text).to_absolute({"train": length})
+    (theirs,) = told
+    begin, end = theirs.from_ or 0, length if theirs.to is None else theirs.to
+    assert range(length)[piece.of(length)] == range(begin, max(begin, end)) or begin >= end == 0
+
+
+def test_without_the_package_the_error_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['datasets'] = None\nimport shardex as sx\n"
+        "for call in (lambda: sx.from_huggingface(None), lambda: sx.open([{'x': 1}]).to_huggingface()):\n"
+        "    try: call()\n    except sx.ShardexError as error: print(type(error).__name__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    advice = "needs datasets, which is not installed: pip install 'shardex[huggingface]'"
+    assert done.stdout.splitlines() == [
+        f"{MissingExtraError.__name__} {name} {advice}" for name in ("from_huggingface", "to_huggingface")
+    ]
+
+
+def test_what_is_named_alike_is_alike(tmp_path: Path) -> None:
+    """Their cache finds results by the name of the data: other fields or other rows must have another."""
+    datasets.Dataset.from_dict({"a": list(range(1000)), "b": list(range(1000, 2000))}).save_to_disk(
+        str(tmp_path / "hf")
+    )
+    there = datasets.load_from_disk(str(tmp_path / "hf"))
+    ds = sx.from_huggingface(there)
+
+    def first(row: dict[str, int]) -> dict[str, int]:
+        return {"out": next(iter(row.values()))}
+
+    one, two = (ds.select(name).to_huggingface().map(first)["out"][:2] for name in ("a", "b"))
+    assert (list(one), list(two)) == ([0, 1], [1000, 1001])
+    changed = there.map(lambda row: {"a": -1 if row["a"] == 500 else row["a"]})
+    assert sx.from_huggingface(changed).fingerprint != ds.fingerprint
+    assert sx.from_huggingface(changed).to_huggingface().map(first)["out"][500] == -1

@@ -1,0 +1,116 @@
+"""Splits by name: which words count where, and the parts that people ask for."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardex.dataset.splits import Piece, named_split, pieces, split_of
+from shardex.errors import SchemaError
+
+
+@pytest.mark.parametrize(
+    ("path", "split"),
+    [
+        ("train-000.tar", "train"),
+        ("train.jsonl", "train"),
+        ("training_0.tar", "train"),
+        ("wiki_train_0.jsonl", "train"),
+        ("wiki-train.jsonl", "train"),
+        ("Train/0.tar", "train"),
+        ("test.parquet", "test"),
+        ("testing-1.tar", "test"),
+        ("en/test/0.tar", "test"),
+        ("val/0.tar", "validation"),
+        ("valid00001.tar", "validation"),
+        ("x.validation.arrow", "validation"),
+        ("dev-2.tar", "validation"),
+        ("DEVELOPMENT/a/b.tar", "validation"),
+        ("cifar10_default_test_0f/shard-00000.arrow", "test"),
+    ],
+)
+def test_names_that_say_a_split(path: str, split: str) -> None:
+    assert named_split(path) == split_of(path) == split
+
+
+@pytest.mark.parametrize(
+    "path", ["0.tar", "contest.tar", "trains/0.tar", "devices-0.tar", "latest-0.tar", "value.jsonl", "", "a/b/c"]
+)
+def test_names_that_say_none(path: str) -> None:
+    assert named_split(path) is None
+    assert split_of(path) == "train"
+
+
+def test_which_of_two_words_counts() -> None:
+    assert split_of("test/train-0.tar") == "train"
+    assert split_of("train/test/0.tar") == "test"
+    assert split_of("test-train.tar") == "test"
+
+
+@given(st.text(max_size=30))
+def test_any_name_has_a_split(path: str) -> None:
+    assert split_of(path) in ("train", "test", "validation")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("train", [Piece("train")]),
+        (" train + test ", [Piece("train"), Piece("test")]),
+        ("train[:100]", [Piece("train", None, 100)]),
+        ("train[ 5 : ]", [Piece("train", 5)]),
+        ("train[-3:-1]", [Piece("train", -3, -1)]),
+        ("train[10%:20%]+train[-5%:]", [Piece("train", 10, 20, True), Piece("train", -5, None, True)]),
+        ("my split-2.x[:]", [Piece("my split-2.x")]),
+    ],
+)
+def test_what_people_write(text: str, expected: list[Piece]) -> None:
+    assert pieces(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "+", "train+", "train[", "train[5]", "train[1:2:3]", "train[a:b]", "[:5]", "train[:5]x", 3, ["train"]]
+)
+def test_what_is_none(text: Any) -> None:
+    with pytest.raises(SchemaError, match="expected a split"):
+        pieces(text)
+
+
+@pytest.mark.parametrize("text", ["train[10%:100]", "train[0:50%]"])
+def test_samples_and_percent_do_not_mix(text: str) -> None:
+    with pytest.raises(SchemaError, match="both in percent, got 'train"):
+        pieces(text)
+
+
+@pytest.mark.parametrize("text", ["train[:101%]", "train[-200%:]"])
+def test_percents_beyond_a_hundred(text: str) -> None:
+    with pytest.raises(SchemaError, match="expected percents from -100 to 100"):
+        pieces(text)
+
+
+BOUNDS = st.none() | st.integers(-50, 50)
+
+
+@given(BOUNDS, BOUNDS, st.integers(0, 40))
+def test_samples_are_those_of_a_list(start: int | None, stop: int | None, length: int) -> None:
+    assert list(range(length))[Piece("x", start, stop).of(length)] == list(range(length))[start:stop]
+
+
+@given(st.lists(st.integers(0, 100), max_size=5), st.integers(0, 1000))
+def test_percents_that_meet_cover_everything_once(cuts: list[int], length: int) -> None:
+    ends = [0, *sorted(cuts), 100]
+    found = [
+        position for a, b in pairwise(ends) for position in range(length)[Piece("x", a, b, percent=True).of(length)]
+    ]
+    assert found == list(range(length))
+
+
+def test_hundredths_from_the_end_that_are_less_than_a_sample() -> None:
+    assert (Piece("train", -1, None, percent=True).of(40), Piece("train", None, -1, percent=True).of(40)) == (
+        slice(40, 40, 1),
+        slice(0, 40, 1),
+    )

@@ -1,0 +1,72 @@
+"""The database behind SQL: one for a process, shut, gone before a fork, and its errors told with their place."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from shardex.dataset import sql_sandbox as sandbox
+from shardex.dataset.sql_sandbox import RefusedError, parse, run
+
+TABLE = pa.table({"x": [1, 2, 3]})
+
+
+def test_one_database_serves_all_threads() -> None:
+    def work(k: int) -> list[int]:
+        return run("SELECT x + ? AS y FROM ds ORDER BY x", [k], TABLE)["y"].to_pylist()  # type: ignore[no-any-return]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(20))) == [[k + 1, k + 2, k + 3] for k in range(20)]
+    assert len(sandbox._kept) == 1
+
+
+def test_it_is_given_up_before_a_fork() -> None:
+    parse("SELECT 1")
+    child = os.fork()
+    if not child:
+        os._exit(len(sandbox._kept))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not sandbox._kept and not sandbox._lock.locked()
+    assert run("SELECT 1 AS a", None, TABLE).to_pylist() == [{"a": 1}]
+
+
+def bare(statement: str, table: pa.Table | None = None) -> None:
+    """Run a statement with nothing around it that keeps others out."""
+    with sandbox._refusals(statement), sandbox._cursor(None) as cursor:
+        if table is not None:
+            cursor.register("ds", table)
+        cursor.execute(statement)
+
+
+def test_queries_do_not_see_each_other() -> None:
+    run("SELECT * FROM ds", None, TABLE)
+    with pytest.raises(RefusedError, match="Table with name ds does not exist"):
+        bare("SELECT * FROM ds")
+
+
+@pytest.mark.parametrize(
+    ("statement", "place"),
+    [
+        ("SELECT y FROM ds", 7),
+        ("SELECT\n  'é', y\nFROM ds", 15),
+        ("SELECT x FROM ds WHERE x > 'a'", 27),
+        ("SELECT " + "'a', " * 100 + "y FROM ds", None),
+    ],
+)
+def test_where_the_mistake_is(statement: str, place: int | None) -> None:
+    with pytest.raises(RefusedError) as caught:
+        bare(statement, TABLE)
+    assert caught.value.place == place
+
+
+def test_parse() -> None:
+    assert [tree["type"] for tree in parse("SELECT 1 UNION SELECT 2")] == ["SET_OPERATION_NODE"]
+    assert parse("") == []
+    with pytest.raises(RefusedError) as caught:
+        parse("SELECT FROM WHERE")
+    assert caught.value.place is not None and "syntax error" in caught.value.reason
+    with pytest.raises(RefusedError, match="only a SELECT"):
+        parse("DROP TABLE x")

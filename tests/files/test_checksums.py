@@ -1,0 +1,110 @@
+"""Checksums that foreign shards are given: every byte of them that changes is noticed when it is read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardex as sx
+from shardex.errors import ChecksumError, SchemaError, ShardexError, StaleIndexError
+from shardex.sources.checked_source import BLOCK
+
+FORMATS = ["tar", "jsonl", "parquet", "bins", "tokens"]
+
+
+def write(folder: Path, format: str, rows: int = 30) -> sx.Dataset:
+    if format == "tokens":
+        windows: list[Any] = [{"tokens": np.full(64, k, "u2")} for k in range(rows)]
+        return sx.write(folder, windows, {"tokens": sx.Array("uint16", (64,))}, format=format)
+    return sx.write(
+        folder, [{"n": k, "text": f"number {k}"} for k in range(rows)], {"n": int, "text": str}, format=format
+    )
+
+
+def flip(path: Path, at: int) -> None:
+    """Change a byte, and nothing that the system tells of the file."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.seek(at)
+        old = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([old ^ 0x10]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def data_files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*")) if path.is_file() and ".shardex" not in path.parts]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_byte_changes_unnoticed(format: str, tmp_path: Path) -> None:
+    write(tmp_path / "d", format)
+    right = [repr(sample) for sample in sx.index(tmp_path / "d", checksums=True)]
+    for path in data_files(tmp_path / "d"):
+        for at in range(0, path.stat().st_size, max(1, path.stat().st_size // 40)):
+            flip(path, at)
+            with pytest.raises(ShardexError):
+                assert [repr(sample) for sample in sx.open(tmp_path / "d")] != right, "a changed byte that nobody reads"
+            flip(path, at)
+    assert [repr(sample) for sample in sx.open(tmp_path / "d")] == right
+
+
+@pytest.mark.parametrize("read", [lambda ds, k: ds[k], lambda ds, k: ds.read([k]), lambda ds, k: list(ds[k : k + 1])])
+def test_only_the_samples_in_a_changed_block_are_lost(read: Callable[[Any, int], object], tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"v": bytes(40_000)} for _ in range(100)], {"v": bytes}, format="tar")
+    (path,) = data_files(tmp_path / "d")
+    sx.index(tmp_path / "d", checksums=True)
+    flip(path, BLOCK + 5)
+    ds = sx.open(tmp_path / "d")
+    assert read(ds, 0) is not None and read(ds, 99) is not None
+    with pytest.raises(ChecksumError, match=f"expected bytes {BLOCK} to {2 * BLOCK} as they were when checksums were"):
+        read(ds, 30)
+    bad = {row for problem in sx.verify(tmp_path / "d", progress=False) for row in problem.samples or ()}
+    assert bad and bad < set(range(20, 60))
+    saved = sx.recover(tmp_path / "d", tmp_path / "saved", progress=False)
+    assert len(sx.open(tmp_path / "saved")) == 100 - len(bad) == saved.samples
+
+
+def test_a_file_that_was_meant_to_change(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"n": 1}\n')
+    sx.index(path, checksums=True)
+    path.write_text('{"n": 1}\n{"n": 2}\n')
+    with pytest.raises(StaleIndexError, match="checksums=True"):
+        sx.open(path)
+    assert len(sx.index(path, checksums=True)) == 2 and len(sx.open(path)) == 2
+
+
+def test_files_that_came_later_have_none(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
+    sx.index(tmp_path, checksums=True)
+    (tmp_path / "b.jsonl").write_text('{"n": 2}\n')
+    assert [sample.n for sample in sx.open(tmp_path)] == [1, 2]
+
+
+def test_other_processes_check_too(tmp_path: Path) -> None:
+    ds = write(tmp_path / "d", "tar")
+    sx.index(tmp_path / "d", checksums=True)
+    ds = pickle.loads(pickle.dumps(sx.open(tmp_path / "d")))
+    flip(data_files(tmp_path / "d")[0], 600)
+    with pytest.raises(ChecksumError):
+        list(ds)
+
+
+def test_where_there_are_checksums_already_none_are_made(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"n": 1}])
+    with pytest.raises(SchemaError, match="which has some"):
+        sx.index(tmp_path / "d", checksums=True)
+
+
+def test_files_are_scanned_by_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sx.write(tmp_path / "d", [{"v": bytes(500)} for _ in range(60)], {"v": bytes}, format="tar", shard_rows=20)
+    sx.index(tmp_path / "d", checksums=True)
+    monkeypatch.setattr("shardex.files.scan._WORTH_PROCESSES", 0)
+    assert len(sx.open(tmp_path / "d", rebuild=True)) == 60

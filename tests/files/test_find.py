@@ -1,0 +1,229 @@
+"""Which files are meant: folders, patterns, lists, in natural order."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardex.errors import NotFoundError, PathError, SchemaError, ShardexError, UnknownFormatError, UnsafeError
+from shardex.files import expand_braces, find, natural_order
+from shardex.sources import absolute
+
+NAMES = [
+    "a-0.tar",
+    "a-1.tar",
+    "a-2.tar",
+    "a-10.tar",
+    "b.json",
+    ".hidden.tar",
+    "_meta.tar",
+    ".shardex/x.tar",
+    "sub/c-1.tar",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in NAMES:
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    return tmp_path / "data"
+
+
+# -- natural order --------------------------------------------------------------------------------------------------
+
+
+def test_natural_order() -> None:
+    names = [
+        "part10",
+        "part9",
+        "Part2",
+        "part1",
+        "part",
+        "part1b",
+        "part1a2",
+        "part1a10",
+        "part01",
+        "10",
+        "9",
+        "x/2/a",
+        "x/10/a",
+    ]
+    assert natural_order(names) == [
+        *["9", "10", "part", "part01", "part1", "part1a2", "part1a10", "part1b", "Part2", "part9", "part10"],
+        *["x/2/a", "x/10/a"],
+    ]
+
+
+@given(st.lists(st.text(alphabet="aB1209/.²٣", max_size=8)), st.randoms())
+def test_natural_order_is_one_order(names: list[str], random: Any) -> None:
+    ordered = natural_order(names)
+    assert sorted(ordered) == sorted(names)
+    random.shuffle(names)
+    assert natural_order(names) == ordered
+
+
+@given(st.lists(st.integers(0, 10**20), unique=True))
+def test_numbers_are_counted(numbers: list[int]) -> None:
+    assert natural_order([f"s-{k}.tar" for k in numbers]) == [f"s-{k}.tar" for k in sorted(numbers)]
+
+
+# -- braces -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("plain", ["plain"]),
+        ("", [""]),
+        ("{a,b}", ["a", "b"]),
+        ("{a,}x", ["ax", "x"]),
+        ("x{1..3}y", ["x1y", "x2y", "x3y"]),
+        ("{8..11}", ["8", "9", "10", "11"]),
+        ("{008..010}", ["008", "009", "010"]),
+        ("{1..010}", ["001", "002", "003", "004", "005", "006", "007", "008", "009", "010"]),
+        ("{0..2}", ["0", "1", "2"]),
+        ("{3..1}", ["3", "2", "1"]),
+        ("{5..5}", ["5"]),
+        ("{a,b}{1..2}", ["a1", "a2", "b1", "b2"]),
+        ("{a,b{1..2}}.x", ["a.x", "b1.x", "b2.x"]),
+        ("{x{1,2},y}", ["x1", "x2", "y"]),
+        ("{a}", ["{a}"]),
+        ("{}", ["{}"]),
+        ("{a..c}", ["{a..c}"]),
+        ("{a}{1..2}", ["{a}1", "{a}2"]),
+        ("{{1..2}}", ["{{1..2}}"]),
+        ("{1..2", ["{1..2"]),
+        ("1..2}", ["1..2}"]),
+        ("}{1,2}{", ["}1{", "}2{"]),
+    ],
+)
+def test_expand_braces(pattern: str, names: list[str]) -> None:
+    assert expand_braces(pattern) == names
+
+
+@given(st.text(alphabet="{},.12a", max_size=14))
+def test_any_braces_end(pattern: str) -> None:
+    assert expand_braces(pattern)
+
+
+# -- find -------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder(folder: Path) -> None:
+    files = find(folder)
+    assert files.folder
+    assert files.what == str(files) == str(folder)
+    assert files.source.url == str(folder)
+    assert sorted(files.paths) == sorted(NAMES)
+    assert files.having(".tar").paths == ("a-0.tar", "a-1.tar", "a-2.tar", "a-10.tar", "sub/c-1.tar")
+    assert files.having(".json", ".jsonl").paths == ("b.json",)
+    assert files.having(".TAR").paths == ()
+    assert files.having(".tar").folder
+    assert files.name(files.paths.index("sub/c-1.tar")) == str(folder / "sub/c-1.tar")
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    assert find(tmp_path).paths == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "paths"),
+    [
+        ("a-0.tar", ["a-0.tar"]),
+        ("*.tar", ["_meta.tar", "a-0.tar", "a-1.tar", "a-2.tar", "a-10.tar"]),
+        ("a-?.tar", ["a-0.tar", "a-1.tar", "a-2.tar"]),
+        ("a-[12].tar", ["a-1.tar", "a-2.tar"]),
+        ("**/*.tar", ["_meta.tar", "a-0.tar", "a-1.tar", "a-2.tar", "a-10.tar", "sub/c-1.tar"]),
+        ("*", ["_meta.tar", "a-0.tar", "a-1.tar", "a-2.tar", "a-10.tar", "b.json"]),
+        ("a-{0..2}.tar", ["a-0.tar", "a-1.tar", "a-2.tar"]),
+        ("a-{10,1}.tar", ["a-10.tar", "a-1.tar"]),
+        ("{a-1*,b}.{tar,json}", None),
+        ("{a-1*.tar,b.json}", ["a-1.tar", "a-10.tar", "b.json"]),
+        ("{sub,a-0.tar}", ["sub/c-1.tar", "a-0.tar"]),
+    ],
+)
+def test_patterns(folder: Path, pattern: str, paths: list[str] | None) -> None:
+    what = str(folder / pattern)
+    if paths is None:
+        with pytest.raises(NotFoundError, match="nothing matches a part of"):
+            find(what)
+        return
+    files = find(what)
+    assert [files.name(k) for k in range(len(files.paths))] == [str(folder / path) for path in paths]
+    assert all(os.path.isfile(files.name(k)) for k in range(len(files.paths)))
+    assert not files.folder
+    assert (find(files.what).what, find(files.what).paths) == (files.what, files.paths)
+
+
+def test_a_name_is_taken_as_it_is_before_it_is_a_pattern(tmp_path: Path) -> None:
+    for name in ("a[1].tar", "{x,y}.tar", "12:30.tar"):
+        (tmp_path / name).write_bytes(b"")
+        assert find(tmp_path / name).paths == (name,)
+
+
+def test_lists(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = find([folder / "a-10.tar", str(folder / "sub/c-1.tar"), str(folder / "a-[01].tar")])
+    assert files.paths == ("a-10.tar", "sub/c-1.tar", "a-0.tar", "a-1.tar")
+    assert str(files) == f"3 files from {folder / 'a-10.tar'} on"
+    assert find([str(folder / "sub"), str(folder / "b.json")]).paths == ("sub/c-1.tar", "b.json")
+    assert find([str(folder)]).paths == ("a-0.tar", "a-1.tar", "a-2.tar", "a-10.tar", "b.json", "sub/c-1.tar")
+    monkeypatch.chdir(folder)
+    assert find(["a-1.tar", "a-0.tar"]).paths == ("a-1.tar", "a-0.tar")
+    assert find("a-1.tar").what == str(folder / "a-1.tar")
+
+
+def test_homes_and_file_urls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    for what in ("~/a-0.tar", f"file://{folder}/a-0.tar"):
+        assert find(what).what == str(folder / "a-0.tar")
+        assert find([what]).what == (str(folder / "a-0.tar"),)
+
+
+@pytest.mark.parametrize("what", ["nowhere", "nowhere/*.tar", "a-{2..4}.tar", "*.nothing", "su[b]", "a-0.tar/x"])
+def test_what_is_not_there(folder: Path, what: str) -> None:
+    for spelled in (str(folder / what), [str(folder / "a-0.tar"), str(folder / what)]):
+        with pytest.raises(NotFoundError) as caught:
+            find(spelled)
+        assert str(folder) in str(caught.value)
+        assert isinstance(caught.value, FileNotFoundError)
+
+
+def test_an_empty_list() -> None:
+    with pytest.raises(NotFoundError, match="at least one file"):
+        find([])
+
+
+@pytest.mark.parametrize("what", ["pipe:cat x", "pipe:curl http://x/y.tar"])
+def test_no_command_is_ever_run(what: str) -> None:
+    for spelled in (what, [what]):
+        with pytest.raises(UnsafeError, match="never runs commands"):
+            find(spelled)
+
+
+@pytest.mark.parametrize("what", ["gopher://host/x.tar", "ssh://host/x"])
+def test_unknown_schemes(what: str) -> None:
+    for spelled in (what, [what]):
+        with pytest.raises(PathError, match="expected an address that begins with"):
+            find(spelled)
+    with pytest.raises(UnknownFormatError, match="expected a local path"):
+        absolute(what)
+
+
+@pytest.mark.parametrize("what", [3, None, [3], b"bytes", {"a": 1}, {"a"}])
+def test_what_is_no_path(what: Any) -> None:
+    with pytest.raises((SchemaError, ShardexError), match="expected a path, a pattern or a list of them"):
+        find(what)
+
+
+def test_files_travel_between_processes(folder: Path) -> None:
+    files = find(folder)
+    again = pickle.loads(pickle.dumps(files))
+    assert (again.paths, again.what, again.source.url) == (files.paths, files.what, files.source.url)

@@ -1,0 +1,477 @@
+"""The index, with a scanner for files of records of one size."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shardex.errors import (
+    ChecksumError,
+    FormatError,
+    NotFoundError,
+    RowError,
+    SchemaError,
+    ShardexError,
+    StaleIndexError,
+    TruncatedShardError,
+)
+from shardex.files import Files, Index, Scan, find
+from shardex.files import scan as scan_module
+from shardex.sources import Source
+from shardex.sources.memory import MemorySource
+
+index_module = importlib.import_module(
+    "shardex.files.sample_index"
+)  # in the package, the function `index` may have that name
+
+SCANNED: list[str] = []
+"""The files that were scanned in this process since the test began."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """Finds records of one size; also says what the first byte of each is, and its number if asked to."""
+
+    size: int = 10
+    in_python: bool = False
+    numbered: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"records of {self.size}"
+
+    def scan(self, source: Source, path: str) -> Scan:
+        SCANNED.append(path)
+        data = np.frombuffer(source.map(path), np.uint8)
+        if data.size % self.size:
+            raise FormatError(f"{path}: expected records of {self.size} bytes, got {data.size} bytes")
+        offsets = np.arange(0, data.size, self.size)
+        scan: Scan = {"offset": offsets, "length": np.full(len(offsets), self.size), "first": data[:: self.size]}
+        return scan | ({"number": np.arange(len(offsets)) + 1000} if path in self.numbered else {})
+
+
+@pytest.fixture(autouse=True)
+def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SCANNED.clear()
+    monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path / "cache"))
+
+
+def write(folder: Path, name: str, values: Iterator[int] | range | list[int], size: int = 10) -> None:
+    """A file of records that begin with these values."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(bytes([value]).ljust(size, b"-") for value in values))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Three files with records 0 to 29; the second is empty."""
+    folder = tmp_path / "data"
+    write(folder, "part-1.rec", range(12))
+    write(folder, "part-2.rec", [])
+    write(folder, "part-10.rec", range(12, 30))
+    return folder
+
+
+def files_of(folder: Path) -> Files:
+    return find(folder).having(".rec")
+
+
+def open_index(folder: Path, **options: bool) -> Index:
+    SCANNED.clear()
+    return Index.of(files_of(folder), Records(), **options)
+
+
+def firsts(index: Index) -> list[int]:
+    return [*map(int, index.read("first", np.arange(len(index))))]
+
+
+def saved(folder: Path) -> Path:
+    (path,) = folder.rglob("*.arrow")
+    return path
+
+
+# -- what it holds --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows_per_block", [1, 5, 1 << 18])
+def test_it_says_where_every_sample_lies(data: Path, rows_per_block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "_BLOCK_ROWS", rows_per_block)
+    index = open_index(data)
+    assert len(index) == 30
+    assert index.columns == ("offset", "length", "first")
+    assert [(file.path, file.size, file.rows) for file in index.files] == [
+        ("part-1.rec", 120, 12),
+        ("part-2.rec", 0, 0),
+        ("part-10.rec", 180, 18),
+    ]
+    assert index.spans == {"offset": (0, 170), "length": (10, 10), "first": (0, 29)}
+    rows = np.random.default_rng(0).permutation(30)
+    expected = [(0, 10 * k, 10) if k < 12 else (2, 10 * (k - 12), 10) for k in rows.tolist()]
+    assert list(zip(*(column.tolist() for column in index.locate(rows)), strict=True)) == expected
+    assert index.file(rows).tolist() == [number for number, _, _ in expected]
+    assert index.read("first", rows).tolist() == rows.tolist()
+    assert [index.at(k) for k in rows.tolist()] == expected
+    assert index.values(13) == (2, {"offset": 10, "length": 10, "first": 13})
+
+
+def test_rows_outside(data: Path) -> None:
+    index = open_index(data)
+    for row in (-1, 30, 2**62):
+        with pytest.raises(RowError):
+            index.read("first", np.array([0, row]))
+        with pytest.raises(RowError, match=f"expected a row from 0 to 29, got {row}"):
+            index.at(row)
+
+
+@pytest.mark.parametrize("names", [[], ["a.rec"], ["a.rec", "b.rec"]])
+def test_no_samples(tmp_path: Path, names: list[str]) -> None:
+    (tmp_path / "data").mkdir()
+    for name in names:
+        write(tmp_path / "data", name, [])
+    for _ in range(2):
+        index = open_index(tmp_path / "data")
+        assert len(index) == 0
+        assert [column.tolist() for column in index.locate(np.array([], np.int64))] == [[], [], []]
+        with pytest.raises(RowError):
+            index.read("offset", np.array([0]))
+        with pytest.raises(RowError):
+            index.at(0)
+
+
+def test_a_column_that_only_some_files_have(data: Path) -> None:
+    scanner = Records(numbered=("part-10.rec",))
+    for _ in range(2):
+        index = Index.of(files_of(data), scanner)
+        assert index.read("number", np.array([0, 11, 12, 29])).tolist() == [0, 0, 1000, 1017]
+        assert index.spans["number"] == (0, 1017)
+    write(data, "part-11.rec", [7])
+    assert Index.of(files_of(data), scanner).read("number", np.array([29, 30])).tolist() == [1017, 0]
+
+
+def test_numbers_below_0_are_refused(data: Path) -> None:
+    class Negative(Records):
+        def scan(self, source: Source, path: str) -> Scan:
+            return {"offset": np.array([-1])}
+
+    with pytest.raises(SchemaError, match="expected a scan to give numbers from 0 on, got -1 - at column offset"):
+        Index.of(files_of(data), Negative())
+
+
+def test_few_bytes_for_each_sample(tmp_path: Path) -> None:
+    class Far(Records):
+        def scan(self, source: Source, path: str) -> Scan:
+            offsets = np.arange(400_000) * 10_000_000  # as in a file of 4 TB
+            return {"offset": offsets, "length": np.full(400_000, 3 << 30)}
+
+    write(tmp_path, "a.rec", [1])
+    index = Index.of(files_of(tmp_path), Far())
+    assert index.nbytes / len(index) <= 24
+    assert os.path.getsize(saved(tmp_path)) == index.nbytes
+    assert index.at(399_999) == (0, 399_999 * 10_000_000, 3 << 30)
+
+
+# -- opened again ----------------------------------------------------------------------------------------------------
+
+
+def test_it_is_saved_beside_the_data_and_mapped(data: Path) -> None:
+    first = open_index(data)
+    assert sorted(SCANNED) == ["part-1.rec", "part-10.rec", "part-2.rec"]
+    again = open_index(data)
+    assert SCANNED == []
+    assert again.name == first.name == str(saved(data))
+    assert saved(data).parent == data / ".shardex"
+    assert firsts(again) == list(range(30))
+    assert again.fingerprint == first.fingerprint
+    if os.path.exists("/proc/self/maps"):
+        assert again.name in Path("/proc/self/maps").read_text("utf-8")
+
+
+def test_a_changed_file_is_scanned_alone(data: Path) -> None:
+    before = open_index(data).fingerprint
+    write(data, "part-1.rec", range(100, 114))
+    index = open_index(data)
+    assert SCANNED == ["part-1.rec"]
+    assert firsts(index) == [*range(100, 114), *range(12, 30)]
+    assert index.fingerprint != before
+    assert firsts(open_index(data)) == [*range(100, 114), *range(12, 30)]
+    assert SCANNED == []
+
+
+def test_a_file_of_the_same_size_but_another_time_is_scanned_alone(data: Path) -> None:
+    open_index(data)
+    write(data, "part-10.rec", range(112, 130))
+    os.utime(data / "part-10.rec", ns=(1, 1))
+    assert firsts(open_index(data)) == [*range(12), *range(112, 130)]
+    assert SCANNED == ["part-10.rec"]
+
+
+def test_an_appended_file_is_scanned_alone(data: Path) -> None:
+    open_index(data)
+    write(data, "part-3.rec", [77])
+    write(data, "sub/part-0.rec", [88])
+    assert firsts(open_index(data)) == [*range(12), 77, *range(12, 30), 88]
+    assert SCANNED == ["part-3.rec", "sub/part-0.rec"]
+
+
+def test_a_file_that_vanished(data: Path) -> None:
+    open_index(data)
+    os.remove(data / "part-10.rec")
+    with pytest.raises(
+        StaleIndexError, match=r"part-10.rec: expected this file with 18 samples, it is gone .*rebuild=True"
+    ):
+        open_index(data)
+    assert firsts(open_index(data, rebuild=True)) == list(range(12))
+    assert firsts(open_index(data)) == list(range(12))
+    assert SCANNED == []
+
+
+def test_a_file_that_vanishes_after_it_was_found(data: Path) -> None:
+    open_index(data)
+    files = files_of(data)
+    os.remove(data / "part-10.rec")
+    with pytest.raises(NotFoundError, match=r"part-10.rec"):
+        Index.of(files, Records())
+
+
+def test_a_file_that_got_shorter(data: Path) -> None:
+    open_index(data)
+    write(data, "part-10.rec", range(12, 20))
+    with pytest.raises(
+        TruncatedShardError, match=r"part-10.rec: expected at least 180 bytes .* got 80; .*rebuild=True"
+    ):
+        open_index(data)
+    assert firsts(open_index(data, rebuild=True)) == list(range(20))
+
+
+def test_files_that_are_one_thing_are_scanned_together(data: Path) -> None:
+    open_index(data)
+    write(data, "part-1.rec", range(5))
+    os.remove(data / "part-10.rec")
+    assert firsts(open_index(data, together=True)) == list(range(5))
+    assert SCANNED == ["part-1.rec", "part-2.rec"]
+
+
+def test_rebuild_scans_everything(data: Path) -> None:
+    open_index(data)
+    open_index(data, rebuild=True)
+    assert len(SCANNED) == 3
+
+
+def test_a_scan_that_fails_saves_nothing(data: Path) -> None:
+    (data / "part-2.rec").write_bytes(b"odd")
+    with pytest.raises(FormatError, match=r"part-2.rec: expected records of 10 bytes"):
+        open_index(data)
+    assert not list(data.rglob("*.arrow"))
+
+
+def test_every_question_has_an_index_of_its_own(data: Path) -> None:
+    open_index(data)
+    assert len(Index.of(find(str(data / "part-1*.rec")), Records())) == 30
+    assert len(Index.of(find([data / "part-10.rec", data / "part-1.rec", data / "part-1.rec"]), Records())) == 42
+    assert len(Index.of(files_of(data), Records(5))) == 60
+    assert len(list(data.rglob("*.arrow"))) == 4
+    assert len(open_index(data)) == 30
+    assert SCANNED == []
+
+
+def test_a_folder_that_was_moved_keeps_its_index(data: Path, tmp_path: Path) -> None:
+    open_index(data)
+    shutil.move(data, tmp_path / "elsewhere")
+    assert firsts(open_index(tmp_path / "elsewhere")) == list(range(30))
+    assert SCANNED == []
+
+
+def test_files_in_memory_are_indexed_in_the_cache(tmp_path: Path) -> None:
+    source = MemorySource({"a.rec": b"a" * 30})
+    for expected in (["a.rec"], []):
+        SCANNED.clear()
+        index = Index.of(Files(source, ("a.rec",), "memory:mine"), Records())
+        assert index.read("first", np.arange(3)).tolist() == [97] * 3
+        assert expected == SCANNED
+    assert saved(tmp_path / "cache").parent == tmp_path / "cache" / "index"
+
+
+# -- damage ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", ["garbage", "nothing", "half", "another version", "an Arrow file"])
+def test_a_file_that_is_no_index_is_made_again(data: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if damage == "another version":
+        monkeypatch.setattr(index_module, "VERSION", 999)
+    open_index(data)
+    monkeypatch.undo()
+    whole = saved(data).read_bytes()
+    if damage in ("garbage", "nothing", "half"):
+        saved(data).write_bytes({"garbage": b"garbage" * 100, "nothing": b"", "half": whole[: len(whole) // 2]}[damage])
+    elif damage == "an Arrow file":
+        table = pa.table({"offset": [1, 2]})
+        with pa.ipc.new_file(str(saved(data)), table.schema) as writer:
+            writer.write_table(table)
+    with pytest.warns(UserWarning, match=r"\.arrow: expected .*; making the index again"):
+        assert firsts(open_index(data)) == list(range(30))
+    assert len(SCANNED) == 3
+    assert firsts(open_index(data)) == list(range(30))
+    assert SCANNED == []
+
+
+def test_a_flipped_byte_is_found_when_its_block_is_touched(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "_BLOCK_ROWS", 6)
+    open_index(data)
+    damaged = bytearray(saved(data).read_bytes())
+    at = damaged.index(bytes(range(18, 24)))  # the first bytes of the records of the fourth block
+    damaged[at] ^= 1
+    saved(data).write_bytes(damaged)
+    index = open_index(data)
+    assert SCANNED == []
+    assert index.read("first", np.array([0, 12, 29])).tolist() == [0, 12, 29]
+    for touch in (lambda: index.read("offset", np.array([18])), lambda: index.at(20), lambda: index.values(23)):
+        with pytest.raises(ChecksumError, match=rf"{saved(data)}, block 3: .* rebuild=True"):
+            touch()
+    write(data, "part-11.rec", [1])  # what is kept of an index is checked too
+    with pytest.raises(ChecksumError, match="block 3"):
+        open_index(data)
+    assert firsts(open_index(data, rebuild=True)) == [*range(30), 1]
+
+
+def test_wherever_a_byte_is_flipped_no_wrong_number_comes_out(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "_BLOCK_ROWS", 16)
+    open_index(data)
+    whole = saved(data).read_bytes()
+    expected = [column.tolist() for column in open_index(data).locate(np.arange(30))]
+    wrong, refused = [], 0
+    for at in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << at % 8
+        try:
+            index = Index(memoryview(bytes(damaged)), "an index")
+            if [column.tolist() for column in index.locate(np.arange(30))] != expected:
+                wrong.append(at)
+        except ShardexError:
+            refused += 1
+    assert wrong == []
+    assert refused > len(whole) // 4
+
+
+def test_cut_off_anywhere(data: Path) -> None:
+    open_index(data)
+    whole = saved(data).read_bytes()
+    for size in range(0, len(whole), 7):
+        with pytest.raises(ShardexError):
+            Index(memoryview(whole[:size]), "an index")
+
+
+# -- where it lies ---------------------------------------------------------------------------------------------------
+
+AS_NOBODY = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from tests.files.test_sample_index import *
+folder, cache = Path(sys.argv[1]) / "data", Path(sys.argv[1]) / "cache"
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+os.environ["SHARDEX_CACHE"] = str(cache)
+for _ in range(2):
+    index = open_index(folder)
+    print(index.name.startswith(str(cache)), firsts(index) == list(range(30)), len(SCANNED))
+os.environ["SHARDEX_CACHE"] = str(folder / "no" / "place")
+for _ in range(2):
+    index = open_index(folder)
+    print("in memory" in index.name, firsts(index) == list(range(30)), len(SCANNED))
+"""
+
+
+def test_a_read_only_folder_is_indexed_in_the_cache_or_in_memory(data: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # pytest's own are closed to others
+        place = Path(folder)
+        shutil.copytree(data, place / "data")
+        (place / "cache").mkdir()
+        for path, mode in ((place, 0o755), (place / "data", 0o555), (place / "cache", 0o777)):
+            path.chmod(mode)
+        command = [sys.executable, "-c", AS_NOBODY, folder, os.path.dirname(__file__)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        (place / "data").chmod(0o755)
+    assert done.stdout.split("\n")[:4] == ["True True 3", "True True 0", "True True 3", "True True 3"]
+
+
+def test_an_old_index_that_cannot_be_replaced_does_not_hide_the_new_one(data: Path, tmp_path: Path) -> None:
+    open_index(data)
+    old, content = saved(data), saved(data).read_bytes()
+    os.utime(data / "part-1.rec", ns=(1, 1))  # as after a copy that does not keep times
+    shutil.rmtree(old.parent)
+    old.parent.write_bytes(b"a file, so that nothing can be put here")
+    open_index(data)
+    new = saved(tmp_path / "cache")
+    os.remove(old.parent)
+    old.parent.mkdir()
+    old.write_bytes(content)
+    assert open_index(data).name == str(new)
+    assert SCANNED == []
+    shutil.rmtree(tmp_path / "cache")
+    assert open_index(data).name == str(old)
+    assert SCANNED == ["part-1.rec"]
+
+
+# -- many at once ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_parallel_scans_give_the_same_index(data: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20, 30):
+        write(data, f"part-{number}.rec", range(number))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    open_index(data)
+    alone = saved(data).read_bytes()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(scan_module, "_WORTH_PROCESSES", -1)
+    SCANNED.clear()
+    Index.of(files_of(data), Records(in_python=kind == "processes"), rebuild=True)
+    assert saved(data).read_bytes() == alone
+    assert len(SCANNED) == (13 if kind == "threads" else 0)
+
+
+def test_an_error_in_another_process(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (data / "part-2.rec").write_bytes(b"odd")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(scan_module, "_WORTH_PROCESSES", -1)
+    with pytest.raises(FormatError, match=r"part-2.rec: expected records of 10 bytes"):
+        Index.of(files_of(data), Records(in_python=True))
+
+
+def test_threads_that_open_one_index(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "_BLOCK_ROWS", 2)
+    index = open_index(data)
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda _: firsts(index) == list(range(30)), range(32)))
+
+
+def test_threads_that_make_one_index(data: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda _: firsts(Index.of(files_of(data), Records())) == list(range(30)), range(16)))
+    assert os.listdir(data / ".shardex") == [saved(data).name]
+
+
+# -- progress -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("progress", "shown"), [(True, True), (False, False), (None, False)])
+def test_the_progress_bar(data: Path, progress: bool | None, shown: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    Index.of(files_of(data), Records(), progress=progress)
+    assert ("index: 100%" in capsys.readouterr().err) == shown
+    Index.of(files_of(data), Records(), progress=progress)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,318 @@
+"""Publishing a folder: whole or not at all, whatever happens."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shardex.errors import AlreadyExistsError, SchemaError, SourceError
+from shardex.files import MODES, Stage, check_mode
+from shardex.sources import LocalSource
+
+Content = dict[str, str]
+
+
+def content(folder: Path) -> Content:
+    """All files below, hidden ones too."""
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def publish(target: Path, mode: str, files: Content) -> None:
+    stage = Stage(target, mode)
+    for name, text in files.items():
+        stage.place.put(name, text.encode())
+    stage.publish()
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "set"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("before", ["nothing", "an empty folder", "no parent"])
+def test_a_new_folder(target: Path, mode: str, before: str) -> None:
+    if before == "an empty folder":
+        target.mkdir()
+    elif before == "no parent":
+        target = target / "a" / "b"
+    stage = Stage(target, mode)
+    assert stage.existing == []
+    stage.place.put("x/1", b"one")
+    assert not target.exists() or not os.listdir(target)
+    stage.publish()
+    assert content(target) == {"x/1": "one"}
+    assert os.listdir(target.parent) == [target.name]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_to_publish_is_an_empty_folder(target: Path, mode: str) -> None:
+    publish(target, mode, {})
+    assert content(target) == {}
+
+
+def test_create_where_something_is(target: Path) -> None:
+    publish(target, "create", {"1": "one"})
+    with pytest.raises(AlreadyExistsError, match='say mode="append" or mode="overwrite"'):
+        Stage(target, "create")
+    assert content(target.parent) == {"set/1": "one"}
+
+
+def test_append(target: Path) -> None:
+    publish(target, "create", {"2": "two", "10": "ten"})
+    stage = Stage(target, "append")
+    assert stage.existing == ["2", "10"]
+    stage.place.put("11", b"eleven")
+    stage.place.put("sub/12", b"twelve")
+    assert content(target) == {"2": "two", "10": "ten"}
+    stage.publish()
+    assert content(target.parent) == {"set/2": "two", "set/10": "ten", "set/11": "eleven", "set/sub/12": "twelve"}
+
+
+def test_append_never_replaces_and_is_all_or_nothing(target: Path) -> None:
+    publish(target, "create", {"2": "two"})
+    stage = Stage(target, "append")
+    for name in ("1", "2", "3"):
+        stage.place.put(name, b"new")
+    with pytest.raises(AlreadyExistsError):
+        stage.publish()
+    assert content(target) == {"2": "two"}
+    stage.discard()
+    assert os.listdir(target.parent) == ["set"]
+
+
+def test_overwrite(target: Path) -> None:
+    publish(target, "create", {"1": "one", "sub/2": "two"})
+    publish(target, "overwrite", {"3": "three"})
+    assert content(target.parent) == {"set/3": "three"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_discard_leaves_what_was(target: Path, mode: str) -> None:
+    publish(target, "create", {"1": "one"})
+    if mode != "create":
+        stage = Stage(target, mode)
+        stage.place.put("2", b"two")
+        stage.discard()
+        stage.discard()
+    assert content(target.parent) == {"set/1": "one"}
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite", "create"])
+def test_a_file_is_no_folder(target: Path, mode: str) -> None:
+    target.write_text("a file")
+    with pytest.raises(AlreadyExistsError):
+        Stage(target, mode)
+    assert content(target.parent) == {"set": "a file"}
+
+
+def test_modes(target: Path) -> None:
+    with pytest.raises(SchemaError, match="expected mode to be one of create, append, overwrite, got 'w'"):
+        check_mode(LocalSource(target), "w")
+    assert not check_mode(LocalSource(target), "create")
+    publish(target, "create", {"1": "one"})
+    assert check_mode(LocalSource(target), "append")
+
+
+# -- others at the same place ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "after"),
+    [("create", {"1": "theirs"}), ("append", {"1": "theirs", "2": "mine"}), ("overwrite", {"2": "mine"})],
+)
+def test_somebody_else_is_faster(target: Path, mode: str, after: Content) -> None:
+    stage = Stage(target, mode)
+    stage.place.put("2", b"mine")
+    publish(target, "create", {"1": "theirs"})
+    if mode == "create":
+        with pytest.raises(AlreadyExistsError):
+            stage.publish()
+        stage.discard()
+    else:
+        stage.publish()
+    assert content(target.parent) == {f"set/{name}": text for name, text in after.items()}
+
+
+def test_only_one_of_many_creators_wins(target: Path) -> None:
+    stages = [Stage(target, "create") for _ in range(8)]
+    for number, stage in enumerate(stages):
+        stage.place.put("who", str(number).encode())
+    won: list[int] = []
+
+    def work(number: int) -> None:
+        try:
+            stages[number].publish()
+            won.append(number)
+        except AlreadyExistsError:
+            stages[number].discard()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert content(target.parent) == {"set/who": str(won[0])}
+
+
+def test_a_link_to_the_folder_stays_a_link(tmp_path: Path, target: Path) -> None:
+    publish(tmp_path / "real", "create", {"1": "one"})
+    target.symlink_to(tmp_path / "real")
+    publish(target, "append", {"2": "two"})
+    assert content(tmp_path / "real") == {"1": "one", "2": "two"}
+    publish(target, "overwrite", {"3": "three"})
+    assert target.is_symlink()
+    assert content(tmp_path / "real") == {"3": "three"}
+    assert sorted(os.listdir(tmp_path)) == ["real", "set"]
+
+
+def test_readers_of_the_old_folder_go_on(target: Path) -> None:
+    publish(target, "create", {"1": "old" * 5000, "2": "old" * 5000})
+    mapped = LocalSource(target).map("1")
+    array = np.frombuffer(mapped, np.uint8)
+    descriptor = os.open(target, os.O_RDONLY)
+    publish(target, "overwrite", {"1": "new"})
+    assert bytes(mapped) == array.tobytes() == b"old" * 5000
+    assert os.listdir(descriptor) == []  # the folder they opened is gone, and is not the new one
+    os.close(descriptor)
+    assert content(target) == {"1": "new"}
+
+
+def test_at_every_moment_there_is_one_whole_folder(target: Path) -> None:
+    publish(target, "create", {str(k): "0" for k in range(5)})
+    broken: list[object] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.is_set():
+            try:
+                descriptor = os.open(target, os.O_RDONLY)
+            except OSError as error:
+                broken.append(error)
+                continue
+            names = os.listdir(descriptor)  # the new ones, the old ones, or fewer while these are removed
+            os.close(descriptor)
+            if not set(names) <= {str(k) for k in range(5)}:
+                broken.append(names)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    for number in range(10):
+        publish(target, "overwrite", {str(k): str(number) for k in range(5)})
+    done.set()
+    watcher.join()
+    assert broken == []
+
+
+# -- crashes ----------------------------------------------------------------------------------------------------
+
+
+BEFORE = [
+    ("create", "os.fsync"),
+    ("create", "os.rename"),
+    ("append", "os.fsync"),
+    ("append", "os.link"),
+    ("overwrite", "os.fsync"),
+    ("overwrite", "staging._exchange"),
+]
+AFTER = [(mode, "shutil.rmtree") for mode in MODES]
+CRASHES = """
+import json, os, shutil, sys
+from shardex import staging
+for target, mode, step in json.load(sys.stdin):
+    if not (child := os.fork()):
+        stage = staging.Stage(target, mode)
+        stage.place.put("9", b"new")
+        exec(f"{step} = lambda *arguments, **options: os._exit(9)")
+        stage.publish()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9, (mode, step)
+"""
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Path]:
+    """Folders into which a process published that ended at some step."""
+    folders = {case: tmp_path_factory.mktemp("crash") / "set" for case in BEFORE + AFTER}
+    for (mode, _), target in folders.items():
+        if mode != "create":
+            publish(target, "create", {"1": "one"})
+    cases = json.dumps([(str(target), *case) for case, target in folders.items()])
+    subprocess.run([sys.executable, "-c", CRASHES], input=cases, text=True, check=True)
+    return folders
+
+
+@pytest.mark.parametrize("case", BEFORE)
+def test_a_crash_before_it_is_published_leaves_the_old(
+    crashed: dict[tuple[str, str], Path], case: tuple[str, str]
+) -> None:
+    target, mode = crashed[case], case[0]
+    assert content(target) == ({} if mode == "create" else {"1": "one"})
+    publish(target, mode, {"2": "two"})
+    assert content(target) == ({"1": "one"} if mode == "append" else {}) | {"2": "two"}
+
+
+@pytest.mark.parametrize("case", AFTER)
+def test_a_crash_after_it_is_published_leaves_the_new(
+    crashed: dict[tuple[str, str], Path], case: tuple[str, str]
+) -> None:
+    assert content(crashed[case]) == ({"1": "one"} if case[0] == "append" else {}) | {"9": "new"}
+
+
+def test_a_system_that_cannot_exchange(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda *arguments, **options: object())
+    publish(target, "create", {"1": "one"})
+    publish(target, "overwrite", {"2": "two"})
+    assert content(target.parent) == {"set/2": "two"}
+
+
+def test_an_exchange_that_fails_half_way_is_undone(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(target, "create", {"1": "one"})
+    stage = Stage(target, "overwrite")
+    stage.place.put("2", b"two")
+    rename = os.rename
+
+    def fail(source: str, place: str) -> None:
+        if place == str(target) and not source.endswith(".old"):
+            raise OSError(5, "no")
+        rename(source, place)
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda *arguments, **options: object())
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(SourceError, match="cannot write: no"):
+        stage.publish()
+    assert content(target) == {"1": "one"}
+    stage.discard()
+    assert os.listdir(target.parent) == ["set"]
+
+
+# -- writing into the stage ----------------------------------------------------------------------------------------
+
+
+def test_append_to_a_file_can_be_tried_again(target: Path) -> None:
+    stage = Stage(target, "create")
+    assert stage.append("a", [b"one", memoryview(b"two")], 0) == 6
+    assert stage.append("a", [b"lost"], 6) == 10
+    assert stage.append("a", [b"three"], 6) == 11
+    assert stage.append("a", [], 11) == 11
+    stage.publish()
+    assert content(target) == {"a": "onetwothree"}
+
+
+def test_the_next_number(target: Path) -> None:
+    assert Stage(target, "create").next_number("s", ".tar") == 0
+    publish(target, "create", {"s-00000.tar": "", "s-00011.tar": "", "s-x.txt": ""})
+    stage = Stage(target, "append")
+    assert stage.next_number("s", ".tar") == 12
+    assert stage.next_number("t", ".tar") == 0
+    with pytest.raises(SchemaError, match="give a prefix that comes after it"):
+        stage.next_number("a", ".tar")

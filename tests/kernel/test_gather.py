@@ -1,0 +1,923 @@
+"""The copy kernel against plain Python loops.
+
+All but the last part goes through `shardex.kernel.gather`, so the suite tests the C kernel, and the numpy kernel when
+it is run again with SHARDEX_KERNEL=numpy. The last part compares the two with each other.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from shardex.errors import RangeError, RowError, ShardexError, TruncatedShardError
+from shardex.kernel import Integers, Ranges, Segments, gather, line_ends, locate, one_value, permute, spread, take
+from shardex.kernel import buffers as segments
+from shardex.kernel import numpy_kernel as _twin
+from shardex.kernel.gather import KERNEL
+from shardex.sources import LocalSource
+from tests.residency import PAGE, arrived, drop, resident
+
+Triple = tuple[int, int, int]
+Words = NDArray[np.uint64]
+
+MOST = 2**63 - 1
+FORMS: dict[str, Callable[[Ranges], Any]] = {
+    "packed": Ranges.packed,
+    "padded": Ranges.padded,
+    "bytes": Ranges.bytes,
+    "text": Ranges.text,
+    "views": Ranges.views,
+}
+
+buffers = st.lists(st.binary(max_size=40), min_size=1, max_size=6)
+
+
+def lazy(contents: list[bytes]) -> tuple[Segments, list[int]]:
+    """A table of which nothing is open yet, and the list of what it opens."""
+    opened: list[int] = []
+
+    def opener(number: int) -> None:
+        opened.append(number)
+        table.put(number, contents[number])
+
+    table = Segments(len(contents), opener)
+    return table, opened
+
+
+def ranges_of(table: Segments, triples: list[Triple]) -> Ranges:
+    columns = np.array(triples, np.int64).reshape(-1, 3).T
+    return Ranges(table, *columns)
+
+
+def needed(triples: list[Triple]) -> list[int]:
+    return sorted({number for number, _, _ in triples})
+
+
+@st.composite
+def triples_in(draw: st.DrawFn, contents: list[bytes]) -> Triple:
+    number = draw(st.integers(0, len(contents) - 1))
+    begin = draw(st.integers(0, len(contents[number])))
+    return number, begin, draw(st.integers(0, len(contents[number]) - begin))
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[list[bytes], list[Triple], list[bytes]]:
+    """Buffers, ranges in them, and what each range holds."""
+    contents = draw(buffers)
+    triples = draw(st.lists(triples_in(contents), max_size=30))
+    return contents, triples, [contents[number][begin : begin + length] for number, begin, length in triples]
+
+
+# -- ranges ---------------------------------------------------------------------------------------------------
+
+
+@given(requests())
+def test_packed(request: tuple[list[bytes], list[Triple], list[bytes]]) -> None:
+    contents, triples, expected = request
+    table, opened = lazy(contents)
+    data, offsets = ranges_of(table, triples).packed()
+    assert data.tobytes() == b"".join(expected)
+    assert offsets.tolist() == [0, *accumulate(map(len, expected))]
+    assert sorted(opened) == needed(triples)
+
+
+@given(requests(), st.integers(0, 9))
+def test_padded(request: tuple[list[bytes], list[Triple], list[bytes]], more: int) -> None:
+    contents, triples, expected = request
+    longest = max(map(len, expected), default=0)
+    for stride in (None, longest + more):
+        table, opened = lazy(contents)
+        rows = ranges_of(table, triples).padded(stride)
+        width = longest if stride is None else stride
+        assert rows.shape == (len(triples), width)
+        assert [row.tobytes() for row in rows] == [value.ljust(width, b"\0") for value in expected]
+        assert sorted(opened) == needed(triples)
+
+
+@given(requests())
+def test_bytes_and_views(request: tuple[list[bytes], list[Triple], list[bytes]]) -> None:
+    contents, triples, expected = request
+    for form in (Ranges.bytes, Ranges.views):
+        table, opened = lazy(contents)
+        values = form(ranges_of(table, triples))
+        assert [bytes(value) for value in values] == expected
+        assert sorted(opened) == needed(triples)
+
+
+@given(st.lists(st.lists(st.text(max_size=30), max_size=8), min_size=1, max_size=4), st.randoms())
+def test_text(pieces: list[list[str]], random: Any) -> None:
+    encoded = [[piece.encode() for piece in segment] for segment in pieces]
+    table, _ = lazy([b"".join(segment) for segment in encoded])
+    known = [
+        ((number, len(b"".join(segment[:k])), len(segment[k])), pieces[number][k])
+        for number, segment in enumerate(encoded)
+        for k in range(len(segment))
+    ]
+    chosen = random.choices(known, k=20) if known else []
+    assert ranges_of(table, [triple for triple, _ in chosen]).text() == [text for _, text in chosen]
+
+
+def test_short_texts_that_share_a_slot_stay_apart() -> None:
+    words = [f"{k:02x}" for k in range(256)] + ["é", "日本", "", "x" * 23, "x" * 24, "x" * 25]
+    data = "".join(words).encode()
+    lengths = [len(word.encode()) for word in words]
+    begins = [0, *accumulate(lengths)][:-1]
+    order = [*range(len(words)), *reversed(range(len(words)))]
+    table = Segments.of(data)
+    assert Ranges(table, [0] * len(order), [begins[k] for k in order], [lengths[k] for k in order]).text() == [
+        words[k] for k in order
+    ]
+
+
+@pytest.mark.parametrize("bad", [b"\xff", b"abc\xc3", b"\xed\xa0\x80", b"x" * 30 + b"\x80"])
+def test_invalid_utf8(bad: bytes) -> None:
+    with pytest.raises(UnicodeDecodeError):
+        Ranges(Segments.of(b"fine" + bad), [0, 0], [0, 4], [4, len(bad)]).text()
+
+
+def test_views_are_read_only_and_copy_nothing() -> None:
+    data = bytearray(b"abcdef")
+    (view,) = Ranges(Segments.of(data), [0], [1], [3]).views()
+    data[1] = ord("X")
+    assert view.readonly
+    assert bytes(view) == b"Xcd"
+
+
+def test_a_part_of_ranges() -> None:
+    ranges = Ranges(Segments.of(b"abcdef"), [0, 0, 0], [0, 2, 4], [2, 2, 2])
+    assert len(ranges) == 3
+    assert ranges[1:].bytes() == [b"cd", b"ef"]
+    assert ranges[np.array([2, 0])].bytes() == [b"ef", b"ab"]
+
+
+# -- wrong ranges ---------------------------------------------------------------------------------------------
+
+WRONG = [
+    (0, -1, 2),
+    (0, 0, -1),
+    (0, -5, -5),
+    (0, 0, 11),
+    (0, 10, 1),
+    (0, 11, 0),
+    (0, MOST, 1),
+    (0, 1, MOST),
+    (0, MOST, MOST),
+    (0, MOST - 1, 2 << 20),
+    (0, -(2**63), 2**62),
+    (0, 2**62, 2**62),
+    (0, -(2**63), -(2**63)),
+    (1, 0, 1),
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_range_outside_its_segment(form: str, wrong: Triple) -> None:
+    table = Segments(2, name="file {}".format)
+    table.put(0, b"0123456789")
+    table.put(1, b"")
+    with pytest.raises(
+        RangeError, match=f"file {wrong[0]}, {'0' if wrong[0] else '10'} bytes: .* range 1 of the request"
+    ):
+        FORMS[form](ranges_of(table, [(0, 2, 3), wrong]))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("number", [-1, 1, -(2**63), MOST])
+def test_a_segment_that_is_not_in_the_table(form: str, number: int) -> None:
+    with pytest.raises(RowError):
+        FORMS[form](ranges_of(Segments.of(b"0123456789"), [(0, 0, 1), (number, 0, 1)]))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_ranges_of_different_number(form: str) -> None:
+    with pytest.raises(RangeError, match="of one size"):
+        FORMS[form](Ranges(Segments.of(b"abc"), [0, 0], [0], [1, 1]))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_length_of_3_gb_in_1_kb_is_refused_before_memory_is_asked_for(form: str) -> None:
+    for triples in ([(0, 0, 3 << 30)], [(0, 0, 1 << 20)] * 4096, [(0, 0, 2**62)] * 4):
+        tracemalloc.start()
+        try:
+            with pytest.raises(RangeError):
+                FORMS[form](ranges_of(Segments.of(bytes(1024)), triples))
+            assert tracemalloc.get_traced_memory()[1] < 4 << 20
+        finally:
+            tracemalloc.stop()
+
+
+edges = st.one_of(
+    st.integers(-3, 45),
+    st.sampled_from([MOST, MOST - 1, -(2**63), 2**62, -(2**62), 2**32]),
+    st.integers(-(2**63), MOST),
+)
+
+
+@given(
+    buffers, st.lists(st.tuples(st.integers(0, 5), edges, edges), max_size=6), st.integers(-1, 50), st.integers(0, 99)
+)
+def test_any_numbers_give_the_bytes_or_an_error_with_the_output_unchanged(
+    contents: list[bytes], triples: list[Triple], stride: int, room: int
+) -> None:
+    table, _ = lazy(contents)
+    ranges, out = ranges_of(table, triples), np.full(room, 0xAA, np.uint8)
+    inside = all(
+        number < len(contents) and begin >= 0 <= length and begin + length <= len(contents[number])
+        for number, begin, length in triples
+    )
+    values = [contents[number][begin : begin + length] for number, begin, length in triples] if inside else []
+    expected = b"".join(values if stride < 0 else [value.ljust(stride, b"\0") for value in values])
+    fits = len(expected) == room and all(len(value) <= stride or stride < 0 for value in values)
+    try:
+        table.call(segments.kernel.ranges, ranges.which, ranges.begin, ranges.length, out, stride, 1)
+    except (RowError, RangeError):
+        assert not (inside and fits)
+        assert (out == 0xAA).all()
+    else:
+        assert (inside, fits) == (True, True)
+        assert out.tobytes() == expected
+
+
+@pytest.mark.parametrize(("stride", "room"), [(-1, 4), (-1, 6), (3, 5), (3, 7), (2, 4), (2**62, 8), (2**62, 0), (0, 0)])
+def test_an_output_of_the_wrong_size(stride: int, room: int) -> None:
+    ranges, out = Ranges(Segments.of(b"abcdef"), [0, 0], [0, 2], [2, 3]), np.full(room, 0xAA, np.uint8)
+    with pytest.raises(RangeError, match="does not fit the output"):
+        ranges.segments.call(segments.kernel.ranges, ranges.which, ranges.begin, ranges.length, out, stride, 1)
+    assert (out == 0xAA).all()
+
+
+# -- the table ------------------------------------------------------------------------------------------------
+
+
+def test_only_what_is_needed_is_opened_and_only_once() -> None:
+    table, opened = lazy([bytes([k]) * 3 for k in range(100)])
+    ranges = Ranges(table, [70, 3, 70, 3], [0, 0, 1, 2], [1, 1, 2, 1])
+    assert ranges.bytes() == [b"F", b"\3", b"FF", b"\3"]
+    assert ranges.packed()[0].tobytes() == b"F\3FF\3"
+    take(table, np.arange(101) * 3, np.array([9, 12]), 1, out := np.empty(2, np.uint8))
+    assert out.tolist() == [3, 4]
+    assert opened == [70, 3, 4]
+
+
+def test_an_empty_segment_is_open() -> None:
+    table, opened = lazy([b"", b"x"])
+    for _ in range(2):
+        assert Ranges(table, [0, 1], [0, 0], [0, 1]).bytes() == [b"", b"x"]
+    assert opened == [0, 1]
+
+
+def test_an_opener_that_opens_nothing() -> None:
+    with pytest.raises(RangeError, match="segment 0: expected its opener to open it"):
+        Ranges(Segments(1, lambda number: None), [0], [0], [1]).bytes()
+    with pytest.raises(RangeError, match="expected segment 0 to be open"):
+        Ranges(Segments(1), [0], [0], [1]).bytes()
+
+
+def test_the_error_of_an_opener_stays_what_it_is() -> None:
+    def opener(number: int) -> None:
+        raise TruncatedShardError("too short")
+
+    for form in FORMS.values():
+        with pytest.raises(TruncatedShardError, match="too short"):
+            form(Ranges(Segments(1, opener), [0], [0], [1]))
+
+
+def test_an_open_segment_is_never_replaced() -> None:
+    table = Segments.of(b"first")
+    table.put(0, b"other bytes")
+    assert Ranges(table, [0], [0], [5]).bytes() == [b"first"]
+
+
+def test_threads_that_open_the_same_segments() -> None:
+    contents = [bytes([k]) * 4096 for k in range(32)]
+    barrier = threading.Barrier(8)
+
+    def opener(number: int) -> None:
+        time.sleep(0.0005)
+        table.put(number, bytearray(contents[number]))  # each opening has a buffer of its own
+
+    table = Segments(len(contents), opener)
+
+    def work(seed: int) -> bool:
+        which = np.random.default_rng(seed).integers(0, len(contents), 500)
+        barrier.wait()
+        return Ranges(table, which, which, np.full(500, 4000)).bytes() == [contents[k][:4000] for k in which]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "<f2", ">f4", "c16", "M8[s]", "U3", "S2", "i4,f8"])
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3), ()])
+def test_buffers_of_any_dtype(dtype: str, shape: tuple[int, ...]) -> None:
+    array = np.zeros(shape, dtype)
+    assert Ranges(Segments.of(array), [0], [0], [array.nbytes]).bytes() == [array.tobytes()]
+    out = np.ones(shape, dtype)
+    take(Segments.of(array), np.array([0, 1]), np.zeros(1, np.int64), out.nbytes, out)
+    assert out.tobytes() == array.tobytes()
+
+
+def test_buffers_must_be_contiguous() -> None:
+    with pytest.raises(ValueError, match="contiguous"):
+        Segments.of(np.zeros((3, 4), order="F"))
+
+
+# -- take -----------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def tables_of_rows(draw: st.DrawFn) -> tuple[int, list[list[bytes]], list[int]]:
+    """A width, rows of that width by segment, and numbers of rows to take."""
+    width = draw(st.one_of(st.integers(0, 17), st.sampled_from([64, 100, 700])))
+    counts = draw(st.one_of(st.lists(st.integers(0, 6), min_size=1, max_size=6), st.just([4] * 7)))
+    data = np.random.default_rng(draw(st.integers(0, 99))).bytes(width * sum(counts))
+    rows = [data[k * width : (k + 1) * width] for k in range(sum(counts))]
+    ends = [0, *accumulate(counts)]
+    wanted = draw(st.lists(st.integers(0, sum(counts) - 1), max_size=40)) if sum(counts) else []
+    return width, [rows[a:b] for a, b in pairwise(ends)], wanted
+
+
+@given(tables_of_rows(), st.binary(max_size=3))
+def test_take(case: tuple[int, list[list[bytes]], list[int]], tail: bytes) -> None:
+    width, segments, wanted = case
+    table, opened = lazy([b"".join(rows) + tail for rows in segments])
+    starts = np.array([0, *accumulate(map(len, segments))])
+    out = np.full(len(wanted) * width, 0xAA, np.uint8)
+    take(table, starts, np.array(wanted, np.int64), width, out)
+    rows = [row for segment in segments for row in segment]
+    assert out.tobytes() == b"".join(rows[k] for k in wanted)
+    assert sorted(opened) == sorted({int(np.searchsorted(starts, k, "right")) - 1 for k in wanted})
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 29), st.integers(1, 30)), max_size=6),
+    st.integers(0, 20),
+    st.lists(st.integers(0, 30)),
+)
+def test_rows_and_ranges_that_follow_each_other(runs: list[tuple[int, int]], width: int, cuts: list[int]) -> None:
+    contents = [bytes(range(k * 10, k * 10 + 10)) * width for k in range(3)]  # three segments of ten rows
+    table, _ = lazy(contents)
+    rows = [row for first, count in runs for row in range(first, min(first + count, 30))]
+    take(table, np.arange(4) * 10, np.array(rows, np.int64), width, out := np.empty(len(rows) * width, np.uint8))
+    whole = b"".join(contents)
+    assert out.tobytes() == b"".join(whole[row * width : (row + 1) * width] for row in rows)
+    ends = sorted({0, 10 * width, *(cut * width // 3 for cut in cuts if cut <= 30)})
+    triples = [(number, begin, end - begin) for number in range(3) for begin, end in pairwise([0, *ends])]
+    assert ranges_of(table, triples).packed()[0].tobytes() == whole
+
+
+@pytest.mark.parametrize("row", [-1, 4, -(2**63), MOST])
+def test_take_a_row_outside(row: int) -> None:
+    out = np.full(2, 0xAA, np.uint8)
+    with pytest.raises(RowError, match="row 1 of the request lies outside"):
+        take(Segments.of(b"abcd"), np.array([0, 4]), np.array([0, row]), 1, out)
+    assert (out == 0xAA).all()
+
+
+@pytest.mark.parametrize("room", [0, 3, 5])
+def test_take_into_the_wrong_size(room: int) -> None:
+    out = np.full(room, 0xAA, np.uint8)
+    with pytest.raises(RangeError, match=f"expected 2 rows of 2 bytes, got {room} bytes"):
+        take(Segments.of(b"abcd"), np.array([0, 2]), np.array([0, 1]), 2, out)
+    assert (out == 0xAA).all()
+
+
+@pytest.mark.parametrize(("size", "first"), [(0, 0), (1, 0), (2, 1), (3, 1)])
+def test_take_from_a_segment_that_is_shorter_than_its_rows(size: int, first: int) -> None:
+    out = np.full(4, 0xAA, np.uint8)
+    with pytest.raises(RangeError, match=f"segment 0, {size} bytes: .* range {first} of the request"):
+        take(Segments.of(b"abcd"[:size]), np.array([0, 2]), np.array([0, 1]), 2, out)
+    assert (out == 0xAA).all()
+
+
+@given(
+    st.lists(edges, max_size=5),
+    st.lists(st.one_of(st.integers(0, 9), edges), min_size=1, max_size=5),
+    st.integers(0, 9),
+    st.sampled_from([4, 8]),
+)
+def test_starts_that_make_no_sense_read_nothing_outside(
+    starts: list[int], rows: list[int], width: int, offset_width: int
+) -> None:
+    table = Segments(len(starts), lambda number: table.put(number, bytes(range(10, 30))))
+    numbers, wanted = np.array([0, *starts], np.int64), np.array(rows, np.int64)
+    out = np.full(len(rows) * width, 0xAA, np.uint8)
+    try:
+        take(table, numbers, wanted, width, out)
+    except ShardexError:
+        assert (out == 0xAA).all()
+    else:
+        assert ((out >= 10) & (out < 30)).all()
+    with suppress(ShardexError):
+        locate(table, numbers, wanted, offset_width, 1, Segments(len(starts)))
+
+
+@pytest.mark.parametrize("starts", [[], [0], [1, 4], [0, 2, 4]])
+def test_starts_that_do_not_fit_the_table(starts: list[int]) -> None:
+    with pytest.raises(RangeError, match="starts"):
+        take(Segments.of(b"abcd"), np.array(starts, np.int64), np.array([0]), 1, np.empty(1, np.uint8))
+
+
+def unaligned(array: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers at an odd address."""
+    return np.frombuffer(bytearray(b"x" + array.tobytes()), np.uint8)[1:].view(array.dtype)
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        lambda rows: rows.tolist(),
+        lambda rows: rows.astype(np.int32),
+        lambda rows: rows.astype(np.uint8),
+        lambda rows: rows.astype(">i8"),
+        lambda rows: np.repeat(rows, 2)[::2],
+        unaligned,
+    ],
+)
+def test_integers_however_they_lie(spelled: Callable[[Integers], Any]) -> None:
+    data, rows, starts = Segments.of(b"abcdef"), np.array([5, 0, 3]), np.array([0, 6])
+    take(data, spelled(starts), spelled(rows), 1, out := np.empty(3, np.uint8))
+    assert out.tobytes() == b"fad"
+    zeros, ones = np.zeros(3, np.int64), np.ones(3, np.int64)
+    assert Ranges(data, spelled(zeros), spelled(rows), spelled(ones)).bytes() == [b"f", b"a", b"d"]
+    offsets = Segments.of(np.arange(7))
+    assert locate(offsets, spelled(starts), spelled(rows), 8, 1, data).bytes() == [b"f", b"a", b"d"]
+
+
+# -- locate ---------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=1, max_size=5),
+    st.integers(0, 7),
+    st.sampled_from([np.int32, np.int64]),
+    st.integers(1, 8),
+    st.booleans(),
+    st.data(),
+)
+def test_locate(
+    lengths: list[list[int]], first: int, dtype: type[np.signedinteger[Any]], item: int, odd: bool, data: st.DataObject
+) -> None:
+    ends = [[first, *(first + end for end in accumulate(segment))] for segment in lengths]
+    arrays = [np.array(segment, dtype) for segment in ends]
+    table = Segments(len(lengths), lambda number: table.put(number, (unaligned if odd else np.copy)(arrays[number])))
+    starts = np.array([0, *accumulate(map(len, lengths))])
+    rows = data.draw(st.lists(st.integers(0, int(starts[-1]) - 1), max_size=20)) if starts[-1] else []
+    ranges = locate(table, starts, np.array(rows, np.int64), arrays[0].itemsize, item, table)
+    known = [
+        (number, begin * item, (end - begin) * item)
+        for number, segment in enumerate(ends)
+        for begin, end in pairwise(segment)
+    ]
+    found = zip(ranges.which.tolist(), ranges.begin.tolist(), ranges.length.tolist(), strict=True)
+    assert list(found) == [known[row] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [[0, 3, 2], [0, -1, 2], [-1, 0, 2], [5, 0, 2], [MOST, 0, 0], [0, MOST, MOST], [-(2**63), MOST, MOST]],
+)
+def test_offsets_that_run_backwards_or_too_far(offsets: list[int]) -> None:
+    table = Segments.of(np.array(offsets, np.int64))
+    with pytest.raises(RangeError, match=r"segment 0, 24 bytes: expected offsets that rise from 0"):
+        locate(table, np.array([0, 2]), np.array([0, 1]), 8, 4, table)
+
+
+@pytest.mark.parametrize("row", [-1, 2, MOST])
+def test_locate_a_row_outside(row: int) -> None:
+    table = Segments.of(np.zeros(3, np.int64))
+    with pytest.raises(RowError):
+        locate(table, np.array([0, 2]), np.array([row]), 8, 1, table)
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 15])
+def test_locate_with_too_few_offsets(size: int) -> None:
+    table = Segments.of(bytes(size))
+    with pytest.raises(RangeError, match="inside it, range 0"):
+        locate(table, np.array([0, 1]), np.array([0]), 8, 1, table)
+
+
+@pytest.mark.parametrize(("width", "item"), [(2, 1), (0, 1), (16, 1), (8, 0), (8, -4)])
+def test_locate_with_wrong_sizes(width: int, item: int) -> None:
+    table = Segments.of(bytes(64))
+    with pytest.raises(RangeError, match="4 or 8 bytes"):
+        locate(table, np.array([0, 1]), np.array([0]), width, item, table)
+
+
+# -- large copies, by several threads ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def four_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather, "_THREADS", 4)
+
+
+@pytest.mark.usefixtures("four_threads")
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 12, 1000])
+def test_take_with_threads(width: int) -> None:
+    random = np.random.default_rng(width)
+    arrays = [random.integers(0, 256, (900 + k, width), np.uint8) for k in range(4)]
+    table = Segments(4, lambda number: table.put(number, arrays[number]))
+    starts = np.array([0, *accumulate(map(len, arrays))])
+    rows = random.integers(0, starts[-1], (4 << 20) // width + 1000)
+    out = np.empty((len(rows), width), np.uint8)
+    take(table, starts, rows, width, out)
+    assert np.array_equal(out, np.concatenate(arrays)[rows])
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_ranges_with_threads() -> None:
+    random = np.random.default_rng(0)
+    arrays = [random.integers(0, 256, 50_000, np.uint8) for _ in range(10)]
+    table = Segments(10, lambda number: table.put(number, arrays[number]))
+    ranges = Ranges(
+        table, random.integers(0, 10, 3000), random.integers(0, 40_000, 3000), random.integers(0, 5000, 3000)
+    )
+    triples = list(zip(ranges.which.tolist(), ranges.begin.tolist(), ranges.length.tolist(), strict=True))
+    expected = [arrays[number][begin : begin + length].tobytes() for number, begin, length in triples]
+    data, offsets = ranges.packed()
+    assert len(data) > 4 << 20
+    assert data.tobytes() == b"".join(expected)
+    assert offsets[-1] == len(data)
+    assert ranges.padded().tobytes() == b"".join(value.ljust(int(ranges.length.max()), b"\0") for value in expected)
+
+
+# -- lines ----------------------------------------------------------------------------------------------------
+
+
+def ends_by_hand(data: bytes) -> list[int]:
+    return list(accumulate(len(line) for line in data.splitlines(keepends=True) if line)) if data else []
+
+
+@given(st.lists(st.sampled_from([b"\n", b"a", b"bc", b"\n\n", b"x" * 9]), max_size=40).map(b"".join))
+def test_line_ends(data: bytes) -> None:
+    assert line_ends(data).tolist() == ends_by_hand(data)
+    assert (
+        line_ends(memoryview(data)).tolist() == line_ends(np.frombuffer(data, np.uint8)).tolist() == ends_by_hand(data)
+    )
+
+
+@pytest.mark.parametrize("last", [b"", b"no newline"])
+@pytest.mark.parametrize("count", [(1 << 16) - 1, 1 << 16, (1 << 16) + 1, 1 << 17])
+def test_more_lines_than_are_found_at_once(count: int, last: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_twin, "_BLOCK", 1000)
+    data = b"ab\n" * count + last
+    assert line_ends(data).tolist() == ends_by_hand(data)
+
+
+@pytest.mark.parametrize("start", [-1, 4, MOST])
+def test_lines_from_outside(start: int) -> None:
+    with pytest.raises(ValueError, match="start: expected 0 to 3"):
+        segments.kernel.line_ends(b"a\nb", start, np.empty(3, np.int64))
+
+
+# -- permutations ---------------------------------------------------------------------------------------------
+
+
+@st.composite
+def keys(draw: st.DrawFn, sizes: st.SearchStrategy[int]) -> dict[str, Any]:
+    """Arguments of `permute`; `inverse` are the multipliers for the way back."""
+    size = draw(sizes)
+    bits = min(64, max(1, (size - 1).bit_length()) + draw(st.integers(0, 1)))
+    rounds = draw(st.integers(0, 6))
+    words = st.lists(st.integers(0, 2**bits - 1), min_size=rounds, max_size=rounds)
+    multiply = [word | 1 for word in draw(words)]
+    return {
+        "size": size,
+        "multiply": np.array(multiply, np.uint64),
+        "inverse": np.array([pow(word, -1, 2**bits) for word in multiply], np.uint64),
+        "add": np.array(draw(words), np.uint64),
+        "shift": draw(st.integers((bits + 1) // 2, min(63, bits + 1))),
+        "mask": 2**bits - 1,
+    }
+
+
+def there(key: dict[str, Any], positions: Integers) -> Integers:
+    return permute(key["size"], key["multiply"], key["add"], key["shift"], key["mask"], positions)
+
+
+def back(key: dict[str, Any], rows: Integers) -> Integers:
+    return permute(key["size"], key["inverse"], key["add"], key["shift"], key["mask"], rows, inverse=True)
+
+
+def by_hand(key: dict[str, Any], position: int) -> int:
+    x = position
+    while True:
+        for multiply, add in zip(key["multiply"].tolist(), key["add"].tolist(), strict=True):
+            x = (x * multiply + add) & key["mask"]
+            x ^= x >> key["shift"]
+        if x < key["size"]:
+            return x
+
+
+@given(keys(st.integers(1, 300)))
+def test_permute_is_a_bijection_with_an_inverse(key: dict[str, Any]) -> None:
+    positions = np.arange(key["size"])
+    rows = there(key, positions)
+    assert rows.tolist() == [by_hand(key, k) for k in range(key["size"])]
+    assert sorted(rows.tolist()) == positions.tolist()
+    assert back(key, rows).tolist() == there(key, back(key, positions)).tolist() == positions.tolist()
+
+
+@given(keys(st.integers(2**40, MOST)), st.lists(st.integers(0, MOST), max_size=20))
+def test_permute_of_large_sizes(key: dict[str, Any], numbers: list[int]) -> None:
+    positions = np.array([number % key["size"] for number in numbers], np.int64)
+    rows = there(key, positions)
+    assert rows.tolist() == [by_hand(key, k) for k in positions.tolist()]
+    assert back(key, rows).tolist() == positions.tolist()
+
+
+def test_permute_of_nothing() -> None:
+    one = np.ones(1, np.uint64)
+    assert permute(0, one, one, 1, 0, np.empty(0, np.int64)).tolist() == []
+    with pytest.raises(RowError):
+        permute(0, one, one, 1, 0, np.zeros(1, np.int64))
+
+
+@pytest.mark.parametrize("position", [-1, 10, MOST])
+def test_permute_a_position_outside(position: int) -> None:
+    with pytest.raises(RowError, match="row 1 of the request"):
+        permute(10, np.ones(1, np.uint64), np.zeros(1, np.uint64), 2, 15, np.array([0, position]))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"multiply": np.array([2], np.uint64)},
+        {"add": np.zeros(2, np.uint64)},
+        {"shift": 0},
+        {"shift": 1},
+        {"shift": 64},
+        {"mask": 7},
+        {"mask": 14},
+    ],
+)
+def test_keys_that_make_no_permutation(wrong: dict[str, Any]) -> None:
+    right: dict[str, Any] = {"multiply": np.ones(1, np.uint64), "add": np.ones(1, np.uint64), "shift": 2, "mask": 15}
+    with pytest.raises(ValueError, match="permute: expected odd multipliers"):
+        permute(10, **right | wrong, positions=np.arange(10))
+
+
+# -- kernel and twin -------------------------------------------------------------------------------------------
+
+kernel: Any = sys.modules.get("shardex._gather")
+compiled = pytest.mark.skipif(kernel is None, reason="the C kernel is not compiled")
+
+
+def answers(
+    name: str, table: Segments, *arguments: Any, outputs: list[NDArray[Any]], after: tuple[Any, ...] = ()
+) -> Any:
+    """What kernel and twin return or raise, and what they wrote; they must be the same."""
+    found = []
+    for module, first in ((kernel, (table.address, table.size)), (_twin, (table,))):
+        written = [np.copy(output) for output in outputs]
+        try:
+            answer = getattr(module, name)(*first, *arguments, *written, *after)
+        except (IndexError, ValueError) as error:
+            answer, written = (type(error), error.args[1:]), []
+        found.append((answer, [output.tolist() for output in written]))
+    assert found[0] == found[1]
+    return found[0]
+
+
+one_wrong = st.one_of(st.none(), st.tuples(st.integers(-2, 8), edges, edges))
+
+
+@compiled
+@given(requests(), one_wrong, st.integers(-1, 45), st.integers(0, 60), st.booleans())
+def test_kernel_and_twin_agree_on_ranges(
+    request: tuple[list[bytes], list[Triple], list[bytes]], wrong: Triple | None, stride: int, room: int, closed: bool
+) -> None:
+    contents, triples, expected = request
+    table, _ = lazy(contents)
+    for number in range(closed, len(contents)):
+        table.open(number)
+    ranges = ranges_of(table, triples if wrong is None or closed else [*triples, wrong])
+    if wrong is None and room % 2:
+        room = sum(map(len, expected)) if stride < 0 else stride * len(triples)
+    numbers = (ranges.which, ranges.begin, ranges.length)
+    answers("ranges", table, *numbers, outputs=[np.zeros(room, np.uint8)], after=(stride, 1))
+    answers("values", table, *numbers, False, outputs=[])
+    answers("values", table, *numbers, True, outputs=[])
+
+
+@compiled
+@given(tables_of_rows(), edges)
+def test_kernel_and_twin_agree_on_rows(case: tuple[int, list[list[bytes]], list[int]], row: int) -> None:
+    width, segments, wanted = case
+    table, _ = lazy([b"".join(rows) for rows in segments])
+    for number in range(len(segments)):
+        table.open(number)
+    starts = np.array([0, *accumulate(map(len, segments))])
+    for some in (wanted, [*wanted, row]):
+        rows = np.array(some, np.int64)
+        out = np.zeros(len(rows) * width, np.uint8)
+        answers("fixed", table, starts, rows, width, outputs=[out], after=(1,))
+        triple = [np.zeros(len(rows), np.int64) for _ in range(3)]
+        answers("locate", table, starts, rows[:1], 4, 3, outputs=[one[:1] for one in triple])
+
+
+@compiled
+@given(keys(st.integers(1, 2**40)), st.lists(st.integers(0, 2**40), max_size=20), st.booleans())
+def test_kernel_and_twin_agree_on_permutations(key: dict[str, Any], numbers: list[int], inverse: bool) -> None:
+    positions, multiply = np.array(numbers, np.int64) % key["size"], key["inverse" if inverse else "multiply"]
+    found = []
+    for module in (kernel, _twin):
+        out = np.empty(len(positions), np.int64)
+        module.permute(key["size"], multiply, key["add"], key["shift"], key["mask"], positions, out, inverse)
+        found.append(out.tolist())
+    assert found[0] == found[1]
+
+
+@compiled
+@given(st.binary(max_size=60).map(lambda data: data.replace(b"\x00", b"\n")), st.integers(-1, 61), st.integers(0, 9))
+def test_kernel_and_twin_agree_on_lines(data: bytes, start: int, room: int) -> None:
+    found = []
+    for module in (kernel, _twin):
+        out = np.zeros(room, np.int64)
+        try:
+            found.append((module.line_ends(data, start, out), out.tolist()))
+        except ValueError as error:
+            found.append((str(error), []))
+    assert found[0] == found[1]
+
+
+# -- one value --------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.text(max_size=9), min_size=1, max_size=9), st.sampled_from([4, 8]))
+def test_one_value_is_what_locate_finds(texts: list[str], width: int) -> None:
+    raw = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, raw)]).astype(np.int32 if width == 4 else np.int64)
+    offsets, values = Segments.of(ends), Segments.of(b"".join(raw))
+    assert [one_value(offsets, values, 0, width, text=True)(k) for k in range(len(texts))] == texts
+    assert [one_value(offsets, values, 0, width, text=False)(k) for k in range(len(texts))] == raw
+
+
+@pytest.mark.skipif(KERNEL != "c", reason="the twin leaves these checks to numpy")
+@pytest.mark.parametrize(
+    ("ends", "row"), [([0, 2], 1), ([0, 2], -1), ([0, 2], 2**64 - 1), ([0, 9], 0), ([2, 0], 0), ([-1, 2], 0), ([], 0)]
+)
+def test_one_value_refuses_what_lies_outside(ends: list[int], row: int) -> None:
+    get = one_value(Segments.of(np.array(ends, np.int64)), Segments.of(b"ab"), 0, 8, text=False)
+    with pytest.raises((IndexError, ValueError, OverflowError)):
+        get(row)
+
+
+# -- advice -----------------------------------------------------------------------------------------------------------
+
+both_kernels = pytest.mark.parametrize("module", [pytest.param(kernel, marks=compiled), _twin], ids=["c", "numpy"])
+
+
+def advise(module: Any, ranges: Ranges, gap: int = 0, most: int = 1 << 30) -> int:
+    table = ranges.segments
+    first = (table,) if module is _twin else (table.address, table.size)
+    return int(module.advise(*first, ranges.which, ranges.begin, ranges.length, gap, most))
+
+
+def cold_file(folder: Path, pages: int) -> tuple[Path, Segments]:
+    path = folder / "data"
+    path.write_bytes(bytes(pages * PAGE))
+    table = Segments.of(LocalSource(folder).map("data"))
+    drop(path)
+    return path, table
+
+
+@both_kernels
+@pytest.mark.parametrize(
+    ("gap", "most", "expected"),
+    [
+        (0, 1 << 30, [3, 5, 6, 39, 40]),
+        (PAGE, 1 << 30, [3, 4, 5, 6, 39, 40]),
+        (PAGE - 1, 1 << 30, [3, 5, 6, 39, 40]),
+        (0, 2 * PAGE + 1, [3, 5]),
+        (100 * PAGE, 1 << 30, list(range(3, 41))),
+    ],
+)
+def test_advice_has_pages_read(module: Any, tmp_path: Path, gap: int, most: int, expected: list[int]) -> None:
+    path, table = cold_file(tmp_path, 4096)
+    triples = [(0, 40 * PAGE - 1, 2), (0, 3 * PAGE + 5, 10), (0, 6 * PAGE, 1), (0, 5 * PAGE, PAGE), (0, 3 * PAGE, 0)]
+    assert advise(module, ranges_of(table, triples), gap, most) == -1
+    assert arrived(path, expected)
+    assert not resident(path)[64:].any()
+
+
+@both_kernels
+def test_advice_leaves_out_what_is_not_there(module: Any, tmp_path: Path) -> None:
+    path, data = cold_file(tmp_path, 256)
+    table = Segments(3)
+    table.put(1, data.open(0))
+    inside, size = (1, 7 * PAGE, 1), 256 * PAGE
+    outside = [(1, size, 1), (1, 0, size + 1), (1, -1, 9), (1, 0, -9), (1, MOST, MOST), (1, size - 5, MOST)]
+    assert advise(module, ranges_of(table, [*outside, (-1, 0, 1), (3, 0, 1), (0, 0, 1), (2, 0, 0), inside])) == -1
+    assert arrived(path, [7])
+    assert resident(path).sum() == 1
+
+
+@both_kernels
+def test_advice_on_the_last_page_of_a_file(module: Any, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(bytes(PAGE + 1))
+    table = Segments.of(LocalSource(tmp_path).map("data"))
+    drop(path)
+    assert advise(module, ranges_of(table, [(0, PAGE, 1)]), gap=1 << 20) == -1
+    assert arrived(path, [1])
+
+
+@both_kernels
+@given(requests(), one_wrong, st.integers(0, 2**40), st.integers(0, 2**40))
+def test_advice_on_other_memory_changes_nothing(
+    module: Any, request: tuple[list[bytes], list[Triple], list[bytes]], wrong: Triple | None, gap: int, most: int
+) -> None:
+    contents, triples, expected = request
+    table, opened = lazy(contents)
+    for number in range(0, len(contents), 2):
+        table.open(number)
+    before = list(opened)
+    assert advise(module, ranges_of(table, triples if wrong is None else [*triples, wrong]), gap, most) == -1
+    assert opened == before
+    assert ranges_of(table, triples).bytes() == expected
+
+
+@both_kernels
+@pytest.mark.parametrize(("gap", "most"), [(-1, 0), (0, -1)])
+def test_advice_with_wrong_limits(module: Any, gap: int, most: int) -> None:
+    with pytest.raises(ValueError, match="advise: expected a gap"):
+        advise(module, ranges_of(Segments.of(b"abc"), []), gap, most)
+
+
+@both_kernels
+def test_advice_with_ranges_of_different_sizes(module: Any) -> None:
+    ranges = ranges_of(Segments.of(b"abc"), [(0, 0, 1)])
+    ranges.length = ranges.length[:0]
+    with pytest.raises(ValueError, match="of one size"):
+        advise(module, ranges)
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 40)), max_size=20), st.integers(0, 30))
+def test_pages_of_the_twin(ranges: list[tuple[int, int]], gap: int) -> None:
+    table = Segments.of(bytes(200))
+    table.address[0] = 1000
+    begin, length = np.array(ranges, np.int64).reshape(-1, 2).T
+    found = list(_twin._pages(table, np.zeros(len(ranges), np.int64), begin, length, 8, gap))
+    wanted = {page for a, n in ranges for page in range((1000 + a) // 8, (1000 + a + n - 1) // 8 + 1)}
+    assert wanted <= {page for a, b in found for page in range(a // 8, b // 8)}
+    assert all(a // 8 in wanted and b // 8 - 1 in wanted for a, b in found)
+    assert all(later - end > gap for (_, end), (later, _) in pairwise(found))
+    if not gap:
+        assert sum(b - a for a, b in found) == 8 * len(wanted)
+
+
+def test_advice_opens_what_can_be_opened(tmp_path: Path) -> None:
+    path, data = cold_file(tmp_path, 256)
+
+    def opener(number: int) -> None:
+        if number == 1:
+            raise TruncatedShardError("too short")
+        table.put(number, data.open(0))
+
+    table = Segments(4, opener)
+    ranges_of(table, [(1, 0, 9), (2, 9 * PAGE, 9), (-5, 0, 1), (4, 0, 1)]).advise()
+    assert list(table.buffers) == [2]
+    assert arrived(path, [9])
+    with pytest.raises(TruncatedShardError):
+        ranges_of(table, [(1, 0, 9)]).bytes()
+
+
+@both_kernels
+def test_advice_lets_other_threads_run(module: Any) -> None:
+    table = Segments.of(bytes(1 << 20))
+    many = Ranges(table, np.zeros(1 << 16, np.int64), np.arange(1 << 16) * 16, np.ones(1 << 16, np.int64))
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(lambda _: advise(module, many), range(8))) == {-1}
+
+
+@given(tables_of_rows())
+def test_spread_is_what_take_copies(case: tuple[int, list[list[bytes]], list[int]]) -> None:
+    width, segments, wanted = case
+    table, _ = lazy([b"".join(rows) for rows in segments])
+    starts = np.array([0, *accumulate(map(len, segments))])
+    every = [row for rows in segments for row in rows]
+    assert spread(table, starts, np.array(wanted, np.int64), width).bytes() == [every[row] for row in wanted]
+
+
+def test_ranges_together() -> None:
+    table = Segments.of(b"abcdef")
+    one, other = (np.array([0]), np.array([1]), np.array([2])), (np.array([0, 0]), np.array([0, 5]), np.array([1, 1]))
+    assert Ranges.together(table, [one, other]).text() == ["bc", "a", "f"]
+    assert len(Ranges.together(table, [])) == 0

@@ -1,0 +1,193 @@
+"""With torch: tensors without a copy, torch's own loaders over a dataset, ranks from torch.distributed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardex as sx
+from shardex.errors import SchemaError
+
+torch = pytest.importorskip("torch")
+
+SCHEMA = {"x": "int64", "image": sx.Array("float32", (2, 3)), "tokens": sx.Array("int32", (None,)), "name": str}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("torch") / "data")
+    with sx.create(path, SCHEMA) as out:
+        for k in range(50):
+            image = np.full((2, 3), k, np.float32)
+            out.append(x=k, image=image, tokens=np.arange(k % 5, dtype=np.int32), name=f"n{k}")
+    return path
+
+
+# -- Loader(to="torch") ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_as_tensors(folder: str, workers: int) -> None:
+    with sx.Loader(folder, 8, to="torch", workers=workers, worker_type="process") as loader:
+        batch = next(iter(loader))
+    assert batch.x.tolist() == list(range(8)) and batch.x.dtype == torch.int64
+    assert batch.image.shape == (8, 2, 3) and batch.image.dtype == torch.float32
+    lengths = batch.lengths_of("tokens")
+    assert batch.tokens.shape == (8, 4) and batch.mask_of("tokens").sum(1).tolist() == lengths.tolist()
+    assert batch.mask.all() and batch.mask.dtype == torch.bool
+    assert batch.name[7] == "n7"
+    batch.image += 1  # tensors are the caller's own
+
+
+def test_tensors_share_the_memory_of_the_arrays(folder: str) -> None:
+    from shardex.loader.tensors import to_tensors
+
+    columns = sx.open(folder).read(range(4), ["x", "image"])
+    tensors = to_tensors(columns)
+    assert all(tensors[name].data_ptr() == columns[name].ctypes.data for name in ("x", "image"))
+
+
+def test_packed_tensors(folder: str) -> None:
+    packed = next(iter(sx.Loader(folder, 5, to="torch", ragged="pack"))).tokens
+    assert packed.values.tolist() == [0, 0, 1, 0, 1, 2, 0, 1, 2, 3] and packed.offsets.tolist() == [0, 0, 1, 3, 6, 10]
+    assert len(packed) == 5 and packed[-1].tolist() == [0, 1, 2, 3]
+    listed = next(iter(sx.Loader(folder, 3, to="torch", ragged="list"))).tokens
+    assert [one.tolist() for one in listed] == [[], [0], [0, 1]] and isinstance(listed[0], torch.Tensor)
+
+
+def as_tensor(sample: sx.DictSample) -> dict[str, Any]:
+    return {"pixels": torch.from_numpy(sample.image.copy()), "x": sample.x}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_transform_may_return_tensors(folder: str, workers: int) -> None:
+    with sx.Loader(folder, 4, to="torch", transform=as_tensor, workers=workers) as loader:
+        batch = next(iter(loader))
+    assert batch.pixels.shape == (4, 2, 3) and batch.pixels[3, 0, 0] == 3 and batch.x.tolist() == [0, 1, 2, 3]
+
+
+def test_torchs_own_collate_takes_a_batch(folder: str) -> None:
+    collate = torch.utils.data.default_collate
+    batch = next(iter(sx.Loader(folder, 4, fields=["x", "image", "name"], collate=collate)))
+    assert batch["image"].shape == (4, 2, 3) and batch["name"] == ["n0", "n1", "n2", "n3"]
+
+
+def test_what_torch_has_no_type_for_is_named() -> None:
+    data = [{"when": np.array(["2024-01-01"], "datetime64[D]")}, {"when": np.array(["2024-01-02"], "datetime64[D]")}]
+    with pytest.raises(SchemaError, match=r"expected numbers for a tensor, got datetime64\[D\] - at field when"):
+        next(iter(sx.Loader(data, 2, to="torch")))
+
+
+def test_other_byte_orders_become_tensors_too() -> None:
+    data = [{"a": np.arange(3, dtype=">i4")}, {"a": np.arange(3, dtype=">i4")}]
+    assert next(iter(sx.Loader(data, 2, to="torch"))).a.tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_pinned_memory_is_torchs_affair(folder: str) -> None:
+    """Without an accelerator torch refuses to pin, in its own words; with one the tensors are pinned."""
+    loader = sx.Loader(folder, 4, to="torch", pin_memory=True, fields=["x"])
+    if torch.cuda.is_available():
+        assert next(iter(loader)).x.is_pinned()
+    else:
+        with pytest.raises(RuntimeError, match=r"accelerator|CUDA"):
+            next(iter(loader))
+
+
+# -- torch's own loaders --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("workers", "context"), [(0, None), (2, "fork"), (2, "forkserver")])
+def test_a_dataset_in_a_torch_dataloader(folder: str, workers: int, context: str | None) -> None:
+    ds = sx.open(folder).select("x", "image", "name")
+    assert ds[0].x == 0  # opened here already, as it is in most scripts
+    loader = torch.utils.data.DataLoader(
+        ds, batch_size=8, shuffle=True, num_workers=workers, multiprocessing_context=context
+    )
+    batches = list(loader)
+    assert sorted(x for batch in batches for x in batch["x"].tolist()) == list(range(50))
+    assert all((batch["image"][:, 0, 0] == batch["x"]).all() for batch in batches)
+
+
+@pytest.mark.filterwarnings("ignore:.*set_vital.*", "ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_dataloader_resumes_exactly(folder: str, workers: int) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+
+    def make() -> Any:
+        torch.manual_seed(3)
+        return stateful.StatefulDataLoader(sx.open(folder).select("x"), batch_size=4, shuffle=True, num_workers=workers)
+
+    straight = [batch["x"].tolist() for batch in make()]
+    first = make()
+    run = iter(first)
+    seen = [next(run)["x"].tolist() for _ in range(5)]
+    state = first.state_dict()
+    second = make()
+    second.load_state_dict(state)
+    assert seen + [batch["x"].tolist() for batch in second] == straight
+
+
+# -- ranks ----------------------------------------------------------------------------------------------------------
+
+RANK = """
+    import json, sys
+    import torch.distributed as dist
+    import shardex as sx
+
+    folder, store, rank, world, out = sys.argv[1:]
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=int(rank), world_size=int(world))
+    loader = sx.Loader(folder, 4, shuffle=True, seed=9, to="torch", fields=["x"])
+    taken, states = [], []
+    for batch in loader:
+        total = batch.x[batch.mask].sum()
+        dist.all_reduce(total)                    # hangs if one rank has a batch more than the other
+        taken.append([batch.x[batch.mask].tolist(), int(total)])
+        states.append(loader.state_dict())
+    everybody = [None] * int(world)
+    dist.all_gather_object(everybody, states)
+    assert all(one == states for one in everybody), "ranks disagree on where they are"
+    json.dump([loader.rank, loader.world_size, taken], open(out, "w"))
+    dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def gloo(tmp_path: Path, folder: str) -> Iterator[list[Any]]:
+    """What two real processes that talk over gloo got."""
+    script = tmp_path / "rank.py"
+    script.write_text(textwrap.dedent(RANK))
+    outs = [tmp_path / f"{rank}.json" for rank in range(2)]
+    arguments = [[folder, str(tmp_path / "store"), str(rank), "2", str(outs[rank])] for rank in range(2)]
+    running = [subprocess.Popen([sys.executable, str(script), *some]) for some in arguments]
+    try:
+        assert [process.wait(90) for process in running] == [0, 0]
+        yield [json.loads(out.read_text()) for out in outs]
+    finally:
+        for process in running:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_two_processes_over_gloo_share_every_sample(gloo: list[Any], folder: str) -> None:
+    (rank0, world0, first), (rank1, world1, second) = gloo
+    assert (rank0, world0, rank1, world1) == (0, 2, 1, 2)
+    assert len(first) == len(second) == 7
+    alone = [x for batch in sx.Loader(folder, 8, shuffle=True, seed=9, rank=0, world_size=1) for x in batch.x.tolist()]
+    merged = [x for (a, total), (b, _) in zip(first, second, strict=True) for x in [*a, *b] if sum(a + b) == total]
+    assert merged == alone
+
+
+def test_a_world_that_torch_was_not_told_of_is_pointed_out(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.warns(UserWarning, match="WORLD_SIZE is 2, but torch.distributed is not initialised"):
+        loader = sx.Loader(folder, 4)
+    assert (loader.rank, loader.world_size) == (0, 1)
+    sx.Loader(folder, 4, rank=1, world_size=2)

@@ -1,0 +1,201 @@
+"""The keyring: which settings an address gets, and that nobody gets to see them."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardex.errors import SchemaError
+from shardex.sources import adopt, export, open_source, shown, storage
+from shardex.sources import credentials as keyring
+from shardex.sources.credentials import Settings, scrub, settings_for
+from shardex.sources.object_store import ObjectSource
+from tests.servers import KEY, SECRET
+from tests.servers.faulty import FaultyServer
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    """Whatever a test notes is forgotten."""
+    before = keyring._ring.noted
+    yield
+    keyring._ring.noted = before
+    keyring._ring.changes += 1
+
+
+def region(url: str) -> Any:
+    return settings_for(url).values.get("region")
+
+
+def test_the_longest_prefix_wins() -> None:
+    storage("s3://", region="all")
+    storage("s3://bucket", region="bucket")
+    storage("s3://bucket/a/", region="a")
+    assert region("s3://other/x") == "all"
+    assert region("s3://bucket") == region("s3://bucket/") == region("s3://bucket/ab") == "bucket"
+    assert region("s3://bucket/a") == region("s3://bucket/a/b?x=1") == "a"
+    assert region("s3://bucket2/a") == "all"
+    assert region("gs://bucket") is None
+    storage("s3://bucket/a")
+    assert region("s3://bucket/a") == "bucket"
+
+
+def test_settings_are_not_mixed() -> None:
+    storage("s3://", endpoint="https://one.example", access_key_id="one")
+    storage("s3://bucket", endpoint="https://two.example")
+    assert dict(settings_for("s3://bucket/x").values) == {"endpoint": "https://two.example"}
+
+
+def test_a_host_is_the_same_in_any_letters() -> None:
+    storage("HTTPS://Data.Example", token="t")
+    assert settings_for("https://data.example/Sets").values == {"token": "t"}
+    assert settings_for("https://data.example:8443/").values == {}
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "message"),
+    [
+        ("s3://b", {"secret": "x"}, r"s3://b.*expected settings among access_key_id, .*virtual_hosted, got 'secret'"),
+        ("https://h", {"access_key_id": "x"}, "expected settings among .*username, got 'access_key_id'"),
+        ("gs://b", {"region": "x"}, "service_account_key.*got 'region'"),
+        ("s3://b", {"timeout": 0}, r"expected timeout to be a number of at least 0\.001, got 0"),
+        ("s3://b", {"retries": 1.5}, "expected retries to be a whole number of at least 0, got 1.5"),
+        ("s3://b", {"concurrency": 0}, "expected concurrency to be a whole number of at least 1"),
+        ("s3://b", {"concurrency": True}, "expected concurrency"),
+        ("s3://b", {"allow_http": 1}, "expected allow_http to be True or False, got 1"),
+        ("s3://b", {"region": 5}, "expected region to be a string, got 5"),
+        ("s3://b", {"secret_access_key": b"shh-shh"}, "expected secret_access_key to be a string, got a bytes$"),
+        ("https://h", {"headers": {"X": 1}}, "expected headers to be a dict of strings, got a dict$"),
+        ("ftp://h", {}, "expected an URL prefix that begins with s3://, .*got 'ftp://h'"),
+        ("bucket", {}, "got 'bucket'"),
+    ],
+)
+def test_what_cannot_be_noted(url: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        storage(url, **settings)
+    with pytest.raises(SchemaError) as caught:
+        storage(url, **settings)
+    assert "shh-shh" not in str(caught.value)
+
+
+def test_settings_never_show() -> None:
+    storage("s3://b", access_key_id="AKIA123", secret_access_key="shh-shh", region="eu")
+    settings = settings_for("s3://b")
+    for text in (repr(settings), str(settings), f"{settings}", f"{[settings]}"):
+        assert text.strip("[]") == "Settings(access_key_id, region, secret_access_key)"
+    with pytest.raises(TypeError, match="not pickled"):
+        pickle.dumps(settings)
+
+
+def test_a_keyring_is_handed_over() -> None:
+    storage("s3://b", secret_access_key="shh", retries=2, allow_http=True)
+    storage("https://h", headers={"X-Key": "shh"})
+    before = {prefix: dict(settings.values) for prefix, settings in keyring._ring.noted.items()}
+    ring = export()
+    storage("s3://b")
+    storage("https://h")
+    adopt(ring)
+    assert {prefix: dict(settings.values) for prefix, settings in keyring._ring.noted.items()} == before
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("https://user:pw@host/a", "https://***@host/a"),
+        ("https://user@host", "https://***@host"),
+        ("https://u:p@ss@host/a@b", "https://***@host/a@b"),
+        ("https://host/a?X-Amz-Signature=abc&b=c", "https://host/a?***"),
+        ("s3://bucket/a@b", "s3://bucket/a@b"),
+        ("a/local/path", "a/local/path"),
+    ],
+)
+def test_shown(url: str, text: str) -> None:
+    assert shown(url) == text
+    assert scrub(f"see '{url}', please") == f"see '{text}', please"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60), st.text("abcxyz019", min_size=8, max_size=20))
+def test_no_secret_survives(around: str, secret: str) -> None:
+    storage("s3://hypothesis", secret_access_key=secret)
+    assert secret not in scrub(f"{around}{secret}{around} {secret}")
+    assert secret not in shown(f"https://{secret}:{secret}@host/x?{secret}")
+
+
+def test_secrets_of_the_environment_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-the-environment")
+    assert scrub("bad key from-the-environment") == "bad key ***"
+
+
+def test_user_and_password_leave_the_url(web: FaultyServer) -> None:
+    web.files["a"] = b"content"
+    url, basic = web.url(), f"Basic {base64.b64encode(b'me:hunter@2').decode()}"
+    place = open_source(url.replace("://", "://me:hunter%402@"))
+    assert place.url == url
+    assert b"hunter" not in pickle.dumps(place)
+    for one in (place, open_source(url)):
+        assert bytes(one.load("a")) == b"content"
+        assert web.headers[-1]["authorization"] == basic
+
+
+def test_tokens_and_headers_reach_the_server(web: FaultyServer) -> None:
+    web.files["a"] = b"content"
+    storage(web.url(), token="abc", headers={"X-Extra": "yes"})
+    open_source(web.url()).load("a")
+    assert (web.headers[-1]["authorization"], web.headers[-1]["x-extra"]) == ("Bearer abc", "yes")
+
+
+def test_a_source_follows_the_keyring(web: FaultyServer) -> None:
+    web.files["a"] = b"content"
+    place = open_source(web.url())
+    place.load("a")
+    assert "authorization" not in web.headers[-1]
+    storage(web.url(), token="new")
+    place.load("a")
+    assert web.headers[-1]["authorization"] == "Bearer new"
+
+
+def test_the_environment_speaks_where_nothing_is_noted(bucket: str, seaweed: str) -> None:
+    ObjectSource(bucket).put("a", b"content")
+    code = """
+import sys
+from shardex.sources.address import open_source
+print(bytes(open_source(sys.argv[1]).load("a")).decode())
+"""
+    environment = {
+        "AWS_ENDPOINT_URL": seaweed,
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code, bucket],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("content\n", "")
+
+
+def test_logs_show_no_secrets(bucket: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        ObjectSource(bucket).put("a", b"content")
+        ObjectSource(bucket).load("a")
+    assert SECRET not in caplog.text and KEY not in caplog.text
+
+
+def test_defaults() -> None:
+    assert [Settings().number(name) for name in ("timeout", "deadline", "retries", "concurrency")] == [15, 120, 6, 32]

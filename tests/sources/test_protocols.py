@@ -1,0 +1,258 @@
+"""What every source and sink promises: one suite for all of them. What is special to one is tested under `sources/`."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardex.errors import NotFoundError, PathError, TruncatedShardError
+from shardex.sources import ByteRange, LocalSource, Sink, Source, inside
+from shardex.sources.memory import MemorySource
+from shardex.sources.object_store import ObjectSource
+
+
+class Place(Source, Sink, Protocol):
+    """Both: reads and writes."""
+
+
+Maker = Callable[[], Place]
+
+OUTSIDE = [
+    "",
+    "/",
+    "/etc/passwd",
+    "..",
+    "../x",
+    "a/../b",
+    "a/..",
+    "a//b",
+    "a/",
+    "./a",
+    ".",
+    "a/.",
+    "a\\b",
+    "a\0",
+    "c:",
+    "C:/x",
+]
+ranges = st.lists(st.tuples(st.integers(0, 60_000), st.integers(0, 30_000)), max_size=12)
+
+
+@pytest.fixture(params=["local", "memory", "objects"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Maker:
+    """Makes empty places."""
+    count = iter(range(1_000_000))
+    if request.param == "objects":
+        bucket = request.getfixturevalue("bucket")
+        return lambda: ObjectSource(f"{bucket}/{next(count)}")
+    return MemorySource if request.param == "memory" else lambda: LocalSource(tmp_path / "root" / str(next(count)))
+
+
+@pytest.fixture
+def place(make: Maker) -> Place:
+    """An empty place."""
+    return make()
+
+
+def test_it_is_a_source_and_a_sink(place: Place) -> None:
+    assert isinstance(place, Source)
+    assert isinstance(place, Sink)
+    assert isinstance(place.url, str)
+
+
+@given(ranges, st.integers(0, 90_000))
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_ranges_are_slices(make: Maker, wanted: list[tuple[int, int]], size: int) -> None:
+    place, data = make(), np.random.default_rng(size).bytes(size)
+    place.put("a", data)
+    inner = [ByteRange(begin % (size + 1), min(length, size - begin % (size + 1))) for begin, length in wanted]
+    assert [bytes(view) for view in place.read("a", inner)] == [data[one.begin : one.end] for one in inner]
+    past = ByteRange(size // 2, size)
+    if past.end > size:
+        with pytest.raises(TruncatedShardError, match=f"got a file of {size} bytes"):
+            place.read("a", [*inner, past])
+
+
+def test_a_range_past_the_end_is_refused_before_memory_is_asked_for(place: Place) -> None:
+    place.put("a", b"0123456789")
+    for one in (ByteRange(0, 1 << 60), ByteRange(1 << 62, 1), ByteRange(9, 2), ByteRange(11, 0)):
+        with pytest.raises(TruncatedShardError, match="a: expected bytes"):
+            place.read("a", [one])
+    assert bytes(place.read("a", [ByteRange(10, 0)])[0]) == b""
+
+
+def test_map_is_the_whole_file_read_only(place: Place) -> None:
+    for data in (b"", b"x", bytes(range(256)) * 100):
+        place.put("a", data)
+        view = place.map("a")
+        assert bytes(view) == data
+        assert view.readonly
+        assert (view.format, view.ndim, view.nbytes) == ("B", 1, len(data))
+
+
+def test_a_mapping_keeps_what_it_saw(place: Place) -> None:
+    place.put("a", b"old")
+    view = place.map("a")
+    place.put("a", b"something new")
+    assert bytes(view) == b"old"
+    place.remove("a")
+    assert bytes(view) == b"old"
+
+
+def test_stat_changes_when_the_content_does(place: Place) -> None:
+    place.put("a", b"one")
+    before = place.stat("a")
+    assert before.size == 3
+    assert place.stat("a") == before
+    place.put("a", b"two!")
+    assert place.stat("a").size == 4
+    assert place.stat("a").tag != before.tag
+
+
+def test_what_is_not_there(place: Place) -> None:
+    place.put("there", b"")
+    for path in ("missing", "folder/missing", "there/below"):
+        for ask in (place.stat, place.map, place.remove, lambda path: place.read(path, [])):
+            with pytest.raises(NotFoundError, match=path) as caught:
+                ask(path)
+            assert isinstance(caught.value, FileNotFoundError)
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_paths_that_leave_the_root(place: Place, path: str) -> None:
+    draft = place.draft()
+    for ask in (
+        place.stat,
+        place.map,
+        place.remove,
+        lambda path: place.read(path, []),
+        lambda path: place.put(path, b""),
+        lambda path: place.put_if_absent(path, b""),
+        draft.publish,
+    ):
+        with pytest.raises(PathError, match="expected a relative path inside"):
+            ask(path)
+    draft.discard()
+    assert place.paths() == []
+
+
+def test_paths_are_all_files_sorted(place: Place) -> None:
+    assert place.paths() == []
+    names = ["b", "a/b/c", "a/b.x", "a-1", "A", "é", "with space", "12:30.tar", "_x/.y"]
+    for name in names:
+        place.put(name, b"")
+    assert place.paths() == sorted(names)
+    assert place.paths("a/") == ["a/b.x", "a/b/c"]
+    assert place.paths("a") == ["a-1", "a/b.x", "a/b/c"]
+    assert place.paths("nothing") == []
+
+
+@pytest.mark.parametrize("data", [b"bytes", bytearray(b"array"), memoryview(b"view"), np.arange(5, dtype="<i4"), b""])
+def test_put_takes_any_buffer(place: Place, data: bytes) -> None:
+    place.put("a", data)
+    assert place.put_if_absent("b", data)
+    assert bytes(place.map("a")) == bytes(place.map("b")) == bytes(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"a longer one"])
+def test_put_if_absent_happens_once(place: Place, data: bytes) -> None:
+    assert place.put_if_absent("a", data)
+    assert not place.put_if_absent("a", data)
+    assert not place.put_if_absent("a", b"other")
+    assert bytes(place.map("a")) == data
+    place.remove("a")
+    assert place.put_if_absent("a", b"other")
+
+
+def test_put_if_absent_by_threads_has_one_winner(place: Place) -> None:
+    names = [f"n/{k}" for k in range(20)]
+
+    def work(number: int) -> list[bool]:
+        return [place.put_if_absent(name, bytes([number])) for name in names]
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(work, range(8)))
+    for k, name in enumerate(names):
+        (winner,) = [number for number in range(8) if results[number][k]]
+        assert bytes(place.map(name)) == bytes([winner])
+
+
+def test_touch_makes_a_file_new(place: Place) -> None:
+    place.put("a", b"content")
+    before = place.stat("a")
+    time.sleep(1.1)  # some storages count in seconds
+    place.touch("a")
+    assert place.stat("a").modified > before.modified
+    assert bytes(place.load("a")) == b"content"
+    assert place.paths() == ["a"]
+    with pytest.raises(NotFoundError, match="missing"):
+        place.touch("missing")
+
+
+def test_a_draft_is_seen_when_it_is_published(place: Place) -> None:
+    place.put("a", b"old")
+    draft = place.draft()
+    for piece in (b"new ", b"content" * 5000):
+        draft.file.write(piece)
+    assert bytes(place.map("a")) == b"old"
+    draft.publish("a")
+    assert bytes(place.map("a")) == b"new " + b"content" * 5000
+    draft.discard()
+    assert place.paths() == ["a"]
+
+
+def test_a_draft_knows_its_size(place: Place) -> None:
+    draft = place.draft()
+    draft.file.write(b"abc")
+    draft.close(3)
+    draft.publish("a")
+    assert bytes(place.map("a")) == b"abc"
+    short = place.draft()
+    short.file.write(b"abc")
+    with pytest.raises(OSError, match=r"expected 4 bytes .*, got 3"):
+        short.close(4)
+    short.discard()
+    assert place.paths() == ["a"]
+
+
+def test_what_is_written_or_touched_is_new(place: Place) -> None:
+    place.put("a", b"")
+    place.put("b", b"")
+    assert 0 < place.stat("a").modified <= place.stat("b").modified
+    place.touch("a")
+    assert place.stat("a").modified >= place.stat("b").modified
+    with pytest.raises(NotFoundError):
+        place.touch("c")
+
+
+def test_a_draft_that_is_discarded_leaves_nothing(place: Place) -> None:
+    draft = place.draft()
+    draft.file.write(b"x")
+    draft.discard()
+    draft.discard()
+    assert place.paths() == []
+
+
+def test_a_place_travels_between_processes(place: Place) -> None:
+    place.put("a", b"x")
+    assert bytes(pickle.loads(pickle.dumps(place)).map("a")) == b"x"
+
+
+@pytest.mark.parametrize("path", ["a", "a/b", ".hidden", "...", "a..b", "12:30.tar", "a/c:d", "é", " "])
+def test_inside(path: str) -> None:
+    assert inside(path) == path
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_outside(path: str) -> None:
+    with pytest.raises(PathError):
+        inside(path)

@@ -1,0 +1,424 @@
+"""Editing: all or nothing, old versions stay as they were, and a plain list agrees with every version."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import shardex as sx
+from shardex.errors import ClosedError, CommitConflict, FieldError, FormatError, RowError, SchemaError
+from shardex.sources import is_local, place_of
+from shardex.store import clean, compact, history, restore
+from tests.addresses import KINDS, new_address
+
+SCHEMA = {"n": int, "v": sx.Array("float32", (2,)), "t": sx.Array("int16", (None,)), "s": str, "o": str | None}
+
+
+def sample(k: int) -> dict[str, Any]:
+    return {
+        "n": k,
+        "v": np.full(2, k, np.float32),
+        "t": np.arange(k % 4, dtype=np.int16),
+        "s": f"s{k}",
+        "o": None if k % 3 else f"o{k}",
+    }
+
+
+@pytest.fixture(params=KINDS)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A dataset of ten samples, in a folder or elsewhere."""
+    address = new_address(request.param, tmp_path)
+    sx.write(address, map(sample, range(10)), SCHEMA, shard_rows=4)
+    return address
+
+
+def check(ds: sx.Dataset, expected: Sequence[dict[str, Any]]) -> None:
+    """Every way to read agrees with a list."""
+    assert len(ds) == len(expected)
+    assert list(ds) == list(expected)
+    assert [ds[k] for k in range(len(ds))] == expected
+    backwards = np.arange(len(expected))[::-1]
+    assert list(sx.Batch(ds.read(backwards))) == expected[::-1]
+
+
+def test_everything_in_one_transaction(folder: str) -> None:
+    before = sx.open(folder)
+    old = list(before)
+    with sx.edit(folder) as tx:
+        tx.rename_field("s", "text")
+        tx.drop_field("o")
+        tx.add_field("e", sx.Array("float32", (3,)), np.arange(30, dtype=np.float32).reshape(10, 3))
+        tx.update(3, text="changed", t=np.array([7, 8, 9], np.int16))
+        tx.update(-1, text="last")
+        tx.update(3, text="changed again")
+        tx.delete([0, 5])
+        tx.delete(6)
+        new = {**sample(99), "text": "new", "e": np.zeros(3, np.float32)}
+        tx.append({name: value for name, value in new.items() if name not in ("s", "o")})
+    expected = []
+    for k, one in enumerate(old):
+        e = np.arange(3 * k, 3 * k + 3, dtype=np.float32)
+        expected.append({"n": one.n, "v": one.v, "t": one.t, "text": one.s, "e": e})
+    expected[3] |= {"text": "changed again", "t": np.array([7, 8, 9], np.int16)}
+    expected[9]["text"] = "last"
+    expected = [one for k, one in enumerate(expected) if k not in (0, 5, 6)]
+    expected.append({name: new[name] for name in ("n", "v", "t", "text", "e")})
+    ds = sx.open(folder)
+    check(ds, expected)
+    check(sx.open(folder, version=1), old)
+    check(before, old)
+    assert tx.version == 2
+    assert history(folder)[-1].change == (
+        "rename field s, drop field o, add field e, append: 1 sample, update: 2 samples, delete: 3 samples"
+    )
+    assert pickle.loads(pickle.dumps(ds))[0] == expected[0]
+    assert compact(folder, progress=False) == 3
+    check(sx.open(folder), expected)
+    assert compact(folder, progress=False) is None
+
+
+def test_an_exception_leaves_everything_as_it_was(folder: str) -> None:
+    place = place_of(folder)
+    files = place.paths()
+
+    def interrupted() -> None:
+        with sx.edit(folder) as tx:
+            tx.add_field("f", "int64", range(10))
+            tx.update(1, s="x")
+            tx.delete(2)
+            tx.append({**sample(10), "f": 1})
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        interrupted()
+    assert len(history(folder)) == 1
+    if not is_local(place):  # what was uploaded by then stays until somebody cleans up
+        left = sx.leftovers(folder)
+        assert left and clean(folder, grace=0) == left
+    assert place.paths() == files
+
+
+def test_a_transaction_that_is_over_is_over(folder: str) -> None:
+    with sx.edit(folder) as tx:
+        tx.delete(1)
+    with pytest.raises(ClosedError, match="expected an open transaction"):
+        tx.delete(1)
+
+
+def test_no_change_is_no_version(folder: str) -> None:
+    with sx.edit(folder) as tx:
+        pass
+    assert tx.version is None and len(history(folder)) == 1
+
+
+def test_bad_edits_say_what_is_wrong_and_leave_the_transaction_usable(folder: str) -> None:
+    with sx.edit(folder) as tx:
+        with pytest.raises(FieldError, match="expected one of the fields n, v, t, s, o, got 'x'"):
+            tx.update(1, x=1)
+        with pytest.raises(SchemaError, match=r"expected float32\[2\], got .*int64\[3\]"):
+            tx.update(1, v=[1, 2, 3])
+        with pytest.raises(RowError, match="expected a row from -10 to 9, got 10"):
+            tx.update(10, n=1)
+        with pytest.raises(SchemaError, match="expected the number of a row, got 'a'"):
+            tx.update("a", n=1)
+        with pytest.raises(SchemaError, match="expected at least one field"):
+            tx.update(1)
+        with pytest.raises(RowError):
+            tx.delete([3, 12])
+        with pytest.raises(SchemaError, match="expected a new field, got 'n'"):
+            tx.add_field("n", "int64", range(10))
+        with pytest.raises(SchemaError, match="expected 10 values for the field f, one per sample, got 9"):
+            tx.add_field("f", "int64", list(range(9)))
+        with pytest.raises(SchemaError, match="expected 10 values for the field f, got only 3"):
+            tx.add_field("f", "int64", iter(range(3)))
+        with pytest.raises(SchemaError, match="expected 10 values for the field f, got more"):
+            tx.add_field("f", "int64", iter(range(11)))
+        with pytest.raises(SchemaError, match="expected values for the field f, or a feature that is optional"):
+            tx.add_field("f", "int64")
+        with pytest.raises(FieldError, match="got 'zz'"):
+            tx.drop_field("zz")
+        with pytest.raises(SchemaError, match="got 's', which is there already"):
+            tx.rename_field("n", "s")
+        tx.update(1, n=100)
+        with pytest.raises(SchemaError, match="expected a field to be changed before its values are"):
+            tx.drop_field("n")
+    assert sx.open(folder)[1].n == 100
+
+
+def test_only_datasets_of_our_own_can_be_edited(tmp_path: Path) -> None:
+    sx.write(tmp_path / "j", [{"x": 1}], format="jsonl")
+    with pytest.raises(FormatError, match="expected a dataset of shardex's own"):
+        sx.edit(tmp_path / "j")
+
+
+@pytest.mark.parametrize("deleted", [[], [0, 1, 2, 3], [1, 7, 9]])
+def test_values_of_a_new_field_from_anywhere(folder: str, deleted: list[int]) -> None:
+    with sx.edit(folder) as tx:
+        tx.delete(deleted)
+    ds = sx.open(folder)
+    texts = [f"f{k}" for k in range(len(ds))]
+    with sx.edit(folder) as tx:
+        tx.add_field("listed", str, texts)
+        tx.add_field("made", "int64", lambda s: s.n * 2)
+        tx.add_field("other", sx.Array("float32", (2,)), ds.select("v"))
+        tx.add_field("nothing", str | None)
+        tx.add_field("ragged", sx.Array("int8", (None,)), (np.arange(k % 3, dtype=np.int8) for k in range(len(ds))))
+    for k, one in enumerate(sx.open(folder)):
+        assert one.listed == texts[k] and one.made == 2 * one.n and (one.other == one.v).all()
+        assert one.nothing is None and len(one.ragged) == k % 3
+    with sx.edit(folder) as tx:
+        tx.append({**sample(50), "listed": "x", "made": 1, "other": [0, 0], "nothing": "some", "ragged": []})
+    assert [s.nothing for s in sx.open(folder)][-2:] == [None, "some"]
+
+
+def test_a_field_may_be_called_row(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", [{"row": k, "a": -k} for k in range(5)])
+    with sx.edit(tmp_path / "d") as tx:
+        tx.update(1, row=100, a=5)
+    with sx.edit(tmp_path / "d") as tx:
+        tx.rename_field("row", "value")
+        tx.rename_field("a", "row")
+    assert [s.row for s in sx.open(tmp_path / "d")] == [0, 5, -2, -3, -4]
+    assert [s.value for s in sx.open(tmp_path / "d")] == [0, 100, 2, 3, 4] and len(ds) == 5
+
+
+def test_an_overwrite_gives_no_id_twice(folder: str) -> None:
+    before = sx.edit(folder)
+    before.update(0, s="x")
+    sx.write(folder, map(sample, range(100, 105)), SCHEMA, mode="overwrite")
+    with pytest.raises(CommitConflict):
+        before.commit()
+    assert [s.s for s in sx.open(folder)] == [f"s{k}" for k in range(100, 105)]
+
+
+def test_every_sample_needs_a_value(folder: str) -> None:
+    with sx.edit(folder) as tx, pytest.raises(SchemaError, match="expected a value for every sample, got None for 1"):
+        tx.add_field("y", int, [None, *range(9)])
+
+
+def test_rows_without_any_file_have_no_shard(folder: str) -> None:
+    with sx.edit(folder) as tx:
+        tx.add_field("y", str | None)
+        for name in SCHEMA:
+            tx.drop_field(name)
+    ds = sx.open(folder)
+    assert ds.shards([0, 9]) == ["", ""] and ds[3].y is None
+
+
+def test_updates_rewrite_no_data_file(folder: str) -> None:
+    place = place_of(folder)
+    before = {path: place.stat(path).modified for path in place.paths("data/")}
+    with sx.edit(folder) as tx:
+        tx.update(2, s="x")
+    after = {path: place.stat(path).modified for path in place.paths("data/")}
+    assert before.items() <= after.items() and len(after) == len(before) + 1
+
+
+def test_many_updates_spill_to_disk(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardex.store.updates.BATCH_BYTES", 100)
+    with sx.edit(folder) as tx:
+        for turn in range(100):
+            for row in range(10):
+                tx.update(row, s=f"{turn} {row}")
+    assert [s.s for s in sx.open(folder)] == [f"99 {row}" for row in range(10)]
+
+
+# -- concurrent editors ---------------------------------------------------------------------------------------------
+
+
+def test_edits_of_different_rows_and_fields_go_together(folder: str) -> None:
+    first, second, third, fourth = (sx.edit(folder) for _ in range(4))
+    first.update(1, s="first")
+    second.update(1, n=-1)
+    second.update(2, s="second")
+    third.delete(5)
+    third.append(sample(20))
+    fourth.append(sample(21))
+    for tx in (first, second, third, fourth):
+        tx.commit()
+    ds = sx.open(folder)
+    assert (ds[1].s, ds[1].n, ds[2].s) == ("first", -1, "second")
+    assert [s.n for s in ds][5:] == [6, 7, 8, 9, 20, 21] and fourth.version == 5
+
+
+Does = Callable[[sx.Edit], None]
+CONFLICTS: dict[str, tuple[Does, Does]] = {
+    "the same value": (lambda tx: tx.update(1, s="a"), lambda tx: tx.update(1, s="b")),
+    "update of a deleted row": (lambda tx: tx.delete(1), lambda tx: tx.update(1, s="b")),
+    "delete of an updated row": (lambda tx: tx.update(1, s="a"), lambda tx: tx.delete(1)),
+    "update of a dropped field": (lambda tx: tx.drop_field("s"), lambda tx: tx.update(1, s="b")),
+    "field for appended rows": (lambda tx: tx.append(sample(11)), lambda tx: tx.add_field("f", "int64", range(10))),
+    "append without the field": (lambda tx: tx.add_field("f", "int64", range(10)), lambda tx: tx.append(sample(11))),
+    "the same field": (
+        lambda tx: tx.add_field("f", "int64", range(10)),
+        lambda tx: tx.add_field("f", "int64", range(10)),
+    ),
+    "two new names": (lambda tx: tx.rename_field("s", "z"), lambda tx: tx.rename_field("s", "y")),
+}
+
+
+@pytest.mark.parametrize("case", CONFLICTS)
+def test_true_conflicts_name_both(folder: str, case: str) -> None:
+    theirs, ours = sx.edit(folder), sx.edit(folder)
+    CONFLICTS[case][0](theirs)
+    CONFLICTS[case][1](ours)
+    theirs.commit()
+    after = list(sx.open(folder))
+    with pytest.raises(CommitConflict, match=r"yours \(.+\) and theirs \(.+\) conflict"):
+        ours.commit()
+    assert list(sx.open(folder)) == after
+
+
+def test_both_may_delete_the_same_row(folder: str) -> None:
+    theirs, ours = sx.edit(folder), sx.edit(folder)
+    theirs.delete([1, 2])
+    ours.delete([2, 3])
+    theirs.commit()
+    ours.commit()
+    assert [s.n for s in sx.open(folder)] == [0, 4, 5, 6, 7, 8, 9]
+
+
+def test_an_optional_field_and_an_append_go_together(folder: str) -> None:
+    theirs, ours = sx.edit(folder), sx.edit(folder)
+    theirs.append(sample(10))
+    ours.add_field("f", str | None, [f"f{k}" for k in range(10)])
+    theirs.commit()
+    ours.commit()
+    assert [s.f for s in sx.open(folder)][-2:] == ["f9", None]
+
+
+# -- versions -------------------------------------------------------------------------------------------------------
+
+
+def test_restore_makes_an_old_version_current(folder: str) -> None:
+    old = list(sx.open(folder))
+    with sx.edit(folder) as tx:
+        tx.delete(slice(0, 8))
+    assert restore(folder, 1) == 3
+    check(sx.open(folder), old)
+    assert history(folder)[-1].change == "restore: version 1"
+    with sx.edit(folder) as tx:
+        tx.append(sample(10))
+    assert len(sx.open(folder)) == 11
+
+
+def test_clean_removes_only_what_no_kept_version_names(folder: str) -> None:
+    with sx.edit(folder) as tx:
+        tx.update(1, s="x")
+        tx.delete(2)
+    compact(folder, progress=False)
+    expected = list(sx.open(folder))
+    assert clean(folder, keep=2) == ["_shardex/00000001.json"]  # everything else is named, or too young
+    removed = clean(folder, keep=1, grace=0)
+    assert "_shardex/00000002.json" in removed and len(removed) == 1 + 3 + 2
+    check(sx.open(folder), expected)
+    assert [version.number for version in history(folder)] == [3]
+    assert clean(folder, keep=1, grace=0) == []
+
+
+class Store(RuleBasedStateMachine):
+    """Random edits against a plain list; every version is looked at again, and readers stay open on old ones."""
+
+    @initialize(kind=st.sampled_from(KINDS), samples=st.integers(0, 7), shard_rows=st.integers(1, 5))
+    def create(self, kind: str, samples: int, shard_rows: int) -> None:
+        self.folder = new_address(kind, tempfile.mkdtemp())
+        sx.write(self.folder, [sample(k) for k in range(samples)], SCHEMA, shard_rows=shard_rows, progress=False)
+        self.count = samples
+        self.model = [sample(k) for k in range(samples)]
+        self.versions = [list(self.model)]
+        self.readers = [sx.open(self.folder)]
+        self.fields = list(SCHEMA)
+
+    def done(self) -> None:
+        self.versions.append([dict(one) for one in self.model])
+        self.readers.append(sx.open(self.folder))
+
+    @rule(appended=st.integers(1, 4))
+    def append(self, appended: int) -> None:
+        new = [sample(self.count + k) for k in range(appended)]
+        for one in new:
+            one |= {name: len(name) for name in self.fields if name not in one}
+        self.count += appended
+        with sx.edit(self.folder, progress=False) as tx:
+            tx.extend(new)
+        self.model += new
+        self.done()
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def update(self, data: st.DataObject) -> None:
+        rows = data.draw(st.lists(st.integers(0, len(self.model) - 1), min_size=1, max_size=6))
+        with sx.edit(self.folder) as tx:
+            for turn, row in enumerate(rows):
+                new = sample(1000 + turn)
+                names = data.draw(st.sets(st.sampled_from(list(SCHEMA)), min_size=1))
+                tx.update(row, **{name: new[name] for name in names})
+                self.model[row] = {**self.model[row], **{name: new[name] for name in names}}
+        self.done()
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        rows = data.draw(st.sets(st.integers(0, len(self.model) - 1), min_size=1, max_size=4))
+        with sx.edit(self.folder) as tx:
+            tx.delete(sorted(rows))
+        self.model = [one for k, one in enumerate(self.model) if k not in rows]
+        self.done()
+
+    @precondition(lambda self: len(self.fields) < 8)
+    @rule()
+    def add_field(self) -> None:
+        name = f"f{len(self.versions)}"
+        with sx.edit(self.folder, progress=False) as tx:
+            tx.add_field(name, "int64", list(range(len(self.model))))
+        self.model = [{**one, name: k} for k, one in enumerate(self.model)]
+        self.fields.append(name)
+        self.done()
+
+    @precondition(lambda self: len(self.fields) > 5)
+    @rule()
+    def drop_field(self) -> None:
+        name = self.fields.pop()
+        with sx.edit(self.folder) as tx:
+            tx.drop_field(name)
+        self.model = [{n: v for n, v in one.items() if n != name} for one in self.model]
+        self.done()
+
+    @rule()
+    def compact(self) -> None:
+        if compact(self.folder, progress=False) is not None:
+            self.done()
+
+    @rule(data=st.data())
+    def restore(self, data: st.DataObject) -> None:
+        version = data.draw(st.integers(1, len(self.versions)))
+        restore(self.folder, version)
+        self.model = [dict(one) for one in self.versions[version - 1]]
+        self.fields = list(sx.open(self.folder).fields)
+        self.done()
+
+    @invariant()
+    def every_version_is_as_it_was(self) -> None:
+        if not hasattr(self, "versions"):
+            return
+        for number, expected in enumerate(self.versions, 1):
+            for ds in (sx.open(self.folder, version=number), self.readers[number - 1]):
+                assert len(ds) == len(expected)
+                assert list(ds) == expected
+        if self.model:
+            rows = np.arange(len(self.model))[::-1]
+            assert list(sx.Batch(self.readers[-1].read(rows))) == self.model[::-1]
+            assert [self.readers[-1][int(row)] for row in rows] == self.model[::-1]
+
+
+TestStore = Store.TestCase
+TestStore.settings = settings(max_examples=20, stateful_step_count=12, deadline=None)

@@ -1,0 +1,314 @@
+"""Saving what is left: every sample whose bytes are whole, no other, and the damaged dataset stays as it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import shardex as sx
+from shardex.errors import AlreadyExistsError, FormatError, NotFoundError, PathError, SchemaError
+from shardex.sources import LocalSource
+from shardex.store import data_files as fragments
+from shardex.store import recover, verify
+from shardex.store.manifest import Manifest, latest_version, manifest_path, read_manifest
+
+SCHEMA = {"n": int, "v": sx.Array("float32", (2,)), "s": str, "o": str | None}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(fragments, "BATCH_BYTES", 1)
+
+
+def sample(k: int) -> dict[str, Any]:
+    return {"n": k, "v": np.full(2, k, np.float32), "s": f"s{k}", "o": None if k % 3 else "o"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Ten samples, four to a file, one to a batch."""
+    sx.write(tmp_path / "d", map(sample, range(10)), SCHEMA, shard_rows=4, key="s")
+    return tmp_path / "d"
+
+
+def edited(folder: Path) -> None:
+    with sx.edit(folder) as tx:
+        tx.rename_field("n", "number")
+        tx.drop_field("v")
+        tx.add_field("e", "int8", range(10))
+        tx.update("s6", o="newer")
+        tx.update("s9", o="newest")
+    with sx.edit(folder) as tx:
+        tx.delete(["s1", "s2"])
+        tx.append({"number": 10, "s": "s10", "e": 1})
+
+
+def manifest(folder: Path) -> Manifest:
+    place = LocalSource(folder)
+    return read_manifest(place, latest_version(place))
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0xFF
+    path.write_bytes(data)
+
+
+def state(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# -- native ---------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_lost_of_what_is_whole(folder: Path, tmp_path: Path) -> None:
+    edited(folder)
+    expected, before = list(sx.open(folder)), state(folder)
+    done = recover(folder, tmp_path / "new")
+    assert (done.samples, done.lost, done.notes, done.version) == (9, [], [], 3)
+    ds = sx.open(done.path)
+    assert list(ds) == expected and ds.features == sx.open(folder).features
+    assert ds.get("s9").o == "newest"
+    assert [version.change for version in sx.history(done.path)] == ["recover: 9 samples"]
+    assert verify(done.path) == [] and state(folder) == before
+
+
+def test_a_file_cut_anywhere_loses_only_what_lay_behind(folder: Path, tmp_path: Path) -> None:
+    expected = list(sx.open(folder))
+    file = manifest(folder).fragments[1].groups[0]
+    content = (folder / file.path).read_bytes()
+    for number, size in enumerate(range(0, file.size, 97)):
+        (folder / file.path).write_bytes(content[:size])
+        done = recover(folder, tmp_path / str(number), progress=False)
+        whole = sum(batch.end <= size for batch in file.batches)
+        lost = [row for one in done.lost for row in one.samples or ()]
+        assert lost == list(range(4 + whole, 8)) and done.samples == 10 - len(lost)
+        assert list(sx.open(done.path)) == [one for k, one in enumerate(expected) if k not in lost]
+        assert {one.file for one in done.lost} == ({file.path} if lost else set())
+
+
+@pytest.mark.parametrize("edit", [False, True])
+def test_a_flipped_byte_costs_one_batch_at_most(folder: Path, tmp_path: Path, edit: bool) -> None:
+    if edit:
+        edited(folder)
+    expected = list(sx.open(folder))
+    for number, file in enumerate(file for one in manifest(folder).fragments for file in one.groups):
+        content = (folder / file.path).read_bytes()
+        for at in range(0, len(content), 577):
+            flip(folder / file.path, at)
+            done = recover(folder, tmp_path / f"{number} {at}", progress=False)
+            lost = [row for one in done.lost for row in one.samples or ()]
+            assert len(lost) <= max(batch.rows for batch in file.batches)
+            assert done.samples == len(expected) - len(lost)
+            assert list(sx.open(done.path)) == [one for k, one in enumerate(expected) if k not in lost]
+            (folder / file.path).write_bytes(content)
+
+
+def test_what_newer_values_hide_may_be_damaged(folder: Path, tmp_path: Path) -> None:
+    with sx.edit(folder) as tx:
+        tx.add_field("e", "int8", range(10))
+    with sx.edit(folder) as tx:
+        tx.update("s5", e=50)
+    expected = list(sx.open(folder))
+    file = manifest(folder).fragments[1].groups[1]
+    assert list(file.fields) == ["e"]
+    (folder / file.path).unlink()
+    done = recover(folder, tmp_path / "new")
+    assert [one.samples for one in done.lost] == [range(4, 5), range(6, 8)]
+    assert list(sx.open(done.path)) == [one for k, one in enumerate(expected) if k not in (4, 6, 7)]
+
+
+def test_a_damaged_list_of_newer_values(folder: Path, tmp_path: Path) -> None:
+    edited(folder)
+    expected = list(sx.open(folder))
+    (overlay,) = manifest(folder).overlays
+    (folder / overlay.path).unlink()
+    done = recover(folder, tmp_path / "new")
+    assert done.notes == [f"2 newer values of o are lost, older ones are back: {overlay.path} is damaged"]
+    assert done.samples == 9 and done.lost == []
+    assert [s.o for s in sx.open(done.path)] == [{"s6": "o", "s9": "o"}.get(s.s, s.o) for s in expected]
+
+
+def test_a_damaged_list_of_deleted_samples(folder: Path, tmp_path: Path) -> None:
+    edited(folder)
+    (deleted,) = manifest(folder).deleted
+    flip(folder / deleted.path, 100)
+    done = recover(folder, tmp_path / "new")
+    assert done.samples == 11 and len(done.notes) == 2
+    assert done.notes[0] == "s is no key any more: deleted samples are back, and others may have their keys"
+    assert done.notes[1] == f"2 deleted samples are back: {deleted.path} is damaged"
+    assert [s.number for s in sx.open(done.path)] == list(range(11))
+    with pytest.raises(SchemaError, match="without keys"):
+        sx.open(done.path).get("s1")
+
+
+def test_damaged_keys_cost_nothing(folder: Path, tmp_path: Path) -> None:
+    for fragment in manifest(folder).fragments:
+        assert fragment.keys is not None
+        (folder / fragment.keys.path).unlink()
+    done = recover(folder, tmp_path / "new")
+    assert (done.samples, done.lost, done.notes) == (10, [], [])
+    assert sx.open(done.path).get("s7").n == 7
+
+
+def test_the_newest_manifest_that_is_whole_counts(folder: Path, tmp_path: Path) -> None:
+    before = list(sx.open(folder))
+    edited(folder)
+    flip(folder / manifest_path(3), 200)
+    (folder / manifest_path(2)).write_bytes(b"")
+    done = recover(folder, tmp_path / "new")
+    assert done.version == 1 and list(sx.open(done.path)) == before
+    assert done.notes[0] == "version 3 is lost: expected the manifest as it was written, got other bytes"
+    assert done.notes[1].startswith("version 2 is lost: expected a manifest, got something else")
+
+
+def test_values_from_before_a_field_was_added(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"x": 1}, {"x": 2}])
+    with sx.edit(tmp_path / "d") as tx:
+        tx.add_field("note", str | None)
+        tx.append(x=3, note="new")
+    done = recover(tmp_path / "d", tmp_path / "new")
+    assert [s.note for s in sx.open(done.path)] == [None, None, "new"]
+    with sx.edit(tmp_path / "d") as tx:
+        tx.drop_field("x")
+    assert verify(tmp_path / "d") == []
+    done = recover(tmp_path / "d", tmp_path / "less")
+    assert list(sx.open(done.path)) == [{"note": None}, {"note": None}, {"note": "new"}]
+
+
+def test_fields_beside_other_shards(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n{"x": 2}\n{"x": 3}\n')
+    sx.adopt(tmp_path / "a.jsonl", tmp_path / "d", schema={"x": int})
+    with sx.edit(tmp_path / "d", trust_paths=True) as tx:
+        tx.add_field("y", "int64", [10, 20, 30])
+        tx.delete([0])
+    with pytest.raises(PathError, match="trust_paths=True"):
+        recover(tmp_path / "d", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    done = recover(tmp_path / "d", tmp_path / "new", trust_paths=True)
+    assert list(sx.open(done.path)) == [{"x": 2, "y": 20}, {"x": 3, "y": 30}]
+
+
+# -- without a manifest ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", [b"", b"{}", None])
+def test_data_files_describe_themselves(folder: Path, tmp_path: Path, left: bytes | None) -> None:
+    expected = list(sx.open(folder))
+    for number, fragment in enumerate(manifest(folder).fragments):
+        os.utime(folder / fragment.groups[0].path, (number, number))  # files of one moment are in any order
+    second = manifest(folder).fragments[1].groups[0].path
+    path = folder / manifest_path(1)
+    path.write_bytes(left) if left is not None else path.unlink()
+    done = recover(folder, tmp_path / "all")
+    assert list(sx.open(done.path)) == expected and done.lost == [] and done.version is None
+    assert "no manifest is left" in done.notes[-1]
+    assert sx.open(done.path).features == sx.Features.of(SCHEMA)
+    flip(folder / second, 1000)
+    done = recover(folder, tmp_path / "some")
+    assert [s.n for s in sx.open(done.path)] == [0, 1, 2, 3, 8, 9]
+    assert [(one.file, one.samples) for one in done.lost] == [(second, None)]
+
+
+def test_the_fields_that_most_samples_have(folder: Path, tmp_path: Path) -> None:
+    edited(folder)
+    for number in (1, 2, 3):
+        (folder / manifest_path(number)).unlink()
+    done = recover(folder, tmp_path / "new")
+    assert sorted(s.n for s in sx.open(done.path)) == list(range(10))
+    assert {one.why.rpartition(" got ")[2] for one in done.lost} == {"e", "number, s, o, e"}
+
+
+def test_nothing_whole_is_left(folder: Path, tmp_path: Path) -> None:
+    (folder / manifest_path(1)).unlink()
+    for path in (folder / "data").iterdir():
+        flip(path, 50)
+    with pytest.raises(FormatError, match="expected a manifest, or a data file that is whole, got neither"):
+        recover(folder, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+# -- other formats --------------------------------------------------------------------------------------------------
+
+
+def test_lines(tmp_path: Path) -> None:
+    lines = [f'{{"x": {k}, "t": "t{k}"}}' for k in range(100)]
+    lines[0] = "{"
+    lines[50] = '{"x": "fifty", "t": ""}'
+    lines[60] = '{"x": 60}'
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "a.jsonl").write_text("\n".join(lines)[:-5])
+    done = recover(tmp_path / "d", tmp_path / "new")
+    assert [one.samples for one in done.lost] == [range(k, k + 1) for k in (0, 50, 60, 99)]
+    assert [s.x for s in sx.open(done.path)] == [k for k in range(100) if k not in (0, 50, 60, 99)]
+    assert "expected text, got nothing" in done.lost[2].why
+    done = recover(tmp_path / "d", tmp_path / "told", schema={"x": dict, "t": str | None})
+    assert [one.samples for one in done.lost] == [range(1), range(99, 100)]
+    assert not (tmp_path / "d" / "new").exists()
+
+
+def test_row_groups(tmp_path: Path) -> None:
+    times = pa.array([0] * 300, pa.timestamp("s"))
+    table = pa.table({"x": pa.array(range(300)), "s": [f"s{k}" for k in range(300)], "when": times})
+    (tmp_path / "d").mkdir()
+    path = tmp_path / "d" / "a.parquet"
+    parquet.write_table(table, path, row_group_size=100, write_page_checksum=True, compression="none")
+    column = parquet.ParquetFile(path).metadata.row_group(1).column(1)
+    flip(path, (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size - 5)
+    done = recover(tmp_path / "d", tmp_path / "new")
+    assert [one.samples for one in done.lost] == [range(100, 200)]
+    assert [s.x for s in sx.open(done.path)] == [*range(100), *range(200, 300)]
+    assert done.notes == ["the field when is left out: expected what can be stored, got timestamp[ms]"]
+
+
+def test_a_torn_tar_and_a_lost_file(tmp_path: Path) -> None:
+    samples = [{"a": f"a{k}", "n": k} for k in range(12)]
+    ds = sx.write(tmp_path / "d", samples, {"a": str, "n": int}, format="tar", shard_rows=4)
+    first, second, third = ds.rows.shard_names()  # type: ignore[attr-defined]
+    os.truncate(second, 5000)
+    before = state(tmp_path / "d")
+    done = recover(tmp_path / "d", tmp_path / "new")
+    assert [s["n.cls"] for s in sx.open(done.path)] == [0, 1, 2, 3, 4, 5, 8, 9, 10, 11]
+    assert [(one.file, one.samples) for one in done.lost] == [(os.path.basename(second), None)]
+    assert state(tmp_path / "d") == before
+    os.unlink(first)
+    os.truncate(third, 0)
+    assert [s["n.cls"] for s in sx.open(recover(tmp_path / "d", tmp_path / "less").path)] == [4, 5]
+
+
+def test_nothing_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"nothing")
+    with pytest.raises(FormatError, match=r"that can be read, got none: a\.parquet: expected a"):
+        recover(tmp_path / "a.parquet", tmp_path / "new")
+
+
+# -- the target -----------------------------------------------------------------------------------------------------
+
+
+def test_targets(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "x").write_text("mine")
+    with pytest.raises(AlreadyExistsError):
+        recover(folder, tmp_path / "there")
+    with pytest.raises(SchemaError, match="expected a target outside of the dataset"):
+        recover(folder, folder / "inside")
+    with pytest.raises(NotFoundError):
+        recover(tmp_path / "nowhere", tmp_path / "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d", "there"]
+
+
+def test_a_full_disk_leaves_no_half_dataset(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fragments.ShardWriter, "publish", full)
+    with pytest.raises(OSError, match="No space left"):
+        recover(folder, tmp_path / "new")
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,330 @@
+"""Verifying: an intact dataset is silent, every damage is named with its samples and fields, and nothing is raised."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+import shardex as sx
+from shardex.errors import FormatError, NotFoundError, PathError, UnknownFormatError
+from shardex.sources import LocalSource
+from shardex.store import Problem, leftovers, verify
+from shardex.store import data_files as fragments
+from shardex.store.manifest import DataFile, Manifest, latest_version, manifest_path, publish, read_manifest
+
+SCHEMA = {"n": int, "v": sx.Array("float32", (2,)), "s": str, "o": str | None}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def sample(k: int) -> dict[str, Any]:
+    return {"n": k, "v": np.full(2, k, np.float32), "s": f"s{k}", "o": None if k % 3 else "o"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Ten samples, four to a file, one to a batch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fragments, "BATCH_BYTES", 1)
+        sx.write(tmp_path / "d", map(sample, range(10)), SCHEMA, shard_rows=4, key="s")
+    return tmp_path / "d"
+
+
+def manifest(folder: Path) -> Manifest:
+    place = LocalSource(folder)
+    return read_manifest(place, latest_version(place))
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0xFF
+    path.write_bytes(data)
+
+
+def only(folder: Path, version: int | None = None) -> Problem:
+    (problem,) = verify(folder, version)
+    return problem
+
+
+def edited(folder: Path) -> None:
+    """Two more versions: another name, a new field, updates, deletions, and one more sample."""
+    with sx.edit(folder) as tx:
+        tx.rename_field("n", "number")
+        tx.add_field("e", "int8", range(10))
+        tx.update("s6", o="newer")
+        tx.update("s9", o="newest")
+    with sx.edit(folder) as tx:
+        tx.delete(["s1", "s2"])
+        tx.append({"number": 10, "v": [0, 0], "s": "s10", "e": 1})
+
+
+# -- intact ---------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_wrong_with_what_was_just_written(folder: Path) -> None:
+    assert verify(folder) == [] == leftovers(folder)
+    edited(folder)
+    assert verify(folder) == [] == leftovers(folder)
+    sx.compact(folder)
+    sx.restore(folder, 1)
+    assert verify(folder) == [] == leftovers(folder)
+    assert verify(folder, 2) == []
+    sx.write(folder, [], {"x": int}, mode="overwrite")
+    assert verify(folder) == []
+
+
+def test_the_same_file_in_two_fragments(tmp_path: Path) -> None:
+    for mode in ("create", "append"):
+        sx.write(tmp_path / "d", map(sample, range(3)), SCHEMA, mode=mode)
+    assert verify(tmp_path / "d") == []
+    (path,) = (tmp_path / "d" / "data").iterdir()
+    flip(path, 100)
+    assert [problem.samples for problem in verify(tmp_path / "d")] == [range(3), range(3, 6)]
+
+
+# -- damage ---------------------------------------------------------------------------------------------------------
+
+
+def test_flipped_bytes_are_found_in_any_file(folder: Path) -> None:
+    """Some of all; `test_remains.py` and `test_manifest.py` go through every byte of a file."""
+    edited(folder)
+    for path in sorted(folder.rglob("*.*")):
+        data = path.read_bytes()
+        for at in range(0, len(data), 211):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 0x5A]) + data[at + 1 :])
+            found = verify(folder)
+            assert {problem.file for problem in found} == {str(path.relative_to(folder))}
+        path.write_bytes(data)
+    assert verify(folder) == []
+
+
+def test_samples_and_fields_are_those_that_cannot_be_read(folder: Path) -> None:
+    edited(folder)
+    for use in [group for fragment in manifest(folder).fragments for group in fragment.groups]:
+        for batch in use.batches:
+            flip(folder / use.path, batch.begin + 3)
+            problem = only(folder)
+            ds = sx.open(folder)
+            assert problem.samples is not None and set(problem.fields) == set(use.fields)
+            for row in range(len(ds)):
+                for name in ds.fields:
+                    if row in problem.samples and name in problem.fields:
+                        if name != "o":  # has newer values elsewhere
+                            with pytest.raises(FormatError):
+                                ds.read([row], [name])
+                    else:
+                        ds.read([row], [name])
+            flip(folder / use.path, batch.begin + 3)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "cut off": (lambda path: os.truncate(path, 300), "expected 2882 bytes, got"),
+    "longer": (lambda path: path.write_bytes(path.read_bytes() + b"x"), "expected 2882 bytes, got"),
+    "gone": (lambda path: path.unlink(), "cannot look at: No such file"),
+    "without a foot": (lambda path: flip(path, -1), "expected the foot (bytes"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_files_that_do_not_open(folder: Path, case: str) -> None:
+    file = manifest(folder).fragments[1].groups[0]
+    damage, message = DAMAGE[case]
+    damage(folder / file.path)
+    problem = only(folder)
+    assert problem.what.startswith(message) and problem.file == file.path
+    assert (problem.samples, problem.fields) == (range(4, 8), ("n", "v", "s", "o"))
+
+
+def test_files_that_only_older_versions_need(folder: Path) -> None:
+    edited(folder)
+    sx.compact(folder)
+    old = read_manifest(LocalSource(folder), 1).fragments[0].groups[0]
+    flip(folder / old.path, 5)
+    problem = only(folder)
+    assert (problem.file, problem.samples, problem.versions) == (old.path, None, (1, 2, 3))
+    assert verify(folder, 4) == []
+    assert only(folder, 1).samples == range(1)
+
+
+def test_damaged_lists(folder: Path) -> None:
+    edited(folder)
+    newest = manifest(folder)
+    flip(folder / newest.deleted[0].path, 100)
+    problem = only(folder)
+    assert problem.what.endswith("; nobody can tell which samples are deleted")
+    assert (problem.samples, problem.fields, problem.versions) == (range(9), (), (3,))
+    flip(folder / newest.fragments[1].groups[0].path, 3)
+    assert [one.samples for one in verify(folder)] == [None, range(9)], "where samples are is not known any more"
+    sx.restore(folder, 2)
+    flip(folder / newest.deleted[0].path, 100)
+    flip(folder / newest.fragments[1].groups[0].path, 3)
+    flip(folder / newest.overlays[0].path, 100)
+    problem = only(folder)
+    assert problem.what.endswith("; nobody can tell which samples have newer values")
+    assert (problem.samples, problem.fields) == (range(10), ("o",))
+
+
+def test_damaged_keys(folder: Path) -> None:
+    keys = manifest(folder).fragments[2].keys
+    assert keys is not None
+    flip(folder / keys.path, 300)
+    problem = only(folder)
+    assert problem.what.endswith("; samples cannot be found by their keys")
+    assert (problem.file, problem.samples, problem.fields) == (keys.path, range(8, 10), ("s",))
+
+
+def test_damaged_manifests(folder: Path) -> None:
+    edited(folder)
+    path = folder / manifest_path(3)
+    flip(path, 500)
+    problem = only(folder)
+    assert (problem.file, problem.samples, problem.versions) == (manifest_path(3), None, (3,))
+    assert problem.what == "expected the manifest as it was written, got other bytes"
+    flip(path, 500)
+    (folder / manifest_path(2)).unlink()
+    assert only(folder).file == manifest_path(2)
+    (folder / manifest_path(1)).unlink()
+    assert verify(folder) == [], "older versions may be cleaned away"
+    path.unlink()
+    assert only(folder).what == "expected a manifest, got only data: it was never finished, or it is lost"
+
+
+# -- files that are as they were written, and still wrong -----------------------------------------------------------
+
+
+def republish(folder: Path, **changes: Any) -> None:
+    place = LocalSource(folder)
+    number = latest_version(place)
+    assert publish(place, number + 1, msgspec.structs.replace(read_manifest(place, number), **changes))
+
+
+def numbers(folder: Path, **columns: list[int]) -> DataFile:
+    made = fragments.write_numbers(
+        LocalSource(folder), {name: np.array(some, np.uint64) for name, some in columns.items()}
+    )
+    return made.publish()
+
+
+def test_ids_that_nobody_has(folder: Path) -> None:
+    republish(folder, deleted=[numbers(folder, row=[3, 77])], rows=9)
+    assert only(folder).what.startswith("expected ids below 10, got 77 in data/")
+
+
+def test_counts_that_do_not_fit(folder: Path) -> None:
+    republish(folder, deleted=[numbers(folder, row=[3, 3])], rows=8)
+    assert only(folder).what == "expected 8 samples, 9 are left"
+
+
+def test_ids_given_twice(folder: Path) -> None:
+    first, second, third = manifest(folder).fragments
+    republish(folder, fragments=[first, msgspec.structs.replace(second, first=2), third])
+    assert only(folder).what == "expected every id once, got 2 in two fragments"
+
+
+def test_other_types_than_the_schema_says(folder: Path) -> None:
+    schema = manifest(folder).schema
+    republish(folder, schema={**schema, "n": {"kind": "value", "dtype": "int32"}})
+    found = verify(folder)
+    assert {problem.what.partition(",")[0] for problem in found} == {"expected a column n of int32"}
+    assert [problem.samples for problem in found] == [range(4), range(4, 8), range(8, 10)]
+
+
+def test_nulls_where_there_must_be_values(folder: Path) -> None:
+    schema = manifest(folder).schema
+    republish(folder, schema={**schema, "o": {"kind": "text"}})
+    assert "got nulls in o" in verify(folder)[0].what
+
+
+def test_tables_of_other_keys(folder: Path) -> None:
+    first, second, third = manifest(folder).fragments
+    republish(folder, fragments=[msgspec.structs.replace(first, keys=second.keys), second, third])
+    problem = only(folder)
+    assert (problem.what, problem.samples) == ("expected the hashes of the keys in s, got others", range(4))
+    republish(folder, fragments=[msgspec.structs.replace(first, keys=None), second, third])
+    assert verify(folder)[-1].file == manifest_path(3)
+
+
+def test_a_key_twice(folder: Path) -> None:
+    first, *rest = manifest(folder).fragments
+    again = msgspec.structs.replace(first, first=10)
+    republish(folder, fragments=[first, *rest, again], rows=14, ids=14)
+    found = verify(folder)
+    assert sorted(problem.samples.start for problem in found if problem.samples) == [10, 11, 12, 13]
+    assert "expected every key once, got 's" in found[0].what
+    republish(folder, deleted=[numbers(folder, row=[0, 1, 2, 3])], rows=10)
+    assert verify(folder, 3) == [], "keys of deleted samples may be used again"
+
+
+# -- what is no part of it ------------------------------------------------------------------------------------------
+
+
+def test_leftovers(folder: Path) -> None:
+    (folder / "notes.txt").write_text("mine")
+    (folder / ".0123456789abcdef.tmp").write_bytes(b"")
+    numbers(folder, row=[1])
+    found = leftovers(folder)
+    assert len(found) == 3 and {"notes.txt", ".0123456789abcdef.tmp"} < set(found)
+    assert verify(folder) == []
+    sx.clean(folder, grace=0)
+    assert leftovers(folder) == ["notes.txt"]
+
+
+def test_leftovers_of_a_dataset_of_another_format(tmp_path: Path) -> None:
+    sx.write(tmp_path / "j", [{"x": 1}], format="jsonl")
+    with pytest.raises(FormatError, match="expected a dataset of shardex's own"):
+        leftovers(tmp_path / "j")
+
+
+def test_nothing_there_is_an_error(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotFoundError):
+        verify(tmp_path / "nowhere")
+    with pytest.raises(UnknownFormatError):
+        verify(tmp_path / "empty")
+    with pytest.raises(NotFoundError, match="no version 7"):
+        verify(folder, 7)
+
+
+# -- other formats --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", ["jsonl", "tar", "parquet", "bins"])
+def test_other_formats(tmp_path: Path, format: str) -> None:
+    sx.write(tmp_path / "d", [{"text": f"t{k}", "n": k} for k in range(5)], {"text": str, "n": int}, format=format)
+    assert verify(tmp_path / "d") == []
+    with pytest.raises(FormatError, match="which has versions"):
+        verify(tmp_path / "d", 1)
+
+
+def test_lines_that_are_no_json(tmp_path: Path) -> None:
+    lines = [f'{{"x": {k}}}' for k in range(50)]
+    lines[7] = lines[8] = lines[30] = "{"
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    found = verify(tmp_path)
+    assert [problem.samples for problem in found] == [range(7, 8), range(8, 9), range(30, 31)]
+    assert found[0].file == "a.jsonl" and found[0].what.startswith("line 8, column 2 (byte 64 of the file): expected")
+    assert verify(tmp_path / "a.jsonl", decode="text") == []
+
+
+def test_shards_beside_which_fields_lie(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n{"x": 2}\n{"x": 3}\n')
+    sx.adopt(tmp_path / "a.jsonl", tmp_path / "d", schema={"x": int})
+    with sx.edit(tmp_path / "d", trust_paths=True) as tx:
+        tx.add_field("y", "int64", [1, 2, 3])
+        tx.delete([0])
+    with pytest.raises(PathError, match="trust_paths=True"):
+        verify(tmp_path / "d")
+    assert verify(tmp_path / "d", trust_paths=True) == []
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n{"x": 2}\n{"x": 4}\n')
+    (problem,) = verify(tmp_path / "d", trust_paths=True)
+    assert (problem.file, problem.samples, problem.fields) == (str(tmp_path / "a.jsonl"), range(2), ("x",))
+    assert "expected the shards as they were when fields were put beside them" in problem.what

@@ -1,0 +1,433 @@
+"""Formats over files that lie elsewhere: what is fetched, under a small limit, in memory, by many threads."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import shardex as sx
+from shardex.dataset import Dataset
+from shardex.errors import NotFoundError, SchemaError, ShardexError
+from shardex.formats.tar_members import TarScanner
+from shardex.sources import ByteRange, CachedSource, LocalSource
+from shardex.sources.url import SCHEMES
+from tests.far import FarSource, FarUrl, far, open_far, poisoned
+
+COUNT, SHARD = 240, 40
+Samples = list[dict[str, Any]]
+
+
+def samples() -> Samples:
+    """About 9 KB each, so that every shard has many pages."""
+    random = np.random.default_rng(7)
+    return [
+        {
+            "x": random.random(2000, dtype=np.float32),
+            "t": random.bytes(500 + k).hex(),
+            "k": k,
+            "some": None if k % 3 else "s" * k,
+        }
+        for k in range(COUNT)
+    ]
+
+
+SCHEMA = {"x": sx.Array("float32", (2000,)), "t": str, "k": int, "some": str | None}
+RAGGED = {"x": sx.Array("float32", (None,)), "t": str, "k": int, "some": str | None}
+
+
+def arrow(folder: Path) -> None:
+    sx.write(folder, samples(), SCHEMA, shard_rows=SHARD, key="k")
+
+
+def arrow_ragged(folder: Path) -> None:
+    sx.write(folder, samples(), RAGGED, shard_rows=SHARD, key="k")
+
+
+def parquet(folder: Path) -> None:
+    sx.write(folder, samples(), SCHEMA, format="parquet", shard_rows=SHARD, row_group_rows=4)
+
+
+def jsonl(folder: Path) -> None:
+    sx.write(folder, [{**one, "x": one["x"][:300].tolist()} for one in samples()], format="jsonl", shard_rows=SHARD)
+
+
+def tar(folder: Path) -> None:
+    sx.write(folder, samples(), SCHEMA, format="tar", shard_rows=SHARD)
+
+
+def bins(folder: Path) -> None:
+    sx.write(folder, [{"data": one["x"].tobytes()[: 4000 + one["k"]]} for one in samples()], format="bins", splits=5)
+
+
+def tokens(folder: Path) -> None:
+    sx.write(folder, [{"x": one["x"]} for one in samples()], {"x": SCHEMA["x"]}, format="tokens", shard_size=300_000)
+
+
+def tokens_free(folder: Path) -> None:
+    rows = [{"x": one["x"][: 1000 + one["k"]]} for one in samples()]
+    sx.write(folder, rows, {"x": RAGGED["x"]}, format="tokens", shard_size=300_000)
+
+
+def columns_tar(folder: Path) -> None:
+    sx.write(
+        folder, [{"x": one["x"]} for one in samples()], {"x": sx.Array()}, format="columns_tar", samples_per_shard=SHARD
+    )
+
+
+def _tables() -> Iterator[tuple[int, pa.Table]]:
+    for number in range(0, COUNT, SHARD):
+        some = samples()[number : number + SHARD]
+        columns: dict[str, Any] = {name: [one[name] for one in some] for name in ("t", "k", "some")}
+        yield number // SHARD, pa.table({"x": pa.array([one["x"] for one in some]), **columns})
+
+
+def _ipc(folder: Path, compression: str | None) -> None:
+    folder.mkdir()
+    for number, table in _tables():
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        with pa.ipc.new_file(folder / f"part-{number}.arrow", table.schema, options=options) as out:
+            out.write_table(table, max_chunksize=4)
+
+
+def ipc(folder: Path) -> None:
+    _ipc(folder, None)
+
+
+def ipc_packed(folder: Path) -> None:
+    _ipc(folder, "zstd")
+
+
+def ipc_dictionary(folder: Path) -> None:
+    folder.mkdir()
+    for number, table in _tables():
+        words = table.append_column("word", pa.array([f"w{k % 5}" for k in range(SHARD)]).dictionary_encode())
+        with pa.ipc.new_file(folder / f"part-{number}.arrow", words.schema) as out:
+            out.write_table(words, max_chunksize=8)
+
+
+def ipc_stream(folder: Path) -> None:
+    folder.mkdir()
+    for number, table in _tables():
+        with pa.ipc.new_stream(folder / f"part-{number}.arrow", table.schema) as out:
+            out.write_table(table, max_chunksize=4)
+
+
+RANGED = [arrow, arrow_ragged, parquet, jsonl, tar, bins, tokens, tokens_free, columns_tar, ipc, ipc_dictionary]
+MAKERS = [*RANGED, ipc_packed, ipc_stream]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path], None]], Path]:
+    """The folder of each dataset, written once."""
+    root, done = tmp_path_factory.mktemp("made"), dict[str, Path]()
+
+    def get(make: Callable[[Path], None]) -> Path:
+        if make.__name__ not in done:
+            make(root / make.__name__)
+            done[make.__name__] = root / make.__name__
+        return done[make.__name__]
+
+    return get
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(SCHEMES, "far", open_far)
+
+
+@pytest.fixture
+def _poisoned() -> Iterator[None]:
+    with poisoned():
+        yield
+
+
+def remote_of(ds: Dataset) -> FarSource:
+    """The store behind a dataset of records."""
+    rows: Any = ds.rows
+    found = rows.files.source.remote
+    assert isinstance(found, FarSource)
+    return found
+
+
+def same(one: Any, other: Any) -> None:
+    """Samples are equal."""
+    assert list(one) == list(other)
+
+
+def some(ds: Dataset) -> Any:
+    return list(ds[[200, 3, 77, 3]])
+
+
+def one_by_one(ds: Dataset) -> Any:
+    return [ds[row] for row in (5, 239, 0, 5)]
+
+
+def one_field(ds: Dataset) -> Any:
+    name = ds.fields[-1]
+    return list(ds.select(name)[[7, 150]]), [ds.select(ds.fields[0])[row] for row in (8, 100)]
+
+
+def everything(ds: Dataset) -> Any:
+    return list(ds), list(pickle.loads(pickle.dumps(ds))[::50])
+
+
+def a_table(ds: Dataset) -> Any:
+    return ds.select(ds.fields[-1]).to_arrow()
+
+
+def by_sql(ds: Dataset) -> Any:
+    name = ds.fields[min(2, len(ds.fields) - 1)]
+    return list(ds.where(f'"{name}" IS NOT NULL AND _row % 100 = 7'))
+
+
+def after_advice(ds: Dataset) -> Any:
+    ds.advise(np.arange(COUNT))
+    return [*ds[[9, 230]], ds[31]]
+
+
+HOW: list[dict[str, Any]] = [{}, {"access": "ranged"}, {"cache": False, "access": "ranged"}, {"access": "whole"}]
+
+
+@pytest.mark.usefixtures("_poisoned")
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("how", HOW, ids=lambda how: "-".join(map(str, how.values())) or "auto")
+def test_the_same_answers(make: Any, how: dict[str, Any], made: Any, tmp_path: Path) -> None:
+    folder = made(make)
+    near = sx.open(folder)
+    if how.get("cache") is False and make is columns_tar:
+        with pytest.raises(ShardexError, match="because SQLite reads no other place"):
+            sx.open(far(folder), **how)
+        return
+    for number, ask in enumerate((some, one_by_one, one_field, everything, a_table, by_sql, after_advice)):
+        # Each with a cache of its own, so that nobody finds what another one fetched.
+        options = {"cache": str(tmp_path / ask.__name__), "cache_limit": 10**10 + number, **how}
+        assert ask(sx.open(far(folder), **options)) == ask(near), ask.__name__
+
+
+@pytest.mark.parametrize("make", RANGED)
+@pytest.mark.parametrize(("access", "limit"), [("ranged", 400_000), ("auto", 900_000)])
+@pytest.mark.parametrize("memory", [False, True])
+def test_a_cache_smaller_than_the_data(
+    make: Any, memory: bool, access: str, limit: int, made: Any, tmp_path: Path
+) -> None:
+    folder = made(make)
+    if memory and make is columns_tar:
+        pytest.skip("needs a disk")
+    near = sx.open(folder)
+    options: dict[str, Any] = {"cache": False} if memory else {}
+    ds = sx.open(far(folder), cache_limit=limit, access=access, **options)
+    expected = list(near)
+
+    def work(seed: int) -> None:
+        for rows in np.random.default_rng(seed).integers(0, COUNT, (50, 2)):
+            assert list(ds.__getitems__(rows.tolist())) == [expected[k] for k in rows]
+            assert ds[int(rows[0])] == expected[rows[0]]
+
+    work(0)
+    taken = sum(file.stat().st_blocks * 512 for file in (tmp_path / "cache" / "pages").glob("*")) if not memory else 0
+    assert taken < limit + 1_000_000  # of 2 MB or more: what one read needs may be over the limit
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(1, 5)))
+
+
+# -- how much is fetched --------------------------------------------------------------------------------------------
+
+
+def write_tar(path: Path, sizes: Any, parts: int = 1, long_names: bool = False) -> None:
+    """A tar of members of these sizes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(1)
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as out:
+        for k, size in enumerate(sizes):
+            key = f"{'very-' * 30 if long_names else ''}{k // parts:06d}"
+            info = tarfile.TarInfo(f"{key}.{'abcdefgh'[k % parts]}")
+            info.size = int(size)
+            out.addfile(info, BytesIO(random.bytes(int(size))))
+
+
+class Rounds(CachedSource):
+    """Counts how often a scan had to wait."""
+
+    rounds = 0
+
+    def pass_by(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        self.rounds += 1
+        return super().pass_by(path, ranges)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts", "long_names", "share", "rounds"),
+    [
+        ([20_000] * 3000, 1, False, 0.05, 20),
+        ([100_000, 3000] * 300, 2, False, 0.03, 30),
+        ([30_000] * 400, 1, True, 0.15, 60),
+        (np.random.default_rng(2).integers(15_000, 25_000, 500), 1, False, 0.05, 600),
+        ([100] * 4000, 4, False, 1.01, 80),
+    ],
+    ids=["one size", "two sizes", "long names", "any size", "small"],
+)
+def test_an_index_of_a_tar_reads_headers(
+    sizes: Any, parts: int, long_names: bool, share: float, rounds: int, tmp_path: Path
+) -> None:
+    write_tar(tmp_path / "x.tar", sizes, parts, long_names)
+    remote = FarSource(tmp_path)
+    source = Rounds(remote, False)
+    found, near = TarScanner().scan(source, "x.tar"), TarScanner().scan(LocalSource(tmp_path), "x.tar")
+    assert list(found) == list(near) and all(np.array_equal(found[name], near[name]) for name in near)
+    assert remote.bytes_read < share * (tmp_path / "x.tar").stat().st_size
+    assert source.rounds <= rounds
+
+
+def test_lines_are_read_once(tmp_path: Path) -> None:
+    lines = [json.dumps({"k": k, "t": "x" * (k % 3000)}) for k in range(12_000)]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.jsonl").write_text("\n".join(lines), "utf-8")
+    ds = sx.open(far(tmp_path / "data"), access="ranged")
+    assert [one.k for one in ds[::1000]] == list(range(0, 12_000, 1000))
+    size = (tmp_path / "data" / "a.jsonl").stat().st_size
+    assert size <= remote_of(ds).bytes_read < 1.01 * size
+    again = sx.open(far(tmp_path / "data"))
+    assert again[777].k == 777 and remote_of(again).bytes_read == 0
+
+
+@pytest.mark.parametrize("make", [tar, bins, tokens, tokens_free])
+def test_a_read_fetches_what_it_needs_at_once(make: Any, made: Any) -> None:
+    folder = made(make)
+    sx.open(far(folder))[0]
+    ds = sx.open(far(folder), access="ranged", cache_limit=10**12)  # another cache: nothing is known to be here
+    remote = remote_of(ds)
+    remote.reads.clear()
+    rows = [5, 60, 100, 150, 200, 239]
+    same(ds[rows], sx.open(folder)[rows])
+    total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert 0 < remote.bytes_read < total / 8
+    assert len(remote.reads) <= 3 * 6 + 3
+
+
+def test_batches_of_many_files_are_fetched_at_once(made: Any) -> None:
+    ds = sx.open(far(made(arrow)), access="ranged")
+    rows: Any = ds.rows
+    remote = rows._tables[0]._extents.__self__._files[0]._source.remote
+    assert isinstance(remote, FarSource)
+    remote.reads.clear()
+    remote.delay = 0.1
+    ds.read([5, 60, 100, 150, 200, 239], ["k"])
+    assert len(remote.reads) == 5 and remote.most_at_once >= 4
+
+
+def test_advice_fetches_ahead(made: Any) -> None:
+    ds = sx.open(far(made(tar)), access="ranged", cache_limit=10**11)
+    remote = remote_of(ds)
+    near = sx.open(made(tar))
+    remote.reads.clear()
+    remote.delay = 0.3
+    ds.advise([5, 60, 100])
+    while remote.at_once or not remote.reads:
+        pass
+    fetched = remote.bytes_read
+    remote.delay = 0.0
+    same(ds[[5, 60, 100]], near[[5, 60, 100]])
+    assert remote.bytes_read == fetched
+
+
+# -- the store, SQL, a loader ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_poisoned")
+def test_an_edited_store(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", samples(), SCHEMA, shard_rows=SHARD, key="k")
+    with sx.edit(tmp_path / "d") as tx:
+        tx.update(3, t="changed")
+        tx.delete([10, 200])
+        tx.add_field("double", int, [2 * k for k in range(COUNT)])
+    near, ds = sx.open(tmp_path / "d"), sx.open(far(tmp_path / "d"), access="ranged")
+    same(ds, near)
+    assert ds.get(77) == near.get(77) and ds.fingerprint == near.fingerprint
+    assert [one.k for one in ds.where("k % 50 = 7")] == [one.k for one in near.where("k % 50 = 7")]
+    same(sx.open(far(tmp_path / "d"), version=1), sx.open(tmp_path / "d", version=1))
+
+
+@pytest.mark.parametrize("make", [arrow, tar, jsonl, tokens])
+def test_a_loader(make: Any, made: Any) -> None:
+    folder = made(make)
+    name = "x.npy" if make is tar else "x"
+    near = [batch[name] for batch in sx.Loader(sx.open(folder), batch_size=16, shuffle=True, seed=1)]
+    kinds: list[tuple[int, Any]] = [(0, "auto"), (2, "thread"), (2, "process")]
+    for workers, kind in kinds:
+        ds = sx.open(far(folder), access="ranged", cache_limit=10**11 + len(kind))
+        loader = sx.Loader(ds, batch_size=16, shuffle=True, seed=1, workers=workers, worker_type=kind)
+        found = [batch[name] for batch in loader]
+        assert len(found) == len(near) and all(np.array_equal(a, b) for a, b in zip(found, near, strict=True))
+
+
+# -- addresses ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    for k in (0, 1, 2, 10):
+        path = tmp_path / "set" / ("inner" if k == 10 else "") / f"p{k}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"k": k}) + "\n", "utf-8")
+    return tmp_path / "set"
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        ("", [10, 0, 1, 2]),
+        ("/", [10, 0, 1, 2]),
+        ("/p1.jsonl", [1]),
+        ("/*.jsonl", [0, 1, 2]),
+        ("/**/*.jsonl", [10, 0, 1, 2]),
+        ("/p[12].jsonl", [1, 2]),
+        ("/p{2..0}.jsonl", [2, 1, 0]),
+        ("/{inner/p10,p1}.jsonl", [10, 1]),
+        (["/p2.jsonl", "/inner/p10.jsonl", "/p?.jsonl"], [2, 10, 0, 1, 2]),
+        (["/inner/p10.jsonl"], [10]),
+    ],
+)
+def test_addresses(what: Any, expected: list[int], lines: Path) -> None:
+    given = [FarUrl(far(lines) + one) for one in what] if isinstance(what, list) else FarUrl(far(lines) + what)
+    ds = sx.open(given)
+    assert [one.k for one in ds] == expected
+    assert [one.k for one in pickle.loads(pickle.dumps(ds))] == expected
+    assert all(name.startswith("far://") and name.endswith(".jsonl") for name in ds.shards(np.arange(len(ds))))
+
+
+@pytest.mark.parametrize("what", ["/nothing", "/nothing.jsonl", "/x*.jsonl", "/p{0..5}.jsonl", "/nothing/"])
+def test_what_is_not_there(what: str, lines: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"nothing|x\*|p3"):
+        sx.open(FarUrl(far(lines) + what))
+
+
+def test_files_of_two_stores(lines: Path) -> None:
+    with pytest.raises(SchemaError, match=r"expected files of one store, got some of far:// and this machine"):
+        sx.open([far(lines) + "/p0.jsonl", str(lines / "p1.jsonl")])
+    with pytest.raises(SchemaError, match=r"got some of memory://a and memory://b"):
+        sx.open(["memory://a/x.jsonl", "memory://b/x.jsonl"])
+
+
+def test_an_index_is_made_again_when_a_file_changed(lines: Path) -> None:
+    assert [one.k for one in sx.open(far(lines))] == [10, 0, 1, 2]
+    (lines / "p1.jsonl").write_text('{"k": 7}\n{"k": 8}\n', "utf-8")
+    assert [one.k for one in sx.open(far(lines))] == [10, 0, 7, 8, 2]
+
+
+def test_options_must_be_right(lines: Path) -> None:
+    for options in ({"access": "sometimes"}, {"cache_limit": -1}, {"cache_limit": "much"}):
+        with pytest.raises(SchemaError, match="expected"):
+            sx.open(far(lines), **options)
+    ds = sx.open(far(lines), access="whole", cache=str(lines.parent / "own"), cache_limit="1 GB")
+    assert len(ds) == 4 and (lines.parent / "own" / "pages").is_dir() and len(pickle.dumps(ds)) < 2000

@@ -1,0 +1,103 @@
+"""Golden datasets: what version 1 of the format looked like stays readable, value by value, and is still written so."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardex as sx
+from shardex.store import leftovers, recover, verify
+
+GOLDEN = Path(__file__).parents[1] / "fixtures" / "golden"
+MAKE = runpy.run_path(str(GOLDEN / "make.py"))
+NAMES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir() and path.name != "__pycache__")
+VERSIONS = [
+    (name, version)
+    for name in NAMES
+    for version in range(1, 1 + len(json.loads((GOLDEN / name / "expected.json").read_text("utf-8"))))
+]
+
+
+def plain(value: Any) -> Any:
+    """As `expected.json` tells it."""
+    return MAKE["plain"](value)
+
+
+def expected(name: str, version: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    found = json.loads((GOLDEN / name / "expected.json").read_text("utf-8"))[version - 1]
+    return found["schema"], found["samples"]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_corpus_is_there_and_small() -> None:
+    assert set(NAMES) == set(MAKE["BUILDERS"]) and len(VERSIONS) >= 20
+    assert sum(len(data) for name in NAMES for data in files(GOLDEN / name).values()) < 200_000
+    kinds = str(expected("kinds", 1)[0])
+    for kind in ("value", "text", "bytes", "json", "array", "class", "sequence", "struct", "optional"):
+        assert f"'kind': '{kind}'" in kinds
+    assert all(len(list((GOLDEN / name / "dataset" / "data").iterdir())) >= 1 for name in NAMES)
+
+
+@pytest.mark.parametrize(("name", "version"), VERSIONS)
+def test_every_value_of_every_version(name: str, version: int) -> None:
+    schema, samples = expected(name, version)
+    ds = sx.open(GOLDEN / name / "dataset", version=version)
+    assert ds.features.to_json() == schema
+    assert [plain(dict(sample)) for sample in ds] == samples
+    assert [plain(dict(ds[k])) for k in range(len(ds))] == samples
+    backwards = np.arange(len(samples))[::-1]
+    assert [plain(dict(sample)) for sample in sx.Batch(ds.read(backwards))] == samples[::-1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_newest_version_is_the_last_one(name: str) -> None:
+    last = max(version for other, version in VERSIONS if other == name)
+    history = sx.history(GOLDEN / name / "dataset")
+    assert [version.number for version in history] == list(range(1, last + 1))
+    assert [plain(dict(sample)) for sample in sx.open(GOLDEN / name / "dataset")] == expected(name, last)[1]
+
+
+def test_samples_are_found_by_key() -> None:
+    for version in (1, 2):
+        ds = sx.open(GOLDEN / "keyed" / "dataset", version=version)
+        for sample in expected("keyed", version)[1]:
+            assert dict(ds.get(sample["id"])) == sample
+
+
+@pytest.mark.parametrize("name", ["edited", "compacted", "keyed", "empty"])
+def test_the_reader_on_the_page_about_the_format_agrees(name: str) -> None:
+    """Written by the page alone, without shardex; it gives lists where shardex gives arrays."""
+    page = (Path(__file__).parents[2] / "docs" / "format.md").read_text("utf-8")
+    reader = re.search(r"```python\n(import json.*?)```", page, re.DOTALL)
+    assert reader is not None
+    exec(reader[1], names := dict[str, Any]())
+    folder = str(GOLDEN / name / "dataset")
+    shown = [{n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in s.items()} for s in sx.open(folder)]
+    assert names["read_dataset"](folder) == shown
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_they_are_whole(name: str, tmp_path: Path) -> None:
+    folder = GOLDEN / name / "dataset"
+    assert verify(folder) == [] == leftovers(folder)
+    done = recover(folder, tmp_path / "saved")
+    assert (done.lost, done.notes) == ([], [])
+    assert [plain(dict(sample)) for sample in sx.open(done.path)] == expected(name, done.version or 0)[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_samples_give_the_same_bytes(name: str, tmp_path: Path) -> None:
+    """Data files and manifests, but for the time, which `make.py` holds still."""
+    MAKE["make"](name, tmp_path / name)
+    made, golden = files(tmp_path / name), files(GOLDEN / name)
+    assert made.keys() == golden.keys()
+    assert [path for path in golden if made[path] != golden[path]] == []

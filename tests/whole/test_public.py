@@ -1,0 +1,87 @@
+"""What `import shardex` offers, and what it must not load."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import shardex
+
+LAZY = {
+    "PIL",
+    "datasets",
+    "asyncio",
+    "duckdb",
+    "http.client",
+    "obstore",
+    "pandas",
+    "polars",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    "ray",
+    "redis",
+    "ssl",
+    "torch",
+    "webdataset",
+}
+
+
+def is_submodule(value: object) -> bool:
+    return isinstance(value, ModuleType) and value.__name__.startswith("shardex.")
+
+
+def test_all_is_sorted() -> None:
+    assert list(shardex.__all__) == sorted(shardex.__all__)
+
+
+def test_all_is_complete() -> None:
+    public = {name for name, value in vars(shardex).items() if not name.startswith("_") and not is_submodule(value)}
+    assert set(shardex.__all__) == public
+
+
+@pytest.mark.parametrize("name", shardex.__all__)
+def test_every_name_is_documented(name: str) -> None:
+    text = getattr(shardex, name).__doc__
+    assert text, f"shardex.{name} has no docstring"
+    assert not text.startswith(f"{name}("), f"shardex.{name} has only the docstring that dataclass makes"
+
+
+def test_import_loads_nothing_heavy() -> None:
+    code = "import sys, shardex; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not LAZY & set(done.stdout.split())
+
+
+def test_addresses_load_nothing_heavy() -> None:
+    code = "import sys, shardex.sources.url; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not LAZY & set(done.stdout.split())
+
+
+def test_reading_through_an_index_imports_no_pandas(tmp_path: Path) -> None:
+    """Arrow would import it to make arrays of numbers; the index makes them of the buffers."""
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n' * 10)
+    code = "import sys, shardex as sx; sx.open(sys.argv[1]).read([1, 2]); print('pandas' in sys.modules)"
+    for _ in range(2):  # once to make the index, once to use it
+        done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+        assert done.stdout == "False\n"
+
+
+def test_editing_imports_no_pandas(tmp_path: Path) -> None:
+    code = """
+import sys, shardex as sx
+folder = sys.argv[1] + "/d"
+sx.write(folder, [{"k": k, "s": "a"} for k in range(4)], key="k", progress=False)
+with sx.edit(folder) as tx:
+    tx.add_field("y", "int64", range(4))
+    tx.update(1, s="b")
+    tx.delete(2)
+    tx.append(k=9, s="c", y=1)
+sx.compact(folder, progress=False)
+sx.clean(folder)
+print("pandas" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

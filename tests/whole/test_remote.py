@@ -1,0 +1,143 @@
+"""Datasets in a real S3, from writing them to training on them, as a user goes about it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardex as sx
+from shardex.errors import CommitConflict, ConditionalPutError, ForkSafetyError, ShardexError
+from shardex.sources import open_source
+
+SCHEMA = {"id": int, "x": sx.Array("float32", (16,)), "text": str}
+
+
+def samples(count: int = 200) -> list[dict[str, Any]]:
+    return [{"id": k, "x": np.full(16, k, "f4"), "text": f"sample {k}"} for k in range(count)]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def ds(bucket: str) -> sx.Dataset:
+    return sx.write(f"{bucket}/d", samples(), SCHEMA, key="id", shard_rows=64, progress=False)
+
+
+def same(found: Any, wanted: Any) -> bool:
+    return [one["id"] for one in found] == [one["id"] for one in wanted] and all(
+        np.array_equal(a["x"], b["x"]) and a["text"] == b["text"] for a, b in zip(found, wanted, strict=True)
+    )
+
+
+def test_written_read_edited_and_read_again(ds: sx.Dataset, bucket: str) -> None:
+    assert len(ds) == 200 and same(list(ds), samples())
+    assert ds.get(17).text == "sample 17" and len(ds.where("id >= ?", [150])) == 50
+    with sx.edit(f"{bucket}/d", progress=False) as tx:
+        tx.update(3, text="changed")
+        tx.delete([5])
+        tx.add_field("score", "float32", np.arange(200, dtype="f4"))
+    now = sx.open(f"{bucket}/d")
+    assert (len(now), now.get(3).text, now.get(6).score) == (199, "changed", 6.0)
+    assert len(ds) == 200 and same(list(ds), samples())  # a reader keeps its version
+    assert [one.number for one in sx.history(f"{bucket}/d")] == [1, 2]
+    sx.compact(f"{bucket}/d", progress=False)
+    assert [s.id for s in sx.open(f"{bucket}/d")] == [k for k in range(200) if k != 5]
+    assert sx.verify(f"{bucket}/d", progress=False) == []
+
+
+def test_two_editors(ds: sx.Dataset, bucket: str) -> None:
+    one, two = sx.edit(f"{bucket}/d"), sx.edit(f"{bucket}/d")
+    one.update(1, text="one")
+    two.update(1, text="two")
+    one.commit()
+    with pytest.raises(CommitConflict, match="the field text"):
+        two.commit()
+    assert sx.open(f"{bucket}/d").get(1).text == "one"
+
+
+def test_a_store_without_conditions_is_refused(careless_bucket: str) -> None:
+    with pytest.raises(ConditionalPutError):
+        sx.write(f"{careless_bucket}/d", samples(3), SCHEMA, progress=False)
+    assert open_source(careless_bucket).paths("d/_shardex") == []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_with_workers(ds: sx.Dataset, bucket: str, workers: int) -> None:
+    """Workers get the keys over a pipe of their own; two epochs are the same samples as from a disk."""
+    options: dict[str, Any] = {"shuffle": True, "seed": 3, "epochs": 2}
+    far = sx.Loader(sx.open(f"{bucket}/d"), 32, workers=workers, worker_type="process", **options)
+    near = sx.Loader(sx.open(samples()), 32, **options)
+    with far:
+        assert [b.id.tolist() for b in far] == [b.id.tolist() for b in near]
+
+
+def test_secrets_are_in_no_pickle_and_no_text(ds: sx.Dataset) -> None:
+    shown = pickle.dumps(ds) + repr(ds).encode() + repr(ds.rows).encode()
+    with pytest.raises(ShardexError) as failed:
+        sx.open("s3://no-such-bucket-here/x")
+    assert b"testsecret" not in shown + str(failed.value).encode() and len(pickle.dumps(ds)) < 4096
+
+
+def test_shards_of_other_formats(bucket: str, tmp_path: Path) -> None:
+    place = open_source(bucket)
+    sx.write(tmp_path / "tars", samples(50), {**SCHEMA, "id": int}, format="tar", shard_rows=20)
+    for path in sorted((tmp_path / "tars").iterdir()):
+        if path.is_file():
+            place.put(f"tars/{path.name}", path.read_bytes())
+    place.put("lines/a.jsonl", "".join(json.dumps({"n": k}) + "\n" for k in range(40)).encode())
+    there, here = sx.open(f"{bucket}/tars"), sx.open(tmp_path / "tars")
+    assert len(there) == len(here) == 50 and there.fields == here.fields
+    assert [list(sample) for sample in there] == [list(sample) for sample in here]
+    assert [sample.n for sample in sx.open(f"{bucket}/lines/*.jsonl").where("n >= 37")] == [37, 38, 39]
+
+
+def test_fields_beside_shards_that_lie_elsewhere(bucket: str, tmp_path: Path) -> None:
+    place = open_source(bucket)
+    place.put("lines/a.jsonl", b'{"n": 1}\n{"n": 2}\n')
+    sx.adopt(f"{bucket}/lines/a.jsonl", tmp_path / "beside")
+    with sx.edit(tmp_path / "beside", trust_paths=True, progress=False) as tx:
+        tx.add_field("double", int, lambda sample: 2 * sample.n)
+    assert [s.double for s in sx.open(tmp_path / "beside", trust_paths=True)] == [2, 4]
+    open_source(bucket).put("lines/a.jsonl", b'{"n": 1}\n{"n": 3}\n')
+    with pytest.raises(ShardexError, match="expected"):
+        list(sx.open(tmp_path / "beside", trust_paths=True))
+
+
+def _first(ds: sx.Dataset, said: Any) -> None:
+    try:
+        said.put(ds[150].text)
+    except ForkSafetyError as error:
+        said.put(f"refused: {error}")
+
+
+def test_a_forked_child_says_so_and_does_not_hang(bucket: str) -> None:
+    sx.write(f"{bucket}/d", samples(), SCHEMA, shard_rows=64, progress=False)
+    ds = sx.open(f"{bucket}/d", access="ranged")
+    assert ds[0].id == 0
+    context = multiprocessing.get_context("fork")
+    said = context.Queue()
+    child = context.Process(target=_first, args=(ds, said))
+    child.start()
+    answer = said.get(timeout=60)
+    child.join(60)
+    assert answer == "sample 150" or (answer.startswith("refused") and "spawn" in answer)
+
+
+def test_a_second_epoch_asks_for_nothing(ds: sx.Dataset, bucket: str) -> None:
+    ds = sx.open(f"{bucket}/d")
+    first = [b.id.tolist() for b in ds.shuffled(32, seed=1)]
+    source = ds.rows.opened_source() if hasattr(ds.rows, "opened_source") else None
+    assert [b.id.tolist() for b in sx.open(f"{bucket}/d").shuffled(32, seed=1)] == first
+    assert source is None or source.traffic.fetched > 0
+    assert os.listdir(os.environ["SHARDEX_CACHE"])
