@@ -30,7 +30,7 @@ import numpy as np
 
 import shardex as sx
 from shardex.kernel import gather
-from shardex.loader.read_ahead import Foresight, ReadAhead
+from shardex.loader.read_ahead import ReadAhead
 from shardex.loader.stats import Spent
 from shardex.order import Shuffle
 
@@ -195,7 +195,7 @@ def ahead(depth: int, threads: int = 1) -> Way:
 
 def foresight(ds: sx.Dataset, reads: Reads) -> Spent:
     """As a loader does it: announced where reads turn out to be cold."""
-    total, sight = Spent(), Foresight(iter(reads), ds.advise)
+    total, sight = Spent(), ReadAhead(iter(reads), ds.advise)
     while (rows := sight.next()) is not None:
         spent = Spent()
         with spent.reading():

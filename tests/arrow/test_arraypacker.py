@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shardex.arrow import column_of, list_of
-from shardex.arrow.arraypacker import FixedArrays, FreeArrays, ShapedArrays, array_packer
+from shardex.arrow.encode import FixedArrays, FreeArrays, ShapedArrays, array_packer
 from shardex.errors import SchemaError
 from shardex.samples import DictSample
 from shardex.schema import Array

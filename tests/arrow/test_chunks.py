@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardex.arrow.chunks import Chunks
+from shardex.arrow.field_readers import Chunks
 from shardex.errors import RangeError
 
 

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardex.arrow import arrow_type, list_of
-from shardex.arrow.chunks import Chunks
 from shardex.arrow.encode import packer_of
-from shardex.arrow.field_readers import Field, field_of
+from shardex.arrow.field_readers import Chunks, Field, field_of
 from shardex.errors import FormatError
 from shardex.kernel import Ragged
 from shardex.samples import DictSample

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shardex.dataset import Dataset, MixRows, mix, open, temperature
 from shardex.dataset.mix import reweighted
 from shardex.errors import SchemaError
-from shardex.order import Mix
+from shardex.order import MixOrder
 from shardex.rows import ListRows
 
 
@@ -149,7 +149,7 @@ def test_other_refusals() -> None:
 
 
 def test_the_order_of_a_mixture_is_a_few_numbers() -> None:
-    assert mix(ALL, [0.5, 0.3, 0.2], seed=9).order == Mix((60, 30, 10), ((0, (5, 3, 2)),), 100, seed=9)
+    assert mix(ALL, [0.5, 0.3, 0.2], seed=9).order == MixOrder((60, 30, 10), ((0, (5, 3, 2)),), 100, seed=9)
 
 
 def test_numbers_of_different_types_do_not_mix() -> None:

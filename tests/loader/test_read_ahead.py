@@ -16,7 +16,7 @@ import pytest
 import shardex as sx
 from shardex.kernel import Integers
 from shardex.loader import read_ahead as readahead
-from shardex.loader.read_ahead import Foresight, ReadAhead, Thermometer
+from shardex.loader.read_ahead import AdviceThread, ColdDataDetector, ReadAhead
 from shardex.loader.stats import Spent
 from tests.residency import drop, resident
 
@@ -46,51 +46,51 @@ def _short_lives(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_cold_as_long_as_the_disk_has_to_read() -> None:
-    thermometer = Thermometer()
+    detector = ColdDataDetector()
     for blocks in (8, 8, 1, 800):
-        thermometer.announced(blocks)
-        assert thermometer.cold
-    thermometer.announced(0)
-    assert not thermometer.cold
+        detector.announced(blocks)
+        assert detector.cold
+    detector.announced(0)
+    assert not detector.cold
 
 
 def test_warm_until_a_read_has_to_wait() -> None:
-    thermometer = Thermometer()
-    thermometer.announced(0)
+    detector = ColdDataDetector()
+    detector.announced(0)
     for _ in range(100):
-        thermometer.read(0)
-        assert not thermometer.cold
-    thermometer.read(1)
-    assert thermometer.cold
+        detector.read(0)
+        assert not detector.cold
+    detector.read(1)
+    assert detector.cold
 
 
-def announcements_until_warm(thermometer: Thermometer) -> int:
+def announcements_until_warm(detector: ColdDataDetector) -> int:
     count = 0
-    while thermometer.cold:
-        thermometer.announced(0)
+    while detector.cold:
+        detector.announced(0)
         count += 1
     return count
 
 
 def test_a_disk_that_counts_nothing_is_believed_less_each_time() -> None:
-    thermometer = Thermometer(longest=20)
-    assert announcements_until_warm(thermometer) == 1
+    detector = ColdDataDetector(longest=20)
+    assert announcements_until_warm(detector) == 1
     for expected in (2, 4, 8, 16, 21, 21):
-        thermometer.read(5)
-        thermometer.read(5)  # was under way, too
-        assert announcements_until_warm(thermometer) == expected
+        detector.read(5)
+        detector.read(5)  # was under way, too
+        assert announcements_until_warm(detector) == expected
 
 
 def test_trust_comes_back_while_it_is_warm() -> None:
-    thermometer = Thermometer()
+    detector = ColdDataDetector()
     for _ in range(6):
-        announcements_until_warm(thermometer)
-        thermometer.read(1)
-    announcements_until_warm(thermometer)
+        announcements_until_warm(detector)
+        detector.read(1)
+    announcements_until_warm(detector)
     for _ in range(100):
-        thermometer.read(0)
-    thermometer.read(1)
-    assert announcements_until_warm(thermometer) == 2
+        detector.read(0)
+    detector.read(1)
+    assert announcements_until_warm(detector) == 2
 
 
 # -- the thread ----------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def test_trust_comes_back_while_it_is_warm() -> None:
 
 def test_plans_are_announced_in_order() -> None:
     told: SimpleQueue[Integers] = SimpleQueue()
-    ahead = ReadAhead(told.put, depth=100)
+    ahead = AdviceThread(told.put, depth=100)
     plans = [np.array([k, k + 1]) for k in range(50)]
     for plan in plans:
         ahead.plan(plan)
@@ -122,7 +122,7 @@ class Slow:
 
 def test_at_most_so_many_wait_and_the_oldest_is_left_out() -> None:
     slow = Slow()
-    ahead = ReadAhead(slow, depth=3)
+    ahead = AdviceThread(slow, depth=3)
     ahead.plan("first")
     assert slow.began.get(timeout=5) == "first"
     for plan in "abcdef":
@@ -134,7 +134,7 @@ def test_at_most_so_many_wait_and_the_oldest_is_left_out() -> None:
 
 def test_a_read_does_not_overtake_its_advice() -> None:
     slow, (a, b, c) = Slow(), ([1], [2], [3])
-    ahead = ReadAhead(slow, depth=9)
+    ahead = AdviceThread(slow, depth=9)
     ahead.plan(a)
     ahead.plan(b)
     assert slow.began.get(timeout=5) is a
@@ -154,7 +154,7 @@ def test_a_read_does_not_overtake_its_advice() -> None:
 def test_a_read_waits_for_its_advice_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readahead, "_PATIENCE", 0.02)
     slow, plan = Slow(), [1]
-    ahead = ReadAhead(slow)
+    ahead = AdviceThread(slow)
     ahead.plan(plan)
     assert slow.began.get(timeout=5) is plan
     ahead.hurry(plan)
@@ -170,8 +170,8 @@ def test_errors_are_left_for_the_read(capfd: pytest.CaptureFixture[str]) -> None
         told.put(plan)
         raise (OSError, MemoryError, KeyError, RecursionError)[plan % 4]("bad")
 
-    thermometer = Thermometer()
-    ahead = ReadAhead(advise, 9, thermometer)
+    detector = ColdDataDetector()
+    ahead = AdviceThread(advise, 9, detector)
     for plan in range(9):
         ahead.plan(plan)
         assert told.get(timeout=5) == plan
@@ -180,12 +180,12 @@ def test_errors_are_left_for_the_read(capfd: pytest.CaptureFixture[str]) -> None
     ahead.close()
     assert wait_for(lambda: not helpers())
     assert capfd.readouterr() == ("", "")
-    assert thermometer.cold  # advice that failed says nothing
+    assert detector.cold  # advice that failed says nothing
 
 
 def test_no_thread_before_it_is_needed_and_none_for_long() -> None:
     told: SimpleQueue[int] = SimpleQueue()
-    ahead = ReadAhead(told.put)
+    ahead = AdviceThread(told.put)
     assert not helpers()
     for plan in range(3):
         ahead.plan(plan)
@@ -197,7 +197,7 @@ def test_no_thread_before_it_is_needed_and_none_for_long() -> None:
 
 def test_closed() -> None:
     slow = Slow()
-    ahead = ReadAhead(slow)
+    ahead = AdviceThread(slow)
     for plan in "abc":
         ahead.plan(plan)
     assert slow.began.get(timeout=5) == "a"
@@ -212,7 +212,7 @@ def test_closed() -> None:
 
 def test_no_depth_no_advice() -> None:
     told: list[str] = []
-    ahead = ReadAhead(told.append, depth=0)
+    ahead = AdviceThread(told.append, depth=0)
     ahead.plan("a")
     ahead.hurry("a")
     assert not helpers() and not told
@@ -223,7 +223,7 @@ def test_no_room_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("can't start new thread")
 
     told, plans = list[list[int]](), [[1], [2], [3], [4]]
-    ahead = ReadAhead(told.append, depth=2)
+    ahead = AdviceThread(told.append, depth=2)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         for plan in plans[:3]:
@@ -239,7 +239,7 @@ def test_no_room_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_has_a_thread_of_its_own() -> None:
     slow = Slow()
-    ahead = ReadAhead(slow)
+    ahead = AdviceThread(slow)
     for plan in "abc":
         ahead.plan(plan)
     assert slow.began.get(timeout=5) == "a"
@@ -275,18 +275,18 @@ class Disk:
         self.blocks += self.cold(plan)
 
     def run(self, count: int, depth: int | None = None, under_way: int = 1) -> list[int]:
-        foresight = Foresight(iter(range(count)), self.advise, depth)
+        read_ahead = ReadAhead(iter(range(count)), self.advise, depth)
         seen, pending = [], list[int]()
         while True:
-            while len(pending) < under_way and (plan := foresight.next()) is not None:
+            while len(pending) < under_way and (plan := read_ahead.next()) is not None:
                 pending.append(plan)
             if not pending:
                 break
             plan = pending.pop(0)
             seen.append(plan)
-            foresight.note(9 if self.cold(plan) and plan not in self.announced else 0)
-        assert foresight.next() is None
-        foresight.close()
+            read_ahead.note(9 if self.cold(plan) and plan not in self.announced else 0)
+        assert read_ahead.next() is None
+        read_ahead.close()
         return seen
 
 
@@ -328,23 +328,23 @@ def test_plans_are_taken_as_late_as_may_be() -> None:
             taken.append(plan)
             yield plan
 
-    warm, told = Thermometer(), list[int]()
+    warm, told = ColdDataDetector(), list[int]()
     warm.announced(0)
-    foresight = Foresight(plans(), told.append, depth=8, thermometer=warm)
+    read_ahead = ReadAhead(plans(), told.append, depth=8, detector=warm)
     for plan in range(10):
-        assert foresight.next() == plan and taken[-1] == plan
-        foresight.note(0)
+        assert read_ahead.next() == plan and taken[-1] == plan
+        read_ahead.note(0)
     assert not told
     warm.cold = True
-    assert foresight.next() == 10 and taken[-1] == 18
+    assert read_ahead.next() == 10 and taken[-1] == 18
     assert told[:1] == [10]
-    foresight.close()
+    read_ahead.close()
 
 
 def test_foresight_of_nothing() -> None:
-    foresight = Foresight(iter([0][1:]), lambda plan: None)
-    assert foresight.next() is None
-    foresight.close()
+    read_ahead = ReadAhead(iter([0][1:]), lambda plan: None)
+    assert read_ahead.next() is None
+    read_ahead.close()
 
 
 def test_a_real_file(tmp_path: Path) -> None:
@@ -367,11 +367,11 @@ def test_a_real_file(tmp_path: Path) -> None:
         else:
             path.read_bytes()
             assert resident(path).all()
-        foresight = Foresight(iter(reads), advise, depth=4)
-        while (positions := foresight.next()) is not None:
+        read_ahead = ReadAhead(iter(reads), advise, depth=4)
+        while (positions := read_ahead.next()) is not None:
             spent = Spent()
             with spent.reading():
                 assert (ds.read(positions)["x"] == rows[positions]).all()
-            foresight.note(spent.faults)
-        foresight.close()
+            read_ahead.note(spent.faults)
+        read_ahead.close()
         assert (len(announced) >= 5) if cold else (len(announced) <= 2)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.errors import SchemaError
-from shardex.order import Mix, of_epoch, whole_weights
+from shardex.order import MixOrder, of_epoch, whole_weights
 from shardex.order.mix_order import _Fork, _tree
 from shardex.order.order import Repeat
 
@@ -29,11 +29,13 @@ some_weights = weights_of(1, 7)
 
 
 @st.composite
-def mixes(draw: st.DrawFn) -> Mix:
+def mixes(draw: st.DrawFn) -> MixOrder:
     """A mixture of up to 7 short sources, with some phases."""
     lengths = draw(st.lists(st.integers(1, 40), min_size=1, max_size=7))
     weights = weights_of(len(lengths), len(lengths))
-    mix = Mix(tuple(lengths), ((0, draw(weights)),), draw(st.integers(1, 400)), draw(st.none() | st.integers(0, 5)))
+    mix = MixOrder(
+        tuple(lengths), ((0, draw(weights)),), draw(st.integers(1, 400)), draw(st.none() | st.integers(0, 5))
+    )
     for position in draw(st.lists(st.integers(0, 500), max_size=3)):
         mix = mix.reweighted(position, draw(weights))
     return mix
@@ -53,7 +55,7 @@ def source_and_count(tree: _Fork | int, position: int) -> tuple[int, int]:
     return tree, position
 
 
-def everything(mix: Mix) -> list[int]:
+def everything(mix: MixOrder) -> list[int]:
     return list(map(int, mix.rows(np.arange(len(mix)))))
 
 
@@ -114,7 +116,7 @@ def test_weights_that_are_all_zero_are_refused() -> None:
 @given(some_weights, st.integers(0, 10**12))
 def test_every_window_has_the_proportions(weights: tuple[int, ...], start: int) -> None:
     """Over any window of L positions a source comes L * share times, within the depth of its leaf."""
-    mix = Mix((1,) * len(weights), ((0, weights),), length=10**13)
+    mix = MixOrder((1,) * len(weights), ((0, weights),), length=10**13)
     came = mix.sources(np.arange(start, start + 1000))[:, None] == np.arange(len(weights))
     for source, depth in depths(_tree(weights)).items():
         ahead = np.cumsum([0, *came[:, source]]) - np.arange(1001) * (weights[source] / sum(weights))
@@ -130,13 +132,13 @@ def test_heavier_sources_take_fewer_steps(weights: tuple[int, ...]) -> None:
 
 
 def test_a_period_has_exactly_the_weights() -> None:
-    mix = Mix((9, 9, 9, 9), ((0, (50, 30, 15, 5)),), length=1000)
+    mix = MixOrder((9, 9, 9, 9), ((0, (50, 30, 15, 5)),), length=1000)
     for start in (0, 100, 700):
         assert np.bincount(mix.sources(np.arange(start, start + 100))).tolist() == [50, 30, 15, 5]
 
 
 @given(mixes(), st.integers(0, 3))
-def test_counts_say_what_came_before(mix: Mix, epoch: int) -> None:
+def test_counts_say_what_came_before(mix: MixOrder, epoch: int) -> None:
     sources = np.concatenate([mix.later(k).sources(np.arange(len(mix))) for k in range(epoch + 1)])
     for position in {0, 1, len(sources) // 2, len(sources)}:
         counted = np.bincount(sources[:position], minlength=len(mix.lengths))
@@ -147,7 +149,7 @@ def test_counts_say_what_came_before(mix: Mix, epoch: int) -> None:
 
 
 @given(mixes())
-def test_every_source_is_passed_through_evenly(mix: Mix) -> None:
+def test_every_source_is_passed_through_evenly(mix: MixOrder) -> None:
     """Whatever phases there are, a source's rows come pass by pass: as they are, or in an order of that pass."""
     positions = np.arange(len(mix))
     rows, sources = mix.rows(positions), mix.sources(positions)
@@ -162,14 +164,14 @@ def test_every_source_is_passed_through_evenly(mix: Mix) -> None:
 def test_a_seed_shuffles_each_source_and_each_pass_in_its_own_way() -> None:
     passes = []
     for seed in range(3):
-        mix = Mix((50, 50), ((0, (1, 1)),), 1000, seed)
+        mix = MixOrder((50, 50), ((0, (1, 1)),), 1000, seed)
         rows, sources = mix.rows(np.arange(1000)), mix.sources(np.arange(1000))
         passes += [tuple(one) for k in range(2) for one in (rows[sources == k] - 50 * k).reshape(-1, 50).tolist()]
     assert len(passes) == len(set(passes)) == 60
 
 
 @given(mixes(), st.data())
-def test_positions_can_be_asked_in_any_order(mix: Mix, data: st.DataObject) -> None:
+def test_positions_can_be_asked_in_any_order(mix: MixOrder, data: st.DataObject) -> None:
     some = data.draw(st.lists(st.integers(0, len(mix) - 1)))
     rows, sources = everything(mix), mix.sources(np.arange(len(mix))).tolist()
     assert mix.rows(np.array(some, np.int64)).tolist() == [rows[k] for k in some]
@@ -179,7 +181,7 @@ def test_positions_can_be_asked_in_any_order(mix: Mix, data: st.DataObject) -> N
 @given(some_weights, st.lists(st.integers(0, 2**62 - 1), min_size=1, max_size=20))
 def test_huge_positions_overflow_nowhere(weights: tuple[int, ...], positions: list[int]) -> None:
     huge = tuple(weight and weight * (2**30 // sum(weights)) + 1 for weight in weights)
-    mix = Mix((10**12 + 39,) * len(weights), ((0, huge),), length=2**62)
+    mix = MixOrder((10**12 + 39,) * len(weights), ((0, huge),), length=2**62)
     expected = [source_and_count(_tree(huge), position) for position in positions]
     assert mix.sources(np.array(positions)).tolist() == [source for source, _ in expected]
     assert mix.rows(np.array(positions)).tolist() == [s * (10**12 + 39) + k % (10**12 + 39) for s, k in expected]
@@ -189,27 +191,27 @@ def test_huge_positions_overflow_nowhere(weights: tuple[int, ...], positions: li
 
 
 @given(mixes(), st.integers(1, 4))
-def test_epochs_go_on_where_the_last_one_stopped(mix: Mix, epochs: int) -> None:
-    longer = Mix(mix.lengths, mix.phases, mix.length * epochs, mix.seed)
+def test_epochs_go_on_where_the_last_one_stopped(mix: MixOrder, epochs: int) -> None:
+    longer = MixOrder(mix.lengths, mix.phases, mix.length * epochs, mix.seed)
     assert everything(longer) == [row for k in range(epochs) for row in everything(mix.later(k))]
     assert Repeat(mix, epochs).rows(np.arange(len(longer))).tolist() == everything(longer)
     assert of_epoch(of_epoch(mix, 2), 3) == mix.later(5)
 
 
 @given(mixes(), st.integers(0, 200), st.data())
-def test_a_new_phase_changes_nothing_before_it(mix: Mix, later: int, data: st.DataObject) -> None:
+def test_a_new_phase_changes_nothing_before_it(mix: MixOrder, later: int, data: st.DataObject) -> None:
     """From there on the new weights hold, and every source goes on where it was."""
     position = mix.phases[-1][0] + later
     weights = data.draw(weights_of(len(mix.lengths), len(mix.lengths)))
     changed = mix.reweighted(position, weights)
     assert everything(changed)[:position] == everything(mix)[:position]
     assert changed.counts(position) == mix.counts(position)
-    fresh = Mix(mix.lengths, ((0, whole_weights(weights)),), 100)
+    fresh = MixOrder(mix.lengths, ((0, whole_weights(weights)),), 100)
     assert changed.sources(np.arange(position, position + 100)).tolist() == fresh.sources(np.arange(100)).tolist()
 
 
 def test_phases_are_kept_in_order_and_replaced() -> None:
-    mix = Mix((5, 5), ((0, (1, 1)),), 10)
+    mix = MixOrder((5, 5), ((0, (1, 1)),), 10)
     assert mix.reweighted(8, [1, 3]).reweighted(4, [0.5, 0]).phases == ((0, (1, 1)), (4, (1, 0)), (8, (1, 3)))
     assert mix.reweighted(4, [1, 3]).reweighted(4, [3, 1]).phases == ((0, (1, 1)), (4, (3, 1)))
     assert mix.reweighted(0, [0.1, 0.2]).phases == ((0, (1, 2)),)
@@ -220,35 +222,35 @@ def test_phases_are_kept_in_order_and_replaced() -> None:
 
 def test_the_order_is_pinned() -> None:
     """A run that resumes with a newer version must see the same order."""
-    mix = Mix((100, 1000, 7), ((0, (5, 3, 2)), (6, (1, 1, 2))), 1000, seed=7)
+    mix = MixOrder((100, 1000, 7), ((0, (5, 3, 2)), (6, (1, 1, 2))), 1000, seed=7)
     assert mix.sources(np.arange(12)).tolist() == [1, 0, 1, 0, 2, 0, 1, 2, 0, 2, 1, 2]
     assert mix.rows(np.arange(12)).tolist() == [119, 84, 1015, 88, 1101, 60, 930, 1103, 96, 1102, 514, 1106]
     assert mix.later(10**6).rows(np.arange(6)).tolist() == [61, 1101, 562, 1103, 67, 1106]
 
 
 @given(mixes())
-def test_mixes_pickle_before_and_after_use(mix: Mix) -> None:
+def test_mixes_pickle_before_and_after_use(mix: MixOrder) -> None:
     fresh, rows = pickle.loads(pickle.dumps(mix)), everything(mix)
     assert fresh == mix == pickle.loads(pickle.dumps(mix)) and everything(fresh) == rows
 
 
 def test_a_single_source_is_that_source() -> None:
-    assert everything(Mix((5,), ((0, (1,)),), 12)) == [k % 5 for k in range(12)]
-    assert everything(Mix((5, 0), ((0, (1, 0)),), 12)) == [k % 5 for k in range(12)]
-    assert everything(Mix((5,), ((0, (1,)),), 0)) == []
+    assert everything(MixOrder((5,), ((0, (1,)),), 12)) == [k % 5 for k in range(12)]
+    assert everything(MixOrder((5, 0), ((0, (1, 0)),), 12)) == [k % 5 for k in range(12)]
+    assert everything(MixOrder((5,), ((0, (1,)),), 0)) == []
 
 
 def test_what_is_no_mixture_is_refused() -> None:
     phases: Any
     for phases in ((), ((1, (1, 1)),), ((0, (1, 1)), (0, (1, 2))), ((-1, (1, 1)),)):
         with pytest.raises(SchemaError, match="begin at 0 and ascend"):
-            Mix((5, 5), phases, 10)
+            MixOrder((5, 5), phases, 10)
     with pytest.raises(SchemaError, match="expected 2 weights, one per source, got 1 - at the phase from position 0"):
-        Mix((5, 5), ((0, (1,)),), 10)
+        MixOrder((5, 5), ((0, (1,)),), 10)
     for weights in ((0, 0), (-1, 2), (2**31, 1)):
         with pytest.raises(SchemaError, match="whole_weights makes them"):
-            Mix((5, 5), ((0, weights),), 10)
+            MixOrder((5, 5), ((0, weights),), 10)
     with pytest.raises(SchemaError, match="weight 0 for a source without rows, got 1 - at source 1"):
-        Mix((5, 0), ((0, (1, 1)),), 10)
+        MixOrder((5, 0), ((0, (1, 1)),), 10)
     with pytest.raises(SchemaError, match="begin at 0 and ascend"):
-        Mix((5, 5), ((0, (1, 1)),), 10).reweighted(-3, [1, 1])
+        MixOrder((5, 5), ((0, (1, 1)),), 10).reweighted(-3, [1, 1])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardex.errors import SchemaError
 from shardex.kernel import Integers
-from shardex.order import Deal, Shuffle, chain
+from shardex.order import RankShares, Shuffle, chain
 from shardex.order.rank_shares import share
 
 lengths = st.integers(0, 300) | st.sampled_from([0, 1, 2, 97, 1000, 1009])
@@ -19,15 +19,15 @@ worlds = st.integers(1, 64)
 batches = st.integers(1, 20)
 
 
-def local(deal: Deal) -> Integers:
+def local(deal: RankShares) -> Integers:
     return np.arange(len(deal))
 
 
-def ranks(length: int, batch: int, world: int, start: int = 0, drop_last: bool = False) -> list[Deal]:
-    return [Deal(length, batch, rank, world, start, drop_last) for rank in range(world)]
+def ranks(length: int, batch: int, world: int, start: int = 0, drop_last: bool = False) -> list[RankShares]:
+    return [RankShares(length, batch, rank, world, start, drop_last) for rank in range(world)]
 
 
-def together(deals: list[Deal]) -> tuple[list[int], list[int]]:
+def together(deals: list[RankShares]) -> tuple[list[int], list[int]]:
     """The positions of all ranks, batch by batch: those that belong there, and those that fill up."""
     real, fills = [], []
     for batch in range(deals[0].batches):
@@ -89,7 +89,7 @@ def test_against_lists(length: int, batch: int, world: int, drop_last: bool, dat
         each = -(-left // world)
         if left == batch * world or not drop_last:
             expected += [list(range(begin + rank * each, begin + (rank + 1) * each))]
-    deal = Deal(length, batch, rank, world, start, drop_last)
+    deal = RankShares(length, batch, rank, world, start, drop_last)
     assert [deal.span(k)[1] - deal.span(k)[0] for k in range(deal.batches)] == [len(one) for one in expected]
     flat = [position for one in expected for position in one]
     assert deal.rows(local(deal)).tolist() == [position % length for position in flat]
@@ -99,7 +99,7 @@ def test_against_lists(length: int, batch: int, world: int, drop_last: bool, dat
 
 
 def test_one_rank_gets_a_short_last_batch_and_no_fill() -> None:
-    deal = Deal(10, 4)
+    deal = RankShares(10, 4)
     assert [deal.span(k) for k in range(deal.batches)] == [(0, 4), (4, 8), (8, 10)] and deal.mask(local(deal)).all()
 
 
@@ -123,27 +123,27 @@ def test_huge_epochs_overflow_nowhere(length: int) -> None:
 
 def test_an_epoch_with_nothing_left_has_no_batch() -> None:
     for deal in (
-        Deal(0, 4),
-        Deal(10, 4, start=10),
-        Deal(0, 1, 2, 3),
-        Deal(10, 4, 1, 2, 10),
-        Deal(3, 4, drop_last=True),
+        RankShares(0, 4),
+        RankShares(10, 4, start=10),
+        RankShares(0, 1, 2, 3),
+        RankShares(10, 4, 1, 2, 10),
+        RankShares(3, 4, drop_last=True),
     ):
         assert len(deal) == deal.batches == len(deal.rows(local(deal))) == len(deal.mask(local(deal))) == 0
 
 
 def test_a_deal_is_an_order() -> None:
-    view = chain(Deal(10, 2, rank=1, world=2), Shuffle(10, 3))
+    view = chain(RankShares(10, 2, rank=1, world=2), Shuffle(10, 3))
     assert view.rows(np.arange(4)).tolist() == Shuffle(10, 3).rows(np.array([2, 3, 6, 7])).tolist()
-    assert pickle.loads(pickle.dumps(Deal(10, 2, 1, 2))) == Deal(10, 2, 1, 2)
+    assert pickle.loads(pickle.dumps(RankShares(10, 2, 1, 2))) == RankShares(10, 2, 1, 2)
 
 
 def test_what_cannot_be_dealt_is_refused() -> None:
     with pytest.raises(SchemaError, match="rank from 0 to 1 in a world of 2, got 2"):
-        Deal(10, 1, rank=2, world=2)
+        RankShares(10, 1, rank=2, world=2)
     with pytest.raises(SchemaError, match="rank from 0 to 3 in a world of 4, got -1"):
         share(10, -1, 4)
     with pytest.raises(SchemaError, match="at least 1 sample, got 0"):
-        Deal(10, 0)
+        RankShares(10, 0)
     with pytest.raises(SchemaError, match="start from 0 to 10, got 11"):
-        Deal(10, 1, start=11)
+        RankShares(10, 1, start=11)

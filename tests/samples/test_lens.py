@@ -173,14 +173,14 @@ def test_functions_that_make_no_lens() -> None:
 
 def test_lenses_of_a_function_know_its_types() -> None:
     @sx.packable
-    class Here:
+    class InlineExecutor:
         x: int
 
     @sx.lens
-    def local(s: Here) -> Span:
+    def local(s: InlineExecutor) -> Span:
         return Span(float(s.x))
 
-    assert local.source is Here and sx.open([Here(3)]).as_type(Span)[0] == Span(3.0)
+    assert local.source is InlineExecutor and sx.open([InlineExecutor(3)]).as_type(Span)[0] == Span(3.0)
 
 
 def test_lenses_pickle() -> None:

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 
 from shardex.errors import NotFoundError, SchemaError, SourceError, TruncatedShardError
 from shardex.sources import ByteRange, CachedSource, Source
-from shardex.sources.block import PAGE, Block
 from shardex.sources.byte_ranges import pages_of, reach, runs
 from shardex.sources.memory import MemorySource
+from shardex.sources.page_file import PAGE, Block
 from tests.far import FarSource, poisoned
 
 SIZE = 60 * PAGE + 123

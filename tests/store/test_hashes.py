@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.errors import SchemaError
-from shardex.store.hashes import Key, hash_key, hash_keys
-from shardex.store.keys import KeyIndex
+from shardex.store.keys import Key, KeyIndex, hash_key, hash_keys
 
 numbers = st.integers(-(2**63), 2**64 - 1) | st.integers(-5, 5)
 any_keys = st.one_of(numbers, st.text(max_size=5), st.binary(max_size=5))

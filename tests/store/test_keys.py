@@ -18,13 +18,12 @@ from hypothesis import strategies as st
 
 from shardex.errors import FormatError, ShardexError, UnknownKeyError
 from shardex.kernel import Integers
-from shardex.store import clashes
+from shardex.store import key_lookup as clashes
 from shardex.store import keys as module
-from shardex.store.clashes import Clash, first_clash, first_duplicate
-from shardex.store.hashes import Hashes, Key, Keys
-from shardex.store.hashes import hash_key as true_hash_key
-from shardex.store.hashes import hash_keys as true_hash_keys
-from shardex.store.keys import KeyIndex, KeyTable, encode_keys
+from shardex.store.key_lookup import Clash, first_clash, first_duplicate
+from shardex.store.keys import Hashes, Key, KeyIndex, Keys, KeyTable, encode_keys
+from shardex.store.keys import hash_key as true_hash_key
+from shardex.store.keys import hash_keys as true_hash_keys
 
 numbers = st.integers(-(2**63), 2**64 - 1) | st.integers(-5, 5)
 any_keys = st.one_of(numbers, st.text(max_size=5), st.binary(max_size=5))

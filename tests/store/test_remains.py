@@ -12,7 +12,7 @@ from shardex.sources import LocalSource
 from shardex.sources.memory import MemorySource
 from shardex.store import data_files as fragments
 from shardex.store.manifest import DataFile, read_manifest
-from shardex.store.remains import Remains, content_name
+from shardex.store.remains import IntactBatches, content_name
 
 COLUMNS = [pa.field("n", pa.int8(), nullable=False), pa.field("s", pa.large_string(), nullable=False)]
 
@@ -28,8 +28,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[DataFile, bytes]:
     return file, (folder / file.path).read_bytes()
 
 
-def remains(file: DataFile, content: bytes) -> Remains:
-    return Remains(MemorySource({file.path: content}), file, COLUMNS)
+def remains(file: DataFile, content: bytes) -> IntactBatches:
+    return IntactBatches(MemorySource({file.path: content}), file, COLUMNS)
 
 
 def test_a_whole_file(data: tuple[DataFile, bytes]) -> None:
@@ -74,7 +74,7 @@ def test_arrow_sees_no_byte_that_nothing_vouches_for(data: tuple[DataFile, bytes
 
 
 def test_a_file_that_is_gone(data: tuple[DataFile, bytes]) -> None:
-    (fault,) = Remains(MemorySource(), data[0], COLUMNS).examine()
+    (fault,) = IntactBatches(MemorySource(), data[0], COLUMNS).examine()
     assert fault.batch is None
 
 
@@ -87,7 +87,7 @@ def test_a_file_that_is_gone(data: tuple[DataFile, bytes]) -> None:
 )
 def test_columns_that_readers_do_not_expect(data: tuple[DataFile, bytes], column: pa.Field, what: str) -> None:
     file, content = data
-    found = Remains(MemorySource({file.path: content}), file, [column])
+    found = IntactBatches(MemorySource({file.path: content}), file, [column])
     assert [fault.what for fault in found.examine()] == [what]
     assert not found.whole
 

@@ -16,7 +16,7 @@ from shardex.sources import LocalSource, Place, is_local, place_of
 from shardex.sources.memory import MemorySource
 from shardex.store import writer_heartbeat as presence
 from shardex.store.manifest import latest_version
-from shardex.store.writer_heartbeat import Presence, oldest_at_work
+from shardex.store.writer_heartbeat import WriterHeartbeat, oldest_at_work
 from tests.addresses import KINDS, new_address
 
 HOUR = 3600.0
@@ -129,7 +129,7 @@ def test_word_that_cannot_be_read_spares_everything() -> None:
 
 
 def test_short_transactions_in_a_folder_give_no_word(tmp_path: Path) -> None:
-    writer = Presence(LocalSource(tmp_path))
+    writer = WriterHeartbeat(LocalSource(tmp_path))
     assert os.listdir(tmp_path) == []
     writer.end()
     assert os.listdir(tmp_path) == []
@@ -160,7 +160,7 @@ def test_storage_that_refuses_for_a_while_is_asked_again(often: None) -> None:
             super().put(path, data)
 
     place = Moody()
-    writer = Presence(place)
+    writer = WriterHeartbeat(place)
     while place.asked < 4:
         time.sleep(0.01)
     writer.end()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from shardex.workers.frames import Frames, Kind, frame
+from shardex.workers.worker_process import Frames, Kind, frame
 
 
 def test_frames_come_in_pieces() -> None:

@@ -25,7 +25,7 @@ import pytest
 
 from shardex.errors import ClosedError, SchemaError, WorkerError
 from shardex.kernel import Columns, Ragged
-from shardex.workers import Crew
+from shardex.workers import ProcessPool
 from shardex.workers.shared_arena import WorkerTraceback
 
 pytestmark = pytest.mark.slow  # real processes; which kernel copies bytes makes no difference to them
@@ -65,8 +65,8 @@ def wait_until_dead(pid: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def crew() -> Iterator[Crew]:
-    with Crew(call, 2) as crew:
+def crew() -> Iterator[ProcessPool]:
+    with ProcessPool(call, 2) as crew:
         yield crew
 
 
@@ -78,16 +78,16 @@ def fifo(tmp_path: Path) -> str:
     return path
 
 
-def ask(crew: Crew, function: Callable[[], Any]) -> Any:
+def ask(crew: ProcessPool, function: Callable[[], Any]) -> Any:
     return crew.result(crew.submit(function))
 
 
 class TestResults:
-    def test_tickets_in_any_order(self, crew: Crew) -> None:
+    def test_tickets_in_any_order(self, crew: ProcessPool) -> None:
         tickets = [crew.submit(partial(pow, number, 2)) for number in range(20)]
         assert [crew.result(ticket) for ticket in reversed(tickets)] == [number**2 for number in reversed(range(20))]
 
-    def test_a_ticket_is_good_for_one_time(self, crew: Crew) -> None:
+    def test_a_ticket_is_good_for_one_time(self, crew: ProcessPool) -> None:
         ticket = crew.submit(int)
         assert crew.result(ticket) == 0
         for wrong in (ticket, -1, 10**9):
@@ -95,11 +95,11 @@ class TestResults:
                 crew.result(wrong)
 
     def test_all_workers_work(self) -> None:
-        with Crew(call, 3) as crew:
+        with ProcessPool(call, 3) as crew:
             tickets = [crew.submit(os.getpid) for _ in range(6)]
             assert len({crew.result(ticket) for ticket in tickets}) == 3
 
-    def test_a_task_goes_to_the_worker_with_the_fewest(self, crew: Crew, fifo: str) -> None:
+    def test_a_task_goes_to_the_worker_with_the_fewest(self, crew: ProcessPool, fifo: str) -> None:
         busy = crew.submit(lambda: (os.getpid(), Path(fifo).read_text()))
         others = {ask(crew, os.getpid) for _ in range(5)}
         Path(fifo).write_text("go")
@@ -107,14 +107,14 @@ class TestResults:
         assert text == "go"
         assert len(others) == 1 and pid not in others
 
-    def test_closures(self, crew: Crew) -> None:
+    def test_closures(self, crew: ProcessPool) -> None:
         numbers = [1, 2, 3]
-        with Crew(lambda task: sum(numbers) + task, 1) as own:
+        with ProcessPool(lambda task: sum(numbers) + task, 1) as own:
             assert own.result(own.submit(4)) == 10
         assert ask(crew, lambda: sum(numbers)) == 6
 
     @pytest.mark.parametrize("size", [0, 10, 2000, 100_000])
-    def test_values_come_through_unchanged(self, crew: Crew, size: int) -> None:
+    def test_values_come_through_unchanged(self, crew: ProcessPool, size: int) -> None:
         array = np.arange(size, dtype=np.float32)
         sent = {"a": array, "b": [array[::3], {"c": array.reshape(1, -1)}], "d": "text" * size, "e": None}
         got = ask(crew, lambda: sent)
@@ -127,17 +127,17 @@ class TestResults:
         got["b"][0][:] = 6
         assert (got["a"] == 5).all()
 
-    def test_columns(self, crew: Crew) -> None:
+    def test_columns(self, crew: ProcessPool) -> None:
         ragged = Ragged.from_arrays([np.arange(n) for n in (700, 0, 900)])
         got = ask(crew, lambda: Columns({"r": ragged, "t": ["a", None, "c"]}))
         assert got["t"] == ["a", None, "c"]
         assert [row.tolist() for row in got["r"]] == [row.tolist() for row in ragged]
 
-    def test_errors_as_values(self, crew: Crew) -> None:
+    def test_errors_as_values(self, crew: ProcessPool) -> None:
         error = ask(crew, lambda: ValueError("no", 3))
         assert type(error) is ValueError and error.args == ("no", 3)
 
-    def test_tensors(self, crew: Crew) -> None:
+    def test_tensors(self, crew: ProcessPool) -> None:
         import torch
 
         def tensors() -> Any:
@@ -150,12 +150,12 @@ class TestResults:
         assert torch.equal(ones, torch.full((30, 40), 2.0))
         assert (halves.dtype, halves.float().sum().item(), three.item()) == (torch.bfloat16, 7500, 3)
 
-    def test_a_result_that_cannot_be_pickled(self, crew: Crew) -> None:
+    def test_a_result_that_cannot_be_pickled(self, crew: ProcessPool) -> None:
         with pytest.raises(SchemaError, match=r"to return what can be pickled, got lock: cannot pickle '_thread.lock'"):
             ask(crew, threading.Lock)
         assert ask(crew, int) == 0
 
-    def test_a_result_that_cannot_be_unpickled(self, crew: Crew) -> None:
+    def test_a_result_that_cannot_be_unpickled(self, crew: ProcessPool) -> None:
         class Hidden:
             def __reduce__(self) -> Any:
                 return int, ("no number",)
@@ -164,12 +164,12 @@ class TestResults:
             ask(crew, Hidden)
         assert ask(crew, int) == 0
 
-    def test_arrow_has_one_thread(self, crew: Crew) -> None:
+    def test_arrow_has_one_thread(self, crew: ProcessPool) -> None:
         assert ask(crew, pa.cpu_count) == 1
 
 
 class TestMemory:
-    def test_nothing_is_copied_and_buffers_are_used_again(self, crew: Crew) -> None:
+    def test_nothing_is_copied_and_buffers_are_used_again(self, crew: ProcessPool) -> None:
         addresses = set()
         tickets = [crew.submit(lambda: np.ones(50_000)) for _ in range(4)]
         for _ in range(100):
@@ -186,7 +186,7 @@ class TestMemory:
         assert len(addresses) < 30
 
     def test_what_is_held_is_never_overwritten(self) -> None:
-        with Crew(lambda number: np.full(3000, number), 2) as crew:
+        with ProcessPool(lambda number: np.full(3000, number), 2) as crew:
             tickets = [crew.submit(number) for number in range(600)]
             held = {number: crew.result(ticket) for number, ticket in enumerate(tickets) if number % 2 == 0}
             others = [crew.submit(-1) for _ in range(50)]
@@ -194,18 +194,18 @@ class TestMemory:
         assert all((array == number).all() for number, array in held.items())
 
     def test_open_files_are_few_however_much_is_held(self) -> None:
-        with Crew(lambda number: np.full(3000, number), 2) as crew:
+        with ProcessPool(lambda number: np.full(3000, number), 2) as crew:
             held = [crew.result(crew.submit(number)) for number in range(600)]
             assert psutil.Process().num_fds() < 400
             assert [int(array[-1]) for array in held] == list(range(600))
 
-    def test_results_that_grow_and_shrink(self, crew: Crew) -> None:
+    def test_results_that_grow_and_shrink(self, crew: ProcessPool) -> None:
         for power in [*range(10, 24), *reversed(range(10, 24))]:
             array = ask(crew, partial(np.full, 1 << power, power, np.uint8))
             assert (array == power).all()
 
     def test_arrays_outlive_their_crew(self) -> None:
-        with Crew(lambda number: np.full(5000, number), 1) as crew:
+        with ProcessPool(lambda number: np.full(5000, number), 1) as crew:
             array = crew.result(crew.submit(3))
         del crew
         gc.collect()
@@ -214,22 +214,22 @@ class TestMemory:
 
 
 class TestFlow:
-    def test_thousands_of_tasks(self, crew: Crew) -> None:
+    def test_thousands_of_tasks(self, crew: ProcessPool) -> None:
         tickets = [crew.submit(lambda: None) for _ in range(3)]
-        with Crew(lambda number: number + 1, 2) as own:
+        with ProcessPool(lambda number: number + 1, 2) as own:
             many = [own.submit(number) for number in range(20_000)]
             assert [own.result(ticket) for ticket in many] == list(range(1, 20_001))
         assert [crew.result(ticket) for ticket in tickets] == [None] * 3
 
     def test_large_tasks_and_large_results(self) -> None:
-        with Crew(lambda task: task, 2) as crew:
+        with ProcessPool(lambda task: task, 2) as crew:
             tasks = [bytes([number]) * (1 << 20) for number in range(40)]
             tickets = [crew.submit(task) for task in tasks]
             assert [crew.result(ticket) for ticket in tickets] == tasks
 
     def test_a_large_job(self) -> None:
         numbers = np.arange(1 << 20)
-        with Crew(lambda task: int(numbers[task]), 2) as crew:
+        with ProcessPool(lambda task: int(numbers[task]), 2) as crew:
             assert crew.result(crew.submit(-1)) == (1 << 20) - 1
 
     def test_forgotten_tasks_are_not_begun(self, tmp_path: Path, fifo: str) -> None:
@@ -242,7 +242,7 @@ class TestFlow:
                 Path(fifo).read_text()
             return number
 
-        with Crew(note, 1) as crew:
+        with ProcessPool(note, 1) as crew:
             first, *rest = [crew.submit(number) for number in range(1000)]
             with open(fifo, "w") as gate:  # the first one has begun
                 crew.forget()
@@ -255,7 +255,7 @@ class TestFlow:
         assert log.read_text().split() == ["0", "1000"]
 
     def test_forgotten_results_give_their_memory_back(self) -> None:
-        with Crew(lambda number: np.full(5000, number), 1) as crew:
+        with ProcessPool(lambda number: np.full(5000, number), 1) as crew:
             addresses = set()
             for round_ in range(20):
                 tickets = [crew.submit(round_) for _ in range(5)]
@@ -279,7 +279,7 @@ class TestFlow:
         before = signal.signal(signal.SIGUSR1, interrupted)
         begin = threading.Thread(target=Path(fifo).write_text, args=("go",))
         try:
-            with Crew(job, 1) as crew:
+            with ProcessPool(job, 1) as crew:
                 ticket = crew.submit(7)
                 with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it may come a moment before we wait
                     begin.start()
@@ -313,7 +313,7 @@ class TestErrors:
         "error",
         [ValueError("no", 3), KeyError("k"), OwnError("a", 5), OSError(2, "none"), SystemExit(3), MemoryError()],
     )
-    def test_the_same_error_with_its_traceback(self, crew: Crew, error: BaseException) -> None:
+    def test_the_same_error_with_its_traceback(self, crew: ProcessPool, error: BaseException) -> None:
         with pytest.raises(type(error)) as caught:
             ask(crew, lambda: fail(error))
         assert type(caught.value) is type(error) and caught.value.args == error.args
@@ -322,7 +322,7 @@ class TestErrors:
         assert "in fail\n    raise error" in str(cause)
         assert ask(crew, lambda: 7) == 7
 
-    def test_an_error_without_a_module(self, crew: Crew) -> None:
+    def test_an_error_without_a_module(self, crew: ProcessPool) -> None:
         class LocalError(Exception):
             pass
 
@@ -336,7 +336,7 @@ class TestErrors:
             (lambda: fail(ValueError(threading.Lock())), "ValueError: <unlocked _thread.lock"),
         ],
     )
-    def test_an_error_that_cannot_be_carried_over(self, crew: Crew, task: Callable[[], None], name: str) -> None:
+    def test_an_error_that_cannot_be_carried_over(self, crew: ProcessPool, task: Callable[[], None], name: str) -> None:
         with pytest.raises(WorkerError, match=rf"{name}.* \(raised in worker \d \(pid \d+\); the error") as caught:
             ask(crew, task)
         assert "in fail\n    raise error" in str(caught.value.__cause__)
@@ -345,15 +345,15 @@ class TestErrors:
     def test_a_job_that_cannot_be_pickled(self) -> None:
         lock, before = threading.Lock(), children()
         with pytest.raises(SchemaError, match=r"expected a job that can be pickled, got .*: cannot pickle"):
-            Crew(lambda task: lock, 2)
+            ProcessPool(lambda task: lock, 2)
         assert children() == before
 
-    def test_a_task_that_cannot_be_pickled(self, crew: Crew) -> None:
+    def test_a_task_that_cannot_be_pickled(self, crew: ProcessPool) -> None:
         with pytest.raises(SchemaError, match="expected a task that can be pickled"):
             crew.submit(threading.Lock())
         assert ask(crew, int) == 0
 
-    def test_a_task_that_cannot_be_unpickled(self, crew: Crew) -> None:
+    def test_a_task_that_cannot_be_unpickled(self, crew: ProcessPool) -> None:
         class Hidden:
             def __reduce__(self) -> Any:
                 return int, ("no number",)
@@ -363,7 +363,7 @@ class TestErrors:
 
     def test_no_workers(self) -> None:
         with pytest.raises(SchemaError, match="expected at least one worker, got 0"):
-            Crew(call, 0)
+            ProcessPool(call, 0)
 
     def test_a_job_that_cannot_be_loaded(self) -> None:
         class Job:
@@ -373,7 +373,7 @@ class TestErrors:
             def __call__(self, task: Any) -> None: ...
 
         before = children()
-        crew = Crew(Job(), 2)
+        crew = ProcessPool(Job(), 2)
         with pytest.raises(WorkerError, match=r"expected worker \d \(pid \d+\) to load the job") as caught:
             crew.result(crew.submit(1))
         assert "ValueError: invalid literal for int() with base 10: 'no number'" in str(caught.value.__cause__)
@@ -385,7 +385,7 @@ class TestErrors:
                 gate.readline()
             return np.zeros(9999)
 
-        crew = Crew(call, 1)
+        crew = ProcessPool(call, 1)
         ticket = crew.submit(wait)
         with open(fifo, "w") as gate:
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -401,7 +401,7 @@ class TestErrors:
 
     def test_no_interpreter(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "executable", "/nowhere/python")
-        crew, files = Crew(call, 2), psutil.Process().num_fds()
+        crew, files = ProcessPool(call, 2), psutil.Process().num_fds()
         with pytest.raises(FileNotFoundError):
             crew.submit(int)
         assert psutil.Process().num_fds() == files
@@ -422,7 +422,7 @@ class TestDeath:
         ],
     )
     def test_it_is_reported_and_all_others_end(self, fifo: str, end: Callable[[], None], message: str) -> None:
-        crew, before = Crew(call, 2), children()
+        crew, before = ProcessPool(call, 2), children()
         tickets = [crew.submit(lambda: Path(fifo).read_text()), crew.submit(end), crew.submit(int)]
         pids = children() - before
         with pytest.raises(WorkerError, match=rf"expected worker \d \(pid \d+\) to work on, it {message}") as caught:
@@ -437,7 +437,7 @@ class TestDeath:
 
     @pytest.mark.parametrize("how", ["submit", "ready", "waiting"])
     def test_an_idle_worker_that_dies(self, how: str, fifo: str) -> None:
-        crew = Crew(call, 2)
+        crew = ProcessPool(call, 2)
         ready = crew.submit(os.getpid)
         waiting = crew.submit(lambda: Path(fifo).read_text())
         pid = crew.result(ready)
@@ -449,7 +449,7 @@ class TestDeath:
         assert not psutil.pid_exists(pid)
 
     def test_while_tasks_wait_to_be_sent(self, fifo: str) -> None:
-        crew = Crew(call, 1)
+        crew = ProcessPool(call, 1)
         pid = ask(crew, os.getpid)
         crew.submit(lambda: Path(fifo).read_text())
         text = "x" * 100_000
@@ -465,7 +465,7 @@ class TestDeath:
             os._exit(3)
 
         before = children()
-        crew = Crew(job, 1)
+        crew = ProcessPool(job, 1)
         ticket = crew.submit(0)
         (group,) = children() - before
         try:
@@ -478,7 +478,7 @@ class TestDeath:
 class TestClosing:
     def test_processes_start_when_needed_and_are_reaped(self) -> None:
         before = children()
-        with Crew(call, 2) as crew:
+        with ProcessPool(call, 2) as crew:
             assert children() == before
             ask(crew, int)
             pids = children() - before
@@ -493,7 +493,7 @@ class TestClosing:
         crew.forget()
 
     def test_a_crew_that_never_worked(self) -> None:
-        crew, files = Crew(call, 2), psutil.Process().num_fds()
+        crew, files = ProcessPool(call, 2), psutil.Process().num_fds()
         crew.forget()
         crew.close()
         assert psutil.Process().num_fds() == files
@@ -501,7 +501,7 @@ class TestClosing:
     def test_no_file_is_left_open(self) -> None:
         gc.collect()
         files = psutil.Process().num_fds()
-        with Crew(call, 2) as crew:
+        with ProcessPool(call, 2) as crew:
             array = ask(crew, lambda: np.zeros(9999))
             with pytest.raises(ValueError, match="no"):
                 ask(crew, lambda: fail(ValueError("no")))
@@ -510,7 +510,7 @@ class TestClosing:
         assert psutil.Process().num_fds() == files
 
     def test_idle_workers_end_by_themselves(self) -> None:
-        with Crew(call, 2) as crew:
+        with ProcessPool(call, 2) as crew:
             ask(crew, int)
             processes = [mate.process for mate in crew._mates.values()]
         assert [process.returncode for process in processes] == [0, 0]
@@ -520,7 +520,7 @@ class TestClosing:
             Path(fifo).write_text("begun")
             (tmp_path / "done").write_text("")
 
-        with Crew(job, 1) as crew:
+        with ProcessPool(job, 1) as crew:
             crew.submit(0)
             Path(fifo).read_text()
         assert (tmp_path / "done").exists()
@@ -532,7 +532,7 @@ class TestClosing:
             child.wait()
 
         begun = time.monotonic()
-        with Crew(job, 2) as crew:
+        with ProcessPool(job, 2) as crew:
             crew.submit(0)
             pid, grandchild = map(int, Path(fifo).read_text().split())
         assert not psutil.pid_exists(pid)
@@ -541,7 +541,7 @@ class TestClosing:
 
     def test_garbage(self) -> None:
         before = children()
-        crew = Crew(call, 2)
+        crew = ProcessPool(call, 2)
         ask(crew, int)
         pids = children() - before
         del crew
@@ -549,8 +549,8 @@ class TestClosing:
         assert len(pids) == 2 and not any(map(psutil.pid_exists, pids))
 
     @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-    def test_workers_hold_only_their_own_ends(self, crew: Crew) -> None:
-        with Crew(call, 3) as own:
+    def test_workers_hold_only_their_own_ends(self, crew: ProcessPool) -> None:
+        with ProcessPool(call, 3) as own:
             ask(own, int)
             for mate in [*crew._mates.values(), *own._mates.values()]:
                 folder = Path(f"/proc/{mate.process.pid}/fd")

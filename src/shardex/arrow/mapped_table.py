@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.chunks import Chunks
 from shardex.arrow.decode import plain_array
-from shardex.arrow.field_readers import Getter, field_of
+from shardex.arrow.field_readers import Chunks, Getter, field_of
 from shardex.arrow.sql_columns import table_of, valid
 from shardex.arrow.types import stored_type
 from shardex.errors import FormatError

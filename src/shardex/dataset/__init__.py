@@ -1,12 +1,12 @@
 """The room dataset."""
 
 from shardex.dataset.combine import concat, join
-from shardex.dataset.dataset import Dataset, open
-from shardex.dataset.exchange import from_arrow, from_huggingface
-from shardex.dataset.indexing import index
+from shardex.dataset.dataset import Dataset
+from shardex.dataset.from_arrow import from_arrow, from_huggingface
 from shardex.dataset.layers import lowest
 from shardex.dataset.load_dataset import DatasetDict, load_dataset
 from shardex.dataset.mix import MixRows, mix, temperature
+from shardex.dataset.open import index, open
 from shardex.dataset.read_size import Pace
 from shardex.dataset.typed_views import changes, lens_to
 from shardex.dataset.writer import Writer, create, write

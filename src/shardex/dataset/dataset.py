@@ -17,12 +17,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.dataset import to_arrow as stream
-from shardex.dataset.given import Given, rows_of
 from shardex.dataset.huggingface import to_huggingface
 from shardex.dataset.layers import Layer, MappedRows, TypedRows, lowest, type_of
 from shardex.dataset.read_size import paced
-from shardex.dataset.sight import Sight
-from shardex.dataset.sql import Limits, Params, condition, select
+from shardex.dataset.sql import Limits, Params, SqlView, condition, select
 from shardex.dataset.typed_views import check_callable, retyped, seen_through
 from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.files import told
@@ -47,48 +45,16 @@ from shardex.rows import (
 from shardex.samples import Batch, DictSample, Lens, T_co
 from shardex.schema import Features
 
-__all__ = ["Dataset", "open"]
+__all__ = ["Dataset"]
 
 U = TypeVar("U")
-
-
-@overload
-def open(
-    what: Given, sample_type: type[T_co], *, format: str | None = None, schema: Any = None, **options: Any
-) -> Dataset[T_co]: ...
-
-
-@overload
-def open(
-    what: Given, sample_type: None = None, *, format: str | None = None, schema: Any = None, **options: Any
-) -> Dataset: ...
-
-
-def open(
-    what: Any, sample_type: Any = None, *, format: str | None = None, schema: Any = None, **options: Any
-) -> Dataset[Any]:
-    """Open shards of any format as a dataset: a folder, a file, a glob, a brace pattern, a list of files, an address.
-
-    What lies elsewhere (``s3://bucket/train-{000..099}.tar``) is read by ranges and kept in a cache: `cache` names its
-    folder (False: in memory), `cache_limit` its size ("50 GB"), and `access` is "auto", "ranged" or "whole".
-
-    `sample_type`, a class made by `packable`, is what samples shall be. `format` says which format it is where the
-    names do not; `schema` how to decode what the data leaves open; the other options are the format's own. Rows
-    objects and lists of samples are taken as they are.
-
-    >>> ds = open([{"x": 1}, {"x": 2}])
-    >>> len(ds), ds[-1]
-    (2, DictSample(x=2))
-    """
-    rows = rows_of(what, sample_type, format, schema, options)
-    opened: Dataset[Any] = rows if isinstance(rows, Dataset) else Dataset(rows)
-    return opened if sample_type is None else opened.as_type(sample_type)
 
 
 class Dataset(Generic[T_co]):
     """Samples by position, through views that cost nothing.
 
-    >>> ds = open([{"x": k, "name": f"n{k}"} for k in range(10)])
+    >>> import shardex as sx
+    >>> ds = sx.open([{"x": k, "name": f"n{k}"} for k in range(10)])
     >>> ds[3], ds[2:8:2].select("x").read([0, 2])["x"]
     (DictSample(x=3, name='n3'), array([2, 6]))
     """
@@ -150,10 +116,11 @@ class Dataset(Generic[T_co]):
     def get(self, key: Any) -> T_co:
         """The sample that has this key; an error if none has.
 
+        >>> import shardex as sx
         >>> import tempfile; from shardex import create
         >>> with create(tempfile.mkdtemp() + "/d", {"id": str, "x": int}, key="id") as out:
         ...     out.append(id="a", x=1); out.append(id="b", x=2)
-        >>> open(out.path).get("b")
+        >>> sx.open(out.path).get("b")
         DictSample(id='b', x=2)
         """
         keys = self._keys()
@@ -235,7 +202,8 @@ class Dataset(Generic[T_co]):
     def fingerprint(self) -> str:
         """Names the data and the view of it, whichever fields are chosen; the same in every process.
 
-        >>> ds = open([{"x": 1, "y": 2}, {"x": 3, "y": 4}])
+        >>> import shardex as sx
+        >>> ds = sx.open([{"x": 1, "y": 2}, {"x": 3, "y": 4}])
         >>> ds.fingerprint == ds.select("x").fingerprint, ds.fingerprint == ds[::-1].fingerprint
         (True, False)
         """
@@ -281,7 +249,8 @@ class Dataset(Generic[T_co]):
     def shuffle(self, seed: int = 0, epoch: int = 0) -> Dataset[T_co]:
         """All samples in an order that seed and epoch choose; computed, not stored.
 
-        >>> ds = open([{"x": k} for k in range(5)]).shuffle(seed=3)
+        >>> import shardex as sx
+        >>> ds = sx.open([{"x": k} for k in range(5)]).shuffle(seed=3)
         >>> sorted(s.x for s in ds)
         [0, 1, 2, 3, 4]
         """
@@ -290,7 +259,8 @@ class Dataset(Generic[T_co]):
     def split(self, *shares: float) -> tuple[Dataset[T_co], ...]:
         """Cut into consecutive parts with these shares of the samples; what they leave open is one more part.
 
-        >>> [len(part) for part in open([{"x": k} for k in range(10)]).split(0.8)]
+        >>> import shardex as sx
+        >>> [len(part) for part in sx.open([{"x": k} for k in range(10)]).split(0.8)]
         [8, 2]
         """
         return tuple(self[a:b] for a, b in pairwise(cut(len(self), shares)))
@@ -300,11 +270,12 @@ class Dataset(Generic[T_co]):
     def as_type(self, sample_type: type[U]) -> Dataset[U]:
         """The samples as another type: by the shortest way through registered lenses, or by the fields it has.
 
+        >>> import shardex as sx
         >>> from shardex import packable
         >>> @packable
         ... class Named:
         ...     name: str
-        >>> open([{"x": k, "name": f"n{k}"} for k in range(10)]).as_type(Named)[3]
+        >>> sx.open([{"x": k, "name": f"n{k}"} for k in range(10)]).as_type(Named)[3]
         Named(name='n3')
         """
         return self._over(retyped(self._rows, self._fields, sample_type))
@@ -320,7 +291,8 @@ class Dataset(Generic[T_co]):
     def map(self, function: Callable[[T_co], Any]) -> Dataset[Any]:
         """What a function makes of each sample, when it is read; it returns a mapping of fields, or a typed sample.
 
-        >>> open([{"x": k} for k in range(5)]).map(lambda s: {"double": 2 * s.x}).read([1, 3])["double"]
+        >>> import shardex as sx
+        >>> sx.open([{"x": k} for k in range(5)]).map(lambda s: {"double": 2 * s.x}).read([1, 3])["double"]
         array([2, 6])
         """
         check_callable(function)
@@ -347,7 +319,8 @@ class Dataset(Generic[T_co]):
         It is what stands after WHERE, in the SQL of DuckDB: names are those of the fields, and `_row` is the number
         of the sample. Values go into `params`, a list for each ``?`` or a dict for each ``$name``.
 
-        >>> ds = open([{"x": k, "name": f"n{k}"} for k in range(10)])
+        >>> import shardex as sx
+        >>> ds = sx.open([{"x": k, "name": f"n{k}"} for k in range(10)])
         >>> [sample.x for sample in ds.where("x > ? AND name <> 'n8'", [6])]
         [7, 9]
         """
@@ -359,7 +332,8 @@ class Dataset(Generic[T_co]):
     ) -> pa.Table:
         """The answer to a SELECT over the table `ds`, which is this dataset; there is nothing else to select from.
 
-        >>> ds = open([{"x": 1, "kind": "a"}, {"x": 2, "kind": "b"}, {"x": 5, "kind": "a"}])
+        >>> import shardex as sx
+        >>> ds = sx.open([{"x": 1, "kind": "a"}, {"x": 2, "kind": "b"}, {"x": 5, "kind": "a"}])
         >>> ds.sql("SELECT kind, max(x) AS most FROM ds GROUP BY kind ORDER BY kind").to_pylist()
         [{'kind': 'a', 'most': 5}, {'kind': 'b', 'most': 2}]
         """
@@ -383,8 +357,8 @@ class Dataset(Generic[T_co]):
         return Features({**self.extracted, **self.features})
 
     @property
-    def _sight(self) -> Sight:
-        return Sight(self, self._rows, self._order)
+    def _sight(self) -> SqlView:
+        return SqlView(self, self._rows, self._order)
 
     # -- passes --------------------------------------------------------------------------------------------
 

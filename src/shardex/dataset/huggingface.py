@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.arrow import column_of, features_of_arrow, is_opaque, items_per_row, list_of, numbers
-from shardex.dataset.held import HeldRows
+from shardex.dataset.arrow_rows import HeldRows
 from shardex.dataset.to_arrow import View, check_names, table
 from shardex.errors import FormatError, MissingExtraError, SchemaError
 from shardex.formats import ShardRows

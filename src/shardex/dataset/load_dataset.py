@@ -12,10 +12,9 @@ from typing import Any, Self, overload
 
 from shardex.dataset.combine import concat
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.dataset import open as open_dataset
 from shardex.dataset.huggingface import together
-from shardex.dataset.search import DataFiles, Paths, Search, Unit
-from shardex.dataset.splits import DEFAULT, Piece, pieces
+from shardex.dataset.open import open as open_dataset
+from shardex.dataset.splits import DEFAULT, DataFiles, Paths, Piece, Search, Unit, pieces
 from shardex.errors import SchemaError, UnknownSplitError
 
 __all__ = ["DatasetDict", "load_dataset"]

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Any
 
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.dataset import open as open_dataset
+from shardex.dataset.open import open as open_dataset
 from shardex.dataset.typed_views import plain_samples, put_into, source_schema
 from shardex.errors import SchemaError
-from shardex.files import Closing
+from shardex.files import AllOrNothing
 from shardex.formats import ShardWriter, check_options, format_named
 from shardex.progress import Bar
 from shardex.samples import Lens, PackableSample, fields_of
@@ -79,7 +79,7 @@ def write(
     return open_dataset(out.path, format=format)
 
 
-class Writer(Closing):
+class Writer(AllOrNothing):
     """Takes samples until it is closed; see `create`."""
 
     def __init__(self, path: str, schema: Any, format: str, mode: str, options: Mapping[str, Any]) -> None:

@@ -1,18 +1,17 @@
 """The room files."""
 
-from shardex.files.all_or_nothing import Closing
+from shardex.files.all_or_nothing import AllOrNothing
 from shardex.files.checksums import checked
 from shardex.files.find import STORE_FOLDER, Files, What, expand_braces, find, natural_order, told
 from shardex.files.sample_index import Index, IndexedFile
 from shardex.files.scan import Scan, scan_all
-from shardex.files.seal import sealed, unsealed
-from shardex.files.sidecar import keep, kept
+from shardex.files.sidecar import keep, kept, sealed, unsealed
 from shardex.files.staging import MODES, Stage, check_mode
 
 __all__ = [
     "MODES",
     "STORE_FOLDER",
-    "Closing",
+    "AllOrNothing",
     "Files",
     "Index",
     "IndexedFile",

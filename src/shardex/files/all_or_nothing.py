@@ -11,13 +11,13 @@ from typing import Self
 
 from shardex.errors import ClosedError
 
-__all__ = ["Closing"]
+__all__ = ["AllOrNothing"]
 
 
-class Closing:
+class AllOrNothing:
     """Ends once: by `close`, or by `abort`; at the end of a ``with`` block by the one, or by the other on an exception.
 
-    >>> class Note(Closing):
+    >>> class Note(AllOrNothing):
     ...     path = "note"
     ...     def _publish(self): print("published")
     ...     def _forget(self): print("forgotten")

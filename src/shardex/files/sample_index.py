@@ -27,8 +27,7 @@ from shardex.arrow import numbers
 from shardex.errors import ChecksumError, RowError, SchemaError, ShardexError, StaleIndexError, TruncatedShardError
 from shardex.files.find import Files
 from shardex.files.scan import Scan, Scanner, scan_all
-from shardex.files.seal import sealed, unsealed
-from shardex.files.sidecar import keep, kept
+from shardex.files.sidecar import keep, kept, sealed, unsealed
 from shardex.kernel import Integers, Segments, take
 from shardex.sources import Stat
 

@@ -1,6 +1,6 @@
-"""Who makes the batches: `Here`, the thread that asks for them, or `Threads` beside it. `crew.py` has processes.
+"""Executors that make batches: in the calling thread, or in threads. `workers.ProcessPool` is the one with processes.
 
-All of them take a task, give a ticket for it, and redeem tickets in the order in which they were given.
+All share one interface: `submit` a task, get a ticket, and take results in the order of the tickets.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
-__all__ = ["Hands", "Here", "Threads"]
+__all__ = ["Executor", "InlineExecutor", "ThreadExecutor"]
 
 
-class Hands(Protocol):
+class Executor(Protocol):
     """Does a job for many tasks."""
 
     def submit(self, task: Any) -> Any:
@@ -28,10 +28,10 @@ class Hands(Protocol):
         """End."""
 
 
-class Here:
+class InlineExecutor:
     """Does each task when its result is asked for.
 
-    >>> hands = Here(str); hands.result(hands.submit(5))
+    >>> hands = InlineExecutor(str); hands.result(hands.submit(5))
     '5'
     """
 
@@ -53,10 +53,10 @@ class Here:
         """Nothing is open."""
 
 
-class Threads:
+class ThreadExecutor:
     """Does tasks in threads of this process: for work that leaves the interpreter to others.
 
-    >>> hands = Threads(str, 2); tickets = [hands.submit(k) for k in range(3)]
+    >>> hands = ThreadExecutor(str, 2); tickets = [hands.submit(k) for k in range(3)]
     >>> [hands.result(ticket) for ticket in tickets]
     ['0', '1', '2']
     >>> hands.close()

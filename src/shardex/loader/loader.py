@@ -1,7 +1,7 @@
 """`Loader`: a dataset as batches, in an order that seed, epoch and position decide, from any place of a run on.
 
-It plans (`cursor.py`), lets somebody make the batches (`recipe.py`, by `hands.py` or a `Crew` of processes), hands them
-out in order and counts what was taken. Of the data it knows only the dataset; the state of a run is a few numbers.
+It plans (`cursor.py`), has an executor make the batches (`recipe.py`, `executors.py`), hands them out in order and
+counts what was taken. Of the data it knows only the dataset; the state of a run is a few numbers.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from shardex.errors import ClosedError, SchemaError, WorkerError
 from shardex.kernel import Columns
 from shardex.loader.checks import check_functions, one_of, rank_of, whole
 from shardex.loader.cursor import Cursor, Shape, check_state
-from shardex.loader.executors import Hands, Here, Threads
+from shardex.loader.executors import Executor, InlineExecutor, ThreadExecutor
 from shardex.loader.loaded_batch import LoadedBatch, Origin, Place, as_it_is
 from shardex.loader.plan import Made, Plan
-from shardex.loader.read_ahead import Foresight
+from shardex.loader.read_ahead import ReadAhead
 from shardex.loader.recipe import Form, OnError, Recipe
 from shardex.loader.replacements import BadSample
 from shardex.loader.run_identity import check_same, identity, phases, with_phases
 from shardex.loader.stats import Stats
 from shardex.loader.tensors import require_torch, to_tensors
-from shardex.order import Mix
+from shardex.order import MixOrder
 from shardex.rows import check_fields
 from shardex.samples import Batch
 from shardex.sources import adopt, export
-from shardex.workers import Crew
+from shardex.workers import ProcessPool
 
 __all__ = ["Loader"]
 
@@ -104,7 +104,7 @@ class Loader:
         data = dataset if isinstance(dataset, Dataset) else open(dataset)
         here = rank_of(rank, world_size)
         check_functions(transform=transform, collate=collate)
-        if block is not None and (not shuffle or isinstance(data.order, Mix)):
+        if block is not None and (not shuffle or isinstance(data.order, MixOrder)):
             raise SchemaError("expected shuffle=True together with block=, and no mixture, got block= without")
         self._recipe = Recipe(
             data,
@@ -135,7 +135,7 @@ class Loader:
         if self._tensors:
             require_torch()
         self._cursor = Cursor(Shape(len(data), self._recipe.batch, self._recipe.world, self._recipe.drop_last))
-        self._hands: Hands | None = None
+        self._hands: Executor | None = None
         self._process = os.getpid()
         self._turn = 0
         """Which loop is the one that counts: the last."""
@@ -260,11 +260,11 @@ class Loader:
         pace = Pace(self._recipe.batch)
         hands = self._at_work()
         hands.forget()  # what an earlier loop has left
-        foresight = Foresight(self._plans(end, pace), self._recipe.advise, self._read_ahead)
+        read_ahead = ReadAhead(self._plans(end, pace), self._recipe.advise, self._read_ahead)
         pending: deque[tuple[Plan, Any]] = deque()
         try:
             while True:
-                while len(pending) < self._depth and (plan := foresight.next()) is not None:
+                while len(pending) < self._depth and (plan := read_ahead.next()) is not None:
                     pending.append((plan, hands.submit(plan)))
                 if not pending:
                     return
@@ -274,14 +274,14 @@ class Loader:
                     yield plan, self._paced(made, pace)
                 finally:
                     self.stats.spent.add(spent)
-                foresight.note(spent.faults)
+                read_ahead.note(spent.faults)
         except (WorkerError, KeyboardInterrupt):
             self.close()  # these workers are gone; others start when somebody goes on
             raise
         finally:
             if turn == self._turn:  # otherwise the tickets are those of a later loop
                 hands.forget()
-            foresight.close()
+            read_ahead.close()
 
     def _paced(self, made: Iterable[Made], pace: Pace) -> Iterator[Made]:
         """The same batches; the first of them tells how many to read at once next time."""
@@ -306,17 +306,17 @@ class Loader:
             return 1
         return max(self._workers, 2 * self._workers if self._read_ahead is None else self._read_ahead)
 
-    def _at_work(self) -> Hands:
+    def _at_work(self) -> Executor:
         if self._process != os.getpid():  # a fork copies the loader, but neither its threads nor its processes
             self._hands, self._process = None, os.getpid()
         if self._hands is None:
             processes = self._kind == "process" or (self._kind == "auto" and self._recipe.in_python)
             if not self._workers:
-                self._hands = Here(self._recipe.one_by_one)
+                self._hands = InlineExecutor(self._recipe.one_by_one)
             elif processes:
-                self._hands = Crew(self._recipe, self._workers, initializer=partial(adopt, export()))
+                self._hands = ProcessPool(self._recipe, self._workers, initializer=partial(adopt, export()))
             else:
-                self._hands = Threads(self._recipe, self._workers)
+                self._hands = ThreadExecutor(self._recipe, self._workers)
         return self._hands
 
     def _hand_out(self, made: Made, place: Place) -> Any:

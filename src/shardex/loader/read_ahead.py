@@ -1,9 +1,9 @@
-"""Keep a cold disk busy: announce what is read next to the storage, as long as that pays.
+"""Read-ahead for a loader: tells the storage which rows are read next, as long as the data is cold.
 
-`ReadAhead` gives advice in a thread of its own, `Thermometer` tells whether data comes from the disk at all, and
-`Foresight` does both for a loader: it hands out plans in their order and announces those that follow. On warm data
-advice is dearer than the reads it is for (1 us for each range, measured), so there is none; on cold data reads are up
-to 20 times as fast (`benchmarks/coldread.py`). What a plan is and how it is announced is left to others.
+`ReadAhead` hands out plans in order and gives advice for those that follow; `AdviceThread` gives it in a thread of its
+own; `ColdDataDetector` decides whether the data comes from disk at all. On warm data advice costs more than the reads
+it is for (1 us a range, measured), so none is given; on cold data reads are up to 20 times as fast
+(`benchmarks/coldread.py`). The caller says what a plan is and how to advise the storage of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from shardex.sources import begun
 
-__all__ = ["DEPTH", "Foresight", "ReadAhead", "Thermometer"]
+__all__ = ["DEPTH", "AdviceThread", "ColdDataDetector", "ReadAhead"]
 
 DEPTH = 16
 """How many reads are announced ahead where nobody says: a few keep the disk busy, and all fit into memory."""
@@ -31,16 +31,16 @@ _HERE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 Plan = TypeVar("Plan")
 
 
-class Thermometer:
+class ColdDataDetector:
     """Whether data comes from the disk: by what announcements make it read, and by page faults of other reads.
 
     Taken to be cold until an announcement makes the disk read nothing. Should a read that was not announced then have
     to wait for a page, it is cold again, for twice as many announcements each time: not every file system counts what
     is read, and such a one would always look warm.
 
-    >>> thermometer = Thermometer(); thermometer.announced(blocks=0); thermometer.cold
+    >>> detector = ColdDataDetector(); detector.announced(blocks=0); detector.cold
     False
-    >>> thermometer.read(faults=3); thermometer.cold
+    >>> detector.read(faults=3); detector.cold
     True
     """
 
@@ -65,24 +65,24 @@ class Thermometer:
             self.cold = True
 
 
-class ReadAhead(Generic[Plan]):
+class AdviceThread(Generic[Plan]):
     """Calls `advise` with what is planned, in order, in a thread of its own. Errors are left for the read to meet.
 
     At most `depth` plans wait; when there are more, the oldest is left out, because its read comes first.
 
     >>> from queue import SimpleQueue
-    >>> told = SimpleQueue(); ahead = ReadAhead(told.put, depth=4)
+    >>> told = SimpleQueue(); ahead = AdviceThread(told.put, depth=4)
     >>> ahead.plan([7, 3]); told.get()
     [7, 3]
     >>> ahead.close()
     """
 
     def __init__(
-        self, advise: Callable[[Plan], None], depth: int = DEPTH, thermometer: Thermometer | None = None
+        self, advise: Callable[[Plan], None], depth: int = DEPTH, detector: ColdDataDetector | None = None
     ) -> None:
         self._advise = advise
         self._depth = depth
-        self._thermometer = thermometer or Thermometer()
+        self._detector = detector or ColdDataDetector()
         self._closed = False
         self._begin()
 
@@ -154,7 +154,7 @@ class ReadAhead(Generic[Plan]):
         with suppress(Exception):
             before = _blocks_read()
             self._advise(plan)
-            self._thermometer.announced(_blocks_read() - before)
+            self._detector.announced(_blocks_read() - before)
 
 
 def _blocks_read() -> int:
@@ -162,19 +162,19 @@ def _blocks_read() -> int:
     return resource.getrusage(_HERE).ru_inblock + begun()
 
 
-class Foresight(Generic[Plan]):
+class ReadAhead(Generic[Plan]):
     """Plans one after another, those that follow announced while data are cold.
 
     `next` gives the next plan; `note` must be told what each took, in the same order. A thermometer that is given
     knows what was learned before.
 
-    >>> foresight = Foresight(iter(["first", "second"]), lambda plan: None)
-    >>> while (plan := foresight.next()) is not None:
+    >>> read_ahead = ReadAhead(iter(["first", "second"]), lambda plan: None)
+    >>> while (plan := read_ahead.next()) is not None:
     ...     print(plan)
-    ...     foresight.note(faults=0)
+    ...     read_ahead.note(faults=0)
     first
     second
-    >>> foresight.close()
+    >>> read_ahead.close()
     """
 
     def __init__(
@@ -182,12 +182,12 @@ class Foresight(Generic[Plan]):
         plans: Iterator[Plan],
         advise: Callable[[Plan], None],
         depth: int | None = None,
-        thermometer: Thermometer | None = None,
+        detector: ColdDataDetector | None = None,
     ) -> None:
         self._plans = plans
         self._depth = DEPTH if depth is None else depth
-        self._thermometer = thermometer or Thermometer()
-        self._ahead = ReadAhead(advise, self._depth + 1, self._thermometer)
+        self._detector = detector or ColdDataDetector()
+        self._ahead = AdviceThread(advise, self._depth + 1, self._detector)
         self._coming: deque[tuple[Plan, bool]] = deque()
         self._under_way: deque[bool] = deque()
         self._given = 0
@@ -195,7 +195,7 @@ class Foresight(Generic[Plan]):
     def next(self) -> Plan | None:
         """The next plan, or none if there are no more."""
         # As few as may be, and at first none: each plan is as large as the reads before it suggest.
-        ahead = min(self._depth, self._given) if self._thermometer.cold else 0
+        ahead = min(self._depth, self._given) if self._detector.cold else 0
         while len(self._coming) <= ahead and self._look():
             pass
         if not self._coming:
@@ -210,7 +210,7 @@ class Foresight(Generic[Plan]):
     def _look(self) -> bool:
         """Take one more plan, and announce it if that pays."""
         for plan in self._plans:
-            announced = self._depth > 0 and self._thermometer.cold
+            announced = self._depth > 0 and self._detector.cold
             if announced:
                 self._ahead.plan(plan)
             self._coming.append((plan, announced))
@@ -220,7 +220,7 @@ class Foresight(Generic[Plan]):
     def note(self, faults: int) -> None:
         """How many major page faults the oldest plan under way had."""
         if not self._under_way.popleft():
-            self._thermometer.read(faults)
+            self._detector.read(faults)
 
     def close(self) -> None:
         """Announce no more."""

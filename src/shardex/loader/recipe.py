@@ -2,10 +2,14 @@
 
 A `Recipe` holds everything that decides what a batch contains, pickles as a description, and makes the same batch in
 whichever process it runs. It keeps no place in the run; a `Plan` says which batches to make.
+
+Chance in transforms: a generator that belongs to a place in the run, and whether a transform wants one.
 """
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,16 +20,38 @@ import numpy as np
 from shardex.dataset import Dataset, MixRows, lowest
 from shardex.errors import SchemaError, ShardexError
 from shardex.kernel import Columns, Integers, Ragged
-from shardex.loader.chance import generator, takes_two
 from shardex.loader.loaded_batch import LoadedBatch, Place, as_it_is
 from shardex.loader.plan import Made, Plan
 from shardex.loader.replacements import ATTEMPTS, BadSample, failures, stand_in
 from shardex.loader.stats import Spent
-from shardex.order import Blocks, Deal, Mix, Order, Shuffle, Span, of_epoch
+from shardex.order import Blocks, MixOrder, Order, RankShares, Shuffle, Span, of_epoch
 from shardex.samples import Batch, DictSample, fields_of, maker_of
 from shardex.schema import Feature, Optional, Value
 
-__all__ = ["Recipe"]
+__all__ = ["Recipe", "generator", "takes_two"]
+
+
+def takes_two(transform: Callable[..., Any]) -> bool:
+    """Whether a transform wants a second argument: one it must be given, or one called `rng`.
+
+    >>> takes_two(lambda sample: sample), takes_two(lambda s, chance: s), takes_two(lambda s, rng=None: s)
+    (False, True, True)
+    """
+    try:
+        parameters = inspect.signature(transform).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return False
+    if any(p.name == "rng" for p in parameters):
+        return True
+    needed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
+    return len(needed) == 2
+
+
+def generator(seed: int, epoch: int, position: int) -> np.random.Generator:
+    """A source of chance that belongs to one position: the same whoever asks, whenever."""
+    key = hashlib.blake2b(f"shardex rng {seed} {epoch}".encode(), digest_size=8).digest()
+    return np.random.Generator(np.random.Philox(key=np.array([int.from_bytes(key, "little"), position], np.uint64)))
+
 
 Form = Literal["pad", "pack", "list"]
 OnError = Literal["raise", "skip"] | Callable[[BadSample], None]
@@ -108,7 +134,7 @@ class Recipe:
 
     def _order(self, epoch: int) -> Order:
         own = self.dataset.order
-        if isinstance(own, Mix):  # goes on where the last epoch stopped, and shuffles each source by itself
+        if isinstance(own, MixOrder):  # goes on where the last epoch stopped, and shuffles each source by itself
             return of_epoch(replace(own, seed=self.seed) if self.shuffle else own, epoch)
         return self.dataset.through(self._shuffled(epoch)).order
 
@@ -122,7 +148,7 @@ class Recipe:
 
     def rows(self, epoch: int, positions: Integers) -> Integers:
         """The number of each sample in the dataset; in a mixture, in the source that it comes from."""
-        if not isinstance(self.dataset.order, Mix):
+        if not isinstance(self.dataset.order, MixOrder):
             return self._shuffled(epoch).rows(positions)
         rows = self.view(epoch).order.rows(positions)
         return rows - self._mixture.starts[self._source_of(rows)]
@@ -142,9 +168,9 @@ class Recipe:
     def _source_of(self, rows: Integers) -> Integers:
         return np.searchsorted(self._mixture.starts, rows, "right") - 1
 
-    def deal(self, position: int) -> Deal:
+    def deal(self, position: int) -> RankShares:
         """What this rank gets from a position of an epoch on."""
-        return Deal(self.length, self.batch, self.rank, self.world, position, self.drop_last)
+        return RankShares(self.length, self.batch, self.rank, self.world, position, self.drop_last)
 
     def positions(self, plan: Plan) -> Integers:
         """The positions of the epoch that the batches of a plan hold."""

@@ -9,19 +9,19 @@ from typing import Any
 from shardex.dataset import Dataset, MixRows, lowest
 from shardex.errors import StateError
 from shardex.loader.recipe import Recipe
-from shardex.order import Mix
+from shardex.order import MixOrder
 
 __all__ = ["check_same", "identity", "phases", "with_phases"]
 
 
 def identity(recipe: Recipe) -> dict[str, Any]:
     """What two runs must agree in for a position to mean the same sample in both."""
-    mixed = isinstance(recipe.dataset.order, Mix)
+    mixed = isinstance(recipe.dataset.order, MixOrder)
     data: Dataset[Any] = Dataset(recipe.dataset.rows) if mixed else recipe.dataset
     order: dict[str, Any] = {"shuffle": recipe.shuffle, "seed": recipe.seed}
     if recipe.block is not None:
         order |= {"block": recipe.block, "window": recipe.window}
-    if isinstance(own := recipe.dataset.order, Mix) and isinstance(rows := lowest(recipe.dataset.rows), MixRows):
+    if isinstance(own := recipe.dataset.order, MixOrder) and isinstance(rows := lowest(recipe.dataset.rows), MixRows):
         order |= {"mix": own.seed, "sources": rows.names}
     return {"data": data.fingerprint, "order": order}
 
@@ -42,7 +42,7 @@ def check_same(recipe: Recipe, state: Mapping[str, Any]) -> None:
 def phases(recipe: Recipe) -> dict[str, Any]:
     """How a mixture is weighted, from which position of the run on."""
     own = recipe.dataset.order
-    if not isinstance(own, Mix):
+    if not isinstance(own, MixOrder):
         return {}
     return {"phases": [[start, list(weights)] for start, weights in own.phases]}
 
@@ -50,7 +50,7 @@ def phases(recipe: Recipe) -> dict[str, Any]:
 def with_phases(recipe: Recipe, state: Mapping[str, Any], reweight: bool) -> Recipe:
     """The recipe with a mixture weighted as it was up to the place of the state; its own weights hold from there on."""
     own = recipe.dataset.order
-    if not isinstance(own, Mix) or "phases" not in state:
+    if not isinstance(own, MixOrder) or "phases" not in state:
         return recipe
     here = state["epoch"] * len(own) + state["position"]
     before, weights = _phases_before(state, here), own.phases[-1][1]

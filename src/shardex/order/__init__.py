@@ -1,15 +1,15 @@
 """The room order."""
 
-from shardex.order.mix_order import Mix, whole_weights
+from shardex.order.mix_order import MixOrder, whole_weights
 from shardex.order.order import Blocks, Order, Pick, Shuffle, Span, chain, cut, of_epoch, positions_of
-from shardex.order.rank_shares import Deal
+from shardex.order.rank_shares import RankShares
 
 __all__ = [
     "Blocks",
-    "Deal",
-    "Mix",
+    "MixOrder",
     "Order",
     "Pick",
+    "RankShares",
     "Shuffle",
     "Span",
     "chain",

@@ -1,8 +1,8 @@
-"""A weighted mixture of sources as an order: `Mix`, and `whole_weights` that makes its integers.
+"""A weighted mixture of sources as an order: `MixOrder`, and `whole_weights` that makes its integers.
 
 Which source a position falls to is arithmetic, like everything in `order.py`: no random draw and no table, so every
 stretch of a mixture has its proportions, and any position can be computed without those before it. Orders know no
-data; `mixture.py` puts a `Mix` on top of datasets.
+data; `mixture.py` puts a `MixOrder` on top of datasets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardex.errors import SchemaError
 from shardex.kernel import Integers
 from shardex.order.order import Repeat, Shuffle, Span, grouped
 
-__all__ = ["Mix", "whole_weights"]
+__all__ = ["MixOrder", "whole_weights"]
 
 _TOTAL = 1 << 30
 """What weights add up to at most, about: a position within a period, times a weight, must fit into 63 bits."""
@@ -127,7 +127,7 @@ def _passes(length: int, seed: int | None, source: int) -> Repeat:
 
 
 @dataclass(frozen=True)
-class Mix:
+class MixOrder:
     """Sources of these lengths, whose rows lie one after another, mixed in exact proportions.
 
     In any stretch of positions a source has its share of them, up to the few steps that lead to it. Each source is
@@ -136,7 +136,7 @@ class Mix:
 
     `phases` are pairs of a position, counted over all epochs, and the weights that hold from there on.
 
-    >>> order = Mix(lengths=(2, 100), phases=((0, (1, 3)),), length=8)
+    >>> order = MixOrder(lengths=(2, 100), phases=((0, (1, 3)),), length=8)
     >>> order.sources(np.arange(8)).tolist(), order.rows(np.arange(8)).tolist()
     ([1, 1, 1, 0, 1, 1, 1, 0], [2, 3, 4, 0, 5, 6, 7, 1])
     """
@@ -205,7 +205,7 @@ class Mix:
     def counts(self, position: int) -> tuple[int, ...]:
         """How often each source comes before a position, counted over all epochs.
 
-        >>> Mix(lengths=(2, 100), phases=((0, (1, 3)),), length=8).counts(1000)
+        >>> MixOrder(lengths=(2, 100), phases=((0, (1, 3)),), length=8).counts(1000)
         (250, 750)
         """
         counts = [0] * len(self.lengths)
@@ -215,16 +215,16 @@ class Mix:
                 counts[source] += more
         return tuple(counts)
 
-    def reweighted(self, position: int, weights: Sequence[float]) -> Mix:
+    def reweighted(self, position: int, weights: Sequence[float]) -> MixOrder:
         """The same mixture with other weights from a position on, counted over all epochs; sources go on as they were.
 
-        >>> order = Mix(lengths=(9, 9), phases=((0, (1, 1)),), length=8).reweighted(4, [0.25, 0.75])
+        >>> order = MixOrder(lengths=(9, 9), phases=((0, (1, 1)),), length=8).reweighted(4, [0.25, 0.75])
         >>> order.phases, order.rows(np.arange(8)).tolist()
         (((0, (1, 1)), (4, (1, 3))), [9, 0, 10, 1, 11, 12, 13, 2])
         """
         others = [phase for phase in self.phases if phase[0] != position]
         return replace(self, phases=tuple(sorted([*others, (position, whole_weights(weights))])))
 
-    def later(self, epochs: int) -> Mix:
+    def later(self, epochs: int) -> MixOrder:
         """Where the epochs before stopped."""
         return replace(self, epoch=self.epoch + epochs)

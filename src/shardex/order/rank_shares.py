@@ -1,4 +1,4 @@
-"""How an epoch is dealt out to the ranks of a run: `Deal` batch by batch, `share` sample by sample.
+"""How an epoch is dealt out to the ranks of a run: `RankShares` batch by batch, `share` sample by sample.
 
 Both are arithmetic on positions, so every rank knows its own part without asking the others, a run can go on from any
 position with any number of ranks, and the samples come in the same order however many take them.
@@ -16,7 +16,7 @@ from shardex.errors import SchemaError
 from shardex.kernel import Integers
 from shardex.order.order import Span
 
-__all__ = ["Deal", "share"]
+__all__ = ["RankShares", "share"]
 
 
 def share(length: int, rank: int, world: int) -> Span:
@@ -35,13 +35,13 @@ def _check_rank(rank: int, world: int) -> None:
 
 
 @dataclass(frozen=True)
-class Deal:
+class RankShares:
     """The positions of an epoch of `length` that one rank of a run gets from `start` on, batch by batch.
 
     Every `batch * world` positions are one batch of each rank, in the order of the ranks. What is left at the end is
     dropped, or dealt out in batches of one smaller size; to make them even, some begin the epoch again (see `mask`).
 
-    >>> [Deal(10, batch=2, rank=rank, world=2).rows(np.arange(5)).tolist() for rank in (0, 1)]
+    >>> [RankShares(10, batch=2, rank=rank, world=2).rows(np.arange(5)).tolist() for rank in (0, 1)]
     [[0, 1, 4, 5, 8], [2, 3, 6, 7, 9]]
     """
 
@@ -77,7 +77,7 @@ class Deal:
     def batches(self) -> int:
         """How many batches each rank gets.
 
-        >>> Deal(10, batch=2, world=2).batches, Deal(10, batch=2, world=2, drop_last=True).batches
+        >>> RankShares(10, batch=2, world=2).batches, RankShares(10, batch=2, world=2, drop_last=True).batches
         (3, 2)
         """
         return self._full + (self._last > 0)
@@ -85,7 +85,7 @@ class Deal:
     def span(self, number: int) -> tuple[int, int]:
         """Begin and end of a batch among the samples of this rank.
 
-        >>> Deal(10, batch=2, world=2).span(2)
+        >>> RankShares(10, batch=2, world=2).span(2)
         (4, 5)
         """
         return number * self.batch, min((number + 1) * self.batch, len(self))
@@ -109,7 +109,8 @@ class Deal:
     def mask(self, numbers: Integers) -> NDArray[np.bool_]:
         """False where a sample comes a second time, only to make the last batch as long as that of other ranks.
 
-        >>> Deal(3, batch=2, rank=1, world=2).rows(np.arange(2)), Deal(3, batch=2, rank=1, world=2).mask(np.arange(2))
+        >>> shares = RankShares(3, batch=2, rank=1, world=2)
+        >>> shares.rows(np.arange(2)), shares.mask(np.arange(2))
         (array([2, 0]), array([ True, False]))
         """
         return self._dealt(numbers) < self.length

@@ -8,9 +8,8 @@ from shardex.sources.credentials import adopt, export, is_vouched, shown, storag
 from shardex.sources.io_threads import begun
 from shardex.sources.local import LocalSource, make_folder, sync_folder
 from shardex.sources.page_cache import default_folder
-from shardex.sources.places import drop_folders, each, is_local, place_of
 from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, inside
-from shardex.sources.url import absolute, is_url, open_source
+from shardex.sources.url import absolute, drop_folders, each, is_local, is_url, open_source, place_of
 
 __all__ = [
     "ByteRange",

@@ -21,13 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import SchemaError, ShardexError, TruncatedShardError
-from shardex.sources.answers import UNTAGGED
-from shardex.sources.block import PAGE
 from shardex.sources.byte_ranges import ACCESS, ByteRange, between, pages_of, reach, runs
 from shardex.sources.io_threads import count_begun, each, is_busy, is_ending, one_ahead, submit
 from shardex.sources.page_cache import Cache, bytes_of, cache_in, default_folder
-from shardex.sources.page_file import Coming, PagedFile
+from shardex.sources.page_file import PAGE, Coming, PagedFile
 from shardex.sources.protocols import Source, Stat
+from shardex.sources.retry import UNTAGGED
 
 __all__ = ["CachedSource", "LetsGo", "Traffic"]
 

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
 from shardex.errors import AddressError, PathError, RemoteError, SourceError
-from shardex.sources.answers import Again, refusal, same, stat_of
 from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.credentials import SLOWEST, Settings, shown
 from shardex.sources.object_client import Bucket, aside, headers_for, slots
 from shardex.sources.protocols import Stat
+from shardex.sources.retry import Again, refusal, same, stat_of
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse

@@ -19,10 +19,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from shardex.errors import ForkSafetyError, RemoteError, ShardexError
-from shardex.sources.answers import Again, reason, same, stat_of, translate
 from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.credentials import SLOWEST, Settings, noted
 from shardex.sources.protocols import Stat
+from shardex.sources.retry import Again, reason, same, stat_of, translate
 
 if TYPE_CHECKING:
     import asyncio

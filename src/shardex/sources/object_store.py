@@ -29,13 +29,12 @@ from shardex.errors import (
     TruncatedShardError,
     storage_errors,
 )
-from shardex.sources.answers import Again
 from shardex.sources.byte_ranges import ByteRange, plan
 from shardex.sources.credentials import changes, settings_for, shown, without_secrets
 from shardex.sources.guarded_http import GuardedWire, check_untrusted
 from shardex.sources.object_client import LARGEST_READ, LARGEST_WRITE, Bucket, ObjectWire, Wire, connect, run
-from shardex.sources.patience import Request, Traffic, all_of
 from shardex.sources.protocols import Stat, inside
+from shardex.sources.retry import Again, Request, Traffic, all_of
 
 __all__ = ["ObjectSource"]
 

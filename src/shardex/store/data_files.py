@@ -22,8 +22,7 @@ from shardex.errors import SchemaError, storage_errors
 from shardex.kernel import Columns
 from shardex.schema import Features
 from shardex.sources import Draft, Place, is_local
-from shardex.store.hashes import hash_keys
-from shardex.store.keys import encode_keys
+from shardex.store.keys import encode_keys, hash_keys
 from shardex.store.manifest import Batch, DataFile, Fragment
 
 __all__ = ["BATCH_BYTES", "FragmentWriter", "ShardWriter", "write_numbers"]

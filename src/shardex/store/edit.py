@@ -21,7 +21,7 @@ from shardex.arrow import arrow_schema
 from shardex.dataset import Dataset, changes, lens_to
 from shardex.dataset import open as open_dataset
 from shardex.errors import FieldError, FormatError, RowError, SchemaError
-from shardex.files import Closing
+from shardex.files import AllOrNothing
 from shardex.formats import Keyed, ShardRows
 from shardex.kernel import Integers
 from shardex.progress import Bar
@@ -31,14 +31,14 @@ from shardex.schema import Feature, Features, Optional
 from shardex.sources import place_of
 from shardex.store.commit import AddField, Changes, DropField, RenameField, commit, counted
 from shardex.store.data_files import FragmentWriter, ShardWriter, write_numbers
-from shardex.store.keyed import refuse_duplicates
+from shardex.store.key_lookup import refuse_duplicates
 from shardex.store.manifest import DataFile, Fragment, Manifest, latest_version, read_manifest
 from shardex.store.new_field import Values, batches
 from shardex.store.overlay_rows import EditedRows
 from shardex.store.row_ids import RowIds
 from shardex.store.updates import Updates
 from shardex.store.version_reader import read_ids
-from shardex.store.writer_heartbeat import Presence
+from shardex.store.writer_heartbeat import WriterHeartbeat
 
 __all__ = ["Edit", "edit"]
 
@@ -62,7 +62,7 @@ def edit(path: str | os.PathLike[str], *, progress: bool | None = None, trust_pa
     return Edit(os.fspath(path), progress, trust_paths)
 
 
-class Edit(Closing):
+class Edit(AllOrNothing):
     """A transaction; row numbers are those of the version that it began with, which `dataset` shows."""
 
     _noun = "transaction"
@@ -86,7 +86,7 @@ class Edit(Closing):
         self._updated: set[int] = set()
         self._deleted: list[Integers] = []
         self._aside: list[ShardWriter] = []
-        self._presence = Presence(self._place)
+        self._presence = WriterHeartbeat(self._place)
         self.version: int | None = None
         """The version that it made, after the ``with`` block."""
 

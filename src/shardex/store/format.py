@@ -15,7 +15,7 @@ from shardex.files import Files
 from shardex.formats import EXTENSIONS, TableRows, open_files, stored_schema
 from shardex.schema import Features
 from shardex.sources import Place, Source, place_of
-from shardex.store.keyed import KeyLookup
+from shardex.store.key_lookup import KeyLookup
 from shardex.store.manifest import Manifest, latest_version, read_manifest
 from shardex.store.overlay_rows import EditedRows
 from shardex.store.version_reader import base_rows, patches_of, survivors_of

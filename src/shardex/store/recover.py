@@ -31,8 +31,8 @@ from shardex.store.inventory import data_files, native_place, versions_in
 from shardex.store.manifest import DataFile, Manifest, manifest_path, publish, read_manifest
 from shardex.store.remains import content_name
 from shardex.store.sift import Bad, runs, sift_all, what_opens
-from shardex.store.wreck import Lost, Wreck
-from shardex.store.writer_heartbeat import Presence
+from shardex.store.wreck import DamagedVersion, Lost
+from shardex.store.writer_heartbeat import WriterHeartbeat
 
 __all__ = ["Lost", "Recovered", "recover"]
 
@@ -77,12 +77,14 @@ def recover(path: What, target: str | os.PathLike[str], *, progress: bool | None
             where = f"{place.url}/{manifest_path(number)}: "
             notes.append(f"version {number} is lost: {str(error).removeprefix(where)}")
             continue
-        wreck = Wreck(place, manifest, progress, bool(options.get("trust_paths")))
+        wreck = DamagedVersion(place, manifest, progress, bool(options.get("trust_paths")))
         return _recover_version(number, manifest, wreck, out, notes)
     return _recover_unnamed(place, out, notes)
 
 
-def _recover_version(number: int, manifest: Manifest, wreck: Wreck, out: _Output, notes: list[str]) -> Recovered:
+def _recover_version(
+    number: int, manifest: Manifest, wreck: DamagedVersion, out: _Output, notes: list[str]
+) -> Recovered:
     lost, rows = wreck.lost(), wreck.rows
     there = np.ones(len(rows), np.bool_)
     for one in lost:
@@ -208,7 +210,7 @@ class _Output:
     def save(self, empty: Manifest, found: Iterable[Columns | Bad], total: int) -> tuple[int, list[Bad]]:
         """Write what was found as the first version; gives the number of samples, and what cannot be read."""
         place, bad = self._place, list[Bad]()
-        writer, presence = FragmentWriter(place, empty.features, key=empty.key), Presence(place)
+        writer, presence = FragmentWriter(place, empty.features, key=empty.key), WriterHeartbeat(place)
         try:
             with Bar(total=total, unit=" samples", desc="save", disable=self._quiet) as bar:
                 for one in found:

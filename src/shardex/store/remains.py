@@ -1,6 +1,6 @@
 """What is left of the data files of a native dataset: which batches are whole, and how to read those without the rest.
 
-`Remains` holds a file against what its manifest says of it. Bytes come by plain reads, because a bad disk answers
+`IntactBatches` holds a file against what its manifest says of it. Bytes come by plain reads, because a bad disk answers
 those with an error and a mapped page with the end of the process. A batch carries all that it needs but the schema,
 so it can be read when the foot of the file, or all that came after it, is gone. `content_name` needs no manifest: a
 data file is named by its content.
@@ -22,7 +22,7 @@ from shardex.formats import open_file, validated
 from shardex.sources import ByteRange, Source
 from shardex.store.manifest import Batch, DataFile
 
-__all__ = ["Fault", "Remains", "content_name"]
+__all__ = ["Fault", "IntactBatches", "content_name"]
 
 _REFUSED = (pa.ArrowException, OSError, ShardexError)
 _MAGIC = b"ARROW1\0\0"
@@ -43,13 +43,13 @@ class Fault:
 
 
 @dataclass
-class Remains:
+class IntactBatches:
     """A data file, looked at closely; `columns` are those that readers expect in it.
 
     >>> import tempfile; from shardex import write; from shardex.store.manifest import read_manifest
     >>> from shardex.sources.local import LocalSource
     >>> place = LocalSource(write(tempfile.mkdtemp() + "/d", [{"x": 1}, {"x": 2}]).rows.opened.what)
-    >>> remains = Remains(place, read_manifest(place, 1).fragments[0].groups[0], [pa.field("x", pa.int64())])
+    >>> remains = IntactBatches(place, read_manifest(place, 1).fragments[0].groups[0], [pa.field("x", pa.int64())])
     >>> remains.examine(), remains.batch(0).to_pydict()
     ([], {'x': [1, 2]})
     """

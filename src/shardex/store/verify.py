@@ -24,11 +24,10 @@ from shardex.formats import TableRows
 from shardex.kernel import Columns, Integers
 from shardex.progress import Bar
 from shardex.sources import Place
-from shardex.store.hashes import hash_keys
 from shardex.store.inventory import Use, native_place, uses_of, versions_in
-from shardex.store.keys import encode_keys
+from shardex.store.keys import encode_keys, hash_keys
 from shardex.store.manifest import DataFile, Fragment, Manifest, manifest_path, read_manifest
-from shardex.store.remains import Fault, Remains
+from shardex.store.remains import Fault, IntactBatches
 from shardex.store.row_ids import RowIds, Survivors
 from shardex.store.sift import Bad, runs, sift_all, what_opens
 from shardex.store.version_reader import base_rows, read_ids, read_numbers
@@ -182,7 +181,7 @@ class _Inspection:
         """What is wrong with one file; versions may call its columns by other names, and agree on all else."""
         file = uses[-1][1].file
         columns = dict.fromkeys(column for _, use in uses for column in use.columns)
-        faults = Remains(self._place, file, list(columns)).examine(step)
+        faults = IntactBatches(self._place, file, list(columns)).examine(step)
         for number, use in uses:
             if msgspec.structs.replace(use.file, fields=file.fields) != file:
                 faults.append(Fault(f"expected the same size and checksums in all versions, {number} has others"))

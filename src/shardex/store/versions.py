@@ -37,7 +37,7 @@ from shardex.store.manifest import (
 )
 from shardex.store.row_ids import RowIds
 from shardex.store.version_reader import read_ids
-from shardex.store.writer_heartbeat import MARKER, Presence, oldest_at_work
+from shardex.store.writer_heartbeat import MARKER, WriterHeartbeat, oldest_at_work
 
 __all__ = ["Version", "clean", "compact", "history", "restore"]
 
@@ -87,7 +87,7 @@ def restore(path: Path, version: int) -> int:
     latest = latest_version(place)
     current, old = read_manifest(place, latest), read_manifest(place, version)
     again = msgspec.structs.replace(old, change=f"restore: version {version}", ids=max(current.ids, old.ids))
-    presence = Presence(place)
+    presence = WriterHeartbeat(place)
     try:
         # `clean` spares what is new, for as long as no version that stays names it.
         stay = {file.path for file in files_of(current)}
@@ -174,7 +174,7 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
     new: dict[int, list[Fragment]] = {}
     writers: list[FragmentWriter] = []
     bar = Bar(total=len(ds), desc="compact", unit=" samples", disable=None if progress is None else not progress)
-    presence = Presence(place)
+    presence = WriterHeartbeat(place)
     try:
         with bar:
             for begin, end in runs:
@@ -227,7 +227,7 @@ def _publish_compacted(
     base: Manifest,
     runs: list[tuple[int, int]],
     new: dict[int, list[Fragment]],
-    presence: Presence,
+    presence: WriterHeartbeat,
 ) -> int:
     latest = base
     while True:

@@ -25,11 +25,11 @@ from shardex.sources import Place
 from shardex.store.inventory import Use, uses_of
 from shardex.store.manifest import DataFile, Fragment, Manifest
 from shardex.store.overlay_rows import EditedRows, Patch
-from shardex.store.remains import Fault, Remains
+from shardex.store.remains import Fault, IntactBatches
 from shardex.store.row_ids import RowIds, Survivors
 from shardex.store.version_reader import base_rows
 
-__all__ = ["Lost", "Wreck"]
+__all__ = ["DamagedVersion", "Lost"]
 
 _Pieces = list[tuple[DataFile | None, int, int]]
 """A file (none where a field has no values), the number of a batch in it, and its rows."""
@@ -46,7 +46,7 @@ class Lost:
     why: str
 
 
-class Wreck:
+class DamagedVersion:
     """A version, after a look at all its files."""
 
     def __init__(self, place: Place, manifest: Manifest, progress: bool | None, trust_paths: bool) -> None:
@@ -54,7 +54,7 @@ class Wreck:
         self._manifest = manifest
         self._trust_paths = trust_paths
         self._uses = [use for use in uses_of(manifest) if use.kind != "keys"]
-        self._remains: dict[str, Remains] = {}
+        self._remains: dict[str, IntactBatches] = {}
         self._faults: dict[str, list[Fault]] = {}
         self._examine(None if progress is None else not progress)
 
@@ -63,7 +63,7 @@ class Wreck:
         with Bar(total=sum(sizes.values()), unit="B", unit_scale=True, desc="look", disable=quiet) as bar:
             for use in self._uses:
                 if use.file.path not in self._remains:
-                    remains = Remains(self._place, use.file, use.columns)
+                    remains = IntactBatches(self._place, use.file, use.columns)
                     self._faults[use.file.path] = remains.examine(bar.update)
                     self._remains[use.file.path] = remains
 

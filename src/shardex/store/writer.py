@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardex.errors import AlreadyExistsError, FormatError, SchemaError, ShardexError
-from shardex.files import STORE_FOLDER, Closing, check_mode
+from shardex.files import STORE_FOLDER, AllOrNothing, check_mode
 from shardex.schema import Features
 from shardex.sources import Place, drop_folders, is_local, place_of
 from shardex.store.commit import Changes, apply, counted
 from shardex.store.data_files import FragmentWriter
-from shardex.store.keyed import check_key, refuse_duplicates
+from shardex.store.key_lookup import check_key, refuse_duplicates
 from shardex.store.manifest import Manifest, latest_version, publish, read_manifest
-from shardex.store.writer_heartbeat import MARKER, Presence
+from shardex.store.writer_heartbeat import MARKER, WriterHeartbeat
 
 __all__ = ["ArrowWriter", "create"]
 
@@ -48,7 +48,7 @@ def create(
     return ArrowWriter(path, features, mode, shard_size, shard_rows, key, generate_keys)
 
 
-class ArrowWriter(Closing):
+class ArrowWriter(AllOrNothing):
     """Takes samples; `close` publishes them as a version."""
 
     def __init__(
@@ -76,7 +76,7 @@ class ArrowWriter(Closing):
             key=self._base.key,
             generate_keys=self._base.generate_keys,
         )
-        self._presence = Presence(self._place)
+        self._presence = WriterHeartbeat(self._place)
 
     def _begin(self, mode: str) -> int:
         """The version that is there."""

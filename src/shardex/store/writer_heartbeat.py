@@ -20,7 +20,7 @@ from shardex.files import STORE_FOLDER
 from shardex.sources import Place, is_local
 from shardex.store.manifest import Manifest, files_of
 
-__all__ = ["MARKER", "Presence", "oldest_at_work"]
+__all__ = ["MARKER", "WriterHeartbeat", "oldest_at_work"]
 
 MARKER: str = rf"{STORE_FOLDER}/[0-9a-f]{{16}}\.live"
 """What these files are called."""
@@ -30,11 +30,11 @@ _SLACK = 5.0
 """Seconds that two clocks may differ in while one transaction lasts, and a storage round times off by."""
 
 
-class Presence:
+class WriterHeartbeat:
     """A writer at work, from now on until `end`, or until nobody has it any more.
 
     >>> from shardex.sources.memory import MemorySource; place = MemorySource()
-    >>> presence = Presence(place); len(place.paths("_shardex/"))
+    >>> presence = WriterHeartbeat(place); len(place.paths("_shardex/"))
     1
     >>> presence.end(); place.paths()
     []

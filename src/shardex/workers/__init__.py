@@ -1,7 +1,7 @@
 """The room workers."""
 
-from shardex.workers.process_pool import Crew
+from shardex.workers.process_pool import ProcessPool
 
 __all__ = [
-    "Crew",
+    "ProcessPool",
 ]

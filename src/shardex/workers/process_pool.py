@@ -1,4 +1,4 @@
-"""Worker processes that run one job on many tasks: `Crew`, seen from the process that asks.
+"""Worker processes that run one job on many tasks: `ProcessPool`, seen from the process that asks.
 
 The processes are plain ones that import this package and nothing of the caller's program, so a script needs no
 ``if __name__ == "__main__"``; job and tasks are carried by cloudpickle. Each has a socket, through which small frames
@@ -26,10 +26,10 @@ from reprlib import Repr
 from typing import Any, NoReturn, Self
 
 from shardex.errors import ClosedError, SchemaError, ShardexError, WorkerError
-from shardex.workers.frames import Frames, Kind, frame
 from shardex.workers.shared_arena import Span, Window, WorkerTraceback, carry, revive
+from shardex.workers.worker_process import Frames, Kind, frame
 
-__all__ = ["Crew"]
+__all__ = ["ProcessPool"]
 
 _GRACE = 1.0
 """Seconds that a worker in the middle of a task gets when its crew closes."""
@@ -51,7 +51,7 @@ _HINTS: dict[int, str] = {
 }
 
 
-class Crew:
+class ProcessPool:
     """Processes that run a job, a callable of one argument, on tasks: small values that can be pickled.
 
     Large arrays in a result lie in memory that the worker uses again when the last of them is gone: nothing is copied,
@@ -59,7 +59,7 @@ class Crew:
     `initializer` is called once in each process, before the job is unpickled.
     A worker that dies is a `WorkerError`, and the end of its crew. One thread at a time may use a crew.
 
-    >>> with Crew(lambda number: number**2, workers=2) as crew:
+    >>> with ProcessPool(lambda number: number**2, workers=2) as crew:
     ...     tickets = [crew.submit(number) for number in range(5)]
     ...     [crew.result(ticket) for ticket in tickets]
     [0, 1, 4, 9, 16]
@@ -73,11 +73,11 @@ class Crew:
         self._job = _carried("job", job)
         self._initializer = _carried("initializer", initializer) if initializer else b""
         self._workers = workers
-        self._mates: dict[int, _Mate] = {}  # by file descriptor
+        self._mates: dict[int, WorkerHandle] = {}  # by file descriptor
         self._poll = select.poll()
         self._submitted = 0
         self._open: set[int] = set()
-        self._answers: dict[int, tuple[_Mate, int, Any]] = {}
+        self._answers: dict[int, tuple[WorkerHandle, int, Any]] = {}
         self._stop: weakref.finalize[..., Any] | None = None
         self._end: tuple[type[ShardexError], str] | None = None
 
@@ -153,7 +153,7 @@ class Crew:
         _crews.add(self)
         try:
             for number in range(self._workers):
-                mate = _Mate(number, lifeline, max(8, _BUFFERS // self._workers))
+                mate = WorkerHandle(number, lifeline, max(8, _BUFFERS // self._workers))
                 first = frame(Kind.INITIALIZER, 0, self._initializer) if self._initializer else b""
                 mate.outbox.append(first + frame(Kind.JOB, 0, self._job))
                 self._mates[mate.sock.fileno()] = mate
@@ -172,7 +172,7 @@ class Crew:
             if any(event & select.POLLHUP for _, event in events):
                 self._exchange(0)  # one of them has died: read on to the end, which tells it
 
-    def _whole(self, step: Callable[[list[_Mate]], None], mates: list[_Mate]) -> None:
+    def _whole(self, step: Callable[[list[WorkerHandle]], None], mates: list[WorkerHandle]) -> None:
         """All or nothing: half a frame that an interrupt leaves behind would garble those after it."""
         try:
             step(mates)
@@ -180,12 +180,12 @@ class Crew:
             self.close()
             raise
 
-    def _send(self, mates: list[_Mate]) -> None:
+    def _send(self, mates: list[WorkerHandle]) -> None:
         for mate in mates:
             mate.send()
             self._poll.register(mate.sock, select.POLLIN | select.POLLOUT if mate.outbox else select.POLLIN)
 
-    def _receive(self, mates: list[_Mate]) -> None:
+    def _receive(self, mates: list[WorkerHandle]) -> None:
         for mate in mates:
             frames = mate.receive()
             if frames is None:
@@ -193,7 +193,7 @@ class Crew:
             for kind, number, body in frames:
                 self._take(mate, kind, number, body)
 
-    def _take(self, mate: _Mate, kind: int, ticket: int, body: bytes) -> None:
+    def _take(self, mate: WorkerHandle, kind: int, ticket: int, body: bytes) -> None:
         if kind == Kind.NO_JOB:
             self._fail(f"expected {mate} to load the job, it could not", WorkerTraceback("\n" + body.decode()))
         del mate.tasks[ticket]
@@ -221,7 +221,7 @@ class Crew:
         self._end = WorkerError, f"expected a crew of this process, got one of process {os.getppid()}: make a new one"
 
 
-class _Mate:
+class WorkerHandle:
     """One worker process: the tasks it has not answered, and what it was not told yet."""
 
     def __init__(self, number: int, lifeline: int, buffers: int) -> None:
@@ -332,7 +332,7 @@ class _Mate:
                 self.process.wait(_GRACE)
 
 
-def _stop(mates: dict[int, _Mate], lifeline: int) -> None:
+def _stop(mates: dict[int, WorkerHandle], lifeline: int) -> None:
     """Without a socket a worker ends by itself when its task is done; those that take too long are killed."""
     deadline = time.monotonic() + _GRACE
     try:
@@ -354,7 +354,7 @@ def _carried(what: str, value: Any) -> bytes:
         raise SchemaError(f"expected a {what} that can be pickled, got {brief(value)}: {error}") from error
 
 
-_crews: weakref.WeakSet[Crew] = weakref.WeakSet()
+_crews: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
 
 
 def _after_fork() -> None:

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardex as sx
-from shardex.dataset.held import HeldRows
+from shardex.dataset.arrow_rows import HeldRows
 from shardex.dataset.to_arrow import type_named
 from shardex.errors import FormatError, SchemaError
 from shardex.kernel import Columns

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from shardex.arrow import is_list, stored_type
+from shardex.dataset.arrow_rows import HeldRows
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.held import HeldRows
 from shardex.dataset.huggingface import is_many, rows_of
 from shardex.dataset.load_dataset import DatasetDict
 from shardex.errors import FormatError, SchemaError
