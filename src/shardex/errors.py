@@ -8,7 +8,8 @@
     ├── UnknownKeyError (KeyError)            a key that no sample has
     ├── UnknownSplitError (KeyError, ValueError)  a split that was not found
     ├── DuplicateKeyError (ValueError)        a key that two samples would have
-    ├── SchemaError (TypeError, ValueError)   a value, type or annotation that does not fit
+    ├── ArgumentError (TypeError, ValueError) an argument outside what the function accepts
+    ├── SchemaError (TypeError, ValueError)   a value, type or annotation that does not fit the schema
     ├── FormatError (ValueError)              bytes that are not what their format promises
     │   ├── UnknownFormatError                nothing recognises what was opened
     │   ├── TruncatedShardError               a file shorter than it was, or than it says it is
@@ -52,6 +53,7 @@ __all__ = [
     "AccessDeniedError",
     "AddressError",
     "AlreadyExistsError",
+    "ArgumentError",
     "ChecksumError",
     "ClosedError",
     "CommitConflict",
@@ -116,6 +118,10 @@ class UnknownSplitError(ShardexError, KeyError, ValueError):
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
+
+
+class ArgumentError(ShardexError, TypeError, ValueError):
+    """An argument that the function does not accept: a wrong type, a number out of range, options that exclude others."""
 
 
 class SchemaError(ShardexError, TypeError, ValueError):
