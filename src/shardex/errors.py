@@ -121,7 +121,7 @@ class UnknownSplitError(ShardexError, KeyError, ValueError):
 
 
 class ArgumentError(ShardexError, TypeError, ValueError):
-    """An argument that the function does not accept: a wrong type, a number out of range, options that exclude others."""
+    """An argument that the function does not accept: a wrong type, a number out of range, options that clash."""
 
 
 class SchemaError(ShardexError, TypeError, ValueError):
