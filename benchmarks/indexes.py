@@ -13,7 +13,7 @@ HUGE = 100_000_000
 
 _OPEN = """
 import sys, time, numpy as np
-from shardex.index import Index
+from shardex.files import Index
 from shardex.sources.local import LocalSource
 from shardex.order import Shuffle
 def anonymous():

@@ -227,7 +227,7 @@ BEFORE = [
 AFTER = [(mode, "shutil.rmtree") for mode in MODES]
 CRASHES = """
 import json, os, shutil, sys
-from shardex import staging
+from shardex.files import staging
 for target, mode, step in json.load(sys.stdin):
     if not (child := os.fork()):
         stage = staging.Stage(target, mode)

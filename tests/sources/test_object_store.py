@@ -309,8 +309,8 @@ def run(code: str, *arguments: str) -> str:
     begin = """
 import multiprocessing, os, pickle, sys, time
 from shardex.errors import *
-from shardex.sources import keyring
-from shardex.sources.address import open_source
+from shardex.sources import credentials as keyring
+from shardex.sources.url import open_source
 def read(url):
     try:
         return bytes(open_source(url).load("a"))
@@ -375,8 +375,8 @@ for _ in range(3):
 
 SPAWNED = """
 import sys
-from shardex.sources.address import open_source
-from shardex.sources import keyring
+from shardex.sources.url import open_source
+from shardex.sources import credentials as keyring
 def work(pipe):
     keyring.adopt(pipe.recv_bytes())
     place = pipe.recv()

@@ -189,9 +189,9 @@ SCENE = """
 import pickle, sys
 from tests.servers.faulty import faulty_server
 from shardex.errors import *
-from shardex.ranges import ByteRange
-from shardex.sources.address import open_source
-from shardex.sources.keyring import storage
+from shardex.sources.byte_ranges import ByteRange
+from shardex.sources.url import open_source
+from shardex.sources.credentials import storage
 
 DATA = bytes(range(256)) * 200
 def told(kind, words, work):

@@ -332,7 +332,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("task", "name"),
         [
-            (lambda: fail(TwoPartError("a hole", 5)), "test_crew.TwoPartError: a hole at 5"),
+            (lambda: fail(TwoPartError("a hole", 5)), "test_process_pool.TwoPartError: a hole at 5"),
             (lambda: fail(ValueError(threading.Lock())), "ValueError: <unlocked _thread.lock"),
         ],
     )
@@ -561,13 +561,13 @@ class TestClosing:
 PRELUDE = """
 import os, signal, sys
 import numpy as np
-from shardex.crew import Crew
+from shardex.workers import ProcessPool
 
 def spin():
     print("begun", flush=True)
     while True: pass
 
-crew = Crew(lambda function: function(), 2)
+crew = ProcessPool(lambda function: function(), 2)
 tickets = [crew.submit(lambda: (os.getpid(), np.ones(9999))) for _ in range(8)]
 held = [crew.result(ticket) for ticket in tickets]
 print(*{pid for pid, _ in held}, flush=True)
@@ -707,7 +707,7 @@ for use in (lambda: crew.submit(int), lambda: crew.result(0)):
 
     def test_a_crew_that_had_not_begun_works_in_a_fork(self, start: Callable[[str], Script]) -> None:
         text = """
-fresh = Crew(abs, 1)
+fresh = ProcessPool(abs, 1)
 if not (pid := os.fork()):
     print(fresh.result(fresh.submit(-3)), flush=True)
     sys.exit()
@@ -732,7 +732,7 @@ def job(sample):
         raise OwnError(sample)
     return Sample(sample.number + 1)
 
-own = Crew(job, 1)
+own = ProcessPool(job, 1)
 result = own.result(own.submit(Sample(0)))
 assert type(result) is Sample and result.number == 1
 try:
