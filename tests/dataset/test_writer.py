@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from shardex.errors import AlreadyExistsError, ClosedError, FormatError, SchemaError, ShardexError, UnknownFormatError
+from shardex.errors import (
+    AlreadyExistsError,
+    ArgumentError,
+    ClosedError,
+    FormatError,
+    SchemaError,
+    ShardexError,
+    UnknownFormatError,
+)
 
 FORMATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("arrow", {"x": int}, {"x": 1}),
@@ -90,7 +98,7 @@ def test_a_refused_sample_is_not_taken(tmp_path: Path, format: str, schema: Any,
 def test_modes(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
     path = tmp_path / "d"
     assert len(sx.write(path, [sample] * 3, schema, format=format)) == 3
-    with pytest.raises(AlreadyExistsError, match='say mode="append" or mode="overwrite"'):
+    with pytest.raises(AlreadyExistsError, match='pass mode="append" or mode="overwrite"'):
         sx.create(path, schema, format=format)
     reader = sx.open(path, format=format)
     first = reader[0]
@@ -101,7 +109,7 @@ def test_modes(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
             sx.create(path, schema, format=format, mode="append")
     else:
         assert len(sx.write(path, [sample] * 2, schema, format=format, mode="append")) == 3
-    with pytest.raises(SchemaError, match="expected mode to be one of create, append, overwrite, got 'w'"):
+    with pytest.raises(ArgumentError, match="expected mode to be one of create, append, overwrite, got 'w'"):
         sx.create(path, schema, format=format, mode="w")
     assert {p.name for p in tmp_path.iterdir()} == {"d"}, "nothing is left beside it"
 
@@ -156,7 +164,7 @@ def test_a_sample_that_does_not_fit_the_others_ends_the_writing(tmp_path: Path) 
     with pytest.raises(SchemaError, match="at sample 3, field s"):
         out.append(x=63, s="ok")
     for call in (out.close, lambda: out.append(x=1, s="ok")):
-        with pytest.raises(ClosedError, match="was given up; nothing was written"):
+        with pytest.raises(ClosedError, match="was aborted; nothing was written"):
             call()
     assert list(tmp_path.iterdir()) == []
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardex.errors import AlreadyExistsError, SchemaError, SourceError
+from shardex.errors import AlreadyExistsError, ArgumentError, SourceError
 from shardex.files import MODES, Stage, check_mode
 from shardex.sources import LocalSource
 
@@ -61,7 +61,7 @@ def test_nothing_to_publish_is_an_empty_folder(target: Path, mode: str) -> None:
 
 def test_create_where_something_is(target: Path) -> None:
     publish(target, "create", {"1": "one"})
-    with pytest.raises(AlreadyExistsError, match='say mode="append" or mode="overwrite"'):
+    with pytest.raises(AlreadyExistsError, match='pass mode="append" or mode="overwrite"'):
         Stage(target, "create")
     assert content(target.parent) == {"set/1": "one"}
 
@@ -115,7 +115,7 @@ def test_a_file_is_no_folder(target: Path, mode: str) -> None:
 
 
 def test_modes(target: Path) -> None:
-    with pytest.raises(SchemaError, match="expected mode to be one of create, append, overwrite, got 'w'"):
+    with pytest.raises(ArgumentError, match="expected mode to be one of create, append, overwrite, got 'w'"):
         check_mode(LocalSource(target), "w")
     assert not check_mode(LocalSource(target), "create")
     publish(target, "create", {"1": "one"})
@@ -314,5 +314,5 @@ def test_the_next_number(target: Path) -> None:
     stage = Stage(target, "append")
     assert stage.next_number("s", ".tar") == 12
     assert stage.next_number("t", ".tar") == 0
-    with pytest.raises(SchemaError, match="give a prefix that comes after it"):
+    with pytest.raises(ArgumentError, match="pass a prefix that sorts after it"):
         stage.next_number("a", ".tar")

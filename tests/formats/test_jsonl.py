@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from shardex.errors import (
     AlreadyExistsError,
+    ArgumentError,
     ClosedError,
     FieldError,
     FormatError,
@@ -674,7 +675,7 @@ def test_append_continues_the_numbering(tmp_path: Path) -> None:
 
 def test_append_where_samples_would_not_come_last(tmp_path: Path) -> None:
     dump(tmp_path / "d" / "z.jsonl", {"n": 1})
-    with pytest.raises(SchemaError, match=r"expected shards that come before part-00000\.jsonl, got z\.jsonl"):
+    with pytest.raises(ArgumentError, match=r"expected shards that sort before part-00000\.jsonl, got z\.jsonl"):
         create(str(tmp_path / "d"), Features.of({"n": int}), mode="append")
     put(tmp_path / "e" / "a.ndjson")
     with pytest.raises(SchemaError, match=r"expected nothing but \.jsonl files to append to, got a\.ndjson too"):

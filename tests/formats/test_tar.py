@@ -24,6 +24,7 @@ from webdataset.tariterators import base_plus_ext
 
 from shardex.errors import (
     AlreadyExistsError,
+    ArgumentError,
     ClosedError,
     FieldError,
     FormatError,
@@ -778,7 +779,7 @@ def test_modes(tmp_path: Path) -> None:
         "shard-000000.tar",
         "shard-000001.tar",
     ]
-    with pytest.raises(SchemaError, match=r"expected shards that come before a-00000\.tar, got shard-000001\.tar"):
+    with pytest.raises(ArgumentError, match=r"expected shards that sort before a-00000\.tar, got shard-000001\.tar"):
         create(str(path), Features.of({"txt": str}), mode="append", prefix="a")
     write(path, {"txt": str}, [{"txt": "new"}], mode="overwrite")
     assert all_samples(open_tar(path)) == [{"__key__": "000000000", "txt": "new"}]

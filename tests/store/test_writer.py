@@ -200,7 +200,7 @@ def test_closing_and_giving_up(tmp_path: Path) -> None:
     out.append(samples(1)[0])
     out.abort()
     out.abort()
-    with pytest.raises(ClosedError, match="this one was given up; nothing was written"):
+    with pytest.raises(ClosedError, match="this one was aborted; nothing was written"):
         out.close()
     assert not (tmp_path / "b").exists()
 
@@ -232,7 +232,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_published(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     full, given_up = done.stdout.splitlines()
     assert "cannot write: File too large" in full
-    assert "given up" in given_up
+    assert "aborted" in given_up
     assert tree(folder) == before
 
 

@@ -129,13 +129,10 @@ class Writer(AllOrNothing):
 
     def _start(self) -> None:
         """Infer the schema; if a sample does not fit it after all, the writer is given up rather than losing some."""
-        try:
+        with self._abort_on_error():
             self._shards = self._begin(infer(self._waiting))
             for sample in self._waiting:
                 self._shards.append(sample)
-        except BaseException:
-            self.abort()
-            raise
         self._waiting = []
 
     def extend(self, samples: Iterable[Any]) -> None:
@@ -153,7 +150,7 @@ class Writer(AllOrNothing):
         if self._shards is not None:
             self._shards.close()
 
-    def _forget(self) -> None:
+    def _discard(self) -> None:
         self._waiting = []
         if self._shards is not None:
             self._shards.abort()

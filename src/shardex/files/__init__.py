@@ -6,7 +6,7 @@ from shardex.files.find import STORE_FOLDER, Files, What, expand_braces, find, n
 from shardex.files.sample_index import Index, IndexedFile
 from shardex.files.scan import Scan, scan_all
 from shardex.files.sidecar import keep, kept, sealed, unsealed
-from shardex.files.staging import MODES, Stage, check_mode
+from shardex.files.staging import MODES, Stage, StagedWriter, check_mode
 
 __all__ = [
     "MODES",
@@ -17,6 +17,7 @@ __all__ = [
     "IndexedFile",
     "Scan",
     "Stage",
+    "StagedWriter",
     "What",
     "check_mode",
     "checked",

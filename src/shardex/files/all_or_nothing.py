@@ -1,11 +1,14 @@
-"""All or nothing: what writers and transactions have in common, whatever they write.
+"""The life cycle that all writers and transactions share: open, then closed or aborted.
 
-They take what they are told until they are closed, which publishes all of it, or given up, which leaves everything as
-it was. What publishing and forgetting means is for each of them to say.
+`AllOrNothing` keeps the state and decides when to publish and when to discard. What to publish and what to discard is
+left to its subclasses: `StagedWriter` in `staging`, the writers of `store` and `dataset`, and `Edit`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -14,13 +17,15 @@ from shardex.errors import ClosedError
 __all__ = ["AllOrNothing"]
 
 
-class AllOrNothing:
-    """Ends once: by `close`, or by `abort`; at the end of a ``with`` block by the one, or by the other on an exception.
+class AllOrNothing(ABC):
+    """Something that ends once: `close` publishes all of it, `abort` discards all of it.
+
+    A ``with`` block closes it at the end, or aborts it if the block raises.
 
     >>> class Note(AllOrNothing):
     ...     path = "note"
     ...     def _publish(self): print("published")
-    ...     def _forget(self): print("forgotten")
+    ...     def _discard(self): print("discarded")
     >>> with Note() as note: pass
     published
     >>> note._check_open()
@@ -29,38 +34,49 @@ class AllOrNothing:
     """
 
     path: str
-    """Where it writes."""
+    """The folder or URL that is written."""
     _noun = "writer"
-    _closed = _given_up = False
+    """What error messages call it."""
+    _closed = False
+    """True after `close` and after `abort`. Hot paths test it before they call `_check_open`."""
+    _aborted = False
 
+    @abstractmethod
     def _publish(self) -> None:
-        raise NotImplementedError
+        """Make everything durable and visible. If this raises, `_discard` is called."""
 
-    def _forget(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _discard(self) -> None:
+        """Remove everything that was written so far and release what is open; called at most once."""
 
     def _check_open(self) -> None:
         if self._closed:
-            state = "was given up; nothing was written" if self._given_up else "is closed"
+            state = "was aborted; nothing was written" if self._aborted else "is closed"
             raise ClosedError(f"{self.path}: expected an open {self._noun}, this one {state}")
 
-    def close(self) -> None:
-        """Do all of it; if that fails, everything is as it was before."""
-        if self._closed and not self._given_up:
-            return
-        self._check_open()
+    @contextmanager
+    def _abort_on_error(self) -> Iterator[None]:
+        """Abort if the block raises: for steps after which a writer cannot continue."""
         try:
-            self._publish()
+            yield
         except BaseException:
             self.abort()
             raise
+
+    def close(self) -> None:
+        """Publish everything; if that fails, discard everything. Closing again does nothing."""
+        if self._closed and not self._aborted:
+            return
+        self._check_open()
+        with self._abort_on_error():
+            self._publish()
         self._closed = True
 
     def abort(self) -> None:
-        """Leave everything as it was before."""
+        """Discard everything that was not published; the target stays unchanged."""
         if not self._closed:
-            self._closed = self._given_up = True
-            self._forget()
+            self._closed = self._aborted = True
+            self._discard()
 
     def __enter__(self) -> Self:
         return self

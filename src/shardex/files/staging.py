@@ -1,15 +1,14 @@
-"""Publishing a folder of shards in one step: written aside, then moved into place whole.
+"""Publishing a folder of shards in one step.
 
-Formats whose shards are plain files write into a `Stage`. A new dataset appears by one rename, an overwritten one
-by an exchange of two folders; appending links the finished files in, synced, all of them or none. What somebody
-else published at the same place in the meantime is never replaced unless overwriting was asked for. At an address the
-files are staged on this machine and then uploaded (`upload.py`), which can neither replace nor add to what is there.
+Formats whose shards are plain files write them into a `Stage`, a temporary folder; their writers derive from
+`StagedWriter`. Publishing moves the folder into place:
 
-A finished folder of shards, file by file to a place where nothing can be moved or exchanged as a whole.
+- a new dataset appears by one rename, an overwritten one by the exchange of two folders;
+- appended files are synced and then linked into the existing folder, all of them or none;
+- at a URL, where nothing can be renamed, the files are uploaded one by one (`upload`): each appears whole, those that
+  the format names in `publish_last` after all others. Existing datasets there are never replaced or extended.
 
-Every file appears whole. Those that say what the others are come last, so that a dataset that has one is not recognised
-before it is complete; of formats that have none, readers see the first shards before the last. Only one of several
-writers gets the place, and one that fails takes back what it has put there.
+Files that another writer has published at the same place in the meantime are replaced only in mode "overwrite".
 """
 
 from __future__ import annotations
@@ -21,70 +20,75 @@ import re
 import secrets
 import shutil
 import tempfile
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from shardex.errors import AlreadyExistsError, SchemaError, ShardexError, storage_errors
+from shardex.errors import AlreadyExistsError, ArgumentError, ShardexError, storage_errors
+from shardex.files.all_or_nothing import AllOrNothing
 from shardex.files.find import natural_order
 from shardex.sources import LocalSource, Place, Source, is_local, make_folder, place_of, sync_folder
 
-__all__ = ["MODES", "Stage", "check_mode", "upload"]
-
-_CLAIM = ".shardex/claim"
-_LAST = ("bins.json", "tokens.json", "index.dat", "index.sqlite")
-"""Files without which the shards beside them are not taken for a dataset."""
-
-
-def upload(folder: Source, place: Place) -> None:
-    """Copy all files of a folder; an error if anything is there, or comes meanwhile.
-
-    >>> from shardex.sources.memory import MemorySource; place = MemorySource()
-    >>> upload(MemorySource({"index.dat": b"1", "bin2": b"2", "bin10": b"3"}), place); list(place.files)
-    ['bin2', 'bin10', 'index.dat']
-    """
-    if not place.put_if_absent(_CLAIM, b""):
-        problem = "somebody else is writing here, or died and left this file"
-        raise AlreadyExistsError(errno.EEXIST, problem, f"{place.url}/{_CLAIM}")
-    put = [_CLAIM]
-    try:
-        if others := [path for path in place.paths() if path != _CLAIM]:
-            raise AlreadyExistsError(errno.EEXIST, "somebody else wrote here meanwhile", f"{place.url}/{others[0]}")
-        for path in sorted(natural_order(folder.paths()), key=lambda path: path in _LAST and 1 + _LAST.index(path)):
-            put.append(path)
-            place.put(path, folder.map(path))
-    except BaseException:
-        for path in reversed(put):
-            with suppress(ShardexError):
-                place.remove(path)
-        raise
-    place.remove(_CLAIM)
-
+__all__ = ["MODES", "Stage", "StagedWriter", "check_mode", "upload"]
 
 MODES = ("create", "append", "overwrite")
+_CLAIM = ".shardex/claim"
 
 
 def check_mode(place: Place, mode: str, *, known: bool = False) -> bool:
-    """Whether something is there already, unless that is known; an error if the mode does not allow it."""
+    """Return whether something exists at `place`; an error if the mode does not allow it.
+
+    `known` means that the caller has already found something there.
+    """
     if mode not in MODES:
-        raise SchemaError(f"expected mode to be one of {', '.join(MODES)}, got {mode!r}")
+        raise ArgumentError(f"expected mode to be one of {', '.join(MODES)}, got {mode!r}")
     path = place.url
     with storage_errors(path, "look at"):
-        there = known or (_is_something(path) if is_local(place) else bool(place.paths()))
-    if there and mode == "create":
-        remedy = 'say mode="append" or mode="overwrite"'
+        exists = known or (_has_content(path) if is_local(place) else bool(place.paths()))
+    if exists and mode == "create":
+        remedy = 'pass mode="append" or mode="overwrite"'
         raise AlreadyExistsError(errno.EEXIST, f"something is there already; {remedy}", path)
-    if there and is_local(place) and not os.path.isdir(path):
+    if exists and is_local(place) and not os.path.isdir(path):
         raise AlreadyExistsError(errno.EEXIST, "expected a folder, got a file", path)
-    return there
+    return exists
 
 
-def _is_something(path: str) -> bool:
+def _has_content(path: str) -> bool:
     return os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path))
 
 
+class StagedWriter(AllOrNothing):
+    """Base class of writers whose files are written to a `Stage`, which `close` publishes.
+
+    `owned` and `publish_last` are those of `Stage`. A subclass implements `append` and `_finish`. If it opens files
+    itself, it overrides `_discard` to close them first.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], mode: str, owned: str, *, publish_last: Sequence[str] = ()
+    ) -> None:
+        self._stage = Stage(path, mode, owned, publish_last=publish_last)
+        self.path = self._stage.path
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Write everything that is still buffered to the stage."""
+
+    def _publish(self) -> None:
+        self._finish()
+        self._stage.publish()
+
+    def _discard(self) -> None:
+        self._stage.discard()
+
+
 class Stage:
-    """A folder that becomes `path` when it is published.
+    """A temporary folder that becomes `path` when it is published.
+
+    `owned` is a regular expression for the files of which a dataset of this format consists: overwriting refuses to
+    remove any other. `publish_last` names the files that an upload puts after all others, in this order: those without
+    which the format does not recognise a dataset.
 
     >>> import tempfile; target = os.path.join(tempfile.mkdtemp(), "new")
     >>> stage = Stage(target, "create"); stage.place.put("a.txt", b"hello"); os.path.exists(target)
@@ -93,73 +97,76 @@ class Stage:
     ['a.txt']
     """
 
-    def __init__(self, path: str | os.PathLike[str], mode: str, owns: str = ".*") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], mode: str, owned: str = ".*", *, publish_last: Sequence[str] = ()
+    ) -> None:
         target = place_of(path)
-        # So that a link to the folder stays one.
+        # The resolved path, so that a symbolic link to the folder stays a link.
         self._target = LocalSource(os.path.realpath(target.url)) if is_local(target) else target
         self.path = self._target.url
         self.mode = mode
-        self._there = self._look()
-        self._owns = re.compile(rf"({owns})|\.shardex/[^/]+", re.IGNORECASE)
-        """Which files a dataset of this kind consists of: nothing else is ever removed."""
+        self._exists = self._check_target()
+        self._owned = re.compile(rf"({owned})|\.shardex/[^/]+", re.IGNORECASE)
+        self._publish_last = publish_last
         self._refuse_foreign()
-        self._aside = self._make_aside()
-        self.place = LocalSource(self._aside)
-        """Write here."""
+        self._folder = self._make_folder()
+        self.place = LocalSource(self._folder)
+        """The temporary folder: files are written here."""
 
-    def _look(self) -> bool:
-        """Whether something is there, which the mode allows to add to or to replace."""
+    def _check_target(self) -> bool:
+        """Return whether the target exists; an error if the mode does not allow it."""
         if is_local(self._target) or self.mode not in MODES:
             return check_mode(self._target, self.mode)
         if self._target.paths():
-            problem = "something is there already, and at an address files of this format are not replaced or added to"
-            remedy = 'in one step: write to another address, or with format="arrow", which can be edited anywhere'
+            problem = "something is there already, and at a URL files of this format are not replaced or added to"
+            remedy = 'in one step: write to another URL, or with format="arrow", which can be edited anywhere'
             raise AlreadyExistsError(errno.EEXIST, f"{problem} {remedy}", self.path)
         return False
 
-    def _make_aside(self) -> str:
-        """A folder beside the target, so that it can be moved there; on this machine, if the target is elsewhere."""
+    def _make_folder(self) -> str:
+        """Make the temporary folder: next to a local target, so that it can be renamed to it."""
         if not is_local(self._target):
             with storage_errors(tempfile.gettempdir(), "create"):
                 return tempfile.mkdtemp(prefix="shardex-")
         parent, name = os.path.split(self.path)
-        aside = os.path.join(parent, f".{name}.{secrets.token_hex(6)}.tmp")
-        with storage_errors(aside, "create"):
-            make_folder(aside)
-        return aside
+        folder = os.path.join(parent, f".{name}.{secrets.token_hex(6)}.tmp")
+        with storage_errors(folder, "create"):
+            make_folder(folder)
+        return folder
 
     def _refuse_foreign(self) -> None:
-        there = self.existing
-        if there and not any(map(self._owns.fullmatch, there)):
+        """Raise if the target holds files of another format."""
+        existing = self.existing
+        if existing and not any(map(self._owned.fullmatch, existing)):
             problem = "expected shards of this format to append to, got others"
-            raise AlreadyExistsError(errno.EEXIST, problem, os.path.join(self.path, there[0]))
-        for path in self._target.paths() if self._there and self.mode == "overwrite" else ():
-            if not self._owns.fullmatch(path):
-                remedy = "overwriting would remove it: choose another folder, or remove what is there yourself"
+            raise AlreadyExistsError(errno.EEXIST, problem, os.path.join(self.path, existing[0]))
+        for path in self._target.paths() if self._exists and self.mode == "overwrite" else ():
+            if not self._owned.fullmatch(path):
+                remedy = "overwriting would remove it: choose another folder, or remove it yourself"
                 full = os.path.join(self.path, path)
-                raise AlreadyExistsError(errno.EEXIST, f"expected a dataset of this format alone; {remedy}", full)
+                raise AlreadyExistsError(errno.EEXIST, f"expected only files of this format; {remedy}", full)
 
     @property
     def existing(self) -> list[str]:
-        """When appending: the files that are there, in natural order."""
-        return natural_order(self._target.paths()) if self._there and self.mode == "append" else []
+        """In mode "append": the files of the target in natural order."""
+        return natural_order(self._target.paths()) if self._exists and self.mode == "append" else []
 
     def next_number(self, prefix: str, extension: str) -> int:
-        """The number for the next file `{prefix}-{number}{extension}`: one more than the highest there is."""
+        """Return the number of the next file `{prefix}-{number}{extension}`: the highest existing one plus 1."""
         pattern = re.compile(rf"{re.escape(prefix)}-(\d+){re.escape(extension)}")
         found = [int(match[1]) for path in self.existing if (match := pattern.fullmatch(path))]
         number = max(found, default=-1) + 1
         name = f"{prefix}-{number:05d}{extension}"
         shards = [path for path in self.existing if path.lower().endswith(extension)]
         if natural_order([*shards, name])[-1] != name:
-            raise SchemaError(
-                f"{self.path}: expected shards that come before {name}, got {natural_order(shards)[-1]}: samples would "
-                "not be appended at the end; give a prefix that comes after it"
+            raise ArgumentError(
+                f"{self.path}: expected shards that sort before {name}, got {natural_order(shards)[-1]}: samples would "
+                "not be appended at the end; pass a prefix that sorts after it"
             )
         return number
 
     def append(self, path: str, pieces: Sequence[Any], size: int) -> int:
-        """Write pieces after the first `size` bytes of a file, and give its new size; may be tried again if it fails.
+        """Write pieces after the first `size` bytes of a file and return its new size; can be repeated if it fails.
 
         >>> import tempfile; stage = Stage(os.path.join(tempfile.mkdtemp(), "new"), "create")
         >>> stage.append("a.txt", [b"hel", b"lo"], 0), stage.append("a.txt", [b"p"], 3)
@@ -173,64 +180,94 @@ class Stage:
             return os.fstat(file.fileno()).st_size
 
     def publish(self) -> None:
-        """Sync everything and move it into place; or upload it."""
+        """Sync all files and move them to a local target, or upload them to a URL."""
         if is_local(self._target):
             self._move()
         else:
-            self._look()
-            upload(self.place, self._target)
+            self._check_target()
+            upload(self.place, self._target, self._publish_last)
         self.discard()
 
     def _move(self) -> None:
         with storage_errors(self.path, "write"):
-            for folder, _, names in os.walk(self._aside):
+            for folder, _, names in os.walk(self._folder):
                 for name in names:
                     with open(os.path.join(folder, name), "rb") as file:
                         os.fsync(file.fileno())
                 sync_folder(folder)
-            there = self._look()
+            exists = self._check_target()
             self._refuse_foreign()
-            if there and self.mode == "append":
-                self._link_in()
-            elif there:
-                _exchange(self._aside, self.path)
+            if exists and self.mode == "append":
+                self._link_files()
+            elif exists:
+                _exchange(self._folder, self.path)
             else:
-                os.rename(self._aside, self.path)  # the system refuses if the folder is not empty any more
+                os.rename(self._folder, self.path)  # fails if the target is no longer empty
             sync_folder(os.path.dirname(self.path))
 
-    def _link_in(self) -> None:
-        done: list[str] = []
+    def _link_files(self) -> None:
+        """Link all files into the target, or none of them."""
+        linked: list[str] = []
         try:
             for file in natural_order(self.place.paths()):
                 target = os.path.join(self.path, file)
                 make_folder(os.path.dirname(target))
-                os.link(os.path.join(self._aside, file), target)  # unlike a rename it never replaces
-                done.append(target)
+                os.link(os.path.join(self._folder, file), target)  # unlike a rename it never replaces a file
+                linked.append(target)
         except OSError:
-            for target in done:
+            for target in linked:
                 os.unlink(target)
             raise
-        for folder in {os.path.dirname(target) for target in done}:
+        for folder in {os.path.dirname(target) for target in linked}:
             sync_folder(folder)
 
     def discard(self) -> None:
-        """Remove what was set aside."""
-        shutil.rmtree(self._aside, ignore_errors=True)
+        """Remove the temporary folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _exchange(new: str, old: str) -> None:
-    """Swap two folders in one step where the system can (Linux), in two where it cannot."""
+    """Swap two folders: in one step where the system can (Linux), otherwise by three renames."""
     try:
         swap = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):
         swap = None
     at_cwd, exchange = -100, 2
     if swap is None or swap(at_cwd, os.fsencode(new), at_cwd, os.fsencode(old), exchange) != 0:
-        gone = f"{new}.old"
-        os.rename(old, gone)
+        moved = f"{new}.old"
+        os.rename(old, moved)
         try:
             os.rename(new, old)
         except OSError:
-            os.rename(gone, old)
+            os.rename(moved, old)
             raise
-        os.rename(gone, new)
+        os.rename(moved, new)
+
+
+def upload(folder: Source, place: Place, publish_last: Sequence[str] = ()) -> None:
+    """Copy all files of a folder to a place that is empty, those in `publish_last` after all others.
+
+    Of several writers only one succeeds: a claim file marks the place as being written. After an error the files that
+    were already uploaded are removed. Readers may see the first shards of an upload before the last.
+
+    >>> from shardex.sources.memory import MemorySource; place = MemorySource()
+    >>> upload(MemorySource({"index.dat": b"1", "bin2": b"2", "bin10": b"3"}), place, ["index.dat"]); list(place.files)
+    ['bin2', 'bin10', 'index.dat']
+    """
+    if not place.put_if_absent(_CLAIM, b""):
+        problem = "another writer is writing here, or was killed and left this file"
+        raise AlreadyExistsError(errno.EEXIST, problem, f"{place.url}/{_CLAIM}")
+    uploaded = [_CLAIM]
+    rank = {path: number for number, path in enumerate(publish_last, 1)}
+    try:
+        if others := [path for path in place.paths() if path != _CLAIM]:
+            raise AlreadyExistsError(errno.EEXIST, "another writer wrote here meanwhile", f"{place.url}/{others[0]}")
+        for path in sorted(natural_order(folder.paths()), key=lambda path: rank.get(path, 0)):
+            uploaded.append(path)
+            place.put(path, folder.map(path))
+    except BaseException:
+        for path in reversed(uploaded):
+            with suppress(ShardexError):
+                place.remove(path)
+        raise
+    place.remove(_CLAIM)

@@ -284,7 +284,9 @@ class BinWriter:
             for name, feature in features.items():
                 refuse_bytes(feature, name)
         self._features, self._splits = features, splits
-        self._stage: Stage | None = Stage(path, mode, r"index\.dat|bins\.json|bin\d{8,}\.dat")
+        self._stage: Stage | None = Stage(
+            path, mode, r"index\.dat|bins\.json|bin\d{8,}\.dat", publish_last=(HEAD, INDEX)
+        )
         self._packets: dict[int, list[bytes]] = {}
         self._entries: list[bytes] = []
         self._written: dict[int, int] = {}

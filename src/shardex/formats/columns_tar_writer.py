@@ -22,6 +22,7 @@ from shardex.schema import npy_codec as npy
 __all__ = ["ColumnsWriter"]
 
 _GIVEN = ("id", "metadata")
+_OWNED = r"index\.sqlite(-wal|-shm|-journal)?|[^/]+_shards/shard_\d+\.tar"
 _TABLES = """
 CREATE TABLE samples (id TEXT PRIMARY KEY, meta_json TEXT{columns});
 CREATE TABLE fields (name TEXT PRIMARY KEY, num_shards INTEGER, base_dir TEXT);
@@ -67,7 +68,7 @@ class ColumnsWriter:
             raise SchemaError(f"expected at least one sample per shard, got {samples_per_shard}")
         self._features = _check_features(features)
         arrays = [name for name in features if name not in _GIVEN]
-        self._stage: Stage | None = Stage(path, mode, r"index\.sqlite(-wal|-shm|-journal)?|[^/]+_shards/shard_\d+\.tar")
+        self._stage: Stage | None = Stage(path, mode, _OWNED, publish_last=("index.sqlite",))
         self._series = {name: _Series(self._stage, name, samples_per_shard) for name in arrays}
         self._table = sqlite3.connect(self._stage.place.path("index.sqlite"), isolation_level=None)
         self._total = self._counter = 0

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import ClosedError, SchemaError
+from shardex.errors import ArgumentError, ClosedError, SchemaError
 from shardex.files import Scan, Stage
 from shardex.kernel import Bytes, Integers, line_ends
 from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct, fit_sample
@@ -131,7 +131,7 @@ class LineWriter:
         self._stage: Stage | None = Stage(path, mode, r".*\.(jsonl|ndjson|json-lines)")
         try:
             self._number = self._first_number(self._stage)
-        except SchemaError:
+        except (ArgumentError, SchemaError):
             self.abort()
             raise
         self._pending: list[bytes] = []

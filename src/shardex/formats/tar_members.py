@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardex.arrow import is_opaque
-from shardex.errors import ClosedError, FormatError, SchemaError, UnsafeError
+from shardex.errors import ArgumentError, ClosedError, FormatError, SchemaError, UnsafeError
 from shardex.files import Index, Scan, Stage, find
 from shardex.formats import tar_fields as parts
 from shardex.formats.tar_blocks import TarOutput, header, members, padding
@@ -140,7 +140,7 @@ class TarWriter:
         self._stage: Stage | None = Stage(path, mode, r".*\.tar")
         try:
             self._number = self._stage.next_number(self._prefix, ".tar")
-        except SchemaError:
+        except (ArgumentError, SchemaError):
             self.abort()
             raise
         self._out: TarOutput | None = None

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import ClosedError, FormatError, SchemaError, TruncatedShardError
+from shardex.errors import ArgumentError, ClosedError, FormatError, SchemaError, TruncatedShardError
 from shardex.files import Scan, Stage
 from shardex.schema import Array, Features, fit_sample
 from shardex.schema import json_codec as json
@@ -138,13 +138,13 @@ class NumberWriter:
     def __init__(self, path: str, features: Features, mode: str, window: int | None, shard_size: int) -> None:
         self._features, self._head = _plan(features, window)
         self._dtype, self._shard_size = np.dtype(self._head.dtype), shard_size
-        self._stage: Stage | None = Stage(path, mode, r"tokens\.json|[^/]+\.(bin|tokens)")
+        self._stage: Stage | None = Stage(path, mode, r"tokens\.json|[^/]+\.(bin|tokens)", publish_last=(HEAD,))
         try:
             self._appending = bool(self._stage.existing)
             if self._appending:
                 self._head = self._same_head(self._stage)
             self._number = self._stage.next_number(_PREFIX, ".bin")
-        except (SchemaError, FormatError):
+        except (ArgumentError, SchemaError, FormatError):
             self.abort()
             raise
         self._numbers: list[bytes] = []

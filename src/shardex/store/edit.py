@@ -328,7 +328,7 @@ class Edit(AllOrNothing):
     def _read_ids(self, file: DataFile) -> Integers:
         return read_ids(self._place, file)
 
-    def _forget(self) -> None:
+    def _discard(self) -> None:
         if self._appends is not None:
             self._appends.discard()
         for updates in self._updates.values():

@@ -136,7 +136,7 @@ class ArrowWriter(AllOrNothing):
         self._presence.check(made, self._base)
         return publish(self._place, self._version + 1, made)
 
-    def _forget(self) -> None:
+    def _discard(self) -> None:
         """Remove what was set aside. Files that have their name stay: another writer may count on the same content."""
         self._fragments.discard()
         self._presence.end()
