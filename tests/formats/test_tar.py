@@ -35,10 +35,10 @@ from shardex.errors import (
     UnsafeError,
 )
 from shardex.files import Scan, find
-from shardex.formats import format_named, open_rows, split_name
+from shardex.formats import format_named, open_rows
 from shardex.formats.tar import TarRows, create, recognise
 from shardex.formats.tar_blocks import header, padding
-from shardex.formats.tar_members import TarScanner
+from shardex.formats.tar_members import TarScanner, split_name
 from shardex.kernel import Ragged
 from shardex.rows import ReadsOne, Rows
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardex.errors import FormatError, ShardexError, TruncatedShardError
-from shardex.formats import members
-from shardex.formats.tar_blocks import header, padding
+from shardex.formats.tar_blocks import header, members, padding
 
 
 def member(name: str, data: bytes) -> bytes:

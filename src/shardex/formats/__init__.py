@@ -3,6 +3,7 @@
 from shardex.formats.arrow_files import EXTENSIONS, open_file, open_files, validated
 from shardex.formats.registry import (
     FORMATS,
+    Format,
     Keyed,
     ShardRows,
     ShardWriter,
@@ -10,15 +11,13 @@ from shardex.formats.registry import (
     format_named,
     open_rows,
     recognise,
-    stored_schema,
 )
 from shardex.formats.table_rows import Table, TableRows
-from shardex.formats.tar_blocks import members
-from shardex.formats.tar_members import split_name
 
 __all__ = [
     "EXTENSIONS",
     "FORMATS",
+    "Format",
     "Keyed",
     "ShardRows",
     "ShardWriter",
@@ -26,12 +25,9 @@ __all__ = [
     "TableRows",
     "check_options",
     "format_named",
-    "members",
     "open_file",
     "open_files",
     "open_rows",
     "recognise",
-    "split_name",
-    "stored_schema",
     "validated",
 ]

@@ -30,7 +30,7 @@ from shardex.errors import (
 from shardex.files import Files, IndexedFile, Stage
 from shardex.formats.jsonl_lines import refuse_bytes, to_json
 from shardex.formats.record_rows import PlacedRows, map_file
-from shardex.formats.registry import no_existing_schema
+from shardex.formats.registry import Format
 from shardex.kernel import MISSING, Columns, Integers, Ranges, take
 from shardex.kernel import Bytes as Buffer
 from shardex.rows import check_fields
@@ -39,9 +39,7 @@ from shardex.schema import json_codec as json
 from shardex.schema import msgpack_codec as msgpack
 from shardex.schema import plain_values as plain
 
-__all__ = ["BinRows", "BinTable", "BinWriter", "create", "existing_schema", "open", "recognise"]
-
-existing_schema = no_existing_schema
+__all__ = ["FORMAT", "BinRows", "BinTable", "BinWriter", "create", "open", "recognise"]
 
 INDEX = "index.dat"
 HEAD = "bins.json"
@@ -346,3 +344,6 @@ class BinWriter:
             del self._packets[number]
         self._index_size = stage.append(INDEX, self._entries, self._index_size)
         self._entries, self._waiting = [], 0
+
+
+FORMAT = Format("bins", recognise, open, create)

@@ -25,7 +25,7 @@ from shardex.files import Files, Index, Scan, natural_order
 from shardex.formats import tar_fields as parts
 from shardex.formats.columns_tar_writer import ColumnsWriter
 from shardex.formats.record_rows import RecordRows
-from shardex.formats.registry import no_existing_schema
+from shardex.formats.registry import Format
 from shardex.formats.tar_blocks import members
 from shardex.formats.tar_remote_headers import headers
 from shardex.kernel import Column, Columns, Integers, Ranges
@@ -33,9 +33,7 @@ from shardex.rows import check_fields
 from shardex.schema import Array, Features, Json, Optional, Text
 from shardex.sources import CachedSource, LocalSource, Source
 
-__all__ = ["ColumnsRows", "ColumnsScanner", "create", "existing_schema", "open", "recognise"]
-
-existing_schema = no_existing_schema
+__all__ = ["FORMAT", "ColumnsRows", "ColumnsScanner", "create", "open", "recognise"]
 
 TABLE = "index.sqlite"
 _LOG = "index.sqlite-wal"
@@ -332,3 +330,6 @@ class ColumnsRows(RecordRows):
             return self._column(name, np.array([row]))[0]
         view = self.data.look(number, begin, begin + at[f"{name}.length"]).data
         return parts.value(self._decoders[name], view, name, lambda _: self.where(row))
+
+
+FORMAT = Format("columns_tar", recognise, open, create)

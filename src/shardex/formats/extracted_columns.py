@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -48,13 +48,6 @@ class Keyed(Protocol):
         """The values of these keys; `None` where a sample has none."""
 
 
-class KeyedFormat(Protocol):
-    """A format of such rows."""
-
-    def one_file(self, source: Source, path: str) -> Keyed:
-        """The rows of one file, whatever else was opened with it."""
-
-
 # -- taking them out ------------------------------------------------------------------------------------------
 
 
@@ -73,7 +66,9 @@ class KeyScanner:
 
     def scan(self, source: Source, path: str) -> list[Piece]:
         """The values in one file, some rows at a time."""
-        rows = cast(KeyedFormat, format_named(self.format)).one_file(source, path)
+        one_file = format_named(self.format).one_file
+        assert one_file is not None
+        rows: Keyed = one_file(source, path)
         found = []
         for begin in range(0, len(rows), _BLOCK_ROWS):
             values = rows.values(np.arange(begin, min(begin + _BLOCK_ROWS, len(rows))), self.keys)

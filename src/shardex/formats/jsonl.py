@@ -25,16 +25,14 @@ from shardex.formats import data_forager as forager
 from shardex.formats.extracted_columns import Extraction
 from shardex.formats.jsonl_lines import Lines, LineWriter
 from shardex.formats.record_rows import PlacedRows, Places
-from shardex.formats.registry import no_existing_schema
+from shardex.formats.registry import Format
 from shardex.kernel import MISSING, Columns, Integers
 from shardex.rows import check_fields
 from shardex.schema import Bytes, Features, Optional, Text
 from shardex.schema import plain_values as plain
 from shardex.sources import Source
 
-__all__ = ["JsonLines", "TextLines", "create", "existing_schema", "one_file", "open", "recognise"]
-
-existing_schema = no_existing_schema
+__all__ = ["FORMAT", "JsonLines", "TextLines", "create", "one_file", "open", "recognise"]
 
 _JSON = (".jsonl", ".ndjson", ".json-lines")
 _TEXT = (".txt",)
@@ -314,3 +312,6 @@ def create(
 ) -> LineWriter:
     """Begin files ``part-00000.jsonl`` and so on, each of at most so many lines and bytes."""
     return LineWriter(path, Features.of(features), mode, shard_rows, shard_size, prefix)
+
+
+FORMAT = Format("jsonl", recognise, open, create, one_file=one_file)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,15 +18,13 @@ import pyarrow.parquet as pq
 from shardex.arrow import CACHE_BYTES, BatchBuilder, DecodedTable, check_names, features_of_arrow, schema_text
 from shardex.errors import ClosedError, FormatError, SchemaError, storage_errors
 from shardex.files import Files, Stage
-from shardex.formats.registry import stored_schema
+from shardex.formats.registry import Format
 from shardex.formats.table_rows import TableRows, files_digest
 from shardex.kernel import Ranges
 from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct
 from shardex.sources import LocalSource, file_table
 
-__all__ = ["ParquetWriter", "create", "existing_schema", "open", "recognise"]
-
-existing_schema = partial(stored_schema, "parquet")
+__all__ = ["FORMAT", "ParquetWriter", "create", "open", "recognise"]
 
 GROUP_BYTES = 64 << 20
 """A row group ends here, however few rows it has."""
@@ -301,3 +298,6 @@ class ParquetWriter:
         with suppress(OSError, pa.ArrowException):  # closing writes, and there may be no room for it
             self._finish_file()
         self._stage.discard()
+
+
+FORMAT = Format("parquet", recognise, open, create, stores_schema=True, self_describing=True)

@@ -1,8 +1,8 @@
-"""What a format is: the contracts `Format` and `ShardWriter`, the table of formats, and how one is recognised.
+"""The table of formats, what a format consists of (`Format`, `ShardWriter`), and opening files by format.
 
-A format is a module in `formats/` that can recognise files, open them as rows, and create a dataset. It is
-imported when it is first needed. `open_rows` is the one way in; what it returns pickles as a description of what
-was opened (`Opened`) and opens again on the other side.
+Each format is a module with a constant `FORMAT`: functions that recognise files, open them as rows and create a
+dataset, and what the layers above must know about it. The module is imported when it is first needed. `open_rows`
+opens files as rows; the rows pickle as a description of what was opened (`Opened`) and are opened again when unpickled.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, Protocol, cast, get_args, get_type_hints
@@ -20,7 +20,7 @@ from shardex.files import Files, What, check_mode, checked, find, told
 from shardex.kernel import Integers
 from shardex.rows import Rows
 from shardex.schema import Features
-from shardex.sources import ByteRange, Place
+from shardex.sources import ByteRange, Place, Source
 
 __all__ = [
     "FORMATS",
@@ -29,10 +29,8 @@ __all__ = [
     "ShardRows",
     "ShardWriter",
     "format_named",
-    "no_existing_schema",
     "open_rows",
     "recognise",
-    "stored_schema",
 ]
 
 FORMATS: dict[str, str] = {
@@ -44,10 +42,7 @@ FORMATS: dict[str, str] = {
     "jsonl": "shardex.formats.jsonl",
     "parquet": "shardex.formats.parquet",
 }
-"""Name and module of each format, in the order in which they are asked whether they recognise something."""
-
-_DESCRIBED = ("arrow", "parquet")
-"""Formats whose files say what they hold."""
+"""Name and module of each format, in the order in which their `recognise` is called."""
 
 _ONCE = ("rebuild", "progress", "attributes", "checksums")
 """Options that say how to open now, and not what was opened."""
@@ -82,22 +77,39 @@ class ShardWriter(Protocol):
         """Leave everything as it was before."""
 
 
-class Format(Protocol):
-    """A module that reads and writes one kind of shard."""
+@dataclass(frozen=True)
+class Format:
+    """How one kind of shard is recognised, read and written; a format module defines one as `FORMAT`."""
 
-    def recognise(self, files: Files) -> int:
-        """Whether these files are of this format: 0 no, 1 by the names of some, 2 by something that only it has."""
-
-    def open(self, files: Files, *, schema: Features | None = None, **options: Any) -> ShardRows:
-        """The samples in these files."""
+    name: str
+    recognise: Callable[[Files], int]
+    """How surely the files are of this format: 0 no, 1 by the names of some, 2 by content that no other has."""
+    open: Callable[..., ShardRows]
+    """``open(files, *, schema=None, **options)`` returns the rows of the files."""
+    create: Callable[..., ShardWriter]
+    """``create(path, features, *, mode, **options)``; `mode` is "create", "append" or "overwrite"."""
+    stores_schema: bool = False
+    """True if the files store their features, so that an append needs no schema."""
+    self_describing: bool = False
+    """True if the files fully determine their features: the fields that a caller expects are not passed as schema."""
+    is_dataset: Callable[[Place], bool] | None = None
+    """Whether a place holds a dataset rather than leftovers of a killed writer; by default any file counts."""
+    one_file: Callable[[Source, str], Any] | None = None
+    """Rows of one file, indexed in memory only; for formats whose samples hold JSON (see `extracted_columns`)."""
+    check_end: Callable[[str], None] = lambda path: None
+    """Raises an error if a local file that opens was nevertheless cut off."""
+    keep_readable_part: Callable[[str], bool] = lambda path: False
+    """Replaces a damaged local file by its readable first samples; False if there are none."""
 
     def existing_schema(self, place: Place, mode: str) -> Features | None:
-        """The features of the dataset at `place` that an append continues, if its files store them.
+        """Return the features of the dataset at `place` if `mode` is "append" and the files store them.
 
-        An error if `mode` does not allow what is there."""
-
-    def create(self, path: str, features: Features, *, mode: str, **options: Any) -> ShardWriter:
-        """Begin a dataset at `path`; `mode` is "create", "append" or "overwrite"."""
+        Raises an error if `mode` does not allow what is there.
+        """
+        if self.is_dataset is not None and not self.is_dataset(place):
+            return None
+        there = check_mode(place, mode, known=self.is_dataset is not None)
+        return open_rows(place.url, self.name).features if self.stores_schema and there and mode == "append" else None
 
 
 @dataclass(frozen=True)
@@ -154,22 +166,11 @@ def _open_again(opened: Opened, fingerprint: str) -> Rows:
     return cast(Rows, rows)
 
 
-def no_existing_schema(place: Place, mode: str) -> None:
-    """`Format.existing_schema` of a format whose files do not store their features."""
-    check_mode(place, mode)
-
-
-def stored_schema(name: str, place: Place, mode: str, *, known: bool = False) -> Features | None:
-    """`Format.existing_schema` of a format whose files store their features; `known`: a dataset is there."""
-    there = check_mode(place, mode, known=known)
-    return open_rows(place.url, name).features if there and mode == "append" else None
-
-
 def format_named(name: str) -> Format:
-    """The module of a format."""
+    """Return the format of this name; its module is imported when it is first asked for."""
     if name not in FORMATS:
         raise UnknownFormatError(f"expected a format out of {', '.join(sorted(FORMATS))}, got {name!r}")
-    return cast(Format, importlib.import_module(FORMATS[name]))
+    return cast(Format, importlib.import_module(FORMATS[name]).FORMAT)
 
 
 def open_rows(what: What, format: str | None = None, *, wanted: Features | None = None, **options: Any) -> ShardRows:
@@ -182,14 +183,14 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
     reach = {option: options.pop(option) for option in _REACH if option in options}
     files, make = find(what, **reach), bool(options.pop("checksums", False))
     name = format or recognise(files)
-    module = format_named(name)
+    container = format_named(name)
     files = checked(files, make, rebuild=options.get("rebuild", False), progress=options.get("progress"))
     if make:  # there was something to show, whatever the format takes
         options = {option: options[option] for option in options if option not in ("rebuild", "progress")}
-    if wanted is not None and name not in _DESCRIBED:
+    if wanted is not None and not container.self_describing:
         options.setdefault("schema", wanted)
-    check_options(module.open, name, options)
-    rows = module.open(files, **options)
+    check_options(container.open, name, options)
+    rows = container.open(files, **options)
     kept = {option: value for option, value in options.items() if option not in _ONCE}
     rows.opened = Opened(files.what, name, {**kept, **rows.pinned}, reach)
     return rows

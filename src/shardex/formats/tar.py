@@ -28,10 +28,10 @@ from shardex.files import Files, Index
 from shardex.formats import tar_fields as parts
 from shardex.formats.extracted_columns import Extraction
 from shardex.formats.record_rows import RecordRows
-from shardex.formats.registry import no_existing_schema
+from shardex.formats.registry import Format
 from shardex.formats.tar_blocks import members, plain_name
 from shardex.formats.tar_fields import Where
-from shardex.formats.tar_members import KEY, TarScanner, TarWriter
+from shardex.formats.tar_members import KEY, TarScanner, TarWriter, check_end, keep_readable_part
 from shardex.formats.tar_remote_headers import headers
 from shardex.kernel import MISSING, Column, Columns, Integers, Ranges
 from shardex.rows import check_fields
@@ -39,9 +39,7 @@ from shardex.schema import Feature, Features, Json, Optional, Text, guess, to_co
 from shardex.schema import msgpack_codec as msgpack
 from shardex.sources import Source
 
-__all__ = ["TarRows", "create", "existing_schema", "one_file", "open", "recognise"]
-
-existing_schema = no_existing_schema
+__all__ = ["FORMAT", "TarRows", "create", "one_file", "open", "recognise"]
 
 _LOOK_AT = 16
 
@@ -313,3 +311,8 @@ def _map(view: memoryview, k: int, where: Where) -> dict[str, Any]:
     if not isinstance(one, dict) or not all(isinstance(name, str) for name in one):
         raise FormatError(f"expected a map with text as keys, got {type(one).__name__} - at {where(k)}, field msgpack")
     return one
+
+
+FORMAT = Format(
+    "tar", recognise, open, create, one_file=one_file, check_end=check_end, keep_readable_part=keep_readable_part
+)

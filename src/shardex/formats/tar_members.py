@@ -9,22 +9,31 @@ import os
 import re
 from array import array
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardex.arrow import is_opaque
-from shardex.errors import ArgumentError, ClosedError, FormatError, SchemaError, UnsafeError
+from shardex.errors import (
+    ArgumentError,
+    ClosedError,
+    FormatError,
+    SchemaError,
+    ShardexError,
+    TruncatedShardError,
+    UnsafeError,
+)
 from shardex.files import Index, Scan, Stage, find
 from shardex.formats import tar_fields as parts
 from shardex.formats.tar_blocks import TarOutput, header, members, padding
 from shardex.formats.tar_remote_headers import headers
 from shardex.schema import Features, Optional, fit_sample
 from shardex.schema import msgpack_codec as msgpack
-from shardex.sources import Source
+from shardex.sources import LocalSource, Source
 
-__all__ = ["KEY", "LAYOUTS", "TarScanner", "TarWriter", "split_name"]
+__all__ = ["KEY", "LAYOUTS", "TarScanner", "TarWriter", "check_end", "keep_readable_part", "split_name"]
 
 KEY = "__key__"
 LAYOUTS = ("parts", "msgpack")
@@ -116,6 +125,37 @@ def _by_part(numbers: dict[str, int], count: int, *members: array[int]) -> Scan:
             scan[name] = np.zeros(count, np.int64)
             scan[name][rows[own]] = values[own]
     return scan
+
+
+# -- damaged tars -------------------------------------------------------------------------------------------------
+
+
+def check_end(path: str) -> None:
+    """Refuse a local tar without the zeros that end one: it was cut off, and the last sample may lack a field."""
+    if any(_mapped(path)[-512:]):
+        raise TruncatedShardError(f"{path}: expected empty blocks at the end, got none")
+
+
+def keep_readable_part(path: str) -> bool:
+    """Replace a damaged tar (or the link to it) by a copy of its first samples, without the last that can be read.
+
+    That one may lack fields. Returns False, and changes nothing, if no sample is left.
+    """
+    data, key, end = _mapped(path), None, 0
+    with suppress(ShardexError):
+        for member in members(data, path):
+            if (split := split_name(member.name, path)) is not None and split[0] != key:
+                key, end = split[0], member.start
+    if end:
+        os.unlink(path)
+        with open(path, "xb") as out:
+            out.write(data[:end])
+            out.write(bytes(1024))
+    return end > 0
+
+
+def _mapped(path: str) -> memoryview:
+    return LocalSource(os.path.dirname(path)).map(os.path.basename(path))
 
 
 # -- writing ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import bisect
 import hashlib
 import os
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,13 @@ from shardex.errors import FormatError, NotFoundError, RowError, SchemaError, Tr
 from shardex.files import Files, Index, IndexedFile
 from shardex.formats import data_forager as forager
 from shardex.formats.record_rows import PlacedRows, Places, map_files
-from shardex.formats.registry import ShardRows, stored_schema
+from shardex.formats.registry import Format, ShardRows
 from shardex.formats.token_files import HEAD, Head, Lengths, NumberWriter, lengths_of, number_dtype, only_array
 from shardex.kernel import Columns, Integers, Ragged, empty, spread, take
 from shardex.rows import check_fields
 from shardex.schema import Array, Features
 
-__all__ = ["StoredRows", "WindowRows", "create", "existing_schema", "open", "recognise"]
-
-existing_schema = partial(stored_schema, "tokens")
+__all__ = ["FORMAT", "StoredRows", "WindowRows", "create", "open", "recognise"]
 
 _LINES = (".jsonl", ".ndjson", ".json-lines")
 _DTYPES = {f".{kind}{8 * size}": f"{kind}{size}" for kind in "uif" for size in (1, 2, 4, 8) if kind != "f" or size > 1}
@@ -252,3 +250,6 @@ def create(
 ) -> NumberWriter:
     """Begin files of numbers; the schema has one field, an array of one dimension, fixed or free."""
     return NumberWriter(path, Features.of(features), mode, window, shard_size)
+
+
+FORMAT = Format("tokens", recognise, open, create, stores_schema=True)

@@ -12,16 +12,16 @@ import re
 from shardex.arrow import arrow_schema, features_of_arrow
 from shardex.errors import FormatError
 from shardex.files import Files
-from shardex.formats import EXTENSIONS, TableRows, open_files, stored_schema
+from shardex.formats import EXTENSIONS, Format, TableRows, open_files
 from shardex.schema import Features
-from shardex.sources import Place, Source, place_of
+from shardex.sources import Source, place_of
 from shardex.store.key_lookup import KeyLookup
 from shardex.store.manifest import Manifest, latest_version, read_manifest
 from shardex.store.overlay_rows import EditedRows
 from shardex.store.version_reader import base_rows, patches_of, survivors_of
 from shardex.store.writer import create
 
-__all__ = ["create", "existing_schema", "open", "recognise"]
+__all__ = ["FORMAT", "create", "open", "recognise"]
 
 _OWN = re.compile(r"data/[0-9a-f]{32}\.arrow")
 
@@ -33,11 +33,6 @@ def recognise(files: Files) -> int:
 
 def _latest(files: Files) -> int:
     return latest_version(files.source) if files.folder else 0
-
-
-def existing_schema(place: Place, mode: str) -> Features | None:
-    """The features of the latest version; files that a killed writer left behind do not count."""
-    return stored_schema("arrow", place, mode, known=True) if latest_version(place) else None
 
 
 def open(
@@ -84,3 +79,14 @@ def _open_native(
     rows.pinned = {"version": version}
     rows.keys = KeyLookup(source, manifest) if manifest.key is not None else None
     return rows
+
+
+FORMAT = Format(
+    "arrow",
+    recognise,
+    open,
+    create,
+    stores_schema=True,
+    self_describing=True,
+    is_dataset=lambda place: latest_version(place) > 0,
+)

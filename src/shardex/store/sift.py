@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,9 @@ import numpy as np
 
 from shardex.dataset import Dataset, Pace
 from shardex.dataset import open as open_dataset
-from shardex.errors import SchemaError, ShardexError, TruncatedShardError
+from shardex.errors import SchemaError, ShardexError
 from shardex.files import Files, What, find
-from shardex.formats import format_named, members, recognise, split_name
+from shardex.formats import format_named, recognise
 from shardex.kernel import Columns, Integers
 from shardex.rows import ListRows
 from shardex.sources import ByteRange, LocalSource
@@ -173,18 +173,18 @@ def what_opens(what: What, **options: Any) -> Iterator[Survey]:
 def _survey(files: Files, format: str, options: dict[str, Any], folder: str, whole: ShardexError) -> Survey:
     """Try each file alone, then open together those that opened."""
     good, errors, links = list[str](), list[str](), os.path.join(folder, "all")
+    container = format_named(format)
     for number, path in enumerate(files.paths):
-        if not format_named(format).recognise(Files(files.source, (path,), files.name(number))):
+        if not container.recognise(Files(files.source, (path,), files.name(number))):
             continue
         alone = _room_for(os.path.join(folder, str(number), path))
         _bring(files, number, alone)
         try:
             open_dataset([alone], format=format, **options)
-            if format == "tar":
-                _check_end(alone)
+            container.check_end(alone)
         except ShardexError as error:
             errors.append(str(error).replace(os.path.join(folder, str(number)), files.source.url))
-            if format != "tar" or not _keep_beginning(alone):
+            if not container.keep_readable_part(alone):
                 continue
             errors[-1] += "; samples before that are there"
         good.append(_room_for(os.path.join(links, path)))
@@ -213,28 +213,3 @@ def _bring(files: Files, number: int, target: str) -> None:
 def _room_for(path: str) -> str:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     return path
-
-
-def _check_end(path: str) -> None:
-    """Refuse a tar that was cut off between two files: the last sample may have lost one."""
-    if any(_mapped(path)[-512:]):
-        raise TruncatedShardError(f"{path}: expected empty blocks at the end, got none")
-
-
-def _mapped(path: str) -> memoryview:
-    return LocalSource(os.path.dirname(path)).map(os.path.basename(path))
-
-
-def _keep_beginning(path: str) -> bool:
-    """Put the whole samples at the beginning of a tar in the place of the link to it: all but the last one."""
-    data, key, end = _mapped(path), None, 0
-    with suppress(ShardexError):
-        for member in members(data, path):
-            if (split := split_name(member.name, path)) is not None and split[0] != key:
-                key, end = split[0], member.start
-    if end:
-        os.unlink(path)
-        with open(path, "xb") as out:
-            out.write(data[:end])
-            out.write(bytes(1024))
-    return end > 0
