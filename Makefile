@@ -2,65 +2,75 @@ PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python
 JOBS ?= 2
 
 BIN := .venv/bin
+CORE := .venv/.core
 READY := .venv/.ready
-SCRATCH := build/sanitize
-# The profile "ci" makes hypothesis draw the same examples in every run.
-PYTEST := $(BIN)/pytest --hypothesis-profile=ci
+KERNEL := src/shardex/kernel/_gather
+SANITIZED := build/sanitize
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+# The hypothesis profile "ci" draws the same examples in every run.
+PYTEST := $(BIN)/pytest --hypothesis-profile=ci -n $(JOBS)
+# Tests whose results depend on which kernel copies the bytes; they run again on the numpy kernel.
+KERNEL_TESTS := tests/kernel tests/order/test_order.py tests/arrow/test_field_readers.py tests/arrow/test_mapped_table.py \
+	tests/formats/test_jsonl.py tests/formats/test_tokens.py tests/whole/test_conformance.py
+# Install Debian packages if that is possible; a missing package is no error.
+APT = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
+	&& apt-get install -y --no-install-recommends
 
 .PHONY: help setup demo test faults check sanitize bench clean
 
 help:    ## show this list
 	@sed -n 's/^\([a-z]*\): .*## /\1\t/p' Makefile | expand -t 10
 
-setup: $(READY)    ## make .venv and install shardex into it, editable, with all extras and tools
-
-$(READY): pyproject.toml setup.py $(wildcard src/shardex/kernel/_gather.c)
-	@# The kernel is optional, so a missing compiler is worth one try and no error.
-	@command -v cc >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-		&& apt-get update -qq && apt-get install -y gcc libc6-dev python3-dev; } || true
-	@# The fault tests cut programs off, mount small disks and move clocks; where a tool is missing they are skipped.
-	@{ command -v strace && command -v mkfs.ext4 && command -v mount && ls /usr/lib/*/faketime/libfaketime.so.1; } \
-		>/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
-		&& apt-get install -y --no-install-recommends strace e2fsprogs mount libfaketime; } || true
+$(CORE): pyproject.toml setup.py constraints.txt $(KERNEL).c
+	@command -v cc >/dev/null || $(APT) gcc libc6-dev python3-dev; } || true
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	rm -f src/shardex/kernel/_gather*.so
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
-	@ls src/shardex/kernel/_gather*.so >/dev/null 2>&1 || echo "setup: no C kernel was built, shardex will use its numpy twin"
+	rm -f $(KERNEL)*.so
+	$(PIP) --editable .
+	@ls $(KERNEL)*.so >/dev/null 2>&1 || echo "no C compiler: shardex uses its numpy kernel"
 	@touch $@
 
-demo: setup    ## a short tour on generated data
+$(READY): $(CORE)
+	@# The fault tests need strace, loop mounts and libfaketime; without them they are skipped.
+	@{ command -v strace && command -v mkfs.ext4 && command -v mount && ls /usr/lib/*/faketime/libfaketime.so.1; } \
+		>/dev/null 2>&1 || $(APT) strace e2fsprogs mount libfaketime; } || true
+	$(PIP) --editable '.[test]'
+	@touch $@
+
+setup: $(READY)    ## create .venv with shardex (editable), all extras and the test tools
+
+demo: $(CORE)    ## write, read, edit and train on generated data; needs no extra
 	$(BIN)/shardex demo
 
-test: setup    ## all tests and doctests, then the tests again on the numpy kernel
-	$(PYTEST) -n $(JOBS)
-	SHARDEX_KERNEL=numpy $(PYTEST) -n $(JOBS) -m 'not slow' tests
+test: setup    ## all tests and doctests, then those that reach the kernel again on the numpy kernel
+	$(PYTEST)
+	SHARDEX_KERNEL=numpy $(PYTEST) $(KERNEL_TESTS)
 
-faults: setup    ## crashes, power cuts, full disks, races: longer than in `test`, some ten minutes, best as root
-	SHARDEX_FAULTS=full $(PYTEST) -n $(JOBS) tests/faults
+faults: setup    ## crashes, power cuts, full disks, races: about ten minutes, best as root
+	SHARDEX_FAULTS=full $(PYTEST) tests/faults
 
 check: setup    ## lint, format, types, layers, sanitizers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(PYTEST) -q tests/whole/test_layers.py
+	$(PYTEST) -n 0 -q tests/whole/test_layers.py
 	@$(MAKE) --no-print-directory sanitize
 
-# A copy of the package with a kernel of its own, found before the installed one. The sanitizers' runtime must be the
-# first library loaded, libstdc++ next to it so that it sees C++ exceptions; PYTHONMALLOC=malloc lets it guard
-# every Python object; --capture=sys leaves its report on the terminal.
+# Tests a copy of the package with an instrumented kernel. The sanitizer's runtime must be the first library loaded,
+# with libstdc++ next to it so that it sees C++ exceptions; PYTHONMALLOC=malloc lets it check every Python object;
+# --capture=sys leaves its report on the terminal.
 sanitize: setup    ## the kernel's tests under the address and undefined behaviour sanitizers
-	rm -rf $(SCRATCH)
-	mkdir -p $(SCRATCH)
-	cp -r src/shardex $(SCRATCH)
-	rm -f $(SCRATCH)/shardex/kernel/_gather*.so
-	SHARDEX_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --force --build-lib $(SCRATCH) --build-temp $(SCRATCH)/temp
+	rm -rf $(SANITIZED)
+	mkdir -p $(SANITIZED)
+	cp -r src/shardex $(SANITIZED)
+	rm -f $(SANITIZED)/shardex/kernel/_gather*.so
+	SHARDEX_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --force --build-lib $(SANITIZED) --build-temp $(SANITIZED)/temp
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
-	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=$(SCRATCH) \
-	$(PYTEST) -q --capture=sys tests/kernel/test_gather.py
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) \
+	$(PYTEST) -n 0 -q --capture=sys tests/kernel/test_gather.py
 
 bench: setup    ## measure shardex and its peers on the same data
-	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	$(PIP) --editable '.[bench]'
 	$(BIN)/python benchmarks/run.py
 
-clean:    ## remove all that was built, .venv too
-	rm -rf .venv build dist src/*.egg-info src/shardex/kernel/_gather*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:    ## remove everything that was built, including .venv
+	rm -rf .venv build dist src/*.egg-info $(KERNEL)*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
