@@ -34,10 +34,7 @@ from shardex.files import Stage, find
 from shardex.formats import bins, format_named, open_rows
 from shardex.formats.bins import BinRows, create, recognise
 from shardex.rows import ReadsOne, Rows
-from shardex.schema import Array, Bytes, Features, Json, Optional, Text, Value
-from shardex.schema import compact_codec as compact
-from shardex.schema import msgpack_codec as msgpack
-from shardex.schema import npy_codec as npy
+from shardex.schema import COMPACT, MSGPACK, NPY, Array, Bytes, Features, Json, Optional, Text, Value
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "splitdataloader"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))
@@ -131,7 +128,7 @@ def test_mixed_packets(tmp_path: Path) -> None:
 
 def test_arrays(tmp_path: Path) -> None:
     arrays = [np.arange(3, dtype=np.float32) + k for k in range(4)]
-    for name, codec in (("npy", npy), ("compact", compact)):
+    for name, codec in (("npy", NPY), ("compact", COMPACT)):
         rows = opened(real(tmp_path / name, *map(codec.encode, arrays)), decode=name)
         column = rows.read(np.arange(4))["data"]
         assert isinstance(column, np.ndarray)
@@ -145,7 +142,7 @@ def test_a_schema(tmp_path: Path) -> None:
     assert every(rows) == [{"payload": b"x"}]
     with pytest.raises(SchemaError, match="expected one field of bytes for decode='raw', got n int64"):
         opened(tmp_path / "d", schema=Features.of({"n": int}))
-    given = [msgpack.encode({"x": np.arange(2, dtype=np.int16), "n": 1}), msgpack.encode({"x": [1, 2]})]
+    given = [MSGPACK.encode({"x": np.arange(2, dtype=np.int16), "n": 1}), MSGPACK.encode({"x": [1, 2]})]
     path = real(tmp_path / "e", *given)
     rows = opened(path, decode="msgpack", schema=Features.of({"x": Array("int16", (2,)), "n": int | None}))
     assert cast(Any, rows.read(np.array([0, 1]))["x"]).tolist() == [[0, 1], [1, 2]]
@@ -301,14 +298,14 @@ def outcome(read: Callable[[int], dict[str, Any]], row: int) -> dict[str, Any] |
     ],
 )
 def test_packets_that_do_not_decode(tmp_path: Path, decode: str, error: type[Exception], message: str) -> None:
-    good = {"json": b"{}", "msgpack": msgpack.encode({}), "npy": npy.encode([1]), "text": b"x"}[decode]
+    good = {"json": b"{}", "msgpack": MSGPACK.encode({}), "npy": NPY.encode([1]), "text": b"x"}[decode]
     path = real(tmp_path / "d", good, b"\xc1nonsense")
     refused(path, 1, error, rf"bin00000001\.dat, sample 1: {message}", decode=decode)
 
 
 def test_no_packet_runs_code(tmp_path: Path) -> None:
     np.save(tmp_path / "o.npy", np.array([{}], dtype=object))
-    path = real(tmp_path / "d", npy.encode([1]), (tmp_path / "o.npy").read_bytes())
+    path = real(tmp_path / "d", NPY.encode([1]), (tmp_path / "o.npy").read_bytes())
     refused(path, 1, UnsafeError, r"bin00000001\.dat, sample 1: .* would run code", decode="npy")
     with pytest.raises(FormatError, match=r"expected a codec out of compact, json, .*, got 'pickle'"):
         opened(path, decode="pickle")

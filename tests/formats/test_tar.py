@@ -41,8 +41,20 @@ from shardex.formats.tar_blocks import header, padding
 from shardex.formats.tar_members import TarScanner, split_name
 from shardex.kernel import Ragged
 from shardex.rows import ReadsOne, Rows
-from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
-from shardex.schema import compact_codec as compact
+from shardex.schema import (
+    COMPACT,
+    Array,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Features,
+    Json,
+    Optional,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+)
 from shardex.sources import Source
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "atdata"
@@ -143,7 +155,7 @@ def test_arrays_in_maps_stay_bytes_without_a_schema(tmp_path: Path) -> None:
     assert str(rows.features) == "__key__ text, x bytes, label text, score float64, tags json"
     columns = rows.read(np.array([10, 0]), ["x", "score"])
     assert columns.names == ["x", "score"]
-    assert compact.decode(cast(list[bytes], columns["x"])[0]).tolist() == [10, 10, 10]
+    assert COMPACT.decode(cast(list[bytes], columns["x"])[0]).tolist() == [10, 10, 10]
     np.testing.assert_array_equal(columns["score"], [1.0, 0.0])
 
 
@@ -280,7 +292,7 @@ def test_fields_asked_for(tmp_path: Path) -> None:
 def test_schema_says_how_to_decode(tmp_path: Path) -> None:
     files = {
         "0.a.npy": npy(np.array([1, 2], np.float32)),
-        "0.b": compact.encode(np.arange(3)),
+        "0.b": COMPACT.encode(np.arange(3)),
         "0.c": b"2.5",
         "0.d.json": b"true",
         "0.e": b"text",

@@ -25,9 +25,7 @@ from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.errors import FormatError, SchemaError, ShardexError, UnsafeError
-from shardex.schema import Features
-from shardex.schema import compact_codec as compact
-from shardex.schema import npy_codec as npy
+from shardex.schema import COMPACT, NPY, Features
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "atdata"
 
@@ -140,7 +138,7 @@ def test_the_packed_form_is_a_map_in_the_order_of_the_fields() -> None:
 
 def test_legacy_arrays_are_read() -> None:
     array = np.arange(6.0).reshape(2, 3)
-    data = msgspec.msgpack.encode({"values": npy.encode(array.astype(np.int16)), "name": "old"})
+    data = msgspec.msgpack.encode({"values": NPY.encode(array.astype(np.int16)), "name": "old"})
     assert INNER.from_bytes(data) == Inner(array.astype(np.int16), "old")
     evil = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\nx"
     with pytest.raises(UnsafeError):
@@ -233,7 +231,7 @@ def test_what_a_writer_of_webdataset_takes() -> None:
     assert Everything.from_bytes(one["msgpack"]) == everything()
     untyped = sx.DictSample({"__key__": "k7", "x": np.arange(2)})
     assert untyped.as_wds == {"__key__": "k7", "msgpack": untyped.packed}
-    assert compact.decode(msgspec.msgpack.decode(untyped.packed)["x"]).tolist() == [0, 1]
+    assert COMPACT.decode(msgspec.msgpack.decode(untyped.packed)["x"]).tolist() == [0, 1]
 
 
 # -- how classes are made --------------------------------------------------------------------------------------
@@ -328,7 +326,7 @@ def test_classes_of_a_function_with_annotations_as_text() -> None:
 
     one = Whole(Part(1), [Part(2)])
     assert Whole.from_bytes(one.packed) == one
-    with pytest.raises(SchemaError, match=r"expected annotations that the module of Local knows, .*LocalPart"):
+    with pytest.raises(SchemaError, match=r"expected annotations that the module of Local defines, .*LocalPart"):
         _ = Local(None).packed
 
 
@@ -488,7 +486,7 @@ def test_numbers_are_widened_and_arrays_of_bytes_decoded(tmp_path: Path) -> None
     ds = sx.open(tmp_path / "d", Wide)
     assert ds[2] == Wide(0.5, 2, np.full(2, 2.0)) and ds.read([0, 2])["n"].dtype == np.int64
     assert ds.read([0])["x"].dtype == np.float64
-    packed = sx.open([{"values": compact.encode(np.arange(3, dtype=np.int16)), "name": "x"}])
+    packed = sx.open([{"values": COMPACT.encode(np.arange(3, dtype=np.int16)), "name": "x"}])
     assert packed.as_type(Inner)[0] == Inner(np.arange(3, dtype=np.int16), "x")
 
 

@@ -22,7 +22,7 @@ __all__ = ["BatchBuilder"]
 class BatchBuilder:
     """Collects samples into record batches.
 
-    >>> from shardex.schema.schema import Array
+    >>> from shardex.schema import Array
     >>> batch = BatchBuilder(Features.of({"x": Array("int8", (2,)), "s": str}))
     >>> batch.append({"x": [1, 2], "s": "a"})
     >>> batch.finish().to_pylist()

@@ -19,8 +19,21 @@ from numpy.typing import NDArray
 from shardex.arrow.types import is_binary, is_list, items_per_row, numbers, sizes, stored_type
 from shardex.errors import FormatError
 from shardex.kernel import Column, Columns, Integers, Ragged
-from shardex.schema import Array, Bytes, ClassLabel, Feature, Json, Optional, Sequence, Struct, Text, Value
-from shardex.schema import codecs as codec
+from shardex.schema import (
+    COMPACT,
+    JSON,
+    TEXT,
+    Array,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Json,
+    Optional,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+)
 
 __all__ = ["array_of_bytes", "column_of", "list_of", "plain_array", "reshaped", "take_rows", "value_of"]
 
@@ -108,12 +121,12 @@ def _column(array: pa.Array, feature: Feature) -> Column:
         case Value() | ClassLabel():
             return np.asarray(array.to_numpy(zero_copy_only=False))
         case Text() if is_binary(array.type):
-            return [codec.by_name("text").decode(raw) for raw in array.to_pylist()]
+            return [TEXT.decode(raw) for raw in array.to_pylist()]
         case Bytes() if not is_binary(array.type):
             return [text.encode() for text in array.to_pylist()]
         case Json():
             raw = array if is_binary(array.type) else array.cast(pa.large_binary())
-            return [codec.by_name("json").decode(one) for one in raw.to_pylist()]
+            return [JSON.decode(one) for one in raw.to_pylist()]
         case Array() if is_binary(array.type):
             return [array_of_bytes(raw, feature) for raw in array.to_pylist()]
         case Array():
@@ -165,7 +178,7 @@ def array_of_bytes(raw: bytes, feature: Array) -> NDArray[Any]:
     array([1, 2], dtype=int16)
     """
     if feature.dtype is None or feature.shape is None:
-        return codec.by_name("compact").decode(raw)  # type: ignore[no-any-return]
+        return COMPACT.decode(raw)  # type: ignore[no-any-return]
     dtype = np.dtype(feature.dtype)
     known = math.prod(sizes(feature)) * dtype.itemsize
     free = feature.shape.count(None)

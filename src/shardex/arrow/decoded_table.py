@@ -36,7 +36,7 @@ class DecodedTable:
     Where it is known, `extents` tells which bytes these columns of groups take; if they are `far`, those of all groups
     of a read are fetched at once.
 
-    >>> from shardex.schema.schema import Value
+    >>> from shardex.schema import Value
     >>> group = pa.record_batch({"x": [5, 6, 7]})
     >>> features = Features({"x": Value("int64")})
     >>> table = DecodedTable(features, group.schema, [3], lambda k, names: group, "group {}".format)

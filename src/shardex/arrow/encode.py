@@ -22,6 +22,10 @@ import pyarrow as pa
 from shardex.arrow.types import arrow_type, numbers, sizes, storage
 from shardex.errors import SchemaError
 from shardex.schema import (
+    COMPACT,
+    JSON,
+    RAW,
+    TEXT,
     Array,
     Bytes,
     ClassLabel,
@@ -39,7 +43,6 @@ from shardex.schema import (
     items_of,
     parts_of,
 )
-from shardex.schema import codecs as codec
 
 __all__ = ["FixedArrays", "FreeArrays", "Packer", "ShapedArrays", "array_packer", "packer_of"]
 
@@ -190,13 +193,13 @@ def packer_of(feature: Feature) -> Packer:
         case ClassLabel():
             return _Numbers("int32", (0, len(feature.names) - 1), lambda value: fit_class(value, feature))
         case Text():
-            return _Texts(codec.by_name("text").encode, pa.large_string())
+            return _Texts(TEXT.encode, pa.large_string())
         case Json():
-            return _Blobs(codec.by_name("json").encode, pa.large_string())
+            return _Blobs(JSON.encode, pa.large_string())
         case Bytes():
-            return _Blobs(codec.by_name("raw").encode, pa.large_binary())
+            return _Blobs(RAW.encode, pa.large_binary())
         case Array(dtype=None):
-            return _Blobs(codec.by_name("compact").encode, pa.large_binary())
+            return _Blobs(COMPACT.encode, pa.large_binary())
         case Array():
             return array_packer(feature)
         case Sequence():

@@ -23,8 +23,7 @@ from shardex.arrow.types import is_binary, is_list, is_text, items_per_row, size
 from shardex.errors import FormatError
 from shardex.kernel import Bytes as ByteArray
 from shardex.kernel import Column, Integers, Ragged, Ranges, Segments, empty, locate, one_value, spread, take
-from shardex.schema import Array, Bytes, ClassLabel, Feature, Json, Optional, Text, Value
-from shardex.schema import codecs as codec
+from shardex.schema import JSON, TEXT, Array, Bytes, ClassLabel, Feature, Json, Optional, Text, Value
 
 __all__ = ["Chunks", "Field", "Getter", "field_of"]
 
@@ -316,7 +315,7 @@ class _Blob(Field):
         self._text = isinstance(feature, Text) and is_text(kind)
         self._decode: Callable[[Any], Any] | None = None
         if isinstance(feature, Json | Text):
-            self._decode = codec.by_name("json" if isinstance(feature, Json) else "text").decode
+            self._decode = (JSON if isinstance(feature, Json) else TEXT).decode
         elif isinstance(feature, Array):
             self._decode = lambda raw: array_of_bytes(raw, feature)
 

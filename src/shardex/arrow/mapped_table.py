@@ -35,7 +35,7 @@ class MappedTable:
     Where loading reads all of a batch, `extents` tells which bytes batches take. If they are `far`, those of all
     batches of a read are fetched at once, and `let_go` closes batches whose file must go.
 
-    >>> from shardex.schema.schema import Value
+    >>> from shardex.schema import Value
     >>> batch = pa.record_batch({"x": [5, 6, 7]})
     >>> table = MappedTable(Features({"x": Value("int64")}), batch.schema, [3], lambda k: batch, "batch {}".format)
     >>> table.sample(1), table.read(np.array([2, 0]), ["x"])["x"]

@@ -30,6 +30,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from shardex.errors import FormatError, SchemaError, ShardexError
 from shardex.schema import (
+    JSON,
     Array,
     Bytes,
     ClassLabel,
@@ -43,7 +44,6 @@ from shardex.schema import (
     Text,
     Value,
 )
-from shardex.schema import codecs as codec
 
 __all__ = [
     "arrow_schema",
@@ -142,7 +142,7 @@ def _field(name: str, feature: Feature) -> pa.Field:
 
 def arrow_schema(features: Features) -> pa.Schema:
     """The Arrow schema of a dataset; the features go along as metadata, so that a file tells what it holds."""
-    plain = codec.by_name("json").encode(features.to_json())
+    plain = JSON.encode(features.to_json())
     return pa.schema([_field(name, feature) for name, feature in features.items()], metadata={"shardex": plain})
 
 
@@ -199,7 +199,7 @@ def _own_features(schema: pa.Schema) -> Mapping[str, Feature]:
     if not schema.metadata or b"shardex" not in schema.metadata:
         return {}
     try:
-        return Features.from_json(codec.by_name("json").decode(schema.metadata[b"shardex"]))
+        return Features.from_json(JSON.decode(schema.metadata[b"shardex"]))
     except ShardexError:
         return {}
 

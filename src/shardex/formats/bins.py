@@ -34,10 +34,20 @@ from shardex.formats.registry import Format
 from shardex.kernel import MISSING, Columns, Integers, Ranges, take
 from shardex.kernel import Bytes as Buffer
 from shardex.rows import check_fields
-from shardex.schema import Bytes, Feature, Features, Text, by_name, fit_sample
-from shardex.schema import json_codec as json
-from shardex.schema import msgpack_codec as msgpack
-from shardex.schema import plain_values as plain
+from shardex.schema import (
+    JSON,
+    MSGPACK,
+    RAW,
+    Bytes,
+    Feature,
+    Features,
+    Text,
+    codec_by_name,
+    fit_sample,
+    infer_or_json,
+    to_columns,
+    to_sample,
+)
 
 __all__ = ["FORMAT", "BinRows", "BinTable", "BinWriter", "create", "open", "recognise"]
 
@@ -49,7 +59,6 @@ _LARGEST = 1 << 32
 _FLUSH = 64 << 20
 _FIRST = 16
 _TRIPLE = struct.Struct("<III")
-_RAW = by_name("raw")
 _KINDS: dict[str, Feature] = {"raw": Bytes(), "text": Text()}
 
 
@@ -77,7 +86,7 @@ def _head(files: Files) -> tuple[str, Features | None]:
         return "raw", None
     where = os.path.join(files.source.url, HEAD)
     try:
-        head = json.decode(files.source.load(HEAD))
+        head = JSON.decode(files.source.load(HEAD))
         return str(head["decode"]), Features.from_json(head["schema"])
     except (ShardexError, KeyError, TypeError) as error:
         raise FormatError(f"{where}: expected how the packets are encoded, got something else: {error}") from None
@@ -162,11 +171,11 @@ class BinRows(PlacedRows):
 
     def __init__(self, files: Files, index: BinTable, decode: str, schema: Features | None) -> None:
         super().__init__(files, index)
-        self._codec, self._kind, self._schema = by_name(decode), _KINDS.get(decode), schema
+        self._codec, self._kind, self._schema = codec_by_name(decode), _KINDS.get(decode), schema
         if schema is not None and self._kind is not None and list(schema.values()) != [self._kind]:
             raise SchemaError(f"expected one field of {self._kind} for decode={decode!r}, got {schema}")
         self._field = next(iter(schema)) if schema is not None and len(schema) == 1 else "data"
-        self.in_python = self._codec is not _RAW
+        self.in_python = self._codec is not RAW
 
     @cached_property
     def features(self) -> Features:
@@ -176,7 +185,7 @@ class BinRows(PlacedRows):
         if self._kind is not None:
             return Features({self._field: self._kind})
         rows = np.arange(min(len(self), _FIRST))
-        return plain.guess(self._samples(self.ranges(rows).bytes(), rows)) if len(rows) else Features({})
+        return infer_or_json(self._samples(self.ranges(rows).bytes(), rows)) if len(rows) else Features({})
 
     @cached_property
     def _known(self) -> list[str]:
@@ -186,9 +195,9 @@ class BinRows(PlacedRows):
         """These packets."""
         names = self._names(fields)
         if not len(rows):
-            return plain.to_columns({n: [] for n in (self.features if names is None else names)}, 0, self.features, str)
+            return to_columns({n: [] for n in (self.features if names is None else names)}, 0, self.features, str)
         packets = self.ranges(rows).bytes()
-        if self._codec is _RAW:
+        if self._codec is RAW:
             return Columns(dict.fromkeys(names or (), packets), len(rows))
         samples = self._samples(packets, rows)
         missing = None if self._schema is None else MISSING
@@ -197,16 +206,16 @@ class BinRows(PlacedRows):
             if names is None
             else {name: [sample.get(name, missing) for sample in samples] for name in names}
         )
-        return plain.to_columns(values, len(rows), self._schema, lambda k: self._at(int(rows[k])))
+        return to_columns(values, len(rows), self._schema, lambda k: self._at(int(rows[k])))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One packet."""
-        if fields is None and self._codec is _RAW:
+        if fields is None and self._codec is RAW:
             return {self._field: self.record(row).tobytes()}
         names = self._names(fields)
         value = self._decode(self.record(row).tobytes(), row)
         sample = value if type(value) is dict else {self._field: value}
-        return plain.to_sample(sample, names, self._schema, lambda _: self._at(row))
+        return to_sample(sample, names, self._schema, lambda _: self._at(row))
 
     def ranges(self, rows: Integers, begin: str = "offset", length: str = "length") -> Ranges:
         """Where these packets lie, their prefixes checked."""
@@ -317,7 +326,7 @@ class BinWriter:
         if (stage := self._stage) is not None:
             self._flush(stage)
             if self._codec != "raw":
-                stage.place.put(HEAD, json.encode({"decode": self._codec, "schema": self._features.to_json()}))
+                stage.place.put(HEAD, JSON.encode({"decode": self._codec, "schema": self._features.to_json()}))
             stage.publish()
             self._stage = None
 
@@ -333,7 +342,7 @@ class BinWriter:
             (packet,) = fitted.values()
             return bytes(packet)
         try:
-            return to_json(fitted) if self._codec == "json" else msgpack.encode(fitted)
+            return to_json(fitted) if self._codec == "json" else MSGPACK.encode(fitted)
         except SchemaError as error:
             raise SchemaError(f"{error} - at sample {self._total}") from None
 

@@ -16,8 +16,7 @@ from typing import Any
 from shardex.errors import ClosedError, SchemaError
 from shardex.files import MODES, Stage
 from shardex.formats.tar_blocks import TarOutput, header, padding
-from shardex.schema import Array, Feature, Features, Json, Optional, Struct, Text, fit_sample
-from shardex.schema import npy_codec as npy
+from shardex.schema import NPY, Array, Feature, Features, Json, Optional, Struct, Text, fit_sample
 
 __all__ = ["ColumnsWriter"]
 
@@ -96,7 +95,7 @@ class ColumnsWriter:
             raise ClosedError("expected an open writer, got one that was closed")
         fitted = fit_sample(sample, self._features, self._total)
         metadata = _json(fitted.get("metadata"), self._total)
-        encoded = {name: npy.encode(fitted[name]) for name in self._series if fitted[name] is not None}
+        encoded = {name: NPY.encode(fitted[name]) for name in self._series if fitted[name] is not None}
         given = fitted.get("id")
         name = self._id(given)
         places = {field: self._series[field].write(f"{name}.npy", data) for field, data in encoded.items()}

@@ -28,8 +28,7 @@ from shardex.formats.record_rows import PlacedRows, Places
 from shardex.formats.registry import Format
 from shardex.kernel import MISSING, Columns, Integers
 from shardex.rows import check_fields
-from shardex.schema import Bytes, Features, Optional, Text
-from shardex.schema import plain_values as plain
+from shardex.schema import Bytes, Features, Optional, Text, infer_or_json, to_columns, to_sample
 from shardex.sources import Source
 
 __all__ = ["FORMAT", "JsonLines", "TextLines", "create", "one_file", "open", "recognise"]
@@ -142,7 +141,7 @@ class JsonLines(_LineRows):
         if self._schema is not None:
             return self._schema
         rows = np.arange(min(len(self), _FIRST))
-        return plain.guess(self._samples(self.ranges(rows).bytes(), rows)) if len(rows) else Features({})
+        return infer_or_json(self._samples(self.ranges(rows).bytes(), rows)) if len(rows) else Features({})
 
     @cached_property
     def _known(self) -> list[str]:
@@ -152,10 +151,10 @@ class JsonLines(_LineRows):
         """Parse these lines. Without `fields` every key that one of them has; with it `None` where a key lacks."""
         names = self._names(fields)
         if not len(rows):
-            return plain.to_columns({n: [] for n in (self.features if names is None else names)}, 0, self.features, str)
+            return to_columns({n: [] for n in (self.features if names is None else names)}, 0, self.features, str)
         lines = self.ranges(rows).bytes()
         values = self._union(lines, rows) if names is None else self._pick(lines, rows, names)
-        return plain.to_columns(values, len(rows), self._schema, lambda k: self.line(int(rows[k])))
+        return to_columns(values, len(rows), self._schema, lambda k: self.line(int(rows[k])))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Parse one line."""
@@ -167,7 +166,7 @@ class JsonLines(_LineRows):
         sample = value if type(value) is dict else {"value": value}
         if fields is None and self._schema is None:
             return sample
-        return plain.to_sample(sample, self._names(fields), self._schema, lambda _: self.line(row))
+        return to_sample(sample, self._names(fields), self._schema, lambda _: self.line(row))
 
     def values(self, rows: Integers, keys: Sequence[str]) -> Mapping[str, list[Any]]:
         """The values of these keys of some lines."""

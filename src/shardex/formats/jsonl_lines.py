@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from shardex.errors import ArgumentError, ClosedError, SchemaError
 from shardex.files import Scan, Stage
 from shardex.kernel import Bytes, Integers, line_ends
-from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct, fit_sample
+from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct, encode_plain_json, fit_sample
 from shardex.schema import Bytes as BytesFeature
-from shardex.schema import json_codec as json
 from shardex.sources import ByteRange, Source
 
 __all__ = ["LineWriter", "Lines", "refuse_bytes", "to_json"]
@@ -208,7 +207,7 @@ def to_json(sample: Mapping[str, Any]) -> bytes:
     >>> to_json({"x": np.arange(3), "s": "a"})
     b'{"x":[0,1,2],"s":"a"}'
     """
-    return json.encode_plain({name: _plain(value) for name, value in sample.items()})
+    return encode_plain_json({name: _plain(value) for name, value in sample.items()})
 
 
 def _plain(value: Any) -> Any:

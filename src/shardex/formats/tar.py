@@ -35,8 +35,7 @@ from shardex.formats.tar_members import KEY, TarScanner, TarWriter, check_end, k
 from shardex.formats.tar_remote_headers import headers
 from shardex.kernel import MISSING, Column, Columns, Integers, Ranges
 from shardex.rows import check_fields
-from shardex.schema import Feature, Features, Json, Optional, Text, guess, to_columns, to_sample
-from shardex.schema import msgpack_codec as msgpack
+from shardex.schema import MSGPACK, Feature, Features, Json, Optional, Text, infer_or_json, to_columns, to_sample
 from shardex.sources import Source
 
 __all__ = ["FORMAT", "TarRows", "create", "one_file", "open", "recognise"]
@@ -92,7 +91,7 @@ def create(
     With ``layout="msgpack"`` a sample is one member, a map of all its fields with arrays in the compact form.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
-    >>> from shardex.schema.schema import Array; from shardex.files.find import find
+    >>> from shardex.schema import Array; from shardex.files.find import find
     >>> out = create(folder, Features.of({"history": Array("float32", (2,)), "cls": int}), mode="create")
     >>> out.append({"history": [1, 2], "cls": 7}); out.close()
     >>> open(find(folder)).sample(0)
@@ -132,7 +131,7 @@ class TarRows(RecordRows):
         """`__key__` and the parts, or what the first maps hold."""
         if self._flat:
             first = np.arange(min(_LOOK_AT, len(self)))
-            return Features({KEY: Text(), **guess(self._maps(first, self._where(first))), **self._schema})
+            return Features({KEY: Text(), **infer_or_json(self._maps(first, self._where(first))), **self._schema})
         return Features({KEY: Text(), **{name: self._feature(name, part) for name, part in self._part_of.items()}})
 
     @cached_property
@@ -307,7 +306,7 @@ class TarRows(RecordRows):
 
 
 def _map(view: memoryview, k: int, where: Where) -> dict[str, Any]:
-    one = parts.value(msgpack.decode, view, "msgpack", where, k)
+    one = parts.value(MSGPACK.decode, view, "msgpack", where, k)
     if not isinstance(one, dict) or not all(isinstance(name, str) for name in one):
         raise FormatError(f"expected a map with text as keys, got {type(one).__name__} - at {where(k)}, field msgpack")
     return one

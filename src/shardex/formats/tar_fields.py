@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from shardex.errors import SchemaError, ShardexError
 from shardex.kernel import Column, Columns, Ranges
 from shardex.schema import (
-    CODECS,
+    COMPACT,
+    JSON,
+    MSGPACK,
+    NPY,
+    NUMBER,
+    RAW,
+    TEXT,
     Array,
     Bytes,
     ClassLabel,
@@ -30,12 +36,12 @@ from shardex.schema import (
     Struct,
     Text,
     Value,
-    by_extension,
+    codec_for_extension,
     fit,
+    npy_header,
     to_columns,
 )
 from shardex.schema import Sequence as SequenceOf
-from shardex.schema import npy_codec as npy
 
 __all__ = ["Where", "column", "decoder", "encode", "feature_of_part", "part_name", "value", "with_gaps"]
 
@@ -43,11 +49,11 @@ Where = Callable[[int], str]
 """Says where the k-th value of a column lies, for messages."""
 
 _FEATURES: dict[Codec, Feature] = {
-    CODECS["json"]: Json(),
-    CODECS["msgpack"]: Json(),
-    CODECS["text"]: Text(),
-    CODECS["number"]: Value("int64"),
-    CODECS["npy"]: Array(),
+    JSON: Json(),
+    MSGPACK: Json(),
+    TEXT: Text(),
+    NUMBER: Value("int64"),
+    NPY: Array(),
 }
 
 
@@ -57,7 +63,7 @@ def feature_of_part(part: str) -> Feature:
     >>> str(feature_of_part("seg.json")), str(feature_of_part("cls")), str(feature_of_part("jpg"))
     ('json', 'int64', 'bytes')
     """
-    return _FEATURES.get(by_extension(part), Bytes())
+    return _FEATURES.get(codec_for_extension(part), Bytes())
 
 
 def part_name(field: str, feature: Feature) -> str:
@@ -72,19 +78,19 @@ def part_name(field: str, feature: Feature) -> str:
         case Bytes():
             return field
         case Array():
-            extension, own = "npy", ["npy"]
+            extension, own = "npy", [NPY]
         case Text():
-            extension, own = "txt", ["text"]
+            extension, own = "txt", [TEXT]
         case Value(dtype=dtype) if np.dtype(dtype).kind not in "iu":
-            extension, own = "json", ["json"]
+            extension, own = "json", [JSON]
         case Value() | ClassLabel():
-            extension, own = "cls", ["number"]
+            extension, own = "cls", [NUMBER]
         case Opaque():
             raise SchemaError(f"expected a feature that can be written, got {feature} - at field {field}")
         case _:
-            extension, own = "json", ["json", "msgpack"]
-    part = field if any(by_extension(field) is CODECS[name] for name in own) else f"{field}.{extension}"
-    if _codec(part, feature) is CODECS["json"] and _has_bytes(feature):
+            extension, own = "json", [JSON, MSGPACK]
+    part = field if codec_for_extension(field) in own else f"{field}.{extension}"
+    if _codec(part, feature) is JSON and _has_bytes(feature):
         raise SchemaError(
             f"expected values that JSON can hold, got {feature} - at field {field} (name it {field}.msgpack)"
         )
@@ -98,7 +104,7 @@ def encode(value: Any, part: str, feature: Feature) -> bytes:
         return b"null"  # what JSON has for it; a float that is read as null is NaN again
     if isinstance(inner, Value) and isinstance(value, float) and math.isinf(value):
         raise SchemaError(f"expected a number that JSON can hold, got {value} (an array of no dimensions can hold it)")
-    return npy.encode(value) if isinstance(inner, Array) else _codec(part, feature).encode(value)
+    return NPY.encode(value) if isinstance(inner, Array) else _codec(part, feature).encode(value)
 
 
 def decoder(part: str, feature: Feature) -> Callable[[memoryview], Any]:
@@ -159,17 +165,17 @@ def _inner(feature: Feature) -> Feature:
 
 def _codec(part: str, feature: Feature) -> Codec:
     """How a part is read when its feature is known: the feature decides, the name only between forms of it."""
-    named = by_extension(part)
+    named = codec_for_extension(part)
     match _inner(feature):
         case Array():
-            return CODECS["compact"]  # which reads .npy too
+            return COMPACT  # which reads .npy too
         case Text():
-            return CODECS["text"]
+            return TEXT
         case Bytes():
-            return CODECS["raw"]
+            return RAW
         case Value() | ClassLabel():
-            return named if named is CODECS["json"] else CODECS["number"]
-    return named if named is CODECS["msgpack"] else CODECS["json"]
+            return named if named is JSON else NUMBER
+    return named if named is MSGPACK else JSON
 
 
 def _has_bytes(feature: Feature) -> bool:
@@ -188,7 +194,7 @@ def _stacked(ranges: Ranges, feature: Array) -> NDArray[Any] | None:
     if not len(ranges) or (ranges.length != ranges.length[0]).any():
         return None
     try:
-        start, dtype, shape, fortran = npy.header(ranges[:1].views()[0])
+        start, dtype, shape, fortran = npy_header(ranges[:1].views()[0])
     except ShardexError:
         return None
     size = dtype.itemsize * math.prod(shape)

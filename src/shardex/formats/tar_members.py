@@ -29,8 +29,7 @@ from shardex.files import Index, Scan, Stage, find
 from shardex.formats import tar_fields as parts
 from shardex.formats.tar_blocks import TarOutput, header, members, padding
 from shardex.formats.tar_remote_headers import headers
-from shardex.schema import Features, Optional, fit_sample
-from shardex.schema import msgpack_codec as msgpack
+from shardex.schema import MSGPACK, Features, Optional, fit_sample
 from shardex.sources import LocalSource, Source
 
 __all__ = ["KEY", "LAYOUTS", "TarScanner", "TarWriter", "check_end", "keep_readable_part", "split_name"]
@@ -220,7 +219,7 @@ class TarWriter:
 
     def _packed(self, sample: dict[str, Any]) -> bytes:
         try:
-            return msgpack.encode(sample)
+            return MSGPACK.encode(sample)
         except SchemaError as error:
             raise SchemaError(f"{error} - at sample {self._total}") from None
 

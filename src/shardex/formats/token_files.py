@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, ClosedError, FormatError, SchemaError, TruncatedShardError
 from shardex.files import Scan, Stage
-from shardex.schema import Array, Features, fit_sample
-from shardex.schema import json_codec as json
+from shardex.schema import JSON, Array, Features, fit_sample
 from shardex.sources import LocalSource, Source
 
 __all__ = ["HEAD", "Head", "Lengths", "NumberWriter", "lengths_of", "number_dtype", "only_array"]
@@ -56,7 +55,7 @@ class Head:
 
     def write(self) -> bytes:
         """The bytes of the file."""
-        return json.encode({name: value for name, value in asdict(self).items() if name != "lengths" or value})
+        return JSON.encode({name: value for name, value in asdict(self).items() if name != "lengths" or value})
 
 
 def number_dtype(name: Any) -> np.dtype[Any]:

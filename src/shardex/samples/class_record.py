@@ -18,8 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from shardex.errors import SchemaError
-from shardex.schema import Array, ClassLabel, Feature, Features, describe, feature_of, hints_of
-from shardex.schema import compact_codec as compact
+from shardex.schema import COMPACT, Array, ClassLabel, Feature, Features, describe, feature_of, hints_of
 
 __all__ = ["Form", "Record", "form_of", "record_of"]
 
@@ -123,7 +122,7 @@ def _mapping(value: Any) -> Mapping[Any, Any]:
 
 
 def _array(value: Any) -> Any:
-    return compact.decode(value) if isinstance(value, bytes | memoryview) else value
+    return COMPACT.decode(value) if isinstance(value, bytes | memoryview) else value
 
 
 def _unless_none(change: Change | None) -> Change | None:

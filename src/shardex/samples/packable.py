@@ -16,8 +16,7 @@ from shardex.errors import FormatError, SchemaError
 from shardex.kernel import MISSING
 from shardex.samples.class_record import Record, record_of
 from shardex.samples.sample import new_key, same, short
-from shardex.schema import Optional, absent, describe, fit
-from shardex.schema import msgpack_codec as msgpack
+from shardex.schema import MSGPACK, Optional, absent, describe, fit
 
 __all__ = ["PackableSample", "packable"]
 
@@ -80,7 +79,7 @@ class PackableSample:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """The sample that `packed` made these bytes of; arrays are read-only views of them."""
-        found = msgpack.decode(data)
+        found = MSGPACK.decode(data)
         if not isinstance(found, dict):
             raise FormatError(f"expected the packed map of a {cls.__name__}, got {describe(found)}")
         return cls.from_data(found)
@@ -98,7 +97,7 @@ class PackableSample:
     def packed(self) -> bytes:
         """The sample in MessagePack; values that do not fit their fields are refused."""
         record = record_of(type(self))
-        return msgpack.encode(_fitted(record, record.values(self)))
+        return MSGPACK.encode(_fitted(record, record.values(self)))
 
     @property
     def as_wds(self) -> dict[str, Any]:

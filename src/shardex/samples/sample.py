@@ -17,7 +17,7 @@ import numpy as np
 
 from shardex.errors import FieldError, RowError, SchemaError
 from shardex.kernel import MISSING, Column, Columns, Ragged
-from shardex.schema import msgpack_codec as msgpack
+from shardex.schema import MSGPACK
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # which checkers bring along: type variables have defaults since 3.13
@@ -69,7 +69,7 @@ class DictSample(dict[str, Any]):
         >>> DictSample(x=1).packed
         b'\\x81\\xa1x\\x01'
         """
-        return msgpack.encode({name: value for name, value in self.items() if name != "__key__"})
+        return MSGPACK.encode({name: value for name, value in self.items() if name != "__key__"})
 
     @property
     def as_wds(self) -> dict[str, Any]:

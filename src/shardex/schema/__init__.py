@@ -1,10 +1,20 @@
 """The room schema."""
 
-from shardex.schema import codecs, compact_codec, json_codec, msgpack_codec, npy_codec, plain_values
-from shardex.schema.codecs import CODECS, Codec, by_extension, by_name
-from shardex.schema.fit import absent, bounds, describe, fit, fit_array, fit_class, fit_number, items_of, parts_of
-from shardex.schema.plain_values import fit_sample, guess, to_columns, to_sample
-from shardex.schema.schema import (
+from shardex.schema.array_codecs import npy_header
+from shardex.schema.codecs import (
+    COMPACT,
+    JSON,
+    MSGPACK,
+    NPY,
+    NUMBER,
+    RAW,
+    TEXT,
+    Codec,
+    codec_by_name,
+    codec_for_extension,
+    encode_plain_json,
+)
+from shardex.schema.features import (
     Array,
     Bytes,
     ClassLabel,
@@ -19,11 +29,19 @@ from shardex.schema.schema import (
     Value,
     feature_of,
     hints_of,
-    infer,
 )
+from shardex.schema.fit import absent, bounds, describe, fit, fit_array, fit_class, fit_number, items_of, parts_of
+from shardex.schema.infer import infer, infer_or_json
+from shardex.schema.plain_values import fit_sample, to_columns, to_sample
 
 __all__ = [
-    "CODECS",
+    "COMPACT",
+    "JSON",
+    "MSGPACK",
+    "NPY",
+    "NUMBER",
+    "RAW",
+    "TEXT",
     "Array",
     "Bytes",
     "ClassLabel",
@@ -39,26 +57,22 @@ __all__ = [
     "Value",
     "absent",
     "bounds",
-    "by_extension",
-    "by_name",
-    "codecs",
-    "compact_codec",
+    "codec_by_name",
+    "codec_for_extension",
     "describe",
+    "encode_plain_json",
     "feature_of",
     "fit",
     "fit_array",
     "fit_class",
     "fit_number",
     "fit_sample",
-    "guess",
     "hints_of",
     "infer",
+    "infer_or_json",
     "items_of",
-    "json_codec",
-    "msgpack_codec",
-    "npy_codec",
+    "npy_header",
     "parts_of",
-    "plain_values",
     "to_columns",
     "to_sample",
 ]

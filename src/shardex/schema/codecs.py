@@ -1,77 +1,249 @@
-"""Bytes to one value and back: the contract `Codec`, and the table that finds one by name or file extension.
+"""Bytes to one value and back: one `Codec` per encoding, found by name or by file extension.
 
-A codec is anything with `encode` and `decode`; each module in `codecs/` is one. Decoding never runs code: an
-extension that would need it (pickles) is left as bytes.
+Decoding never runs code: files with an extension that would need it (pickles) are left as bytes. The codecs of arrays
+are in `array_codecs`. JSON and MessagePack are msgspec's: 6x the standard library on untyped lines, 1.2x orjson.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-from shardex.errors import FormatError
-from shardex.schema import compact_codec as compact
-from shardex.schema import json_codec as json
-from shardex.schema import msgpack_codec as msgpack
-from shardex.schema import npy_codec as npy
-from shardex.schema import number_codec as number
-from shardex.schema import raw_codec as raw
-from shardex.schema import text_codec as text
+import msgspec
+import numpy as np
 
-__all__ = ["CODECS", "Codec", "by_extension", "by_name"]
+from shardex.errors import FormatError, SchemaError
+from shardex.schema.array_codecs import decode_compact, decode_npy, encode_compact, encode_npy
+
+__all__ = [
+    "CODECS",
+    "COMPACT",
+    "JSON",
+    "MSGPACK",
+    "NPY",
+    "NUMBER",
+    "RAW",
+    "TEXT",
+    "Codec",
+    "codec_by_name",
+    "codec_for_extension",
+    "encode_plain_json",
+]
 
 
-class Codec(Protocol):
-    """Turns a value into bytes and back."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Codec:
+    """A pair of functions that turn a value into bytes and back."""
 
-    def encode(self, value: Any) -> bytes:
-        """The bytes of a value; `SchemaError` if it has no such form."""
+    encode: Callable[[Any], bytes]
+    """Returns the bytes of a value; `SchemaError` if the encoding cannot hold it."""
+    decode: Callable[[Any], Any]
+    """Returns the value of some bytes; `FormatError` if they are damaged."""
 
-    def decode(self, data: Any) -> Any:
-        """The value of some bytes; `FormatError` if they have no such meaning."""
+
+# -- JSON and MessagePack -------------------------------------------------------------------------------------
+
+_json_encoder = msgspec.json.Encoder()
+_json_decoder = msgspec.json.Decoder()
+_SIMPLE = (str, int, bool, type(None))
 
 
-CODECS: dict[str, Codec] = {
-    "compact": compact,
-    "json": json,
-    "msgpack": msgpack,
-    "npy": npy,
-    "number": number,
-    "raw": raw,
-    "text": text,
+def _encode_json(value: Any) -> bytes:
+    """Return compact JSON; numpy numbers and arrays become numbers and lists.
+
+    >>> JSON.encode({"a": [1, None, np.arange(2)]})
+    b'{"a":[1,null,[0,1]]}'
+    >>> JSON.encode({"a": b"bytes"})
+    Traceback (most recent call last):
+    shardex.errors.SchemaError: expected a value that JSON can hold, got bytes b'bytes'
+    """
+    try:
+        return encode_plain_json(_without_numpy(value))
+    except RecursionError:
+        raise SchemaError(
+            f"expected a value that JSON can hold, got {type(value).__name__} nested too deeply"
+        ) from None
+
+
+def encode_plain_json(value: Any) -> bytes:
+    """Return compact JSON of a value that holds no numpy objects, without checking it; NaN becomes null."""
+    try:
+        return _json_encoder.encode(value)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise SchemaError(f"expected a value that JSON can hold, got {type(value).__name__}: {error}") from None
+
+
+def _without_numpy(value: Any) -> Any:
+    """Return the value with numpy objects replaced; refuse what JSON would silently change (NaN, keys)."""
+    if type(value) in _SIMPLE:
+        return value
+    if isinstance(value, np.generic | np.ndarray):
+        return _without_numpy(value.tolist())
+    if isinstance(value, dict):
+        return {_checked_key(name): _without_numpy(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_numpy(one) for one in value]
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, _SIMPLE):
+        return value
+    raise SchemaError(f"expected a value that JSON can hold, got {type(value).__name__} {value!r}"[:200])
+
+
+def _checked_key(name: Any) -> str:
+    if not isinstance(name, str):
+        raise SchemaError(f"expected text as a key of a JSON object, got {type(name).__name__} {name!r}")
+    return name
+
+
+def _decode_json(data: Any) -> Any:
+    """Return the value.
+
+    >>> JSON.decode(b'{"a": [1, null]}')
+    {'a': [1, None]}
+    """
+    try:
+        return _json_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise FormatError(f"expected JSON, got {bytes(data)[:40]!r}: {error}") from None
+
+
+def _numpy_to_msgpack(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return encode_compact(value)
+    raise TypeError(f"MessagePack has no {type(value).__name__}")
+
+
+_msgpack_encoder = msgspec.msgpack.Encoder(enc_hook=_numpy_to_msgpack)
+_msgpack_decoder = msgspec.msgpack.Decoder()
+
+
+def _encode_msgpack(value: Any) -> bytes:
+    """Return MessagePack bytes; arrays inside become bytes in the compact format.
+
+    >>> MSGPACK.encode({"a": 1})
+    b'\\x81\\xa1a\\x01'
+    """
+    try:
+        return _msgpack_encoder.encode(value)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise SchemaError(f"expected a value that MessagePack can hold, got {type(value).__name__}: {error}") from None
+
+
+def _decode_msgpack(data: Any) -> Any:
+    """Return the value; arrays stay bytes, which the data does not mark as arrays (`COMPACT.decode` reads them)."""
+    try:
+        return _msgpack_decoder.decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise FormatError(f"expected MessagePack, got {bytes(data)[:40]!r}: {error}") from None
+
+
+# -- text, numbers, bytes -------------------------------------------------------------------------------------
+
+
+def _encode_text(value: Any) -> bytes:
+    """Return UTF-8 bytes.
+
+    >>> TEXT.encode("é")
+    b'\\xc3\\xa9'
+    """
+    if not isinstance(value, str):
+        raise SchemaError(f"expected text, got {type(value).__name__}")
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise SchemaError(f"expected text that UTF-8 can hold, got {value!r}: {error.reason}") from None
+
+
+def _decode_text(data: Any) -> str:
+    """Return the text of UTF-8 bytes."""
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"expected UTF-8 text, got byte {error.start} that is not: {error.reason}") from None
+
+
+def _encode_number(value: Any) -> bytes:
+    """Return the decimal digits of a number, the way WebDataset stores class numbers.
+
+    >>> NUMBER.encode(7), NUMBER.encode(0.5)
+    (b'7', b'0.5')
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SchemaError(f"expected a number, got {type(value).__name__}")
+    return repr(value).encode()
+
+
+def _decode_number(data: Any) -> int | float:
+    """Return an int if the digits are an integer, else a float."""
+    raw = bytes(data)
+    for kind in (int, float):
+        try:
+            return kind(raw)
+        except ValueError:
+            continue
+    raise FormatError(f"expected a number in decimal digits, got {raw[:40]!r}")
+
+
+def _encode_raw(value: Any) -> bytes:
+    """Return the bytes unchanged.
+
+    >>> RAW.encode(bytearray(b"ab"))
+    b'ab'
+    """
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise SchemaError(f"expected bytes, got {type(value).__name__}")
+    return bytes(value)
+
+
+# -- the table ------------------------------------------------------------------------------------------------
+
+COMPACT = Codec(encode_compact, decode_compact)
+JSON = Codec(_encode_json, _decode_json)
+MSGPACK = Codec(_encode_msgpack, _decode_msgpack)
+NPY = Codec(encode_npy, decode_npy)
+NUMBER = Codec(_encode_number, _decode_number)
+RAW = Codec(_encode_raw, bytes)
+TEXT = Codec(_encode_text, _decode_text)
+
+CODECS = {
+    "compact": COMPACT,
+    "json": JSON,
+    "msgpack": MSGPACK,
+    "npy": NPY,
+    "number": NUMBER,
+    "raw": RAW,
+    "text": TEXT,
 }
 
 _EXTENSIONS = {
-    "npy": "npy",
-    "json": "json",
-    "jsn": "json",
-    "msgpack": "msgpack",
-    "mp": "msgpack",
-    "msg": "msgpack",
-    "txt": "text",
-    "text": "text",
-    "transcript": "text",
-    "cls": "number",
-    "cls2": "number",
-    "count": "number",
-    "index": "number",
-    "inx": "number",
-    "id": "number",
+    "npy": NPY,
+    **dict.fromkeys(("json", "jsn"), JSON),
+    **dict.fromkeys(("msgpack", "mp", "msg"), MSGPACK),
+    **dict.fromkeys(("txt", "text", "transcript"), TEXT),
+    **dict.fromkeys(("cls", "cls2", "count", "index", "inx", "id"), NUMBER),
 }
 
 
-def by_extension(extension: str) -> Codec:
-    """The codec for a file extension, by its last part; bytes stay bytes where none is known.
+def codec_for_extension(extension: str) -> Codec:
+    """Return the codec for a file extension, by its last part; `RAW` for an unknown one.
 
-    >>> by_extension("seg.json") is CODECS["json"], by_extension("pkl") is CODECS["raw"]
+    >>> codec_for_extension("seg.json") is JSON, codec_for_extension("pkl") is RAW
     (True, True)
     """
-    return CODECS[_EXTENSIONS.get(extension.rpartition(".")[2].lower(), "raw")]
+    return _EXTENSIONS.get(extension.rpartition(".")[2].lower(), RAW)
 
 
-def by_name(name: str) -> Codec:
-    """The codec of this name.
+def codec_by_name(name: str) -> Codec:
+    """Return the codec of this name; `FormatError` for an unknown one.
 
-    >>> by_name("npy") is CODECS["npy"]
+    >>> codec_by_name("npy") is NPY
     True
     """
     try:

@@ -1,20 +1,47 @@
-"""The kinds of single values a field can hold: numbers, text, bytes, JSON, arrays, classes. Frozen, and without data.
+"""Features: what each field of a sample holds. Frozen values without data, stored with the data as JSON.
 
-Those that hold other features, the mapping of all fields and how it is made from types and samples are in `schema.py`.
+`Feature` and its subclasses are the kinds of fields, `Features` maps field names to them. `feature_of` makes one from
+a dtype, a type or an annotation, so that schemas can be written as dicts of types or as classes. `infer` makes
+features from samples.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
+import hashlib
 import operator
+import reprlib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 
-from shardex.errors import SchemaError
+from shardex.errors import FieldError, FormatError, SchemaError
 
-__all__ = ["SCALARS", "Array", "Bytes", "ClassLabel", "Feature", "Json", "Opaque", "Text", "Value", "storable"]
+__all__ = [
+    "SCALARS",
+    "Array",
+    "Bytes",
+    "ClassLabel",
+    "Feature",
+    "Features",
+    "Json",
+    "Opaque",
+    "Optional",
+    "Sequence",
+    "Struct",
+    "Text",
+    "Value",
+    "feature_of",
+    "hints_of",
+    "is_storable",
+]
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 SCALARS = ("bool", *_INTEGERS, "float16", "float32", "float64")
@@ -23,19 +50,18 @@ _ARRAY_KINDS = "biufcMm"
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """What one field holds; the classes below say which kinds there are. `str()` gives the short form in messages."""
+    """The type of one field; each subclass is one kind. `str()` gives the short form used in messages."""
 
     kind: ClassVar[str]
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form; `Features.from_json` reads it back."""
-        plain = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
-        return {"kind": self.kind, **plain}
+        """Return the JSON form, which `Features.from_json` reads."""
+        return {"kind": self.kind, **{f.name: _to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}}
 
 
 @dataclass(frozen=True, slots=True)
 class Value(Feature):
-    """One number or truth value of a numpy dtype.
+    """One number or boolean of a numpy dtype.
 
     >>> str(Value("int32"))
     'int32'
@@ -84,7 +110,7 @@ class Json(Feature):
 
 @dataclass(frozen=True, slots=True)
 class Array(Feature):
-    """A numpy array; `None` in the shape is a free size, no shape any shape, no dtype any dtype.
+    """A numpy array; `None` in the shape means any size, no shape any shape, no dtype any dtype.
 
     >>> str(Array("float32", (100,))), str(Array("uint8", (None, None, 3))), str(Array())
     ('float32[100]', 'uint8[?, ?, 3]', 'any[...]')
@@ -105,9 +131,9 @@ class Array(Feature):
             dtype = np.dtype(self.dtype)
         except TypeError as error:
             raise SchemaError(f"expected a numpy dtype, got {self.dtype!r}: {error}") from None
-        if not storable(dtype):
+        if not is_storable(dtype):
             raise SchemaError(
-                f"expected a native dtype of numbers, truth values or times, got {self.dtype!r} "
+                f"expected a native dtype of numbers, booleans or times, got {self.dtype!r} "
                 "(Array() takes arrays of any dtype)"
             )
         object.__setattr__(self, "dtype", dtype.name)
@@ -118,23 +144,23 @@ class Array(Feature):
 
     @property
     def fixed(self) -> bool:
-        """Whether every sample has the same shape."""
+        """True if every sample has the same shape."""
         return self.shape is not None and None not in self.shape
 
     @property
     def ragged(self) -> bool:
-        """Whether only the first size is free (and the others hold something)."""
+        """True if only the first size varies and no other size is 0."""
         return self.shape is not None and self.shape[:1] == (None,) and all(self.shape[1:])
 
 
-def storable(dtype: np.dtype[Any]) -> bool:
-    """Whether arrays of this dtype lie as they are: numbers, truth values and times, none wider than 64 bits.
+def is_storable(dtype: np.dtype[Any]) -> bool:
+    """Return whether `Array` can name this dtype: native numbers of at most 64 bits, complex ones, booleans, times.
 
-    >>> storable(np.dtype("float32")), storable(np.dtype("U3")), storable(np.dtype(">i4"))
+    >>> is_storable(np.dtype("float32")), is_storable(np.dtype("U3")), is_storable(np.dtype(">i4"))
     (True, False, False)
     """
-    widest = 16 if dtype.kind == "c" else 8
-    return dtype.kind in _ARRAY_KINDS and dtype.isnative and dtype.itemsize <= widest
+    max_size = 16 if dtype.kind == "c" else 8
+    return dtype.kind in _ARRAY_KINDS and dtype.isnative and dtype.itemsize <= max_size
 
 
 def _checked_shape(shape: Any) -> tuple[int | None, ...]:
@@ -155,7 +181,7 @@ def _checked_names(names: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClassLabel(Feature):
-    """One of some named classes, kept as its number.
+    """One of several named classes, stored as its number.
 
     >>> label = ClassLabel(("cat", "dog")); label.number("dog"), label.name(0)
     (1, 'cat')
@@ -171,14 +197,14 @@ class ClassLabel(Feature):
         return f"class of {len(self.names)}"
 
     def number(self, name: str) -> int:
-        """The number of a class."""
+        """Return the number of a class."""
         try:
             return self.names.index(name)
         except ValueError:
             raise SchemaError(f"expected a class out of {', '.join(self.names[:20])}, got {name!r}") from None
 
     def name(self, number: int) -> str:
-        """The name of a class."""
+        """Return the name of a class."""
         if not 0 <= number < len(self.names):
             raise SchemaError(f"expected a class number below {len(self.names)}, got {number}")
         return self.names[number]
@@ -186,7 +212,7 @@ class ClassLabel(Feature):
 
 @dataclass(frozen=True, slots=True)
 class Opaque(Feature):
-    """A type that only another tool knows (a timestamp, a decimal of an Arrow file); read as Python values."""
+    """An Arrow type that has no feature of its own (timestamp, decimal, ...); read as Python values, never written."""
 
     kind: ClassVar[str] = "opaque"
     type: str
@@ -195,7 +221,245 @@ class Opaque(Feature):
         return self.type
 
 
-def _plain(value: Any) -> Any:
+@dataclass(frozen=True, slots=True)
+class Sequence(Feature):
+    """A list of values of one feature."""
+
+    kind: ClassVar[str] = "sequence"
+    feature: Feature
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "feature", feature_of(self.feature))
+
+    def __str__(self) -> str:
+        return f"list of {self.feature}"
+
+
+@dataclass(frozen=True, slots=True)
+class Struct(Feature):
+    """Named values within one field.
+
+    >>> str(Struct({"x": "int32", "y": str}))
+    'struct of x int32, y text'
+    """
+
+    kind: ClassVar[str] = "struct"
+    fields: Mapping[str, Feature]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", Features.of(self.fields))
+
+    def __str__(self) -> str:
+        return "struct of " + ", ".join(f"{name} {feature}" for name, feature in self.fields.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Optional(Feature):
+    """A value of a feature, or `None`."""
+
+    kind: ClassVar[str] = "optional"
+    feature: Feature
+
+    def __post_init__(self) -> None:
+        inner = feature_of(self.feature)
+        object.__setattr__(self, "feature", inner.feature if isinstance(inner, Optional) else inner)
+
+    def __str__(self) -> str:
+        return f"{self.feature} or none"
+
+
+class Features(Mapping[str, Feature]):
+    """The fields of a dataset in order: an immutable, hashable mapping of names to features.
+
+    >>> f = Features.of({"x": Array("float32", (3,)), "label": int, "note": str | None})
+    >>> print(f)
+    x float32[3], label int64, note text or none
+    >>> Features.from_json(f.to_json()) == f
+    True
+    """
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Mapping[str, Feature]) -> None:
+        for name in fields:
+            if not isinstance(name, str) or not name:
+                raise SchemaError(f"expected a field name, got {name!r}")
+        self._fields = dict(fields)
+
+    @classmethod
+    def of(cls, schema: Any) -> Features:
+        """Return features of a mapping of names to features, dtypes or types, or of a class with annotations."""
+        if isinstance(schema, Features):
+            return schema
+        if isinstance(schema, Mapping):
+            return cls({name: feature_of(feature) for name, feature in schema.items()})
+        if isinstance(schema, type) and (hints := hints_of(schema)):
+            return cls({name: feature_of(hint) for name, hint in hints.items()})
+        raise SchemaError(f"expected a mapping of field names to features, or a class with annotations, got {schema!r}")
+
+    def __getitem__(self, name: str) -> Feature:
+        try:
+            return self._fields[name]
+        except KeyError:
+            raise FieldError(f"expected one of the fields {', '.join(self._fields)}, got {name!r}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._fields))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Features) and list(self.items()) == list(other.items())
+
+    def __repr__(self) -> str:
+        return f"Features({self})"
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {feature}" for name, feature in self.items())
+
+    def select(self, names: SequenceOf[str]) -> Features:
+        """Return these fields in this order."""
+        return Features({name: self[name] for name in names})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form that is stored with the data."""
+        return {name: feature.to_json() for name, feature in self.items()}
+
+    @classmethod
+    def from_json(cls, plain: Any) -> Features:
+        """Return the features of a JSON form made by `to_json`."""
+        if not isinstance(plain, dict) or "" in plain:
+            raise FormatError(f"expected a schema as a JSON object of named fields, got {reprlib.repr(plain)}")
+        return cls({name: _from_json(one) for name, one in plain.items()})
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits, equal exactly if names, order and features are equal."""
+        return hashlib.sha256(msgspec.json.encode(self.to_json())).hexdigest()[:16]
+
+
+_KINDS: dict[str, type[Feature]] = {
+    c.kind: c for c in (Value, Text, Bytes, Json, Array, ClassLabel, Sequence, Struct, Optional, Opaque)
+}
+
+
+def _to_json(value: Any) -> Any:
     if hasattr(value, "to_json"):
         return value.to_json()
     return list(value) if isinstance(value, tuple) else value
+
+
+def _from_json(plain: Any) -> Feature:
+    try:
+        rest = dict(plain)
+        kind = _KINDS[rest.pop("kind")]
+        if "feature" in rest:
+            rest["feature"] = _from_json(rest["feature"])
+        if "fields" in rest:
+            rest["fields"] = Features.from_json(rest["fields"])
+        return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in rest.items()})
+    except FormatError:
+        raise
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise FormatError(f"expected the JSON form of a feature, got {reprlib.repr(plain)}: {error}") from None
+
+
+# -- from types and annotations ------------------------------------------------------------------------------
+
+_PLAIN_TYPES: dict[Any, Feature] = {
+    bool: Value("bool"),
+    int: Value("int64"),
+    float: Value("float64"),
+    str: Text(),
+    bytes: Bytes(),
+    dict: Json(),
+    list: Json(),
+    tuple: Json(),
+    Any: Json(),
+    np.ndarray: Array(),
+}
+_NAMED = {kind.__name__: _PLAIN_TYPES[kind] for kind in (int, float, str, bytes)} | {"text": Text(), "json": Json()}
+
+
+def feature_of(hint: Any) -> Feature:
+    """Return the feature for a feature, dtype, type or annotation.
+
+    >>> str(feature_of("float32")), str(feature_of(list[int])), str(feature_of(np.typing.NDArray[np.int8]))
+    ('float32', 'list of int64', 'int8[...]')
+    """
+    if isinstance(hint, Feature):
+        return hint
+    if isinstance(hint, str | np.dtype):
+        return _NAMED.get(str(hint)) or Value(str(hint))
+    try:
+        if (known := _PLAIN_TYPES.get(hint)) is not None:
+            return known
+    except TypeError:
+        pass
+    if isinstance(hint, type) and issubclass(hint, np.generic):
+        return Value(_dtype_name(hint) or hint.__name__)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return _of_union([*{type(member.value) for member in hint}]) or Json()
+    if (feature := _of_generic(hint)) is not None:
+        return feature
+    if isinstance(hint, Mapping) or (isinstance(hint, type) and hints_of(hint)):
+        return Struct(Features.of(hint))
+    raise SchemaError(f"expected a feature, a dtype or a type such as int, str or list[int], got {hint!r}")
+
+
+def hints_of(schema: type) -> dict[str, Any]:
+    """Return the fields of a class with their types; annotations written as strings are resolved.
+
+    >>> class Point:
+    ...     x: "int"
+    >>> hints_of(Point)
+    {'x': <class 'int'>}
+    """
+    try:
+        hints = typing.get_type_hints(schema, include_extras=True)
+    except NameError as error:
+        raise SchemaError(f"expected annotations that the module of {schema.__name__} defines, got: {error}") from None
+    if dataclasses.is_dataclass(schema):
+        return {field.name: hints[field.name] for field in dataclasses.fields(schema) if field.init}
+    return {name: hint for name, hint in hints.items() if ClassVar not in (hint, typing.get_origin(hint))}
+
+
+def _of_generic(hint: Any) -> Feature | None:
+    """Return the feature of a generic annotation, `None` for any other hint."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        feature = next((a for a in arguments[1:] if isinstance(a, Feature)), None) or feature_of(arguments[0])
+        return Optional(feature) if types.NoneType in typing.get_args(arguments[0]) else feature
+    if origin is typing.Literal:
+        return _of_union([*{type(a) for a in arguments}]) or Json()
+    if origin in (typing.Union, types.UnionType):
+        if (choice := _of_union([*arguments])) is None:
+            raise SchemaError(f"expected one type, or one type and None, got {hint}")
+        return choice
+    if origin in (list, tuple) and len(arguments) in (1, 2) and arguments[1:] in ((), (...,)):
+        return Sequence(feature_of(arguments[0]))
+    if origin is np.ndarray:
+        return Array(next(map(_dtype_name, typing.get_args(arguments[-1])), None))
+    return Json() if origin in (dict, tuple) else None
+
+
+def _of_union(kinds: list[Any]) -> Feature | None:
+    """Return the feature of one type, or of one type and None; `None` for several types."""
+    rest = [kind for kind in kinds if kind is not types.NoneType]
+    if len(rest) != 1:
+        return None
+    return feature_of(rest[0]) if len(rest) == len(kinds) else Optional(feature_of(rest[0]))
+
+
+def _dtype_name(scalar: Any) -> str | None:
+    """Return the dtype of a numpy scalar type, `None` for abstract types and those that `Array` cannot name."""
+    if not isinstance(scalar, type) or not issubclass(scalar, np.number | np.bool_ | np.datetime64):
+        return None
+    try:
+        return np.dtype(scalar).name
+    except TypeError:  # np.floating and other abstract types
+        return None

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING
-from shardex.schema import compact_codec as compact
-from shardex.schema.schema import Array, Bytes, ClassLabel, Feature, Optional, Sequence, Struct, Text, Value
+from shardex.schema.array_codecs import decode_compact
+from shardex.schema.features import Array, Bytes, ClassLabel, Feature, Optional, Sequence, Struct, Text, Value
 
 __all__ = [
     "absent",
@@ -251,7 +251,7 @@ def _is_nan(value: Any, feature: Value) -> bool:
 def _array_of_stored(value: Any, feature: Array) -> Any:
     """Compact bytes as the array they hold; lists with null in the place of NaN as floats."""
     if isinstance(value, bytes):
-        return compact.decode(value)
+        return decode_compact(value)
     if isinstance(value, list) and feature.dtype is not None and np.dtype(feature.dtype).kind == "f":
         array = _array(value, feature)
         return _array_with_nan(array, value, feature) if array.dtype.hasobject else value

@@ -2,7 +2,7 @@
 
 Formats whose samples are dicts of plain values read and write through here: `fit_sample` checks a sample before it
 is written, `to_columns` and `to_sample` turn what was decoded into what the schema promises (lists into arrays,
-names of classes into numbers). Without a schema values stay as they are, and `guess` says what they look like.
+names of classes into numbers). Without a schema values stay as they are.
 """
 
 from __future__ import annotations
@@ -16,30 +16,14 @@ from numpy.typing import NDArray
 
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Column, Columns, Ragged
+from shardex.schema.features import Array, ClassLabel, Feature, Features, Optional, Value
 from shardex.schema.fit import castable, fit
-from shardex.schema.schema import Array, ClassLabel, Feature, Features, Json, Optional, Value, infer
 
-__all__ = ["fit_sample", "guess", "to_columns", "to_sample"]
+__all__ = ["fit_sample", "to_columns", "to_sample"]
 
 Sample = Mapping[str, Any]
 Where = Callable[[int], str]
 """Says where the k-th sample of a read lies, for messages."""
-
-
-def guess(samples: SequenceOf[Sample]) -> Features:
-    """The features that fit these samples; a field with values of several kinds is `Json`.
-
-    >>> print(guess([{"n": 1, "x": "a"}, {"n": 2, "x": 3}]))
-    n int64, x json
-    """
-    fields: dict[str, Feature] = {}
-    for name in dict.fromkeys(name for sample in samples for name in sample):
-        try:
-            fields[name] = infer([{name: sample.get(name)} for sample in samples])[name]
-        except SchemaError:
-            optional = any(sample.get(name) is None for sample in samples)
-            fields[name] = Optional(Json()) if optional else Json()
-    return Features(fields)
 
 
 def fit_sample(sample: Sample, features: Features, row: int) -> dict[str, Any]:

@@ -22,8 +22,7 @@ from shardex.files import STORE_FOLDER, Files, What, check_mode
 from shardex.formats import open_file, open_files
 from shardex.kernel import MISSING, Columns, Integers
 from shardex.progress import Bar
-from shardex.schema import Feature, Features, Json, Optional, guess
-from shardex.schema import json_codec as json
+from shardex.schema import JSON, Feature, Features, Json, Optional, infer_or_json
 from shardex.sources import Place, drop_folders, place_of
 from shardex.store.commit import Changes, apply, counted
 from shardex.store.data_files import FragmentWriter
@@ -131,7 +130,7 @@ def _samples_in(place: Place, path: str) -> tuple[Features, int] | None:
     """The features of a whole file and its rows; none if it holds no samples, but ids, keys or newer values."""
     reader = open_file(place.load(path), path)
     told = (reader.schema.metadata or {}).get(b"shardex")
-    if told is None or list(features := features_of_arrow(reader.schema)) != list(json.decode(told)):
+    if told is None or list(features := features_of_arrow(reader.schema)) != list(JSON.decode(told)):
         return None
     return features, sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
 
@@ -166,7 +165,7 @@ def _features(ds: Dataset) -> Features:
     except ShardexError:
         for found in sift_all(ds.read, np.arange(len(ds))):
             if isinstance(found, Columns):
-                return guess(found.to_samples()[:_FIRST])
+                return infer_or_json(found.to_samples()[:_FIRST])
         raise
 
 

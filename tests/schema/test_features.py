@@ -1,4 +1,4 @@
-"""Features from annotations, from JSON and from samples; this module writes its annotations as text (PEP 563)."""
+"""Features from annotations and from JSON; the annotations of this module are strings (PEP 563)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from shardex.schema import (
     Text,
     Value,
     feature_of,
-    infer,
 )
 
 INT, FLOAT = Value("int64"), Value("float64")
@@ -192,7 +191,7 @@ def test_annotations_that_cannot_be_found() -> None:
     class Local:
         a: Nowhere  # type: ignore[name-defined]  # noqa: F821
 
-    with pytest.raises(SchemaError, match="Local knows, got: name 'Nowhere' is not defined"):
+    with pytest.raises(SchemaError, match="Local defines, got: name 'Nowhere' is not defined"):
         Features.of(Local)
 
 
@@ -411,51 +410,3 @@ def test_json_that_is_nested_too_deeply() -> None:
         Features.from_json({"a": plain})
     while "feature" in plain:  # piece by piece: freeing it in one go needs a deep stack too
         plain = plain["feature"]
-
-
-# -- from samples ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("values", "feature"),
-    [
-        ([True], Value("bool")),
-        ([1, 2], INT),
-        ([1, 2.5], FLOAT),
-        ([np.int8(1), np.int16(1)], Value("int16")),
-        ([np.float32(1), np.float32(2)], Value("float32")),
-        ([np.float32(1), 1.5], FLOAT),
-        (["a", np.str_("b")], Text()),
-        ([b"a", bytearray(b"b"), memoryview(b"c")], Bytes()),
-        ([[1, 2], {"a": 1}, (3,)], Json()),
-        ([None, 1], Optional(INT)),
-        ([None], Optional(Json())),
-        ([np.zeros(3, "f4"), np.zeros(3, "f4")], Array("float32", (3,))),
-        ([np.zeros((3, 2)), np.zeros((4, 2))], Array("float64", (None, 2))),
-        ([np.zeros((3, 2)), np.zeros((4, 2)), np.zeros((4, 3))], Array("float64", (None, None))),
-        ([np.zeros(3), np.zeros((4, 2))], Array("float64")),
-        ([np.zeros(3), np.zeros((4, 2)), np.zeros(3)], Array("float64")),
-        ([np.zeros(3), np.zeros(3, "f4")], Array()),
-        ([np.zeros(3), np.zeros(3, "f4"), np.zeros(3)], Array()),
-        ([np.array(["a"])], Array()),
-        ([np.zeros(3, ">f4")], Array()),
-        ([np.zeros(3, "M8[s]")], Array("datetime64[s]", (3,))),
-        ([np.array(1)], Array("int64", ())),
-    ],
-)
-def test_infer(values: list[Any], feature: Feature) -> None:
-    assert infer([{"x": value} for value in values]) == Features({"x": feature})
-
-
-def test_infer_many_fields() -> None:
-    assert infer([]) == Features({})
-    assert infer([{"a": 1}, {"b": "x"}]) == Features({"a": Optional(INT), "b": Optional(Text())})
-
-
-@pytest.mark.parametrize(
-    "values",
-    [[1, "a"], [True, 1], [[1], 1], [np.zeros(2), 1], [b"", ""], [{1, 2}], [object()], [1j], [np.array([None])]],
-)
-def test_samples_that_have_no_schema(values: list[Any]) -> None:
-    with pytest.raises(SchemaError, match="at field x"):
-        infer([{"x": value} for value in values])

@@ -1,0 +1,170 @@
+"""Arrays as bytes: the `.npy` format, and a compact format with a shorter header.
+
+Decoding returns read-only views of the bytes, without a copy. Object arrays are refused in both directions: loading
+one would run code.
+
+Compact format: u8 length of the dtype text, that text (``<f4``), u8 number of dimensions, each size as int64, then the
+elements in C order; all little-endian. `decode_compact` reads `.npy` too: older files have it in the same place.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import struct
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from shardex.errors import FormatError, SchemaError, UnsafeError
+
+__all__ = ["NPY_MAGIC", "decode_compact", "decode_npy", "encode_compact", "encode_npy", "npy_header", "to_array"]
+
+NPY_MAGIC = b"\x93NUMPY"
+_LONGEST_HEADER = 64 << 10
+_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
+_COMPACT_DTYPE = re.compile(rb"[<>|]([biufcSU][0-9]{1,9}|[mM]8(\[[0-9]{0,9}[A-Za-z]{1,2}\])?)")
+
+
+def encode_npy(value: Any) -> bytes:
+    """Return the bytes that `np.save` writes.
+
+    >>> decode_npy(encode_npy([1.5, 2.5]))
+    array([1.5, 2.5])
+    """
+    array = to_array(value)
+    if array.flags.c_contiguous and array.dtype.kind in "biufcMmSU":
+        return _make_npy_header(array.dtype.str, array.shape) + array.tobytes()
+    out = io.BytesIO()
+    np.save(out, array, allow_pickle=False)
+    return out.getvalue()
+
+
+def decode_npy(data: Any) -> NDArray[Any]:
+    """Return the array, a read-only view of the bytes.
+
+    >>> decode_npy(encode_npy(np.array(3.5)))
+    array(3.5)
+    """
+    view = memoryview(data).cast("B")
+    start, dtype, shape, fortran = npy_header(view)
+    return _array_over(view[start:], dtype, shape, "F" if fortran else "C")
+
+
+def encode_compact(value: Any) -> bytes:
+    """Return the compact bytes of an array; dtypes that the format cannot name (structured ones) become `.npy`.
+
+    >>> encode_compact(np.array([[1, 2]], "<i2")).hex(" ")
+    '03 3c 69 32 02 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 02 00'
+    """
+    array = to_array(value)
+    name = array.dtype.str.encode()
+    if not _COMPACT_DTYPE.fullmatch(name):
+        return encode_npy(array)
+    return struct.pack(f"<B{len(name)}sB{array.ndim}q", len(name), name, array.ndim, *array.shape) + array.tobytes()
+
+
+def decode_compact(data: Any) -> NDArray[Any]:
+    """Return the array, a read-only view of the bytes, which may also be `.npy`.
+
+    >>> decode_compact(encode_compact(np.array([[1, 2]], "<i2")))
+    array([[1, 2]], dtype=int16)
+    """
+    view = memoryview(data).cast("B")
+    if bytes(view[:6]) == NPY_MAGIC:
+        return decode_npy(view)
+    if not view or len(view) < view[0] + 2 or len(view) < view[0] + 2 + 8 * view[view[0] + 1]:
+        raise FormatError(f"expected a compact array, got {len(view)} bytes: {bytes(view[:16])!r}")
+    start = view[0] + 2 + 8 * view[view[0] + 1]
+    return _array_over(view[start:], *_parse_compact_header(bytes(view[:start])))
+
+
+def to_array(value: Any) -> NDArray[Any]:
+    """Return the value as an array; `SchemaError` if it is ragged or holds objects.
+
+    >>> to_array([1.5, 2.5])
+    array([1.5, 2.5])
+    """
+    try:
+        array: NDArray[Any] = np.asanyarray(value)
+    except ValueError as error:
+        raise SchemaError(f"expected an array, got {type(value).__name__} that is none: {error}") from None
+    if array.dtype.hasobject:
+        kind = f"dtype {array.dtype} (objects are never stored)"
+        raise SchemaError(f"expected an array of numbers, text or bytes, got {kind}")
+    return array
+
+
+def npy_header(view: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...], bool]:
+    """Return the offset of the elements, their dtype, the shape, and whether they are in Fortran order.
+
+    >>> npy_header(memoryview(encode_npy(np.zeros((2, 3), "<f4"))))
+    (128, dtype('float32'), (2, 3), False)
+    """
+    start = _npy_header_size(view)
+    return start, *_parse_npy_header(bytes(view[:start]))
+
+
+def _array_over(
+    data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...], order: Literal["C", "F"] = "C"
+) -> NDArray[Any]:
+    """Return a read-only array over exactly these bytes; `FormatError` if the shape needs more or fewer."""
+    expected = dtype.itemsize * math.prod(shape)
+    if len(data) != expected or min(shape, default=0) < 0:
+        raise FormatError(f"expected {expected} bytes for {dtype}{list(shape)}, got {len(data)} (is it cut off?)")
+    try:
+        return np.ndarray(shape, dtype, data.toreadonly(), order=order)
+    except (ValueError, TypeError) as error:
+        raise FormatError(f"expected a shape that an array can have, got {list(shape)}: {error}") from None
+
+
+@lru_cache(maxsize=4096)  # making a header takes longer than copying a small array
+def _make_npy_header(descr: str, shape: tuple[int, ...]) -> bytes:
+    out = io.BytesIO()
+    npy_format.write_array_header_1_0(out, {"descr": descr, "fortran_order": False, "shape": shape})
+    return out.getvalue()
+
+
+def _npy_header_size(view: memoryview) -> int:
+    if bytes(view[:6]) != NPY_MAGIC or len(view) < 10:
+        raise FormatError(f"expected the magic bytes of .npy, got {bytes(view[:6])!r}")
+    wide = view[6] >= 2
+    size = (12 if wide else 10) + int.from_bytes(view[8 : 12 if wide else 10], "little")
+    if size > min(len(view), _LONGEST_HEADER):
+        raise FormatError(f"expected an .npy header of at most {min(len(view), _LONGEST_HEADER)} bytes, got {size}")
+    return size
+
+
+@lru_cache(maxsize=4096)
+def _parse_npy_header(raw: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    version, rest = (raw[6], raw[7]), raw[8:]
+    if version not in {*_READERS, (3, 0)}:
+        raise FormatError(f"expected .npy of version 1, 2 or 3, got {raw[6]}.{raw[7]}")
+    try:
+        if version == (3, 0):  # like 2.0 but in UTF-8: escaped to ASCII, the reader of 2.0 takes it
+            text = rest[4:].decode().encode("ascii", "backslashreplace")
+            version, rest = (2, 0), struct.pack("<I", len(text)) + text
+        shape, fortran, dtype = _READERS[version](io.BytesIO(rest), max_header_size=_LONGEST_HEADER)
+    except Exception as error:  # numpy parses the header as Python source and may raise almost anything
+        raise FormatError(f"expected an .npy header, got one that numpy refuses: {error}") from None
+    if dtype.hasobject:
+        raise UnsafeError(f"expected an array of numbers, text or bytes, got dtype {dtype}: loading it would run code")
+    return dtype, shape, fortran
+
+
+@lru_cache(maxsize=4096)
+def _parse_compact_header(raw: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    name, count = raw[1 : 1 + raw[0]], raw[1 + raw[0]]
+    if name in (b"|O", b"O"):
+        raise UnsafeError("expected an array of numbers, text or bytes, got dtype object: loading it would run code")
+    try:
+        if not _COMPACT_DTYPE.fullmatch(name):
+            raise ValueError("not a dtype of numbers, text, bytes or times")
+        dtype = np.dtype(name.decode())
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"expected the name of a dtype, got {name!r}: {error}") from None
+    return dtype, struct.unpack_from(f"<{count}q", raw, 2 + len(name))

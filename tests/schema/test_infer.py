@@ -1,0 +1,68 @@
+"""Features inferred from samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardex.errors import SchemaError
+from shardex.schema import (
+    Array,
+    Bytes,
+    Feature,
+    Features,
+    Json,
+    Optional,
+    Text,
+    Value,
+    infer,
+)
+
+INT, FLOAT = Value("int64"), Value("float64")
+
+
+@pytest.mark.parametrize(
+    ("values", "feature"),
+    [
+        ([True], Value("bool")),
+        ([1, 2], INT),
+        ([1, 2.5], FLOAT),
+        ([np.int8(1), np.int16(1)], Value("int16")),
+        ([np.float32(1), np.float32(2)], Value("float32")),
+        ([np.float32(1), 1.5], FLOAT),
+        (["a", np.str_("b")], Text()),
+        ([b"a", bytearray(b"b"), memoryview(b"c")], Bytes()),
+        ([[1, 2], {"a": 1}, (3,)], Json()),
+        ([None, 1], Optional(INT)),
+        ([None], Optional(Json())),
+        ([np.zeros(3, "f4"), np.zeros(3, "f4")], Array("float32", (3,))),
+        ([np.zeros((3, 2)), np.zeros((4, 2))], Array("float64", (None, 2))),
+        ([np.zeros((3, 2)), np.zeros((4, 2)), np.zeros((4, 3))], Array("float64", (None, None))),
+        ([np.zeros(3), np.zeros((4, 2))], Array("float64")),
+        ([np.zeros(3), np.zeros((4, 2)), np.zeros(3)], Array("float64")),
+        ([np.zeros(3), np.zeros(3, "f4")], Array()),
+        ([np.zeros(3), np.zeros(3, "f4"), np.zeros(3)], Array()),
+        ([np.array(["a"])], Array()),
+        ([np.zeros(3, ">f4")], Array()),
+        ([np.zeros(3, "M8[s]")], Array("datetime64[s]", (3,))),
+        ([np.array(1)], Array("int64", ())),
+    ],
+)
+def test_infer(values: list[Any], feature: Feature) -> None:
+    assert infer([{"x": value} for value in values]) == Features({"x": feature})
+
+
+def test_infer_many_fields() -> None:
+    assert infer([]) == Features({})
+    assert infer([{"a": 1}, {"b": "x"}]) == Features({"a": Optional(INT), "b": Optional(Text())})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[1, "a"], [True, 1], [[1], 1], [np.zeros(2), 1], [b"", ""], [{1, 2}], [object()], [1j], [np.array([None])]],
+)
+def test_samples_that_have_no_schema(values: list[Any]) -> None:
+    with pytest.raises(SchemaError, match="at field x"):
+        infer([{"x": value} for value in values])
