@@ -1,15 +1,16 @@
 """shardex: one dataset API over sharded files.
 
-Write samples once, or point it at the shards you already have (tar, JSONL, token files, bins, Arrow, Parquet); then
-read any sample, stream globally shuffled batches, and take views that cost nothing. Seven things to know:
+Write samples once, or open the shards you have (tar, JSONL, token files, bins, Arrow, Parquet; local, HTTP or S3).
+Then read any sample by position, iterate over globally shuffled batches, filter with SQL, and edit. Seven things to
+know:
 
-`Dataset`   samples by position; `open` makes one of any shards, every view of it is one
-`Loader`    a dataset as batches: shuffled, shared among ranks, resumed at the exact sample
-`Writer`    takes samples and publishes a dataset whole; `create` and `write` make one
-`Features`  what a sample is made of: `Array`, `Value`, `Text`, `Json`, ... by field
-`packable`  a class of your own as the type of samples; a `lens` shows them as another, and puts changes back
-`Columns`   what a read returns: many values of many fields, stacked or `Ragged`
-rows        anything with ``len`` and ``read(rows, fields)``: the one protocol underneath
+`Dataset`   samples by position; `open` makes one from files, and every view of one is a `Dataset` again
+`Loader`    batches for training: shuffled, split among ranks, resumed at the exact sample
+`Writer`    takes samples and publishes all of them or none; `create` and `write` make one
+`Features`  the schema of a sample: `Array`, `Value`, `Text`, `Json`, ... for each field
+`packable`  turns a class of yours into a sample type; a `lens` converts between two of them, both ways
+`Columns`   what a read of many rows returns: one stacked array, `Ragged` array or list for each field
+`Rows`      the protocol under all of this: ``len`` and ``read(rows, fields)``
 """
 
 from shardex.dataset import (
@@ -106,3 +107,8 @@ __all__ = [
     "verify",
     "write",
 ]
+
+
+def __dir__() -> list[str]:
+    """List the public names only, not the packages they come from."""
+    return [*__all__, "__doc__", "__version__"]

@@ -1,46 +1,46 @@
-"""The tree of errors. Every message says what was expected, what was found, where, and what to do.
+"""All errors that shardex raises. Each message says what was expected, what was found, where, and what to do.
 
 ::
 
     ShardexError
     ├── RowError (IndexError)                 a row or position outside the dataset
-    ├── FieldError (KeyError)                 a field the dataset does not have
+    ├── FieldError (KeyError)                 a field that the dataset does not have
     ├── UnknownKeyError (KeyError)            a key that no sample has
-    ├── UnknownSplitError (KeyError, ValueError)  a split that was not found
-    ├── DuplicateKeyError (ValueError)        a key that two samples would have
-    ├── ArgumentError (TypeError, ValueError) an argument outside what the function accepts
+    ├── UnknownSplitError (KeyError, ValueError)  a split (train, test, ...) that the data does not have
+    ├── DuplicateKeyError (ValueError)        the same key for two samples
+    ├── ArgumentError (TypeError, ValueError) an argument that the function does not accept
     ├── SchemaError (TypeError, ValueError)   a value, type or annotation that does not fit the schema
-    ├── FormatError (ValueError)              bytes that are not what their format promises
-    │   ├── UnknownFormatError                nothing recognises what was opened
-    │   ├── TruncatedShardError               a file shorter than it was, or than it says it is
+    ├── FormatError (ValueError)              bytes that are not valid in their format
+    │   ├── UnknownFormatError                no format recognises the files
+    │   ├── TruncatedShardError               a file shorter than its header or index says
     │   ├── ChecksumError                     bytes that changed since they were written
-    │   └── RangeError                        a byte range that lies outside its buffer
-    ├── StaleIndexError (ValueError)          files that no longer match what was opened
-    ├── StateError (ValueError)               a saved place that belongs to another run
-    ├── CommitConflict (RuntimeError)         an edit that clashes with what somebody else did meanwhile
-    ├── QueryError (ValueError)               SQL that cannot be answered, or that took too long
-    ├── LensError (TypeError)                 no lens between two types, several, or one that goes only one way
-    │   └── LawError                          a lens whose ways there and back do not belong together
-    ├── UnsafeError (ValueError)              data that asks for something we never do
+    │   └── RangeError                        a byte range outside its buffer
+    ├── StaleIndexError (ValueError)          files that changed since they were opened or indexed
+    ├── StateError (ValueError)               a saved loader state that belongs to another run
+    ├── CommitConflict (RuntimeError)         an edit that conflicts with a concurrent commit
+    ├── QueryError (ValueError)               SQL that is invalid, not allowed, or took too long
+    ├── LensError (TypeError)                 no lens between two types, several, or one without a putter
+    │   └── LawError                          a lens whose getter and putter contradict each other
+    ├── UnsafeError (ValueError)              data that asks for something shardex never does
     │   └── PathError                         a path that leaves its folder
-    │       └── AddressError                  an URL that is not opened, or not for data that names it
-    ├── SourceError (OSError)                 storage that refused
+    │       └── AddressError                  a URL that is not supported, or not allowed for untrusted data
+    ├── SourceError (OSError)                 a storage operation that failed
     │   ├── NotFoundError (FileNotFoundError)
-    │   │   └── VersionExpired                files of a version that somebody cleaned up while it was open
+    │   │   └── VersionExpired                files of a version that `clean` removed while it was open
     │   ├── AlreadyExistsError (FileExistsError)
     │   ├── AccessDeniedError (PermissionError)
     │   ├── StorageFullError
-    │   └── RemoteError                       storage elsewhere that failed
-    │       ├── RemoteReadError               no good answer in all attempts
-    │       ├── RemoteWriteError              the same when writing: it may be there or not
-    │       ├── RemoteChangedError            a file that is another than the one first read
-    │       ├── ConditionalPutError           storage on which two writers would overwrite each other
-    │       └── ForkSafetyError               a forked process cannot go on with its parent's connections
-    ├── ClosedError (ValueError)              a writer used after it was closed
-    ├── WorkerError (RuntimeError)            a worker process that died, or whose error could not be carried over
+    │   └── RemoteError                       a remote storage operation that failed
+    │       ├── RemoteReadError               a read that failed in all attempts
+    │       ├── RemoteWriteError              a write that failed in all attempts; its outcome is unknown
+    │       ├── RemoteChangedError            a file that was replaced after it was first read
+    │       ├── ConditionalPutError           storage without conditional puts, where two writers would overwrite
+    │       └── ForkSafetyError               remote storage used in a forked child process
+    ├── ClosedError (ValueError)              a writer or loader used after `close`
+    ├── WorkerError (RuntimeError)            a worker process that died, or an error that cannot be unpickled
     └── MissingExtraError (ImportError)       an optional dependency that is not installed
 
-Each class also inherits the built-in that a caller would expect, so ``except IndexError`` keeps working.
+Each class also inherits the built-in exception that a caller would expect, so ``except IndexError`` works.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class RowError(ShardexError, IndexError):
 
 
 class FieldError(ShardexError, KeyError):
-    """A field the dataset does not have."""
+    """A field that the dataset does not have."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
@@ -114,7 +114,7 @@ class UnknownKeyError(ShardexError, KeyError):
 
 
 class UnknownSplitError(ShardexError, KeyError, ValueError):
-    """A split (train, test, ...) that is not among those there are."""
+    """A split (train, test, ...) that the data does not have."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
@@ -129,15 +129,15 @@ class SchemaError(ShardexError, TypeError, ValueError):
 
 
 class FormatError(ShardexError, ValueError):
-    """Bytes that are not what their format promises."""
+    """Bytes that are not valid in their format."""
 
 
 class UnknownFormatError(FormatError):
-    """Nothing recognises what was opened."""
+    """No format recognises the files."""
 
 
 class TruncatedShardError(FormatError):
-    """A file that is shorter than it was when it was written or indexed."""
+    """A file shorter than its header, manifest or index says."""
 
 
 class ChecksumError(FormatError):
@@ -145,35 +145,35 @@ class ChecksumError(FormatError):
 
 
 class RangeError(FormatError):
-    """A byte range that lies outside its buffer."""
+    """A byte range outside its buffer."""
 
 
 class StaleIndexError(ShardexError, ValueError):
-    """Files that no longer match what was opened."""
+    """Files that changed since they were opened or indexed."""
 
 
 class DuplicateKeyError(ShardexError, ValueError):
-    """A key that two samples would have."""
+    """The same key for two samples."""
 
 
 class StateError(ShardexError, ValueError):
-    """A saved place in a run that does not belong to this one."""
+    """A saved loader state that belongs to another run."""
 
 
 class CommitConflict(ShardexError, RuntimeError):
-    """An edit of what somebody else has changed meanwhile; nothing of it was done."""
+    """An edit of rows or fields that a concurrent commit changed; none of the edit was applied."""
 
 
 class QueryError(ShardexError, ValueError):
-    """SQL that cannot be answered, asks for more than the dataset, or took too long."""
+    """SQL that is invalid, reads anything but the dataset, or took too long."""
 
 
 class LensError(ShardexError, TypeError):
-    """No lens leads from one type to another, several do, or the one that does goes only one way."""
+    """No lens between two types, several equally short ways, or a lens without a putter where one is needed."""
 
 
 class LawError(LensError):
-    """A lens that breaks one of its laws: what it puts is not what it gets."""
+    """A lens whose getter and putter contradict each other."""
 
 
 class UnsafeError(ShardexError, ValueError):
@@ -185,11 +185,11 @@ class PathError(UnsafeError):
 
 
 class AddressError(PathError):
-    """An URL whose scheme is not opened, or that data may not send us to."""
+    """A URL with an unsupported scheme, or one that untrusted data may not name."""
 
 
 class SourceError(ShardexError, OSError):
-    """Storage that refused."""
+    """A storage operation that failed."""
 
 
 class NotFoundError(SourceError, FileNotFoundError):
@@ -197,51 +197,51 @@ class NotFoundError(SourceError, FileNotFoundError):
 
 
 class VersionExpired(NotFoundError):
-    """Files of a version that somebody cleaned up while it was open."""
+    """Files of a dataset version that `clean` removed while it was open."""
 
 
 class AlreadyExistsError(SourceError, FileExistsError):
-    """Something is there already, and it was not asked to be replaced."""
+    """The target exists, and replacing it was not requested."""
 
 
 class AccessDeniedError(SourceError, PermissionError):
-    """The storage does not let us read or write here."""
+    """The storage denies reading or writing here."""
 
 
 class StorageFullError(SourceError):
-    """No room left where we write."""
+    """No space left in the target storage."""
 
 
 class RemoteError(SourceError):
-    """Storage elsewhere that failed, or that cannot do what was asked."""
+    """A remote storage operation that failed or is not supported."""
 
 
 class RemoteReadError(RemoteError):
-    """No good answer in all attempts, or not before the deadline."""
+    """A read that failed in all attempts, or passed its deadline."""
 
 
 class RemoteWriteError(RemoteError):
-    """No good answer to a write in all attempts; what was written may be there or not."""
+    """A write that failed in all attempts; the file may or may not have been written."""
 
 
 class RemoteChangedError(RemoteError):
-    """A file that is another than the one this source first saw."""
+    """A file that was replaced after this source first read it."""
 
 
 class ConditionalPutError(RemoteError):
-    """Storage that ignores conditions: of two who create the same file both would think they did."""
+    """Storage that ignores conditional puts: two writers of the same file would both succeed."""
 
 
 class ForkSafetyError(RemoteError):
-    """Remote storage used in a forked process whose parent used it: that would hang for ever."""
+    """Remote storage used in a forked child whose parent used it too, which would hang."""
 
 
 class ClosedError(ShardexError, ValueError):
-    """A writer used after it was closed."""
+    """A writer or loader used after `close`."""
 
 
 class WorkerError(ShardexError, RuntimeError):
-    """A worker process that died, or whose error could not be carried over."""
+    """A worker process that died, or that raised an error which cannot be unpickled here."""
 
 
 class MissingExtraError(ShardexError, ImportError):
@@ -249,10 +249,10 @@ class MissingExtraError(ShardexError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'shardex[{extra}]'")
-        self._given = package, extra, purpose
+        self._arguments = package, extra, purpose
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
-        return MissingExtraError, self._given
+        return MissingExtraError, self._arguments
 
 
 _BY_ERRNO: dict[int, type[SourceError]] = {
@@ -271,7 +271,7 @@ _BY_ERRNO: dict[int, type[SourceError]] = {
 
 @contextmanager
 def storage_errors(path: object, doing: str) -> Iterator[None]:
-    """Translate the operating system's errors into ours, at the one place where they are met.
+    """Turn an `OSError` raised in the block into a `SourceError` that names the path and the operation.
 
     >>> with storage_errors("/nowhere", "read"):
     ...     raise FileNotFoundError(2, "No such file or directory")

@@ -1,7 +1,7 @@
-"""Progress bars whose lock is this process's own.
+"""Progress bars with a lock of their own.
 
-The lock of `tqdm` itself is shared by all processes that were forked by one that has drawn a bar, and every bar takes
-it, also one that is not shown: a process that is killed while it has it would hold up all its siblings for ever.
+All bars of `tqdm` share one multiprocessing lock with every forked child, and take it even when they are hidden: a
+child that is killed while it holds the lock would block the others. `Bar` uses a thread lock, renewed after a fork.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ __all__ = ["Bar"]
 
 
 class Bar(tqdm):  # type: ignore[misc]
-    """A bar."""
+    """A `tqdm` bar whose lock is not shared with other processes."""
 
     _lock = threading.RLock()
 
 
-def _renew() -> None:
+def _renew_lock() -> None:
     Bar.set_lock(threading.RLock())
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)  # another thread may have had it
+    os.register_at_fork(after_in_child=_renew_lock)  # another thread of the parent may have held it

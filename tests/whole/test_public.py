@@ -1,4 +1,4 @@
-"""What `import shardex` offers, and what it must not load."""
+"""The public names of `import shardex`, and the packages that it must not import."""
 
 import subprocess
 import sys
@@ -32,6 +32,10 @@ def is_submodule(value: object) -> bool:
     return isinstance(value, ModuleType) and value.__name__.startswith("shardex.")
 
 
+def test_dir_shows_the_public_names() -> None:
+    assert {name for name in dir(shardex) if not name.startswith("_")} == set(shardex.__all__)
+
+
 def test_all_is_sorted() -> None:
     assert list(shardex.__all__) == sorted(shardex.__all__)
 
@@ -54,14 +58,14 @@ def test_import_loads_nothing_heavy() -> None:
     assert not LAZY & set(done.stdout.split())
 
 
-def test_addresses_load_nothing_heavy() -> None:
-    code = "import sys, shardex.sources.url; print(*sys.modules)"
+def test_sources_load_nothing_heavy() -> None:
+    code = "import sys, shardex.sources; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not LAZY & set(done.stdout.split())
 
 
 def test_reading_through_an_index_imports_no_pandas(tmp_path: Path) -> None:
-    """Arrow would import it to make arrays of numbers; the index makes them of the buffers."""
+    """`pyarrow.Array.to_numpy` imports pandas; the index reads the buffers instead."""
     (tmp_path / "a.jsonl").write_text('{"x": 1}\n' * 10)
     code = "import sys, shardex as sx; sx.open(sys.argv[1]).read([1, 2]); print('pandas' in sys.modules)"
     for _ in range(2):  # once to make the index, once to use it
