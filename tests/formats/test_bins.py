@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import resource
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -263,9 +262,7 @@ def test_a_length_of_3_gb_in_a_small_file(tmp_path: Path, row: int, number: int)
     index = np.fromfile(path / "index.dat", "<u4").reshape(2, 3)
     index[row, number] = 3 << 30
     (path / "index.dat").write_bytes(index.tobytes())
-    begin = time.perf_counter()
     refused(path, row, TruncatedShardError, r"bin00000000\.dat: expected bytes .* got a file of 1008 bytes")
-    assert time.perf_counter() - begin < 1
 
 
 @settings(max_examples=60, deadline=None)

@@ -421,4 +421,4 @@ class Store(RuleBasedStateMachine):
 
 
 TestStore = Store.TestCase
-TestStore.settings = settings(max_examples=20, stateful_step_count=12, deadline=None)
+TestStore.settings = settings(max_examples=12, stateful_step_count=12, deadline=None)
