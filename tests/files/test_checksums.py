@@ -106,5 +106,5 @@ def test_where_there_are_checksums_already_none_are_made(tmp_path: Path) -> None
 def test_files_are_scanned_by_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sx.write(tmp_path / "d", [{"v": bytes(500)} for _ in range(60)], {"v": bytes}, format="tar", shard_rows=20)
     sx.index(tmp_path / "d", checksums=True)
-    monkeypatch.setattr("shardex.files.scan._WORTH_PROCESSES", 0)
+    monkeypatch.setattr("shardex.files.scan._MIN_BYTES_FOR_PROCESSES", 0)
     assert len(sx.open(tmp_path / "d", rebuild=True)) == 60

@@ -438,7 +438,7 @@ def test_parallel_scans_give_the_same_index(data: Path, kind: str, monkeypatch: 
     open_index(data)
     alone = saved(data).read_bytes()
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    monkeypatch.setattr(scan_module, "_WORTH_PROCESSES", -1)
+    monkeypatch.setattr(scan_module, "_MIN_BYTES_FOR_PROCESSES", -1)
     SCANNED.clear()
     Index.of(files_of(data), Records(in_python=kind == "processes"), rebuild=True)
     assert saved(data).read_bytes() == alone
@@ -448,7 +448,7 @@ def test_parallel_scans_give_the_same_index(data: Path, kind: str, monkeypatch: 
 def test_an_error_in_another_process(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (data / "part-2.rec").write_bytes(b"odd")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    monkeypatch.setattr(scan_module, "_WORTH_PROCESSES", -1)
+    monkeypatch.setattr(scan_module, "_MIN_BYTES_FOR_PROCESSES", -1)
     with pytest.raises(FormatError, match=r"part-2.rec: expected records of 10 bytes"):
         Index.of(files_of(data), Records(in_python=True))
 

@@ -1,4 +1,4 @@
-"""Scans that run in processes of their own."""
+"""`scan_all`: scans in threads and in processes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import sys
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from shardex.errors import ShardexError
+from shardex.errors import FormatError, WorkerError
 from shardex.files import Scan, scan_all
 from shardex.files import scan as scan_module
 from shardex.formats.tar_members import TarScanner
@@ -27,13 +28,13 @@ def tars(folder: Path, count: int) -> dict[str, int]:
 
 
 @pytest.fixture
-def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_module, "_WORTH_PROCESSES", 0)
+def _use_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_module, "_MIN_BYTES_FOR_PROCESSES", 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
 
 
-@pytest.mark.usefixtures("_apart")
-def test_processes_find_what_this_one_finds(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("_use_processes")
+def test_processes_give_the_same_results(tmp_path: Path) -> None:
     sizes, source = tars(tmp_path, 5), LocalSource(tmp_path)
     found = scan_all(source, sizes, TarScanner(), progress=False)
     assert sorted(found) == sorted(sizes)
@@ -43,7 +44,7 @@ def test_processes_find_what_this_one_finds(tmp_path: Path) -> None:
 
 
 class Dying:
-    """A scanner that takes its process along."""
+    """A scanner that ends its process."""
 
     name, in_python = "dying", True
 
@@ -51,21 +52,42 @@ class Dying:
         os._exit(3)
 
 
-@pytest.mark.usefixtures("_apart")
-def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ShardexError, match="the process died with code 3"):
+@pytest.mark.usefixtures("_use_processes")
+def test_death_of_a_process_raises_and_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match=r"ended with exit code 3 at task '\d\.tar'"):
         scan_all(LocalSource(tmp_path), tars(tmp_path, 2), Dying(), progress=False)
 
 
-def test_a_script_needs_no_guard(tmp_path: Path) -> None:
-    """What multiprocessing asks of a script's main module is not asked here."""
+def test_script_needs_no_main_guard(tmp_path: Path) -> None:
+    """A script without ``if __name__ == "__main__"``, which multiprocessing would require."""
     tars(tmp_path, 3)
     script = tmp_path / "script.py"
     script.write_text(
         "import os, shardex as sx, shardex.files.scan as scan\n"
-        "scan._WORTH_PROCESSES = 0\n"
+        "scan._MIN_BYTES_FOR_PROCESSES = 0\n"
         "os.sched_getaffinity = lambda pid: {0, 1}\n"
         f"print(len(sx.open({str(tmp_path / '*.tar')!r})))\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("3\n", 0), done.stderr
+
+
+class Failing:
+    """A scanner that raises for one file."""
+
+    name = "failing"
+
+    def __init__(self, in_python: bool) -> None:
+        self.in_python = in_python
+
+    def scan(self, source: Source, path: str) -> Scan:
+        if path == "1.tar":
+            raise FormatError(f"{path}: expected a tar")
+        return {"start": np.zeros(1, np.int64)}
+
+
+@pytest.mark.usefixtures("_use_processes")
+@pytest.mark.parametrize("in_python", [False, True])
+def test_error_of_a_scan_is_raised(tmp_path: Path, in_python: bool) -> None:
+    with pytest.raises(FormatError, match=r"1\.tar: expected a tar"):
+        scan_all(LocalSource(tmp_path), tars(tmp_path, 3), Failing(in_python), progress=False)

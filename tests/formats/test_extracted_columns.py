@@ -242,7 +242,7 @@ def test_without_a_place_it_is_kept_in_memory(folder: Path, tmp_path: Path) -> N
 def test_in_other_processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index(folder, KEYS)
     alone = kept_file(folder).read_bytes()
-    monkeypatch.setattr(scan, "_WORTH_PROCESSES", -1)
+    monkeypatch.setattr(scan, "_MIN_BYTES_FOR_PROCESSES", -1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     index(folder, KEYS, rebuild=True)
     assert kept_file(folder).read_bytes() == alone

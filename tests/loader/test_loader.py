@@ -618,7 +618,7 @@ SCRIPT = """
     loader = sx.Loader([{"x": k} for k in range(1000)], 10, workers=2, transform=lambda s: {"x": s.x}, epochs=None)
     for number, batch in enumerate(loader):
         if number == 5:
-            print(*[mate.process.pid for mate in loader._hands._mates.values()], flush=True)
+            print(*[worker.process.pid for worker in loader._hands._workers.values()], flush=True)
         time.sleep(0.001)
 """
 

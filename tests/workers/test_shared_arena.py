@@ -1,4 +1,4 @@
-"""Shared buffers: values come through as they were, and a buffer is written again only when nobody looks at it."""
+"""Values sent through shared buffers are unchanged; a buffer is reused only when its last array is gone."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ import pytest
 import torch
 
 from shardex.kernel import MISSING, Columns, Ragged
-from shardex.workers.shared_arena import Arena, Window, carry, pack
+from shardex.workers.shared_arena import Arena, MappedBuffers, dump_value, pack
 
 
 class Pair:
-    """An arena and its window in one process, with what passes between them."""
+    """An arena and the receiving side of it in one process."""
 
-    def __init__(self, most: int = 64) -> None:
-        self.arena, self.window = Arena(most), Window()
+    def __init__(self, limit: int = 64) -> None:
+        self.arena, self.buffers = Arena(limit), MappedBuffers()
 
     def send(self, value: Any) -> Any:
         place = self.arena.place(pack(value))
         assert place is not None
         number, spans, fd = place
         for old in self.arena.take_dropped():
-            self.window.drop(old)
+            self.buffers.drop(old)
         if fd is not None:
-            self.window.open(number, fd)
-        return self.window.look(number, spans)
+            self.buffers.open(number, fd)
+        return self.buffers.read(number, spans)
 
-    def settle(self) -> list[int]:
-        """Tell the arena which buffers are free."""
-        freed = [self.window.freed.popleft() for _ in range(len(self.window.freed))]
+    def free_unused(self) -> list[int]:
+        """Free the buffers whose arrays are gone; returns their numbers."""
+        freed = [self.buffers.freed.popleft() for _ in range(len(self.buffers.freed))]
         for number in freed:
             self.arena.free(number)
         return freed
@@ -53,7 +53,7 @@ def pair() -> Pair:
 
 
 def is_shared(array: Any) -> bool:
-    """Whether its memory is a mapping and not its own."""
+    """Return whether the memory of an array is a mapped buffer."""
     while isinstance(array, np.ndarray | memoryview):
         array = array.base if isinstance(array, np.ndarray) else array.obj
     return isinstance(array, mmap.mmap)
@@ -91,9 +91,9 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-def test_arrays_come_through_unchanged(pair: Pair, name: str) -> None:
+def test_arrays_are_unchanged(pair: Pair, name: str) -> None:
     array = ARRAYS[name]
-    for value in (pair.send({"a": [array]})["a"][0], pickle.loads(carry(array))):
+    for value in (pair.send({"a": [array]})["a"][0], pickle.loads(dump_value(array))):
         assert (value.dtype, value.shape) == (array.dtype, array.shape)
         np.testing.assert_array_equal(value, array)
         assert value.flags.writeable == (array.flags.writeable or name == "broadcast")
@@ -123,13 +123,13 @@ def test_large_arrays_are_aligned_writable_views(pair: Pair, name: str) -> None:
         signal.SIGINT,
     ],
 )
-def test_plain_values(pair: Pair, value: Any) -> None:
+def test_plain_values_are_unchanged_and_leave_their_buffer_free(pair: Pair, value: Any) -> None:
     again = pair.send(value)
     assert again == value and type(again) is type(value)
-    assert pair.settle() == [1], "nothing holds on to the buffer"
+    assert pair.free_unused() == [1], "nothing keeps the buffer in use"
 
 
-def test_columns(pair: Pair) -> None:
+def test_columns_are_unchanged(pair: Pair) -> None:
     ragged = Ragged.from_arrays([np.arange(n, dtype=np.float32) for n in (700, 0, 900)])
     shaped = Ragged.from_arrays([np.ones((2, 3)), np.ones((4, 5)), np.ones((0, 2))])
     sent = Columns({"x": np.arange(3), "r": ragged, "s": shaped, "t": ["a", None, MISSING]})
@@ -140,12 +140,12 @@ def test_columns(pair: Pair) -> None:
     assert [row.tolist() for row in got["s"]] == [row.tolist() for row in shaped]
 
 
-def test_errors_are_values(pair: Pair) -> None:
+def test_exception_as_value_keeps_its_array_shared(pair: Pair) -> None:
     error = pair.send(KeyError("a", np.arange(1000)))
     assert type(error) is KeyError and error.args[0] == "a" and is_shared(error.args[1])
 
 
-def test_functions_and_classes_without_a_module(pair: Pair) -> None:
+def test_local_functions_and_classes(pair: Pair) -> None:
     class Local:
         x = np.arange(1000)
 
@@ -157,7 +157,7 @@ def test_functions_and_classes_without_a_module(pair: Pair) -> None:
     "dtype", [torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, torch.complex64, torch.bfloat16]
 )
 @pytest.mark.parametrize("shape", [(40, 50), (2,), (), (0,), (3, 0)])
-def test_tensors(pair: Pair, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def test_tensors_are_unchanged(pair: Pair, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     tensor = torch.ones(shape).to(dtype)
     again = pair.send({"t": tensor})["t"]
     assert type(again) is torch.Tensor
@@ -167,18 +167,18 @@ def test_tensors(pair: Pair, dtype: torch.dtype, shape: tuple[int, ...]) -> None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_tensors_hold_on_to_their_buffer(pair: Pair, dtype: torch.dtype) -> None:
+def test_tensor_keeps_its_buffer_in_use(pair: Pair, dtype: torch.dtype) -> None:
     tensor = pair.send(torch.ones(5000).to(dtype))
     tensor += 1
     row = tensor[7:9]
     del tensor
-    assert pair.settle() == []
+    assert pair.free_unused() == []
     assert row.tolist() == [2, 2]
     del row
-    assert pair.settle() == [1]
+    assert pair.free_unused() == [1]
 
 
-def test_tensors_that_numpy_cannot_hold(pair: Pair) -> None:
+def test_tensors_without_numpy_equivalent(pair: Pair) -> None:
     leaf = torch.ones(1000, requires_grad=True)
     sparse = torch.eye(40).to_sparse()
     channels_last = torch.ones(2, 3, 20, 20).to(memory_format=torch.channels_last)
@@ -194,48 +194,48 @@ def test_tensors_that_numpy_cannot_hold(pair: Pair) -> None:
     assert got[5].origin == "here"
 
 
-def test_a_buffer_is_used_again_when_its_last_array_is_gone(pair: Pair) -> None:
+def test_buffer_is_reused_when_its_last_array_is_gone(pair: Pair) -> None:
     value = pair.send({"a": np.zeros(1000), "b": np.ones(1000)})
     address = value["a"].ctypes.data
     part = value["b"][10:20].reshape(2, 5)
     view = memoryview(part)
     del value, part
-    assert pair.settle() == []
+    assert pair.free_unused() == []
     other = pair.send(np.full(1000, 7.0))
     assert view.tobytes() == np.ones(10).tobytes()
     del view
-    assert pair.settle() == [1]
+    assert pair.free_unused() == [1]
     again = pair.send(np.full(1000, 8.0))
     assert abs(again.ctypes.data - address) < mmap.PAGESIZE
     assert (other == 7).all()
 
 
-def test_the_last_array_may_go_in_another_thread(pair: Pair) -> None:
+def test_last_array_may_be_deleted_in_another_thread(pair: Pair) -> None:
     held = [pair.send(np.zeros(1000)) for _ in range(10)]
     thread = threading.Thread(target=held.clear)
     thread.start()
     thread.join()
-    assert sorted(pair.settle()) == list(range(1, 11))
+    assert sorted(pair.free_unused()) == list(range(1, 11))
 
 
-def test_arrays_in_a_cycle(pair: Pair) -> None:
+def test_array_in_reference_cycle_frees_its_buffer(pair: Pair) -> None:
     value = {"a": pair.send(np.zeros(1000))}
     value["me"] = value
     del value
     gc.collect()
-    assert pair.settle() == [1]
+    assert pair.free_unused() == [1]
 
 
-def test_the_smallest_buffer_that_fits(pair: Pair) -> None:
+def test_smallest_sufficient_buffer_is_reused(pair: Pair) -> None:
     values = [pair.send(np.zeros(size, np.uint8)) for size in (4 << 20, 1 << 20, 2 << 20)]
     del values
-    assert sorted(pair.settle()) == [1, 2, 3]
+    assert sorted(pair.free_unused()) == [1, 2, 3]
     for size, number in (((1 << 20) + 1, 2), (3 << 20, 3), (5000, 1)):
         place = pair.arena.place(pack(np.zeros(size, np.uint8)))
         assert place is not None and (place[0], place[2]) == (number, None)
 
 
-def mapped() -> int:
+def mapped_bytes() -> int:
     """Bytes of shared buffers that this process has mapped."""
     maps = Path("/proc/self/maps").read_text()
     ranges = [line.split()[0].split("-") for line in maps.splitlines() if "memfd:shardex" in line]
@@ -243,34 +243,34 @@ def mapped() -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_buffers_that_are_too_small_are_given_up_on_both_sides(pair: Pair) -> None:
+def test_too_small_buffers_are_unmapped_on_both_sides(pair: Pair) -> None:
     gc.collect()
-    before = mapped()
+    before = mapped_bytes()
     for power in range(16, 25):
         pair.send(np.zeros(1 << power, np.uint8))
-        pair.settle()
-        assert mapped() - before == 2 * (2 << power)
+        pair.free_unused()
+        assert mapped_bytes() - before == 2 * (2 << power)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_free_buffers_are_few(pair: Pair) -> None:
+def test_trim_drops_free_buffers(pair: Pair) -> None:
     gc.collect()
-    before = mapped()
+    before = mapped_bytes()
     held = [pair.send(np.zeros(100_000)) for _ in range(20)]
     held.clear()
-    pair.settle()
+    pair.free_unused()
     pair.arena.trim(3)
     for number in pair.arena.take_dropped():
-        pair.window.drop(number)
-    assert mapped() - before == 2 * 3 * (1 << 20)
+        pair.buffers.drop(number)
+    assert mapped_bytes() - before == 2 * 3 * (1 << 20)
 
 
-def test_at_most_so_many_buffers() -> None:
-    pair = Pair(most=2)
+def test_place_returns_none_at_the_limit() -> None:
+    pair = Pair(limit=2)
     held = [pair.send(np.zeros(1000)) for _ in range(2)]
     assert pair.arena.place(pack(np.zeros(1000))) is None
     held.pop()
-    pair.settle()
+    pair.free_unused()
     assert pair.send(np.ones(1000)).sum() == 1000
 
 
@@ -285,11 +285,11 @@ def _no_files_left() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_no_files_left")
-def test_no_room_where_no_file_can_be_opened() -> None:
-    assert Arena(most=4).place(pack(np.zeros(1000))) is None
+def test_place_returns_none_without_file_descriptors() -> None:
+    assert Arena(limit=4).place(pack(np.zeros(1000))) is None
 
 
-def test_without_anonymous_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_temporary_files_replace_memfd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     pair = Pair()

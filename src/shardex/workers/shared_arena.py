@@ -1,10 +1,10 @@
-"""Values on their way from one process to another, through memory that both of them map.
+"""Values sent from one process to another through memory that both of them map.
 
-A worker packs what its job returned: a pickle, and beside it the large buffers of its arrays. It lays both into a
-buffer of its `Arena`; the process that asked looks at the same memory through a `Window`, and copies nothing. A buffer
-is written again when the last array in it is gone. It has no name in any file system, so it ends with its processes,
-however they end. The small messages beside it are `frames.py`; who says what and when is up to `crew.py` and
-`worker.py`.
+A worker packs the result of its job (`pack`): a pickle, and apart from it the memory of large arrays. It copies both
+into a shared buffer of its `Arena`. The receiving process maps the same buffer (`MappedBuffers`) and unpickles the
+value without a copy. A buffer is reused when the last array in it is gone. It has no name in a file system, so the
+system frees it when its processes end, however they end. `dump_value` and `dump_error` pickle values and errors whole.
+When buffers are sent and freed is decided in `process_pool` and `worker_process`.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from shardex.errors import WorkerError
 
 __all__ = [
     "Arena",
+    "MappedBuffers",
     "Span",
-    "Window",
     "WorkerTraceback",
-    "carry",
-    "carry_error",
+    "dump_error",
+    "dump_value",
+    "load_error",
     "pack",
-    "revive",
 ]
 
-_IN_STREAM = 1 << 10
-"""Bytes below which an array is copied with the pickle: a view would cost more."""
-_LEAST = 1 << 16
-"""Bytes of the smallest buffer, so that results of changing size can use the same one."""
+_INLINE = 1 << 10
+"""Bytes below which an array is copied into the pickle: a view would cost more."""
+_SMALLEST = 1 << 16
+"""Bytes of the smallest buffer, so that results of different sizes can use the same one."""
 _ALIGNMENT = 64
 
 Span = tuple[int, int]
-"""Where a part begins in its buffer, and where it ends."""
+"""Begin and end of a part in its buffer, in bytes."""
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it publishes no types
-    """Takes what cloudpickle takes, and leaves the memory of arrays and tensors where it is."""
+    """cloudpickle's pickler that hands the memory of arrays and tensors out of band (pickle protocol 5)."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray:
@@ -61,12 +61,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it publishes no ty
 
 
 def _dense(array: NDArray[Any]) -> NDArray[Any]:
-    """Without gaps: numpy copies an array that has some into the pickle."""
+    """Return the array without gaps: numpy copies one with gaps into the pickle."""
     return array if array.flags.forc or array.dtype.hasobject else array.copy(order="K")
 
 
 def _is_plain(torch: Any, tensor: Any) -> bool:
-    """Whether numpy could hold it; torch knows what to do with the others."""
+    """Return whether the tensor is equivalent to a numpy array; torch pickles the others itself."""
     special = tensor.requires_grad or tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or vars(tensor)
     return tensor.layout is torch.strided and tensor.device.type == "cpu" and tensor.is_contiguous() and not special
 
@@ -75,8 +75,8 @@ def _as_array(torch: Any, tensor: Any) -> NDArray[Any]:
     try:
         array: NDArray[Any] = tensor.numpy()
     except TypeError:  # a type that numpy lacks, such as bfloat16
-        whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.itemsize]
-        array = tensor.view(whole).numpy()
+        integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.itemsize]
+        array = tensor.view(integers).numpy()
     return array
 
 
@@ -87,10 +87,10 @@ def _as_tensor(array: NDArray[Any], dtype: Any) -> Any:
     return tensor if tensor.dtype == dtype else tensor.view(dtype)
 
 
-def carry(value: Any) -> bytes:
-    """One pickle with everything in it, of functions and classes of a script or a notebook too.
+def dump_value(value: Any) -> bytes:
+    """Pickle a value with everything in it; functions and classes of a script or a notebook are pickled by value.
 
-    >>> pickle.loads(carry(lambda x: x + 1))(2)
+    >>> pickle.loads(dump_value(lambda x: x + 1))(2)
     3
     """
     file = io.BytesIO()
@@ -99,7 +99,7 @@ def carry(value: Any) -> bytes:
 
 
 def pack(value: Any) -> list[bytes | memoryview]:
-    """A pickle, and after it the large buffers that were left out of it.
+    """Return a pickle, followed by the large buffers that were left out of it.
 
     >>> stream, memory = pack({"a": np.zeros(1000), "b": "text"})
     >>> len(stream) < 200, len(memory)
@@ -107,72 +107,72 @@ def pack(value: Any) -> list[bytes | memoryview]:
     """
     file, buffers = io.BytesIO(), []
 
-    def stays_inside(buffer: pickle.PickleBuffer) -> bool:
+    def is_inline(buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
-        if raw.nbytes >= _IN_STREAM:
+        if raw.nbytes >= _INLINE:
             buffers.append(raw)
-        return raw.nbytes < _IN_STREAM
+        return raw.nbytes < _INLINE
 
-    _Pickler(file, 5, stays_inside).dump(value)
+    _Pickler(file, 5, is_inline).dump(value)
     return [file.getvalue(), *buffers]
 
 
 class WorkerTraceback(Exception):
-    """The text of the traceback that an error had in its worker: the cause of that error."""
+    """Text of the traceback in the worker; set as the cause of the error that the pool raises."""
 
 
-def carry_error(error: BaseException) -> bytes:
-    """Name and message of an error, its traceback as text and, if it can be pickled, the error itself."""
+def dump_error(error: BaseException) -> bytes:
+    """Pickle name and message of an error, its traceback as text and, if it can be pickled, the error itself."""
     name = "".join(traceback.format_exception_only(error)).strip()
     below = error.__traceback__.tb_next if error.__traceback__ else None  # without the line that called the job
     text = "".join(traceback.format_exception(type(error), error, below))
     try:
-        return pickle.dumps((name, text, carry(error)))
+        return pickle.dumps((name, text, dump_value(error)))
     except Exception:
         return pickle.dumps((name, text, None))
 
 
-def revive(body: bytes, where: str) -> BaseException:
-    """The error that was carried, or a `WorkerError` with what is known of it.
+def load_error(body: bytes, where: str) -> BaseException:
+    """Return the error that `dump_error` pickled, or a `WorkerError` with its text if it cannot be unpickled.
 
-    >>> revive(carry_error(KeyError("a")), "a worker")
+    >>> load_error(dump_error(KeyError("a")), "a worker")
     KeyError('a')
     """
-    name, text, carried = pickle.loads(body)
+    name, text, pickled = pickle.loads(body)
     try:
-        error = None if carried is None else pickle.loads(carried)
+        error = None if pickled is None else pickle.loads(pickled)
     except Exception:
         error = None
     if not isinstance(error, BaseException):
-        error = WorkerError(f"{name} (raised in {where}; the error itself could not be carried over)")
+        error = WorkerError(f"{name} (raised in {where}; the error itself could not be pickled)")
     error.__cause__ = WorkerTraceback("\n" + text)
     return error
 
 
 class Arena:
-    """The buffers that a worker fills, at most `most` of them at a time.
+    """The shared buffers that a worker writes, at most `limit` of them at a time.
 
-    >>> arena = Arena(most=4)
+    >>> arena = Arena(limit=4)
     >>> number, (_, values), fd = arena.place(pack(np.arange(1000)))
     >>> values
     (128, 8128)
     >>> os.close(fd)
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._made = 0
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._created = 0
         self._maps: dict[int, mmap.mmap] = {}
         self._free: list[int] = []
         self._dropped: list[int] = []
 
     def place(self, parts: Sequence[bytes | memoryview]) -> tuple[int, list[Span], int | None] | None:
-        """Copy the parts into a buffer: its number, where they lie, and its file if the other side has not seen it.
+        """Copy the parts into a buffer; returns its number, their spans, and its file descriptor if it is new.
 
-        None means that there is no room: the other side holds on to all the buffers there may be.
+        None means that the receiver still uses all the buffers there may be.
         """
         spans = _layout(parts)
-        number, fd = self._reuse(spans[-1][1]) or self._make(spans[-1][1]) or (None, None)
+        number, fd = self._reuse(spans[-1][1]) or self._create(spans[-1][1]) or (None, None)
         if number is None:
             return None
         with memoryview(self._maps[number]) as view:
@@ -181,16 +181,16 @@ class Arena:
         return number, spans, fd
 
     def free(self, number: int) -> None:
-        """Nobody looks at this buffer any more."""
+        """Mark a buffer as free: the receiver does not use it any more."""
         self._free.append(number)
 
     def trim(self, spare: int) -> None:
-        """Give free buffers up, the smallest first, until no more than these are left."""
+        """Drop free buffers, the smallest first, until at most `spare` are left."""
         while len(self._free) > spare:
             self._drop(min(self._free, key=self._size))
 
     def take_dropped(self) -> list[int]:
-        """The buffers given up since this was last asked."""
+        """Return the numbers of the buffers dropped since the last call."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
@@ -198,7 +198,7 @@ class Arena:
         return len(self._maps[number])
 
     def _reuse(self, size: int) -> tuple[int, None] | None:
-        """The smallest free buffer that is large enough; of equal ones the last used, which may be in a cache."""
+        """Return the smallest sufficient free buffer; of equal ones the last used, which may be in a CPU cache."""
         fitting = [number for number in reversed(self._free) if self._size(number) >= size]
         if not fitting:
             return None
@@ -206,19 +206,19 @@ class Arena:
         self._free.remove(number)
         return number, None
 
-    def _make(self, size: int) -> tuple[int, int] | None:
-        """A new buffer, in place of the free ones, which are too small."""
+    def _create(self, size: int) -> tuple[int, int] | None:
+        """Create a buffer and drop the free ones, which are all too small."""
         for number in list(self._free):
             self._drop(number)
-        if len(self._maps) >= self._most:
+        if len(self._maps) >= self._limit:
             return None
         try:
-            fd, memory = _memory(1 << (max(size, _LEAST) - 1).bit_length())
+            fd, memory = _memory(1 << (max(size, _SMALLEST) - 1).bit_length())
         except OSError:  # too many open files, or no memory left
             return None
-        self._made += 1
-        self._maps[self._made] = memory
-        return self._made, fd
+        self._created += 1
+        self._maps[self._created] = memory
+        return self._created, fd
 
     def _drop(self, number: int) -> None:
         self._free.remove(number)
@@ -227,7 +227,7 @@ class Arena:
 
 
 def _layout(parts: Sequence[bytes | memoryview]) -> list[Span]:
-    """One part after the other, each at a multiple of the alignment."""
+    """Return the spans of the parts, one after the other, each at a multiple of the alignment."""
     spans, at = [], 0
     for part in parts:
         spans.append((at, at + len(part)))
@@ -236,7 +236,7 @@ def _layout(parts: Sequence[bytes | memoryview]) -> list[Span]:
 
 
 def _memory(size: int) -> tuple[int, mmap.mmap]:
-    """A file of this size that no folder lists, and its memory."""
+    """Return file descriptor and mapping of a new anonymous file of this size."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("shardex")
     else:
@@ -250,43 +250,43 @@ def _memory(size: int) -> tuple[int, mmap.mmap]:
         raise
 
 
-class Window:
-    """What one process sees of the arena of another.
+class MappedBuffers:
+    """The receiving side of an `Arena`: maps its buffers and notices when their arrays are gone.
 
-    >>> arena, window = Arena(most=4), Window()
+    >>> arena, buffers = Arena(limit=4), MappedBuffers()
     >>> number, spans, fd = arena.place(pack(np.arange(1000)))
-    >>> window.open(number, fd)
-    >>> array = window.look(number, spans)
-    >>> len(array), list(window.freed)
+    >>> buffers.open(number, fd)
+    >>> array = buffers.read(number, spans)
+    >>> len(array), list(buffers.freed)
     (1000, [])
     >>> del array
-    >>> list(window.freed)
+    >>> list(buffers.freed)
     [1]
     """
 
     def __init__(self) -> None:
         self.freed: deque[int] = deque()
-        """Buffers that nobody looks at any more; the arena does not know it yet."""
+        """Numbers of buffers without arrays that the arena was not told of yet."""
         self._maps: dict[int, mmap.mmap] = {}
 
     def __contains__(self, number: int) -> bool:
         return number in self._maps
 
     def open(self, number: int, fd: int) -> None:
-        """Map a new buffer; closes its file."""
+        """Map a new buffer and close its file descriptor."""
         try:
             self._maps[number] = mmap.mmap(fd, 0)
         finally:
             os.close(fd)
 
-    def look(self, number: int, spans: Sequence[Span]) -> Any:
-        """The value in a buffer, its arrays where they lie."""
+    def read(self, number: int, spans: Sequence[Span]) -> Any:
+        """Unpickle the value in a buffer; its arrays are views of the buffer."""
         root = np.frombuffer(self._maps[number], np.uint8)
-        # Every array in the buffer holds on to this one. The last may go in any thread, so only a note is left.
+        # Every array in the buffer keeps this one alive. The last may go in any thread, so only its number is noted.
         weakref.finalize(root, self.freed.append, number).atexit = False
         stream, *buffers = [root.data[begin:end] for begin, end in spans]
         return pickle.loads(stream, buffers=buffers)
 
     def drop(self, number: int) -> None:
-        """The arena has given this buffer up."""
+        """Unmap a buffer that the arena has dropped."""
         del self._maps[number]

@@ -1,11 +1,12 @@
-"""What a process of a `ProcessPool` does: take tasks from its socket, run the job on each, answer.
+"""The main loop of a worker process, `serve`, and the messages between a `ProcessPool` and its workers.
 
-It is a fresh interpreter that imports this package and nothing of the caller's program. One thread does everything
-but watch the lifeline, a pipe that nobody writes to: it ends when the process at its other end does, in whatever way,
-and then so does this one. Several workers share the cores, so Arrow gets one thread in each. Torch is left as it is:
-a job that computes with it should call ``torch.set_num_threads(1)``.
+A worker is a fresh interpreter that imports this package and not the caller's program. It receives tasks through a
+socket, runs the job on each and sends the result back: small ones through the socket, large ones through a shared
+buffer (`shared_arena`). A second thread watches a pipe of the parent process: its end means that the parent has ended,
+and then the worker exits. Several workers share the cores, so each limits Arrow to one thread. Torch is not limited: a
+job that computes with it should call ``torch.set_num_threads(1)``.
 
-The small messages between a crew and its workers: `frame` makes one, `Frames` reads them, `Kind` lists them.
+A message is a frame: `Kind` lists what it can mean, `frame` makes one, `FrameReader` splits a stream into frames.
 """
 
 from __future__ import annotations
@@ -26,55 +27,59 @@ from typing import Any
 import pyarrow as pa
 
 from shardex.errors import SchemaError
-from shardex.workers.shared_arena import Arena, carry, carry_error, pack
+from shardex.workers.shared_arena import Arena, dump_error, dump_value, pack
 
-__all__ = ["Frames", "Kind", "frame", "serve"]
+__all__ = ["FrameReader", "Kind", "frame", "serve"]
+
+_INLINE = 8 << 10
+"""Bytes below which a result without large arrays is sent through the socket."""
+_SPARE = 8
+"""Free buffers to keep in addition to one for each waiting task."""
 
 
 class Kind(IntEnum):
-    """What a frame says. Its number is that of a task, unless it is said to be another."""
+    """Meaning of a frame. Its number is the ticket of a task where nothing else is said."""
 
     # to a worker
-    JOB = 0  # the pickle of what it shall do with each task
-    TASK = 1  # the pickle of a task
-    FORGET = 2  # tasks of lower numbers are not wanted any more
-    FREE = 3  # the buffer of this number is not used any more
+    JOB = 0  # pickle of the job
+    TASK = 1  # pickle of a task
+    FORGET = 2  # number: tasks with lower tickets shall be skipped
+    FREE = 3  # number: of a buffer that may be reused
+    INITIALIZER = 4  # pickle of a callable to call before the job is unpickled
     # from a worker
-    VALUE = 4  # the pickle of a result
-    PLACED = 5  # where a result lies: the pickle of the buffer's number, the spans, and the buffers given up before
-    RAISED = 6  # what the job raised, by `carry_error`
-    SKIPPED = 7  # the task was forgotten
-    NO_JOB = 8  # the text of the traceback that loading the job gave
-    # to a worker again
-    INITIALIZER = 9  # the pickle of what to call before the job is loaded
+    VALUE = 5  # pickle of a result
+    IN_BUFFER = 6  # pickle of: number of the buffer with the result, its spans, numbers of buffers dropped before
+    RAISED = 7  # what the job raised, by `dump_error`
+    SKIPPED = 8  # the task was forgotten
+    JOB_FAILED = 9  # text of the traceback raised by unpickling the job
 
 
-_HEAD = struct.Struct("<QQB")
+_HEADER = struct.Struct("<QQB")
 
 
 def frame(kind: Kind, number: int = 0, body: bytes = b"") -> bytes:
-    """One message for a socket.
+    """Return the bytes of one message.
 
-    >>> Frames().feed(frame(Kind.TASK, 7, b"body"))
+    >>> FrameReader().feed(frame(Kind.TASK, 7, b"body"))
     [(1, 7, b'body')]
     """
-    return _HEAD.pack(len(body), number, kind) + body
+    return _HEADER.pack(len(body), number, kind) + body
 
 
-class Frames:
-    """Puts the frames together again that a socket gives in pieces."""
+class FrameReader:
+    """Splits the bytes that arrive through a socket, in pieces of any size, into frames."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[tuple[int, int, bytes]]:
-        """The frames that these bytes complete."""
+        """Return kind, number and body of the frames that these bytes complete."""
         self._rest += data
         frames, at, have = [], 0, len(self._rest)
         with memoryview(self._rest) as view:
-            while have - at >= _HEAD.size:
-                length, number, kind = _HEAD.unpack_from(view, at)
-                begin, end = at + _HEAD.size, at + _HEAD.size + length
+            while have - at >= _HEADER.size:
+                length, number, kind = _HEADER.unpack_from(view, at)
+                begin, end = at + _HEADER.size, at + _HEADER.size + length
                 if end > have:
                     break
                 frames.append((kind, number, bytes(view[begin:end])))
@@ -83,54 +88,47 @@ class Frames:
         return frames
 
 
-_INLINE = 8 << 10
-"""Bytes below which a result without large arrays goes through the socket."""
-
-_SPARE = 8
-"""Free buffers to keep beside those that the waiting tasks will fill."""
-
-
-def serve(connection: int, lifeline: int, buffers: int) -> None:
-    """Work until the socket with this file descriptor closes; at most so many `buffers` may be in use."""
-    for inherited in (connection, lifeline):
-        os.set_inheritable(inherited, False)  # what the job starts must not keep them open
-    threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
+def serve(connection: int, parent_pipe: int, buffers: int) -> None:
+    """Run tasks until the socket `connection` is closed, with at most `buffers` shared buffers in use."""
+    for inherited in (connection, parent_pipe):
+        os.set_inheritable(inherited, False)  # processes that the job starts must not keep them open
+    threading.Thread(target=_exit_with_parent, args=(parent_pipe,), daemon=True).start()
     pa.set_cpu_count(1)
     with socket.socket(fileno=connection) as sock, suppress(ConnectionError):
         os.register_at_fork(after_in_child=sock.close)
         _Worker(sock, buffers).run()
 
 
-def _watch(lifeline: int) -> None:
-    """End when the other side has, together with whatever the job has started."""
-    os.read(lifeline, 1)
+def _exit_with_parent(parent_pipe: int) -> None:
+    """Wait until the parent process has ended, then kill this process and those that the job has started."""
+    os.read(parent_pipe, 1)
     with suppress(ProcessLookupError):
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)
 
 
 class _Worker:
-    """The tasks that wait, and where results go."""
+    """The loop over tasks: receive, run the job, send the result."""
 
     def __init__(self, sock: socket.socket, buffers: int) -> None:
         self._sock = sock
-        self._frames = Frames()
+        self._frames = FrameReader()
         self._arena = Arena(buffers)
         self._job: Callable[[Any], Any] | None = None
         self._tasks: deque[tuple[int, bytes]] = deque()
         self._wanted_from = 0
 
     def run(self) -> None:
-        """Do one task after the other."""
-        while self._listen():
+        """Run one task after the other until the pool closes the socket."""
+        while self._receive():
             ticket, task = self._tasks.popleft()
             if ticket < self._wanted_from:
                 self._sock.sendall(frame(Kind.SKIPPED, ticket))
             else:
-                self._do(ticket, task)
+                self._run_task(ticket, task)
 
-    def _listen(self) -> bool:
-        """Take in all that was said, and wait until there is a task; false when there will be none."""
+    def _receive(self) -> bool:
+        """Handle all messages that have arrived and wait until there is a task; false if the socket was closed."""
         while True:
             try:
                 data = self._sock.recv(1 << 16, socket.MSG_DONTWAIT if self._tasks else 0)
@@ -140,9 +138,9 @@ class _Worker:
             if not data:
                 return False
             for kind, number, body in self._frames.feed(data):
-                self._heard(kind, number, body)
+                self._handle(kind, number, body)
 
-    def _heard(self, kind: int, number: int, body: bytes) -> None:
+    def _handle(self, kind: int, number: int, body: bytes) -> None:
         if kind == Kind.TASK:
             self._tasks.append((number, body))
         elif kind == Kind.FREE:
@@ -158,30 +156,30 @@ class _Worker:
         try:
             job: Callable[..., Any] = pickle.loads(body)
         except BaseException:
-            self._sock.sendall(frame(Kind.NO_JOB, 0, traceback.format_exc().encode()))
+            self._sock.sendall(frame(Kind.JOB_FAILED, 0, traceback.format_exc().encode()))
             raise SystemExit(1) from None
         return job
 
-    def _do(self, ticket: int, task: bytes) -> None:
-        """Run the job; whatever it raises is an answer too, even a wish to exit."""
+    def _run_task(self, ticket: int, task: bytes) -> None:
+        """Run the job and send its result, or what it raised: also SystemExit and KeyboardInterrupt."""
         assert self._job is not None
         try:
             value = self._job(pickle.loads(task))
             parts = _packed(value)
         except BaseException as error:
-            self._sock.sendall(frame(Kind.RAISED, ticket, carry_error(error)))
+            self._sock.sendall(frame(Kind.RAISED, ticket, dump_error(error)))
         else:
-            self._answer(ticket, value, parts)
+            self._send_result(ticket, value, parts)
 
-    def _answer(self, ticket: int, value: Any, parts: list[bytes | memoryview]) -> None:
-        """Through a buffer, or whole through the socket where the result is small or no buffer is to be had."""
+    def _send_result(self, ticket: int, value: Any, parts: list[bytes | memoryview]) -> None:
+        """Send a result through a shared buffer, or through the socket if it is small or no buffer is available."""
         stream, *large = parts
         if not large and len(stream) < _INLINE:
             return self._sock.sendall(frame(Kind.VALUE, ticket, bytes(stream)))
-        if (place := self._arena.place(parts)) is None:
-            return self._sock.sendall(frame(Kind.VALUE, ticket, carry(value)))
-        number, spans, fd = place
-        message = frame(Kind.PLACED, ticket, pickle.dumps((number, spans, self._arena.take_dropped())))
+        if (placed := self._arena.place(parts)) is None:
+            return self._sock.sendall(frame(Kind.VALUE, ticket, dump_value(value)))
+        number, spans, fd = placed
+        message = frame(Kind.IN_BUFFER, ticket, pickle.dumps((number, spans, self._arena.take_dropped())))
         if fd is None:
             return self._sock.sendall(message)
         try:
@@ -196,4 +194,4 @@ def _packed(value: Any) -> list[bytes | memoryview]:
         return pack(value)
     except Exception as error:
         found = f"{type(value).__name__}: {error}"
-        raise SchemaError(f"expected the job to return what can be pickled, got {found}") from error
+        raise SchemaError(f"expected the job to return a value that can be pickled, got {found}") from error
