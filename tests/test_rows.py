@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from shardex.errors import FieldError, RowError, SchemaError
+from shardex.errors import ArgumentError, FieldError, RowError
 from shardex.kernel import Columns, Integers
-from shardex.rows import Described, ListRows, ReadsOne, Rows, check_fields, features_of, normalise
-from shardex.schema import Array, Features, Optional, Text, Value
+from shardex.rows import AbstractRows, AdaptedRows, ListRows, Rows, normalise
+from shardex.schema import Array, Features, Optional, Text, Value, check_fields
 
 # -- normalise ---------------------------------------------------------------------------------------------------
 
@@ -65,7 +67,7 @@ def test_no_rows(where: Any, length: int) -> None:
     "where", [1.0, [0.5], "a", None, [[0, 1]], True, np.zeros((1, 1), np.int64), [0, [1]], {0}, 2**70, [None], object()]
 )
 def test_what_names_no_rows(where: Any) -> None:
-    with pytest.raises(SchemaError, match="expected row numbers, a slice or a mask, got"):
+    with pytest.raises(ArgumentError, match="expected row numbers, a slice or a mask, got"):
         normalise(where, 5)
 
 
@@ -85,7 +87,7 @@ def test_check_fields() -> None:
     with pytest.raises(FieldError, match="expected one of the fields x, y, got 'z'") as caught:
         check_fields(["x", "y"], ["x", "z"])
     assert isinstance(caught.value, KeyError)
-    with pytest.raises(SchemaError, match="expected a list of field names, got the text 'x'"):
+    with pytest.raises(ArgumentError, match="expected a list of field names, got the text 'x'"):
         check_fields(["x", "y"], "x")
 
 
@@ -97,8 +99,7 @@ SAMPLES = [{"x": k, "a": np.arange(k), **({"note": f"n{k}"} if k % 2 else {})} f
 def test_a_list_is_rows() -> None:
     rows = ListRows(SAMPLES)
     assert isinstance(rows, Rows)
-    assert isinstance(rows, Described)
-    assert not isinstance(rows, ReadsOne)
+    assert isinstance(rows, AbstractRows)
     assert len(rows) == 5
     assert rows.features == Features({"x": Value("int64"), "a": Array("int64", (None,)), "note": Optional(Text())})
     columns = rows.read(np.array([3, 0, 3]))
@@ -123,17 +124,51 @@ def test_an_empty_list() -> None:
     assert len(ListRows([]).read(np.array([], np.int64))) == 0
 
 
-class Bare:
-    """Rows that know nothing but their samples."""
+class Plain:
+    """A user's rows: two methods."""
 
     def __len__(self) -> int:
         return 100
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        assert rows.tolist() == list(range(16))
-        return Columns({"x": rows})
+        return Columns(dict.fromkeys(check_fields(["x"], fields), rows), len(rows))
 
 
-def test_features_of_rows() -> None:
-    assert features_of(ListRows(SAMPLES)) == ListRows(SAMPLES).features
-    assert features_of(Bare()) == Features({"x": Value("int64")})
+class Full(Plain):
+    """A user's rows with everything that is optional."""
+
+    features = Features({"x": Value("int32")})
+    fingerprint = "abc"
+    in_python = False
+    extracted = Features({"y": Text()})
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        return {"x": -row}
+
+    def shards(self, rows: Integers) -> list[str]:
+        return ["file"] * len(rows)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        return np.zeros(100, np.bool_)
+
+
+def test_adapted_rows_have_defaults() -> None:
+    rows = AdaptedRows(Plain())
+    assert len(rows) == 100 and rows.features == Features({"x": Value("int64")})
+    assert (rows.sample(3), rows.shards(np.array([3, 4]))) == ({"x": 3}, ["", ""])
+    assert rows.attributes(["x"]).column("x").to_pylist() == list(range(100)) and rows.present("x").all()
+    assert (rows.in_python, rows.extracted, rows.column("x"), rows.key_lookup) == (True, Features({}), None, None)
+    rows.advise(np.array([0]))
+
+
+def test_adapted_rows_use_what_the_object_has() -> None:
+    rows = AdaptedRows(Full())
+    for one in (rows, pickle.loads(pickle.dumps(rows))):
+        assert (one.features, one.fingerprint, one.in_python) == (Full.features, "abc", False)
+        assert (one.sample(3), one.shards(np.array([3])), one.extracted) == ({"x": -3}, ["file"], Full.extracted)
+        assert not one.present("x").any()
+
+
+def test_abstract_rows_need_len_and_read() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        AbstractRows()  # type: ignore[abstract]

@@ -1,15 +1,16 @@
-"""The one protocol: rows. Anything with `len` and `read(rows, fields)` is a dataset.
+"""Rows: numbered samples that are read many at a time. Everything that a dataset is made of is rows.
 
-Shards of any format, views, joins, a list in a test: layers above know nothing else of them. Other abilities are
-optional and separate protocols: to tell the features, to read one sample faster than a read of one, to begin to fetch
-what is read soon, to tell the file of a row, to tell how reading spends its time, to name the data, and to give whole
-fields to SQL.
+`Rows` is the protocol: `len` and `read(rows, fields)`. Shards of any format, views, joins and a user's own class have
+these two. `AbstractRows` is the base class of all rows of this package: it has the same two duties and a default for
+everything else that datasets, loaders and SQL ask for. `AdaptedRows` gives a user's two-method object these defaults;
+`Dataset` wraps such objects once, so no other module asks what rows can do. `ListRows` are rows of a list.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,129 +18,201 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.errors import FieldError, RowError, SchemaError
-from shardex.kernel import MISSING, Columns, digest
-from shardex.schema import Features, infer
+from shardex.arrow import samples_table
+from shardex.errors import ArgumentError, RowError
+from shardex.kernel import MISSING, Columns, Integers, digest
+from shardex.progress import Bar
+from shardex.schema import Features, check_fields, infer
 
 __all__ = [
-    "Advised",
-    "Attributes",
-    "Decodes",
-    "Described",
-    "Extracted",
-    "Fingerprinted",
+    "AbstractRows",
+    "AdaptedRows",
+    "Keyed",
     "ListRows",
-    "Located",
-    "ReadsOne",
     "Rows",
-    "Sparse",
     "are_positions",
-    "check_fields",
-    "extracted_of",
-    "features_of",
-    "fingerprint_of",
     "normalise",
     "whole_number",
 ]
 
-Integers = NDArray[np.int64]
+_INFER_FROM = 16
+"""Features are inferred from this many first samples."""
+_CHUNK = 4096
+"""Rows per read when all rows are read for SQL."""
 
 
 @runtime_checkable
 class Rows(Protocol):
-    """Samples by number."""
+    """Samples by row number: the protocol that any dataset can be made of."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of rows."""
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """The fields of these rows (all fields if none are named), in this order; rows are from 0 to len."""
+        """Return these fields (None: all) of these rows, in this order; row numbers are from 0 to len - 1."""
 
 
-@runtime_checkable
-class Described(Protocol):
-    """Rows that know their features."""
+class Keyed(Protocol):
+    """Finds rows by the value of the key field."""
+
+    @property
+    def key(self) -> str:
+        """Name of the key field."""
+
+    def rows_of(self, keys: Any) -> Integers:
+        """Return the row number of each key."""
+
+    def row_of(self, key: Any) -> int:
+        """Return the row number of one key."""
+
+
+class AbstractRows(ABC):
+    """Base class of rows: subclasses have `__len__` and `read`, and override the defaults that they can do better.
+
+    >>> class Squares(AbstractRows):
+    ...     def __len__(self):
+    ...         return 5
+    ...     def read(self, rows, fields=None):
+    ...         return Columns({name: rows**2 for name in check_fields(["x"], fields)}, len(rows))
+    >>> print(Squares().features); Squares().sample(3)
+    x int64
+    {'x': 9}
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    @abstractmethod
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Return these fields (None: all) of these rows, in this order; row numbers are from 0 to len - 1."""
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return the fields of one row, from 0 to len - 1."""
+        return self.read(np.array([row]), fields).sample(0)
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:  # noqa: B027
+        """Start fetching what a `read` of these rows needs, without waiting; by default there is nothing to fetch.
+
+        Bad data and bad row numbers are not reported here but by the read. Safe while another thread reads.
+        """
 
     @property
     def features(self) -> Features:
-        """Name and feature of each field."""
-
-
-@runtime_checkable
-class ReadsOne(Protocol):
-    """Rows with a shorter way to one sample than `read` of one row."""
-
-    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """The fields of one row from 0 to len."""
-
-
-@runtime_checkable
-class Advised(Protocol):
-    """Rows that can begin to fetch what is read soon."""
-
-    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
-        """Have the storage begin to fetch what `read` will need, and do not wait for it.
-
-        Bad data and rows that are not there are left for the read to refuse. Safe while another thread reads.
-        """
-
-
-@runtime_checkable
-class Located(Protocol):
-    """Rows that lie in files."""
-
-    def shards(self, rows: Integers) -> list[str]:
-        """The file that each row lies in, as messages name it; where fields have files of their own, the first."""
-
-
-@runtime_checkable
-class Decodes(Protocol):
-    """Rows that know how they are decoded."""
-
-    @property
-    def in_python(self) -> bool:
-        """Whether reading mostly holds the interpreter, so that threads do not make it faster, only processes do."""
-
-
-@runtime_checkable
-class Fingerprinted(Protocol):
-    """Rows with a name for their data."""
+        """Name and feature of each field; by default inferred from the first samples."""
+        return infer(self.read(np.arange(min(len(self), _INFER_FROM))).to_samples())
 
     @property
     def fingerprint(self) -> str:
-        """Changes when the data does; the same in every process."""
+        """A short text that changes when the data changes and is the same in every process."""
+        return digest(type(self).__qualname__, len(self))
 
+    @property
+    def in_python(self) -> bool:
+        """True if reading holds the GIL most of the time: processes speed it up, threads do not."""
+        return True
 
-@runtime_checkable
-class Attributes(Protocol):
-    """Rows that have whole fields at hand as Arrow columns."""
+    @property
+    def key_lookup(self) -> Keyed | None:
+        """Finds rows by key; None if the data has no key field."""
+        return None
 
-    def attributes(self, names: Sequence[str]) -> pa.Table:
-        """These fields of all rows in order, as SQL sees them (`attributes.py`)."""
+    def shards(self, rows: Integers) -> list[str]:
+        """Path of the file that holds (the first field of) each row, for error messages; empty if there is none."""
+        return [""] * len(rows)
 
+    # -- whole columns -------------------------------------------------------------------------------------
 
-@runtime_checkable
-class Extracted(Protocol):
-    """Rows that can give SQL more than their fields."""
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """A whole field as an Arrow column, if it is stored as one; otherwise None."""
+        return None
 
     @property
     def extracted(self) -> Features:
-        """What was taken out of the samples when they were indexed; `attributes` takes these names too."""
+        """Columns that only SQL sees: values extracted from the samples when they were indexed."""
+        return Features({})
 
-
-@runtime_checkable
-class Sparse(Protocol):
-    """Rows that know which of them have a field, without reading its values."""
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Return whole fields (or extracted columns) as SQL sees them; by default all rows are read."""
+        return samples_table(lambda: self._chunks(names), self.features.select(names))
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Whether each row has a value for a field."""
+        """Tell for each row whether it has a value for a field; by default all rows are read."""
+        return np.concatenate([_is_present(columns, name) for columns in self._chunks([name])])
+
+    def _chunks(self, names: Sequence[str]) -> Iterator[Columns]:
+        """Read all rows in chunks (at least one); a progress bar appears if that takes long."""
+        with Bar(total=len(self), unit=" samples", unit_scale=True, desc="query", disable=None, delay=1) as bar:
+            for begin in range(0, max(1, len(self)), _CHUNK):
+                some = np.arange(begin, min(begin + _CHUNK, len(self)))
+                yield self.read(some, names)
+                bar.update(len(some))
 
 
-_SOME = 1000
+def _is_present(columns: Columns, name: str) -> NDArray[np.bool_]:
+    column = columns.data[name]
+    if isinstance(column, list):
+        return np.array([value is not None and value is not MISSING for value in column], np.bool_)
+    return np.ones(len(columns), np.bool_)
 
 
-class ListRows:
-    """Rows around a list of dicts: for tests and for small data.
+class AdaptedRows(AbstractRows):
+    """A user's rows with the defaults of `AbstractRows` for everything that they do not have themselves.
+
+    >>> class Plain:
+    ...     def __len__(self): return 2
+    ...     def read(self, rows, fields=None): return Columns({"x": rows})
+    >>> AdaptedRows(Plain()).sample(1), AdaptedRows(Plain()).shards([0])
+    ({'x': 1}, [''])
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        for name in ("sample", "advise", "shards", "column", "attributes", "present"):
+            if (method := getattr(rows, name, None)) is not None:
+                setattr(self, name, method)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AdaptedRows, (self.rows,)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Read from the user's rows."""
+        return self.rows.read(rows, fields)
+
+    @property
+    def features(self) -> Features:
+        """Those of the user's rows, or inferred."""
+        found: Features | None = getattr(self.rows, "features", None)
+        return super().features if found is None else found
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the user's rows, or one made of their type and length."""
+        found: str | None = getattr(self.rows, "fingerprint", None)
+        return digest(type(self.rows).__qualname__, len(self)) if found is None else found
+
+    @property
+    def in_python(self) -> bool:
+        """True unless the user's rows say otherwise."""
+        return bool(getattr(self.rows, "in_python", True))
+
+    @property
+    def extracted(self) -> Features:
+        """Those of the user's rows, or none."""
+        found: Features | None = getattr(self.rows, "extracted", None)
+        return super().extracted if found is None else found
+
+
+_FINGERPRINT_SAMPLES = 1000
+
+
+class ListRows(AbstractRows):
+    """Rows of a list of dicts: for tests and for small data.
 
     >>> ListRows([{"x": 1}, {"x": 2}]).read(np.array([1, 0]))["x"]
     array([2, 1])
@@ -153,61 +226,28 @@ class ListRows:
 
     @cached_property
     def features(self) -> Features:
-        """What fits all samples."""
+        """Features that fit all samples."""
         return infer(self.samples)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the samples, of a long list the first and the last ones."""
-        some = [*self.samples[:_SOME], *self.samples[max(_SOME, len(self) - _SOME) :]]
-        return digest("samples", len(self), some)
+        """Digest of the samples; of a long list only its first and last 1000."""
+        count = _FINGERPRINT_SAMPLES
+        ends = [*self.samples[:count], *self.samples[max(count, len(self) - count) :]]
+        return digest("samples", len(self), ends)
 
     @cached_property
     def _names(self) -> list[str]:
         return list(dict.fromkeys(name for sample in self.samples for name in sample))
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Pick samples and stack them."""
+        """Pick samples and stack their values."""
         names = check_fields(self._names, fields)
         samples = [self.samples[row] for row in rows.tolist()]
         return Columns({name: [sample.get(name, MISSING) for sample in samples] for name in names}, len(rows)).stack()
 
 
-def features_of(rows: Rows) -> Features:
-    """The features of rows: their own, or what their first samples look like."""
-    if isinstance(rows, Described):
-        return rows.features
-    return infer(rows.read(np.arange(min(len(rows), 16))).to_samples())
-
-
-def extracted_of(rows: Rows) -> Features:
-    """What SQL can ask of rows besides their fields."""
-    return rows.extracted if isinstance(rows, Extracted) else Features({})
-
-
-def fingerprint_of(rows: Rows) -> str:
-    """The name of the data of rows: their own, or else one for their type and length.
-
-    >>> fingerprint_of(ListRows([{"x": 1}])) == fingerprint_of(ListRows([{"x": 2}]))
-    False
-    """
-    return rows.fingerprint if isinstance(rows, Fingerprinted) else digest(type(rows).__qualname__, len(rows))
-
-
-def check_fields(known: Sequence[str], fields: Sequence[str] | None) -> list[str]:
-    """The fields to read: those asked for, or all; an error names one that is not there.
-
-    >>> check_fields(["x", "y"], ["y"]), check_fields(["x", "y"], None)
-    (['y'], ['x', 'y'])
-    """
-    if fields is None:
-        return list(known)
-    if isinstance(fields, str):
-        raise SchemaError(f"expected a list of field names, got the text {fields!r}")
-    for name in fields:
-        if name not in known:
-            raise FieldError(f"expected one of the fields {', '.join(known)}, got {name!r}")
-    return list(fields)
+# -- row numbers ------------------------------------------------------------------------------------------------
 
 
 def normalise(where: Any, length: int) -> Integers:
@@ -223,7 +263,7 @@ def normalise(where: Any, length: int) -> Integers:
     try:
         array = np.asarray(where)
     except ValueError:
-        raise SchemaError(f"expected row numbers, a slice or a mask, got {type(where).__name__}") from None
+        raise ArgumentError(f"expected row numbers, a slice or a mask, got {type(where).__name__}") from None
     if array.size == 0 and array.ndim == 1 and array.dtype.kind == "f":
         return np.empty(0, np.int64)
     if array.ndim == 1 and array.dtype.kind == "b":
@@ -231,7 +271,7 @@ def normalise(where: Any, length: int) -> Integers:
             raise RowError(f"expected a mask of {length} truth values, got {len(array)}")
         return np.flatnonzero(array)
     if array.ndim > 1 or array.dtype.kind not in "iu":
-        raise SchemaError(f"expected row numbers, a slice or a mask, got {array.dtype} of {array.ndim} dimensions")
+        raise ArgumentError(f"expected row numbers, a slice or a mask, got {array.dtype} of {array.ndim} dimensions")
     return _counted(array.reshape(-1), length)
 
 
@@ -255,9 +295,9 @@ def whole_number(count: Any, least: int | None = None) -> int:
     try:
         number = operator.index(count)
     except TypeError:
-        raise SchemaError(f"expected a whole number of samples, got {count!r}") from None
+        raise ArgumentError(f"expected a whole number of samples, got {count!r}") from None
     if least is not None and number < least:
-        raise SchemaError(f"expected batches of at least {least} sample, got {count}")
+        raise ArgumentError(f"expected batches of at least {least} sample, got {count}")
     return number
 
 

@@ -27,7 +27,8 @@ import pytest
 from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.errors import FieldError
-from shardex.rows import Advised, ListRows, Located, Rows
+from shardex.formats import ShardRows
+from shardex.rows import ListRows, Rows
 from shardex.samples import Batch, DictSample
 
 __all__ = ["Case", "ListRows", "RowsSuite"]
@@ -158,8 +159,8 @@ class RowsSuite:
         ds, n = case.dataset, len(case.samples)
         for rows in ([], [0], [n - 1, 0, n - 1], np.arange(n), np.array([n, -n - 1, 10**15, 0])):
             ds.advise(rows)
-            if isinstance(case.rows, Advised):
-                case.rows.advise(np.array(rows, np.int64))
+            if (advise := getattr(case.rows, "advise", None)) is not None:
+                advise(np.array(rows, np.int64))
         for name in ds.fields:
             ds.advise([0, 1], [name])
         ds.advise([0], ["no such field at all"])
@@ -171,7 +172,7 @@ class RowsSuite:
         ds, n = case.dataset, len(case.samples)
         names = ds.shards(np.arange(n))
         assert len(names) == n and all(isinstance(name, str) for name in names)
-        assert any(names) == isinstance(case.rows, Located)
+        assert any(names) or not isinstance(case.rows, ShardRows)
         assert ds.shards([-1, 0]) == [names[-1], names[0]] and ds[::-1].shards(slice(None)) == names[::-1]
         assert ds.shards([]) == []
 

@@ -14,7 +14,6 @@ import shardex as sx
 from shardex.arrow import can_be_asked, presence, stacked, table_of, taken, valid, widest
 from shardex.dataset.sql_sandbox import run
 from shardex.errors import QueryError
-from shardex.rows import Attributes, Extracted, ListRows, Sparse
 from shardex.schema import Feature, feature_of
 
 
@@ -122,10 +121,3 @@ def test_widest(values: list[Any], feature: str) -> None:
 def test_tables_that_do_not_stack() -> None:
     with pytest.raises(QueryError, match="expected fields of one type in all parts"):
         stacked([pa.table({"x": [1]}), pa.table({"x": ["a"]})])
-
-
-def test_who_has_which_ability(tmp_path: Any) -> None:
-    native = sx.write(tmp_path / "a", [{"x": 1}])
-    assert isinstance(native, Attributes) and isinstance(native, Sparse) and isinstance(native, Extracted)
-    assert isinstance(native.rows, Attributes) and isinstance(native.rows, Sparse)
-    assert not isinstance(ListRows([]), Attributes | Sparse | Extracted)

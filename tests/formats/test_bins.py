@@ -32,7 +32,7 @@ from shardex.errors import (
 from shardex.files import Stage, find
 from shardex.formats import bins, format_named, open_rows
 from shardex.formats.bins import BinRows, create, recognise
-from shardex.rows import ReadsOne, Rows
+from shardex.rows import AbstractRows, Rows
 from shardex.schema import COMPACT, MSGPACK, NPY, Array, Bytes, Features, Json, Optional, Text, Value
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "splitdataloader"
@@ -108,7 +108,7 @@ def test_it_reads_what_the_real_one_writes(tmp_path: Path) -> None:
     given = [b"a", b"", bytes(300), b"xyz"] * 5
     rows = opened(real(tmp_path / "d", *given))
     assert isinstance(rows, Rows)
-    assert isinstance(rows, ReadsOne)
+    assert isinstance(rows, AbstractRows)
     assert packets(rows) == given
     assert rows.features == Features({"data": Bytes()})
     assert rows.read(np.array([3, 0, 3]))["data"] == [b"xyz", b"a", b"xyz"]

@@ -33,7 +33,7 @@ from shardex.errors import (
 from shardex.files import find
 from shardex.formats import format_named, open_rows
 from shardex.formats.columns_tar import ColumnsRows, create, recognise
-from shardex.rows import ReadsOne, Rows
+from shardex.rows import AbstractRows, Rows
 from shardex.schema import Array, Features, Json, Optional, Text
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "synthefy"
@@ -110,7 +110,7 @@ def test_order_and_features(basic: Path) -> None:
     ids = rows.read(np.arange(11), ["id"])["id"]
     assert ids == [*(f"sample_{n:012d}" for n in range(1, 10)), "custom/id 9é", "custom/id 10é"]
     assert isinstance(rows, Rows)
-    assert isinstance(rows, ReadsOne)
+    assert isinstance(rows, AbstractRows)
     columns = rows.read(np.array([6, 0, 4]), ["target", "id"])
     assert columns.names == ["target", "id"]
     assert isinstance(columns["target"], np.ndarray)

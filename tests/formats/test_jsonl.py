@@ -36,7 +36,7 @@ from shardex.formats import jsonl_lines as lines
 from shardex.formats.jsonl import JsonLines, TextLines, create, recognise
 from shardex.formats.jsonl_lines import Lines
 from shardex.kernel import MISSING, Ragged
-from shardex.rows import ReadsOne, Rows
+from shardex.rows import AbstractRows, Rows
 from shardex.schema import Array, Bytes, ClassLabel, Features, Json, Optional, Struct, Text, Value
 from shardex.schema import Sequence as SequenceFeature
 from shardex.sources import Source
@@ -137,7 +137,7 @@ def test_objects_become_fields(tmp_path: Path) -> None:
     dump(tmp_path / "a.jsonl", {"n": 1, "s": "é", "x": 0.5}, {"n": 2, "s": "日本", "x": 1.5})
     rows = opened(tmp_path)
     assert isinstance(rows, Rows)
-    assert isinstance(rows, ReadsOne)
+    assert isinstance(rows, AbstractRows)
     assert str(rows.features) == "n int64, s text, x float64"
     columns = rows.read(np.array([1, 0, 1]))
     assert columns.names == ["n", "s", "x"]
@@ -238,7 +238,7 @@ def test_rows_outside(tmp_path: Path, row: int) -> None:
 
 def test_bare_row_names_and_text_for_fields(tmp_path: Path) -> None:
     rows = opened(dump(tmp_path / "a.jsonl", {"n": 1}))
-    with pytest.raises(SchemaError, match="expected a list of field names"):
+    with pytest.raises(ArgumentError, match="expected a list of field names"):
         rows.read(np.array([0]), "n")
 
 

@@ -40,7 +40,7 @@ from shardex.formats.tar import TarRows, create, recognise
 from shardex.formats.tar_blocks import header, padding
 from shardex.formats.tar_members import TarScanner, split_name
 from shardex.kernel import Ragged
-from shardex.rows import ReadsOne, Rows
+from shardex.rows import AbstractRows, Rows
 from shardex.schema import (
     COMPACT,
     Array,
@@ -277,7 +277,7 @@ def test_fields_by_extension(tmp_path: Path) -> None:
     assert columns["seg.json"] == [None, 3, None]
     all_samples(rows)
     assert isinstance(rows, Rows)
-    assert isinstance(rows, ReadsOne)
+    assert isinstance(rows, AbstractRows)
 
 
 def test_fields_asked_for(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from shardex.formats import token_files as numbers
 from shardex.formats.token_files import Lengths
 from shardex.formats.tokens import StoredRows, WindowRows, create, recognise
 from shardex.kernel import Ragged
-from shardex.rows import ReadsOne, Rows
+from shardex.rows import AbstractRows, Rows
 from shardex.schema import Array, Features
 from shardex.sources import Source
 
@@ -84,7 +84,7 @@ def test_windows_of_bare_files(tmp_path: Path) -> None:
         put(tmp_path / name, np.arange(count, dtype=np.uint16) + 100 * ord(name[0]))
     rows = windows(tmp_path, dtype="uint16", window=4)
     assert isinstance(rows, Rows)
-    assert isinstance(rows, ReadsOne)
+    assert isinstance(rows, AbstractRows)
     assert len(rows) == 2 + 0 + 0 + 2
     assert every(rows)[2] == [10000, 10001, 10002, 10003]
     assert rows.features == Features({"tokens": Array("uint16", (4,))})

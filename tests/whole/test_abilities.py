@@ -19,7 +19,7 @@ import pytest
 import shardex as sx
 from shardex.kernel import Columns, Integers
 from shardex.order import Pick, Shuffle, chain
-from shardex.rows import Advised, Decodes, ListRows, Located, fingerprint_of
+from shardex.rows import ListRows
 from shardex.testing import Case
 from tests.residency import PAGE, arrived, drop, resident
 from tests.whole.test_conformance import MAKERS, SERIES, Samples, a_list, series
@@ -264,12 +264,12 @@ class Bare:
         return Columns({"x": rows})
 
 
-def test_rows_without_abilities() -> None:
+def test_two_method_rows_get_defaults() -> None:
     ds = sx.open(Bare())
-    assert not any(isinstance(ds.rows, ability) for ability in (Advised, Located, Decodes))
     ds.advise([0, 1])
     assert (ds.shards([0, -1]), ds.in_python) == (["", ""], True)
-    assert fingerprint_of(Bare()) == fingerprint_of(Bare()) != fingerprint_of(Bare(4))
+    assert ds.fingerprint == sx.open(Bare()).fingerprint != sx.open(Bare(4)).fingerprint
+    assert repr(ds) == "Dataset(3 samples: x int64 - Bare)"
 
 
 # -- names of data -----------------------------------------------------------------------------------------------

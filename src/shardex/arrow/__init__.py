@@ -6,12 +6,9 @@ from shardex.arrow.decoded_table import CACHE_BYTES, DecodedTable
 from shardex.arrow.ipc_footer import TAIL, Block, batch_is_packed, blocks_of, foot_size
 from shardex.arrow.mapped_table import MappedTable
 from shardex.arrow.sql_columns import (
-    attributes_of,
     can_be_asked,
     presence,
-    present_in,
-    read_attributes,
-    read_presence,
+    samples_table,
     side_by_side,
     stacked,
     table_of,
@@ -41,7 +38,6 @@ __all__ = [
     "MappedTable",
     "arrow_schema",
     "arrow_type",
-    "attributes_of",
     "batch_is_packed",
     "blocks_of",
     "can_be_asked",
@@ -56,9 +52,7 @@ __all__ = [
     "numbers",
     "plain_array",
     "presence",
-    "present_in",
-    "read_attributes",
-    "read_presence",
+    "samples_table",
     "schema_text",
     "side_by_side",
     "stacked",

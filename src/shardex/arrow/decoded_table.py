@@ -20,8 +20,7 @@ from shardex.arrow.sql_columns import table_of, valid
 from shardex.arrow.types import stored_type
 from shardex.errors import FormatError
 from shardex.kernel import Columns, Integers, Ranges
-from shardex.rows import check_fields
-from shardex.schema import Features
+from shardex.schema import Features, check_fields
 
 __all__ = ["CACHE_BYTES", "DecodedTable"]
 

@@ -1,14 +1,13 @@
 """What SQL sees of samples: a table with an Arrow column for each field asked for, copied only where it must be.
 
 Numbers, text, bytes, lists and structs are as they lie, arrays of numbers are lists, JSON is text that says it is JSON.
-Rows that have such columns at hand give them (`Attributes` and `Sparse` in `rows.py`); of others all samples are read.
-Which fields a question needs is found out in `query.py`.
+Rows that store such columns return them from `AbstractRows.attributes`; of others all samples are read
+(`samples_table`). `dataset/sql.py` decides which fields a query needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,17 +19,12 @@ from shardex.arrow.to_table import to_table
 from shardex.arrow.types import is_binary, is_list, numbers
 from shardex.errors import FormatError, QueryError, SchemaError
 from shardex.kernel import MISSING, Columns, Integers
-from shardex.progress import Bar
-from shardex.rows import Attributes, Rows, Sparse, features_of
 from shardex.schema import Array, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
 
 __all__ = [
-    "attributes_of",
     "can_be_asked",
     "presence",
-    "present_in",
-    "read_attributes",
-    "read_presence",
+    "samples_table",
     "side_by_side",
     "stacked",
     "table_of",
@@ -39,24 +33,8 @@ __all__ = [
     "widest",
 ]
 
-_AT_ONCE = 4096
 _IS_JSON = {"ARROW:extension:name": "arrow.json", "ARROW:extension:metadata": ""}
 _INT64 = range(-(1 << 63), 1 << 63)
-
-
-def attributes_of(rows: Rows, names: SequenceOf[str]) -> pa.Table:
-    """These fields of all rows, as SQL sees them.
-
-    >>> from shardex.rows import ListRows
-    >>> attributes_of(ListRows([{"x": 1, "y": {"z": 2}}]), ["y"]).to_pydict()
-    {'y': ['{"z":2}']}
-    """
-    return rows.attributes(names) if isinstance(rows, Attributes) else read_attributes(rows, names)
-
-
-def present_in(rows: Rows, name: str) -> NDArray[np.bool_]:
-    """Which rows have a value for a field."""
-    return rows.present(name) if isinstance(rows, Sparse) else read_presence(rows, name)
 
 
 # -- columns as they lie --------------------------------------------------------------------------------------
@@ -204,41 +182,27 @@ def side_by_side(tables: Iterable[pa.Table]) -> pa.Table:
 # -- from samples ---------------------------------------------------------------------------------------------
 
 
-def read_attributes(rows: Rows, names: SequenceOf[str]) -> pa.Table:
-    """These fields of all rows, by reading them; if not all samples are like the first, of a type that fits all."""
-    features = features_of(rows).select(names)
+def samples_table(read: Callable[[], Iterable[Columns]], features: Features) -> pa.Table:
+    """The table that SQL sees of samples that are read in chunks; `read` starts a pass over them.
+
+    Where a value does not fit the features, which may be a guess from the first samples, types are chosen that fit all.
+
+    >>> samples_table(lambda: [Columns({"y": [{"z": 2}]}, 1)], Features({"y": Json()})).to_pydict()
+    {'y': ['{"z":2}']}
+    """
     try:
-        parts = [to_table(columns, features) for columns in _read(rows, names)]
+        parts = [to_table(columns, features) for columns in read()]
     except SchemaError:
-        values: dict[str, list[Any]] = {name: [] for name in names}
-        for columns in _read(rows, names):
+        values: dict[str, list[Any]] = {name: [] for name in features}
+        rows = 0
+        for columns in read():
+            rows += len(columns)
             for name, column in columns.data.items():
                 values[name] += list_of(column)
         features = Features({name: widest(column) for name, column in values.items()})
-        parts = [to_table(Columns(values, len(rows)), features)]
+        parts = [to_table(Columns(values, rows), features)]
     table = stacked(parts)
-    return table_of({name: table.column(name) for name in names}, features)
-
-
-def read_presence(rows: Rows, name: str) -> NDArray[np.bool_]:
-    """Which rows have a value for a field, by reading it."""
-    columns = ((one.data[name], len(one)) for one in _read(rows, [name]))
-    parts = [
-        np.array([value is not None and value is not MISSING for value in column], np.bool_)
-        if isinstance(column, list)
-        else np.ones(length, np.bool_)
-        for column, length in columns
-    ]
-    return np.concatenate(parts)
-
-
-def _read(rows: Rows, names: SequenceOf[str]) -> Iterator[Columns]:
-    """All rows, some at a time; if that takes long, with a bar."""
-    with Bar(total=len(rows), unit=" samples", unit_scale=True, desc="query", disable=None, delay=1) as bar:
-        for begin in range(0, max(1, len(rows)), _AT_ONCE):
-            some = np.arange(begin, min(begin + _AT_ONCE, len(rows)))
-            yield rows.read(some, names)
-            bar.update(len(some))
+    return table_of({name: table.column(name) for name in features}, features)
 
 
 def widest(values: Iterable[Any]) -> Feature:

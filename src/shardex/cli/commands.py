@@ -151,7 +151,7 @@ def head(
 
     Example: shardex head data/weather -n 2 --fields station,history
     """
-    ds = Dataset(_open(what, format, option))  # type: ignore[arg-type]
+    ds = Dataset(_open(what, format, option))
     if fields is not None:
         ds = ds.select(*fields.split(","))
     features = ds.features
@@ -201,7 +201,7 @@ def sql(
 
     Example: shardex sql data/weather -q "SELECT source, count(*) FROM ds GROUP BY 1"
     """
-    answer = Dataset(_open(what, format, option)).sql(query)  # type: ignore[arg-type]
+    answer = Dataset(_open(what, format, option)).sql(query)
     rows = (row for batch in answer.to_batches() for row in batch.to_pylist())
     if as_json:
         for row in rows:

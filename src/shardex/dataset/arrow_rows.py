@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from shardex.arrow import MappedTable, features_of_arrow, is_opaque, plain_array, table_of, valid
 from shardex.formats import validated
 from shardex.kernel import Columns, Integers, digest
-from shardex.rows import check_fields
-from shardex.schema import Feature, Features, Json, Optional, Struct
+from shardex.rows import AbstractRows
+from shardex.schema import Feature, Features, Json, Optional, Struct, check_fields
 from shardex.schema import Sequence as SequenceOf
 
 __all__ = ["HeldRows"]
@@ -29,7 +29,7 @@ _SOME = 100
 Plain = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
-class HeldRows:
+class HeldRows(AbstractRows):
     """The rows of a table; `told` says what its columns are, where their types do not.
 
     `plain` makes batches of others, of the types that `schema` says, where columns are not read as they lie.
@@ -54,13 +54,18 @@ class HeldRows:
         self._plain = plain
         self._batches = table.to_batches()
         schema = table.schema if schema is None else schema
-        self.features = _features(table, schema, told)
+        self._features = _features(table, schema, told)
         counts = [batch.num_rows for batch in self._batches]
-        self._mapped = MappedTable(self.features, schema, counts, self._load, "the table in memory, batch {}".format)
-        self.sample = self._mapped.sample
+        self._mapped = MappedTable(self._features, schema, counts, self._load, "the table in memory, batch {}".format)
+        self.sample = self._mapped.sample  # type: ignore[method-assign]  # one call less for each sample
 
     def __len__(self) -> int:
         return len(self._mapped)
+
+    @property
+    def features(self) -> Features:
+        """Name and feature of each column."""
+        return self._features
 
     def __reduce__(self) -> tuple[Any, ...]:
         return HeldRows, (self.table, self._told)

@@ -16,14 +16,14 @@ from shardex.arrow import side_by_side, stacked
 from shardex.dataset.dataset import Dataset
 from shardex.errors import SchemaError
 from shardex.kernel import Columns, Integers, digest
-from shardex.rows import check_fields
+from shardex.rows import AbstractRows
 from shardex.samples import T_co
-from shardex.schema import Array, ClassLabel, Feature, Features, Optional, Value
+from shardex.schema import Array, ClassLabel, Feature, Features, Optional, Value, check_fields
 
 __all__ = ["ConcatRows", "JoinRows", "concat", "join"]
 
 
-class ConcatRows:
+class ConcatRows(AbstractRows):
     """The rows of several datasets, one after another."""
 
     def __init__(self, parts: Sequence[Dataset[Any]]) -> None:
@@ -94,7 +94,7 @@ class ConcatRows:
         return self.parts[number].sample(row - int(self.starts[number]), fields)
 
 
-class JoinRows:
+class JoinRows(AbstractRows):
     """The fields of several datasets of one length, side by side."""
 
     def __init__(self, parts: Sequence[Dataset[Any]]) -> None:

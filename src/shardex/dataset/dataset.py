@@ -24,33 +24,28 @@ from shardex.dataset.sql import Limits, Params, SqlView, condition, select
 from shardex.dataset.typed_views import check_callable, retyped, seen_through
 from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.files import told
-from shardex.formats import Keyed, ShardRows
+from shardex.formats import ShardRows
 from shardex.kernel import Columns, Integers, digest
 from shardex.order import Order, Pick, Shuffle, Span, chain, cut, positions_of
 from shardex.progress import Bar
 from shardex.rows import (
-    Advised,
-    Decodes,
-    Located,
-    ReadsOne,
+    AbstractRows,
+    AdaptedRows,
+    Keyed,
     Rows,
     are_positions,
-    check_fields,
-    extracted_of,
-    features_of,
-    fingerprint_of,
     normalise,
     whole_number,
 )
 from shardex.samples import Batch, DictSample, Lens, T_co
-from shardex.schema import Features
+from shardex.schema import Features, check_fields
 
 __all__ = ["Dataset"]
 
 U = TypeVar("U")
 
 
-class Dataset(Generic[T_co]):
+class Dataset(AbstractRows, Generic[T_co]):
     """Samples by position, through views that cost nothing.
 
     >>> import shardex as sx
@@ -62,12 +57,12 @@ class Dataset(Generic[T_co]):
     __slots__ = ("_direct", "_fields", "_length", "_make", "_one", "_order", "_plain", "_rows")
 
     def __init__(self, rows: Rows, order: Order | None = None, fields: Sequence[str] | None = None) -> None:
-        self._rows = rows
+        self._rows = rows if isinstance(rows, AbstractRows) else AdaptedRows(rows)
         self._order: Order = Span(len(rows)) if order is None else order
         self._fields = None if fields is None else tuple(fields)
         self._length = len(self._order)
         self._plain = self._order == Span(self._length)
-        self._one = rows.sample if isinstance(rows, ReadsOne) else None
+        self._one = self._rows.sample
         self._direct = self._one if self._plain else None
         self._make: Any = rows.make if fields is None and isinstance(rows, Layer) else DictSample
 
@@ -85,16 +80,13 @@ class Dataset(Generic[T_co]):
 
     def sample(self, position: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One position from 0 to len as a plain dict."""
-        if self._one is None:
-            return self.read(np.array([position]), fields).sample(0)
         row = position if self._plain else int(self._order.rows(np.array([position]))[0])
         return self._one(row, self._fields if fields is None else self._chosen(fields))
 
     def advise(self, positions: Any, fields: Sequence[str] | None = None) -> None:
         """Have the storage begin to fetch what a read of these positions needs; waits for nothing and never fails."""
         with suppress(ShardexError):
-            if isinstance(self._rows, Advised):
-                self._rows.advise(self._order.rows(normalise(positions, self._length)), self._chosen(fields))
+            self._rows.advise(self._order.rows(normalise(positions, self._length)), self._chosen(fields))
 
     @overload
     def __getitem__(self, where: slice | Sequence[Any] | NDArray[Any]) -> Dataset[T_co]: ...
@@ -138,9 +130,9 @@ class Dataset(Generic[T_co]):
         return there
 
     def _keys(self) -> Keyed:
-        if not isinstance(self._rows, ShardRows | Layer) or self._rows.keys is None:
+        if (found := self._rows.key_lookup) is None:
             raise SchemaError("expected a dataset that was made with key=, got one without keys")
-        return self._rows.keys
+        return found
 
     def __getitems__(self, positions: Sequence[int]) -> Batch:
         """A whole batch at once: what a torch `DataLoader` asks for when it can. It stacks only dicts by itself."""
@@ -165,7 +157,7 @@ class Dataset(Generic[T_co]):
     @property
     def features(self) -> Features:
         """Name and feature of each field."""
-        features = features_of(self._rows)
+        features = self._rows.features
         return features if self._fields is None else features.select(self._fields)
 
     @property
@@ -184,19 +176,18 @@ class Dataset(Generic[T_co]):
         return self._fields
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> AbstractRows:
         """What lies below this view."""
         return self._rows
 
     def shards(self, positions: Any) -> list[str]:
         """The file that the sample at each position lies in; an empty text where that is not known."""
-        rows = self._order.rows(normalise(positions, self._length))
-        return self._rows.shards(rows) if isinstance(self._rows, Located) else [""] * len(rows)
+        return self._rows.shards(self._order.rows(normalise(positions, self._length)))
 
     @property
     def in_python(self) -> bool:
         """Whether reading mostly holds the interpreter, so that processes make it faster and threads do not."""
-        return self._rows.in_python if isinstance(self._rows, Decodes) else True
+        return self._rows.in_python
 
     @property
     def fingerprint(self) -> str:
@@ -207,7 +198,7 @@ class Dataset(Generic[T_co]):
         >>> ds.fingerprint == ds.select("x").fingerprint, ds.fingerprint == ds[::-1].fingerprint
         (True, False)
         """
-        return digest(fingerprint_of(self._rows), self._order)
+        return digest(self._rows.fingerprint, self._order)
 
     def __repr__(self) -> str:
         try:
@@ -305,7 +296,7 @@ class Dataset(Generic[T_co]):
         samples = Bar(self, total=len(self), desc="filter", unit=" samples", disable=quiet, leave=False)
         return self.through(Pick(np.flatnonzero([bool(predicate(sample)) for sample in samples])))
 
-    def _over(self, rows: Rows) -> Dataset[Any]:
+    def _over(self, rows: AbstractRows) -> Dataset[Any]:
         """These rows, which have the numbers of those below, in the order of this view."""
         return Dataset(rows, self._order, self._fields if rows is self._rows else None)
 
@@ -350,7 +341,7 @@ class Dataset(Generic[T_co]):
     @property
     def extracted(self) -> Features:
         """What SQL can ask besides the fields: what was taken out of the samples when they were indexed."""
-        return extracted_of(self._rows)
+        return self._rows.extracted
 
     @property
     def _askable(self) -> Features:
@@ -405,9 +396,11 @@ class Dataset(Generic[T_co]):
         return self.to_arrow(fields).to_pandas()
 
 
-def _origin(rows: Rows) -> str:
+def _origin(rows: AbstractRows) -> str:
     if isinstance(rows, ShardRows):
         what = told(rows.opened.what) if isinstance(rows.opened.what, str) else f"{len(rows.opened.what)} files"
         count = len(rows.shard_names())
         return f" - {rows.opened.format}, {count} shard{'s' * (count != 1)}, {what}"
-    return "" if isinstance(rows, Dataset) else f" - {type(rows).__name__}"
+    if isinstance(rows, Dataset):
+        return ""
+    return f" - {type(rows.rows if isinstance(rows, AdaptedRows) else rows).__name__}"

@@ -21,7 +21,6 @@ from shardex.errors import FormatError, MissingExtraError, SchemaError
 from shardex.formats import ShardRows
 from shardex.kernel import Integers, digest
 from shardex.order import Order, Pick, Span
-from shardex.rows import fingerprint_of
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
 
 __all__ = ["HubRows", "is_many", "rows_of", "to_huggingface", "together"]
@@ -178,9 +177,7 @@ def to_huggingface(view: View) -> Any:
     info = datasets.DatasetInfo(features=datasets.Features(features))
     # What they keep of it they find again by this name, so it must be that of the very same data, or of nothing else.
     known = isinstance(view.rows, ShardRows)
-    named = (
-        digest("shardex", fingerprint_of(view.rows), list(view.features), view.order) if known else secrets.token_hex(8)
-    )
+    named = digest("shardex", view.rows.fingerprint, list(view.features), view.order) if known else secrets.token_hex(8)
     return datasets.Dataset(datasets.table.InMemoryTable(whole), info=info, fingerprint=named)
 
 

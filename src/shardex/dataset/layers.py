@@ -7,6 +7,7 @@ type, which datasets and batches ask them for.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -15,41 +16,42 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import attributes_of, present_in, read_attributes, read_presence
 from shardex.errors import SchemaError
-from shardex.formats import Keyed, ShardRows
 from shardex.kernel import MISSING, Columns, Integers, digest
-from shardex.rows import Advised, Decodes, Located, ReadsOne, Rows, check_fields, features_of, fingerprint_of
+from shardex.rows import AbstractRows, Keyed
 from shardex.samples import DictSample, Fitter, fields_of, is_packable, misfits, record_of
-from shardex.schema import Features, infer
+from shardex.schema import Features, check_fields, infer
 
 __all__ = ["Layer", "MappedRows", "TypedRows", "lowest", "type_of"]
 
 _LOOK_AT = 16
 
 
-class Layer:
-    """Rows over others with the same numbers."""
+class Layer(AbstractRows):
+    """Rows over other rows with the same row numbers, whose samples have a type."""
 
-    below: Rows
-    sample_type: type[Any]
-    """What its samples are."""
+    below: AbstractRows
 
+    @property
+    @abstractmethod
+    def sample_type(self) -> type[Any]:
+        """Type of the samples."""
+
+    @abstractmethod
     def make(self, values: dict[str, Any]) -> Any:
-        """The sample that has these values, as `sample` and `read` give them."""
-        raise NotImplementedError
+        """Return the sample that has these values, as `sample` and `read` return them."""
 
     def __len__(self) -> int:
         return len(self.below)
 
     @property
-    def keys(self) -> Keyed | None:
-        """Look-ups by key, where the data has one."""
-        return self.below.keys if isinstance(self.below, ShardRows | Layer) else None
+    def key_lookup(self) -> Keyed | None:
+        """That of the rows below."""
+        return self.below.key_lookup
 
     def shards(self, rows: Integers) -> list[str]:
         """The files of the rows below."""
-        return self.below.shards(rows) if isinstance(self.below, Located) else [""] * len(rows)
+        return self.below.shards(rows)
 
     def _where(self, rows: Sequence[int] | Integers) -> Callable[[int], str]:
         """Names a row and its file, for messages."""
@@ -61,14 +63,14 @@ class Layer:
         return where
 
 
-def lowest(rows: Rows) -> Rows:
+def lowest(rows: AbstractRows) -> AbstractRows:
     """What lies below all layers."""
     while isinstance(rows, Layer):
         rows = rows.below
     return rows
 
 
-def type_of(rows: Rows, fields: Sequence[str] | None) -> type[Any]:
+def type_of(rows: AbstractRows, fields: Sequence[str] | None) -> type[Any]:
     """The type of the samples of rows; if only some fields are chosen, they are untyped."""
     return rows.sample_type if fields is None and isinstance(rows, Layer) else DictSample
 
@@ -79,12 +81,12 @@ def type_of(rows: Rows, fields: Sequence[str] | None) -> type[Any]:
 class TypedRows(Layer):
     """Rows whose fields are those of a class."""
 
-    def __init__(self, below: Rows, sample_type: type[Any], fields: Sequence[str] | None = None) -> None:
+    def __init__(self, below: AbstractRows, sample_type: type[Any], fields: Sequence[str] | None = None) -> None:
         self.below = below
-        self.sample_type = sample_type
+        self._type = sample_type
         self._chosen = None if fields is None else tuple(fields)
         record = record_of(sample_type)
-        have = features_of(below)
+        have = below.features
         have = have if fields is None else have.select(fields)
         if (have or len(below)) and (problems := misfits(have, record.features, record.defaults)):
             raise SchemaError(
@@ -94,27 +96,36 @@ class TypedRows(Layer):
         self._there = {name for name in record.names if name in have}
         self._names = record.names
         self._all_there = [name for name in record.names if name in have]
-        self._one = below.sample if isinstance(below, ReadsOne) else None
+        self._sample_below = below.sample
         self._fitter = Fitter(record, stored=True)
         self.make = record.make  # type: ignore[method-assign]  # the shortest way to it
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TypedRows, (self.below, self.sample_type, self._chosen)
+        return TypedRows, (self.below, self._type, self._chosen)
+
+    @property
+    def sample_type(self) -> type[Any]:
+        """The class."""
+        return self._type
+
+    def make(self, values: dict[str, Any]) -> Any:
+        """Return an instance of the class; `__init__` replaces this by the class record's own method."""
+        return record_of(self._type).make(values)
 
     @property
     def features(self) -> Features:
         """Those of the class."""
-        return record_of(self.sample_type).features
+        return record_of(self._type).features
 
     @property
     def in_python(self) -> bool:
-        """Whether reading the rows below holds the interpreter."""
-        return self.below.in_python if isinstance(self.below, Decodes) else True
+        """That of the rows below."""
+        return self.below.in_python
 
     @property
     def fingerprint(self) -> str:
         """That of the data: its rows are the same samples."""
-        return fingerprint_of(self.below)
+        return self.below.fingerprint
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """The columns below, looked at and made to fit."""
@@ -124,26 +135,23 @@ class TypedRows(Layer):
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One sample of the rows below, made to fit."""
-        if self._one is None:
-            return self.read(np.array([row]), fields).sample(0)
         names = self._names if fields is None else check_fields(self._names, fields)
         there = self._all_there if fields is None else [name for name in names if name in self._there]
-        return self._fitter.sample(self._one(row, there), names, lambda _: self._where([row])(0))
+        return self._fitter.sample(self._sample_below(row, there), names, lambda _: self._where([row])(0))
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Have the rows below begin to fetch."""
-        if isinstance(self.below, Advised):
-            names = check_fields(self._names, fields)
-            self.below.advise(rows, [name for name in names if name in self._there])
+        names = check_fields(self._names, fields)
+        self.below.advise(rows, [name for name in names if name in self._there])
 
     def attributes(self, names: Sequence[str]) -> pa.Table:
         """Those of the rows below, where they are what the class says."""
-        same_below = all(name in self._there and features_of(self.below)[name] == self.features[name] for name in names)
-        return attributes_of(self.below, names) if same_below else read_attributes(self, names)
+        same_below = all(name in self._there and self.below.features[name] == self.features[name] for name in names)
+        return self.below.attributes(names) if same_below else super().attributes(names)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which rows have a value, as the rows below know."""
-        return present_in(self.below, name) if name in self._there else read_presence(self, name)
+        return self.below.present(name) if name in self._there else super().present(name)
 
 
 # -- what a function makes of samples -------------------------------------------------------------------------
@@ -154,7 +162,7 @@ class MappedRows(Layer):
 
     def __init__(
         self,
-        below: Rows,
+        below: AbstractRows,
         function: Callable[[Any], Any],
         fields: Sequence[str] | None = None,
         sample_type: type[Any] | None = None,
@@ -168,16 +176,11 @@ class MappedRows(Layer):
         return MappedRows, (self.below, self.function, self._chosen, self._type)
 
     @property
-    def sample_type(self) -> type[Any]:  # type: ignore[override]
+    def sample_type(self) -> type[Any]:
         """What the function returns: as its annotation says, or its first result shows."""
         if self._type is None and len(self):
             self._made(np.zeros(1, np.int64))
         return self._type or DictSample
-
-    @property
-    def in_python(self) -> bool:
-        """It does."""
-        return True
 
     @cached_property
     def features(self) -> Features:
@@ -191,12 +194,11 @@ class MappedRows(Layer):
         """Names the data and the function."""
         function = self.function
         name = getattr(function, "__qualname__", getattr(function, "__name__", type(function).__qualname__))
-        return digest("map", fingerprint_of(self.below), getattr(function, "__module__", None), name, self._chosen)
+        return digest("map", self.below.fingerprint, getattr(function, "__module__", None), name, self._chosen)
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Have the rows below begin to fetch all that the function is given."""
-        if isinstance(self.below, Advised):
-            self.below.advise(rows, self._chosen)
+        self.below.advise(rows, self._chosen)
 
     def make(self, values: dict[str, Any]) -> Any:
         """By the type, which is known once something was read."""
@@ -231,10 +233,8 @@ class MappedRows(Layer):
     def _made(self, rows: Integers) -> list[Any]:
         """What the function returns for these rows."""
         below, chosen = self.below, self._chosen
-        if len(rows) == 1 and isinstance(below, ReadsOne):
-            values = [below.sample(int(rows[0]), chosen)]
-        else:
-            values = below.read(rows, chosen).to_samples()
+        one = len(rows) == 1
+        values = [below.sample(int(rows[0]), chosen)] if one else below.read(rows, chosen).to_samples()
         make = below.make if isinstance(below, Layer) and chosen is None else DictSample
         return [self._call(make(one), row) for one, row in zip(values, rows.tolist(), strict=True)]
 

@@ -11,7 +11,7 @@ from shardex.dataset.typed_views import check_type, wanted_by
 from shardex.errors import SchemaError
 from shardex.files import What
 from shardex.formats import open_rows
-from shardex.rows import ListRows, Rows
+from shardex.rows import AbstractRows, ListRows, Rows
 from shardex.samples import PackableSample, T_co, fields_of
 from shardex.schema import Features
 
@@ -70,7 +70,7 @@ def _rows_of(what: Any, sample_type: Any, format: str | None, schema: Any, optio
 _SAMPLES = (Mapping, PackableSample)
 
 
-def _rows_of_samples(samples: Sequence[Any]) -> Rows:
+def _rows_of_samples(samples: Sequence[Any]) -> AbstractRows:
     """Typed if all are of one class."""
     kinds = {type(one) for one in samples}
     if any(issubclass(kind, PackableSample) for kind in kinds):

@@ -26,13 +26,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow import (
-    attributes_of,
     can_be_asked,
     numbers,
     presence,
-    present_in,
-    read_attributes,
-    read_presence,
     side_by_side,
     taken,
 )
@@ -40,7 +36,7 @@ from shardex.dataset.sql_sandbox import RefusedError, parse, run
 from shardex.errors import QueryError
 from shardex.kernel import Integers
 from shardex.order import Order, Span
-from shardex.rows import Rows, extracted_of
+from shardex.rows import AbstractRows
 from shardex.schema import Features
 
 __all__ = ["Limits", "Params", "Query", "Reading", "SqlView", "condition", "matching", "select"]
@@ -53,24 +49,24 @@ _FEW = 16
 class SqlView:
     """Rows in an order, and the view that is both."""
 
-    view: Rows
-    below: Rows
+    view: AbstractRows
+    below: AbstractRows
     order: Order
 
     def attributes(self, names: Sequence[str]) -> pa.Table:
         """Whole fields in this order."""
-        if self._few and not set(names) & set(extracted_of(self.below)):
-            return read_attributes(self.view, names)
-        table = attributes_of(self.below, names)
+        if self._few and not set(names) & set(self.below.extracted):
+            return AbstractRows.attributes(self.view, names)
+        table = self.below.attributes(names)
         if (begin := self._begin) is not None:
             return table.slice(begin, len(self.order))
         return taken(table, self._rows())
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which samples have a value for a field, in this order."""
-        if self._few and name not in extracted_of(self.below):
-            return read_presence(self.view, name)
-        return present_in(self.below, name)[self._rows()]
+        if self._few and name not in self.below.extracted:
+            return AbstractRows.present(self.view, name)
+        return self.below.present(name)[self._rows()]
 
     def matching(self, query: Query, params: Params, limits: Limits) -> Integers:
         """The positions at which a condition holds."""
@@ -251,7 +247,7 @@ class Query:
         """Whether it looks at one sample at a time, and not at its number."""
         return not self.reading.nested and self.row not in self.reading.names
 
-    def answer(self, rows: Rows, params: Params = None, limits: Limits | None = None) -> pa.Table:
+    def answer(self, rows: AbstractRows, params: Params = None, limits: Limits | None = None) -> pa.Table:
         """What DuckDB answers about these rows."""
         values, limits, began = _plain(params), limits or Limits(), time.monotonic()
         table = self._table(rows)
@@ -261,16 +257,16 @@ class Query:
         except RefusedError as error:
             raise _told(error, self.text, len(self.before), self.features, self.reading.places) from None
 
-    def _table(self, rows: Rows) -> pa.Table:
+    def _table(self, rows: AbstractRows) -> pa.Table:
         """The fields that are read, truth values for those that are tested, and the numbers of the samples."""
         reading = self.reading
         named = [name for name in self.features if name.lower() in reading.names]
         tested = [name for name in self.features if name.lower() in reading.tested]
         self._check(named, tested)
         values = [n for n, f in self.features.items() if n in named or (reading.everything and can_be_asked(f))]
-        parts = [pa.table({name: presence(present_in(rows, name))}) for name in tested if name not in values]
+        parts = [pa.table({name: presence(rows.present(name))}) for name in tested if name not in values]
         if values:
-            parts.append(attributes_of(rows, values))
+            parts.append(rows.attributes(values))
         if self.before or self.row in reading.names or not parts:
             parts.append(pa.table({self.row: _count(len(rows))}))
         return side_by_side(parts)
@@ -307,7 +303,7 @@ def condition(text: str, features: Features) -> Query:
     return _let_in(f'SELECT "{_row_name(features)}" FROM {_TABLE} WHERE ', _text(text), features)
 
 
-def matching(query: Query, rows: Rows, params: Params = None, limits: Limits | None = None) -> Integers:
+def matching(query: Query, rows: AbstractRows, params: Params = None, limits: Limits | None = None) -> Integers:
     """The rows for which a condition holds, in their order.
 
     >>> from shardex.rows import ListRows

@@ -10,18 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from shardex.arrow import arrow_schema, arrow_type, is_opaque, to_table
+from shardex.dataset.arrow_rows import HeldRows
 from shardex.errors import SchemaError
 from shardex.kernel import Columns
 from shardex.order import Order, Span
-from shardex.rows import Rows
+from shardex.rows import AbstractRows
 from shardex.schema import Feature, Features, Opaque, Optional
 
-__all__ = ["Held", "Lying", "View", "as_it_lies", "batches", "capsule", "check_names", "table", "type_named"]
+__all__ = ["View", "as_it_lies", "batches", "capsule", "check_names", "table", "type_named"]
 
 
 _AT_LEAST = 16
@@ -31,7 +32,7 @@ class View(Protocol):
     """Rows in an order: a dataset."""
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> AbstractRows:
         """What lies below."""
 
     @property
@@ -46,23 +47,6 @@ class View(Protocol):
         """All samples, some at a time, in multiples of `size`."""
 
 
-@runtime_checkable
-class Lying(Protocol):
-    """Rows whose fields lie as whole Arrow columns."""
-
-    def column(self, name: str) -> pa.ChunkedArray | None:
-        """A whole field as it lies; none if it does not lie in a column."""
-
-
-@runtime_checkable
-class Held(Lying, Protocol):
-    """Rows of a table that is in memory, or mapped, already."""
-
-    @property
-    def table(self) -> pa.Table:
-        """As it is."""
-
-
 def batches(view: View) -> pa.RecordBatchReader:
     """All samples, some at a time.
 
@@ -70,7 +54,7 @@ def batches(view: View) -> pa.RecordBatchReader:
     >>> batches(open([{"x": 1}, {"x": 2}])).read_all().to_pydict()
     {'x': [1, 2]}
     """
-    if isinstance(view.rows, Held) and (lying := as_it_lies(view)) is not None:
+    if isinstance(view.rows, HeldRows) and (lying := as_it_lies(view)) is not None:
         return lying.to_reader()
     features, chunks = view.features, view.chunks(size=_AT_LEAST)
     types = {name: _type(feature) for name, feature in features.items()}
@@ -112,7 +96,7 @@ def table(view: View) -> pa.Table:
 def as_it_lies(view: View) -> pa.Table | None:
     """The table that a view is a run of, if its fields lie as Arrow columns; in the types that `batches` gives."""
     rows, order = view.rows, view.order
-    if not isinstance(rows, Lying) or not isinstance(order, Span) or order.step != 1:
+    if not isinstance(order, Span) or order.step != 1:
         return None
     columns = {}
     for name, feature in view.features.items():

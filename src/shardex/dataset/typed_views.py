@@ -17,7 +17,7 @@ from shardex.dataset.layers import MappedRows, TypedRows, type_of
 from shardex.dataset.read_size import paced
 from shardex.errors import LensError, SchemaError
 from shardex.order import Span
-from shardex.rows import Rows
+from shardex.rows import AbstractRows, Rows
 from shardex.samples import (
     NETWORK,
     DictSample,
@@ -66,7 +66,7 @@ def wanted_by(kind: Any) -> Features | None:
     return Features({name: Optional(f) if name in record.defaults else f for name, f in record.features.items()})
 
 
-def retyped(rows: Rows, fields: Sequence[str] | None, kind: Any) -> Rows:
+def retyped(rows: AbstractRows, fields: Sequence[str] | None, kind: Any) -> AbstractRows:
     """Rows (or some of their fields) with samples of this type: through lenses, or else by the fields it has."""
     check_type(kind)
     own = type_of(rows, fields)
@@ -85,7 +85,7 @@ def _untyped(sample: Any) -> DictSample:
     return DictSample(fields_of(sample))
 
 
-def seen_through(rows: Rows, fields: Sequence[str] | None, lens: Lens[Any, Any]) -> Rows:
+def seen_through(rows: AbstractRows, fields: Sequence[str] | None, lens: Lens[Any, Any]) -> AbstractRows:
     """Rows as a lens shows them; if it looks at another type, the samples are made that first."""
     if not isinstance(lens, Lens):
         raise LensError(f"expected a lens, made by @lens or Lens(...), got {name_of(type(lens))}")

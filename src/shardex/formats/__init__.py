@@ -4,7 +4,6 @@ from shardex.formats.arrow_files import EXTENSIONS, open_file, open_files, valid
 from shardex.formats.registry import (
     FORMATS,
     Format,
-    Keyed,
     ShardRows,
     ShardWriter,
     check_options,
@@ -18,7 +17,6 @@ __all__ = [
     "EXTENSIONS",
     "FORMATS",
     "Format",
-    "Keyed",
     "ShardRows",
     "ShardWriter",
     "Table",

@@ -33,7 +33,6 @@ from shardex.formats.record_rows import PlacedRows, map_file
 from shardex.formats.registry import Format
 from shardex.kernel import MISSING, Columns, Integers, Ranges, take
 from shardex.kernel import Bytes as Buffer
-from shardex.rows import check_fields
 from shardex.schema import (
     JSON,
     MSGPACK,
@@ -42,6 +41,7 @@ from shardex.schema import (
     Feature,
     Features,
     Text,
+    check_fields,
     codec_by_name,
     fit_sample,
     infer_or_json,

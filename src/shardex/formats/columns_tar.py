@@ -29,8 +29,7 @@ from shardex.formats.registry import Format
 from shardex.formats.tar_blocks import members
 from shardex.formats.tar_remote_headers import headers
 from shardex.kernel import Column, Columns, Integers, Ranges
-from shardex.rows import check_fields
-from shardex.schema import Array, Features, Json, Optional, Text
+from shardex.schema import Array, Features, Json, Optional, Text, check_fields
 from shardex.sources import CachedSource, LocalSource, Source
 
 __all__ = ["FORMAT", "ColumnsRows", "ColumnsScanner", "create", "open", "recognise"]

@@ -9,7 +9,7 @@ keys are asked for. Formats say how keys are found in samples (`Keyed`).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -20,12 +20,11 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.arrow import arrow_type, read_attributes, side_by_side, table_of, to_table, valid, widest
+from shardex.arrow import arrow_type, side_by_side, table_of, to_table, valid, widest
 from shardex.errors import ChecksumError, SchemaError, ShardexError, StaleIndexError
 from shardex.files import Files, IndexedFile, keep, kept, scan_all, sealed, unsealed
 from shardex.formats.registry import format_named
 from shardex.kernel import Columns, Integers
-from shardex.rows import Rows
 from shardex.schema import Feature, Features, Json, Optional, Value
 from shardex.sources import Source
 
@@ -224,10 +223,12 @@ class Extraction:
             raise SchemaError(f"expected a list of keys for the option attributes, got {keys!r}")
         self._found = self._up_to_date(keys, rebuild, progress)
 
-    def table(self, rows: Rows, names: Sequence[str], others: Collection[str]) -> pa.Table:
-        """These columns for SQL; the others are not here, they are read."""
-        mine = [name for name in names if name not in others]
-        parts = [read_attributes(rows, [name for name in names if name in others])] if len(mine) < len(names) else []
+    def table(
+        self, names: Sequence[str], extracted: Collection[str], read: Callable[[list[str]], pa.Table]
+    ) -> pa.Table:
+        """Return columns for SQL: those in `extracted` from here, the others by `read`."""
+        mine = [name for name in names if name in extracted]
+        parts = [read([name for name in names if name not in extracted])] if len(mine) < len(names) else []
         if self._found is not None and mine:
             parts.append(table_of({name: self._column(name) for name in mine}, self.features))
         return side_by_side(parts)

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import read_presence
 from shardex.errors import FieldError, FormatError, SchemaError, UnknownFormatError
 from shardex.files import Files, Index
 from shardex.formats import data_forager as forager
@@ -27,8 +26,7 @@ from shardex.formats.jsonl_lines import Lines, LineWriter
 from shardex.formats.record_rows import PlacedRows, Places
 from shardex.formats.registry import Format
 from shardex.kernel import MISSING, Columns, Integers
-from shardex.rows import check_fields
-from shardex.schema import Bytes, Features, Optional, Text, infer_or_json, to_columns, to_sample
+from shardex.schema import Bytes, Features, Optional, Text, check_fields, infer_or_json, to_columns, to_sample
 from shardex.sources import Source
 
 __all__ = ["FORMAT", "JsonLines", "TextLines", "create", "one_file", "open", "recognise"]
@@ -181,11 +179,11 @@ class JsonLines(_LineRows):
 
     def attributes(self, names: Sequence[str]) -> pa.Table:
         """What was taken out, and of other fields what is read."""
-        return self.extraction.table(self, names, set(names) - set(self.extracted))
+        return self.extraction.table(names, self.extracted, super().attributes)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which lines have a value for a key."""
-        return self.extraction.present(name) if name in self.extracted else read_presence(self, name)
+        return self.extraction.present(name) if name in self.extracted else super().present(name)
 
     def _names(self, fields: Sequence[str] | None) -> list[str] | None:
         if fields is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import NoneType
@@ -17,8 +18,7 @@ from typing import Any, Protocol, cast, get_args, get_type_hints
 
 from shardex.errors import FormatError, SchemaError, StaleIndexError, UnknownFormatError
 from shardex.files import Files, What, check_mode, checked, find, told
-from shardex.kernel import Integers
-from shardex.rows import Rows
+from shardex.rows import AbstractRows, Keyed
 from shardex.schema import Features
 from shardex.sources import ByteRange, Place, Source
 
@@ -48,20 +48,6 @@ _ONCE = ("rebuild", "progress", "attributes", "checksums")
 """Options that say how to open now, and not what was opened."""
 _REACH = ("cache", "cache_limit", "access", "trusted")
 """Options of every format, which say how files are read that lie elsewhere."""
-
-
-class Keyed(Protocol):
-    """Finds rows by the values of a field that tells samples apart."""
-
-    @property
-    def key(self) -> str:
-        """The name of the field."""
-
-    def rows_of(self, keys: Any) -> Integers:
-        """The row of each key."""
-
-    def row_of(self, key: Any) -> int:
-        """The row of one key."""
 
 
 class ShardWriter(Protocol):
@@ -123,47 +109,42 @@ class Opened:
     """How files are read that lie elsewhere: for this machine, and not part of what the data is."""
 
 
-class ShardRows:
-    """Rows made by a format. Subclasses have `__len__`, `read`, `features` and `fingerprint`."""
+class ShardRows(AbstractRows):
+    """Rows in files, made by a format."""
 
     opened: Opened
     """Set by `open_rows`."""
     pinned: Mapping[str, Any] = {}
     """Options that opening again needs to get the same data, such as the version."""
-    keys: Keyed | None = None
-    """Look-ups by key, where the data has one."""
+    key_lookup: Keyed | None = None
     in_python: bool = True
-    """Whether reading mostly holds the interpreter."""
-
-    def __len__(self) -> int:
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def features(self) -> Features:
         """Name and feature of each field."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def fingerprint(self) -> str:
-        """Changes when the data does."""
-        raise NotImplementedError
+        """A short text that changes when the data changes."""
 
+    @abstractmethod
     def shard_names(self) -> list[str]:
-        """The files, as messages name them."""
-        raise NotImplementedError
+        """Paths of the files, as error messages show them."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _open_again, (self.opened, self.fingerprint)
 
 
-def _open_again(opened: Opened, fingerprint: str) -> Rows:
+def _open_again(opened: Opened, fingerprint: str) -> ShardRows:
     rows = open_rows(opened.what, opened.format, **opened.options, **opened.reach)
     if (found := rows.fingerprint) != fingerprint:
         raise StaleIndexError(
             f"{told(opened.what)}: expected the data as it was when opened ({fingerprint}), it has changed since "
             f"({found})"
         )
-    return cast(Rows, rows)
+    return rows
 
 
 def format_named(name: str) -> Format:

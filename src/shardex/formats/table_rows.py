@@ -17,8 +17,7 @@ from shardex.errors import ShardexError
 from shardex.files import Files
 from shardex.formats.registry import ShardRows
 from shardex.kernel import Columns, Integers
-from shardex.rows import check_fields
-from shardex.schema import Features
+from shardex.schema import Features, check_fields
 
 __all__ = ["Table", "TableRows", "files_digest"]
 

@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import read_presence
 from shardex.errors import FormatError, NotFoundError, SchemaError
 from shardex.files import Files, Index
 from shardex.formats import tar_fields as parts
@@ -34,8 +33,18 @@ from shardex.formats.tar_fields import Where
 from shardex.formats.tar_members import KEY, TarScanner, TarWriter, check_end, keep_readable_part
 from shardex.formats.tar_remote_headers import headers
 from shardex.kernel import MISSING, Column, Columns, Integers, Ranges
-from shardex.rows import check_fields
-from shardex.schema import MSGPACK, Feature, Features, Json, Optional, Text, infer_or_json, to_columns, to_sample
+from shardex.schema import (
+    MSGPACK,
+    Feature,
+    Features,
+    Json,
+    Optional,
+    Text,
+    check_fields,
+    infer_or_json,
+    to_columns,
+    to_sample,
+)
 from shardex.sources import Source
 
 __all__ = ["FORMAT", "TarRows", "create", "one_file", "open", "recognise"]
@@ -269,14 +278,14 @@ class TarRows(RecordRows):
 
     def attributes(self, names: Sequence[str]) -> pa.Table:
         """What was taken out, and of fields what is read."""
-        return self.extraction.table(self, names, set(names) - set(self.extracted))
+        return self.extraction.table(names, self.extracted, super().attributes)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which samples have the part of a field, as the index knows."""
         if name in self.extracted:
             return self.extraction.present(name)
         if self._flat:
-            return read_presence(self, name)
+            return super().present(name)
         if (part := self._part_of.get(name)) is None:
             return np.full(len(self), name == KEY)
         there: NDArray[np.bool_] = self.index.read(f"{part}.offset", np.arange(len(self))) != 0

@@ -24,8 +24,7 @@ from shardex.formats.record_rows import PlacedRows, Places, map_files
 from shardex.formats.registry import Format, ShardRows
 from shardex.formats.token_files import HEAD, Head, Lengths, NumberWriter, lengths_of, number_dtype, only_array
 from shardex.kernel import Columns, Integers, Ragged, empty, spread, take
-from shardex.rows import check_fields
-from shardex.schema import Array, Features
+from shardex.schema import Array, Features, check_fields
 
 __all__ = ["FORMAT", "StoredRows", "WindowRows", "create", "open", "recognise"]
 

@@ -29,8 +29,8 @@ from shardex.loader.run_identity import check_same, identity, phases, with_phase
 from shardex.loader.stats import Stats
 from shardex.loader.tensors import require_torch, to_tensors
 from shardex.order import MixOrder
-from shardex.rows import check_fields
 from shardex.samples import Batch
+from shardex.schema import check_fields
 from shardex.sources import adopt, export
 from shardex.workers import ProcessPool
 

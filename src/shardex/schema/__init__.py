@@ -27,6 +27,7 @@ from shardex.schema.features import (
     Struct,
     Text,
     Value,
+    check_fields,
     feature_of,
     hints_of,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "Value",
     "absent",
     "bounds",
+    "check_fields",
     "codec_by_name",
     "codec_for_extension",
     "describe",

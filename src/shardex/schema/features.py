@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from shardex.errors import FieldError, FormatError, SchemaError
+from shardex.errors import ArgumentError, FieldError, FormatError, SchemaError
 
 __all__ = [
     "SCALARS",
@@ -38,6 +38,7 @@ __all__ = [
     "Struct",
     "Text",
     "Value",
+    "check_fields",
     "feature_of",
     "hints_of",
     "is_storable",
@@ -351,6 +352,22 @@ def _to_json(value: Any) -> Any:
     if hasattr(value, "to_json"):
         return value.to_json()
     return list(value) if isinstance(value, tuple) else value
+
+
+def check_fields(known: SequenceOf[str], fields: SequenceOf[str] | None) -> list[str]:
+    """Return the fields to read: those in `fields`, or all that are `known`. A name that is not known is an error.
+
+    >>> check_fields(["x", "y"], ["y"]), check_fields(["x", "y"], None)
+    (['y'], ['x', 'y'])
+    """
+    if fields is None:
+        return list(known)
+    if isinstance(fields, str):
+        raise ArgumentError(f"expected a list of field names, got the text {fields!r}")
+    for name in fields:
+        if name not in known:
+            raise FieldError(f"expected one of the fields {', '.join(known)}, got {name!r}")
+    return list(fields)
 
 
 def _from_json(plain: Any) -> Feature:

@@ -22,10 +22,9 @@ from shardex.dataset import Dataset, changes, lens_to
 from shardex.dataset import open as open_dataset
 from shardex.errors import FieldError, FormatError, RowError, SchemaError
 from shardex.files import AllOrNothing
-from shardex.formats import Keyed, ShardRows
 from shardex.kernel import Integers
 from shardex.progress import Bar
-from shardex.rows import normalise
+from shardex.rows import Keyed, normalise
 from shardex.samples import Lens, fields_of
 from shardex.schema import Feature, Features, Optional
 from shardex.sources import place_of
@@ -178,8 +177,7 @@ class Edit(AllOrNothing):
 
     @property
     def _keys(self) -> Keyed | None:
-        below = self.dataset.rows
-        return below.keys if isinstance(below, ShardRows) else None
+        return self.dataset.rows.key_lookup
 
     def _row(self, where: Any) -> Integers:
         if self._keys is not None:

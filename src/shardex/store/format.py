@@ -77,7 +77,7 @@ def _open_native(
         if len(rows) != manifest.rows:
             raise FormatError(f"{source.url}: expected {manifest.rows} samples as its manifest says, got {len(rows)}")
     rows.pinned = {"version": version}
-    rows.keys = KeyLookup(source, manifest) if manifest.key is not None else None
+    rows.key_lookup = KeyLookup(source, manifest) if manifest.key is not None else None
     return rows
 
 

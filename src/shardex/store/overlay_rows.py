@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from shardex.arrow import side_by_side, stacked, taken
 from shardex.formats import ShardRows, Table, TableRows
 from shardex.kernel import Columns, Integers
-from shardex.rows import check_fields
-from shardex.schema import Features
+from shardex.schema import Features, check_fields
 from shardex.store.row_ids import Survivors
 
 __all__ = ["EditedRows", "Patch"]

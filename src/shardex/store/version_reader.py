@@ -19,7 +19,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.arrow import MappedTable, arrow_schema, attributes_of, present_in, schema_text
+from shardex.arrow import MappedTable, arrow_schema, schema_text
 from shardex.errors import (
     ChecksumError,
     FormatError,
@@ -30,9 +30,8 @@ from shardex.errors import (
     VersionExpired,
 )
 from shardex.files import told
-from shardex.formats import Table, TableRows, open_file, open_rows, validated
+from shardex.formats import ShardRows, Table, TableRows, open_file, open_rows, validated
 from shardex.kernel import Columns, Integers, Ranges
-from shardex.rows import Advised
 from shardex.schema import Features
 from shardex.sources import ByteRange, CachedSource, Source, file_table
 from shardex.store.manifest import DataFile, Foreign, Fragment, Manifest
@@ -101,13 +100,13 @@ class _ForeignTable:
         return self._rows
 
     @cached_property
-    def _opened(self) -> Any:
+    def _opened(self) -> ShardRows:
         foreign = self._foreign
         what = foreign.what if isinstance(foreign.what, str) else tuple(foreign.what)
         options = {name: value for name, value in foreign.options.items() if name not in _NOT_FROM_DATA}
         if "schema" in options:
             options["schema"] = Features.from_json(options["schema"])
-        rows: Any = open_rows(what, foreign.format, trusted=False, **options)
+        rows = open_rows(what, foreign.format, trusted=False, **options)
         if rows.fingerprint != foreign.fingerprint or len(rows) != self._rows:
             raise StaleIndexError(
                 f"{told(foreign.what)}: expected the shards as they were when fields were put beside them "
@@ -125,8 +124,7 @@ class _ForeignTable:
 
     def advise(self, rows: Integers, fields: Sequence[str]) -> None:
         """Begin to fetch these fields of these rows."""
-        if isinstance(self._opened, Advised):
-            self._opened.advise(rows, self._own(fields))
+        self._opened.advise(rows, self._own(fields))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One row."""
@@ -138,11 +136,11 @@ class _ForeignTable:
 
     def attributes(self, names: Sequence[str]) -> pa.Table:
         """Whole fields, as SQL sees them."""
-        return attributes_of(self._opened, self._own(names)).rename_columns(list(names))
+        return self._opened.attributes(self._own(names)).rename_columns(list(names))
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which rows have a value for a field."""
-        return present_in(self._opened, self._foreign.fields[name])
+        return self._opened.present(self._foreign.fields[name])
 
 
 def _file_of(fragment: Fragment, name: str) -> DataFile | None:
