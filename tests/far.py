@@ -29,6 +29,8 @@ class FarUrl(str):
 class FarSource(LocalSource):
     """A folder whose files cannot be mapped, only read by ranges; counts and, if told so, is slow or fails."""
 
+    is_remote = True
+
     def __init__(self, root: str | os.PathLike[str], delay: float = 0.0) -> None:
         super().__init__(root)
         self.delay = delay

@@ -438,8 +438,7 @@ WORKER = """
 import sys, numpy as np
 sys.path.insert(0, sys.argv[4])
 from tests.far import FarSource
-from shardex.sources.byte_ranges import ByteRange
-from shardex.sources.cached_source import CachedSource
+from shardex.sources import ByteRange, CachedSource
 source = CachedSource(FarSource(sys.argv[1], 0.002), sys.argv[2], access="ranged")
 view, random, data = source.map("a"), np.random.default_rng(int(sys.argv[3])), open(sys.argv[1] + "/a", "rb").read()
 for _ in range(300):
@@ -452,7 +451,7 @@ print(source.traffic.fetched)
 
 
 def start(remote: FarSource, folder: Path, seed: int) -> subprocess.Popen[str]:
-    tests = str(Path(__file__).parents[2])
+    tests = str(Path(__file__).parents[1])
     arguments = [sys.executable, "-c", WORKER, remote.root, str(folder), str(seed), tests]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

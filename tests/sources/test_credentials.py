@@ -168,7 +168,7 @@ def test_the_environment_speaks_where_nothing_is_noted(bucket: str, seaweed: str
     ObjectSource(bucket).put("a", b"content")
     code = """
 import sys
-from shardex.sources.url import open_source
+from shardex.sources import open_source
 print(bytes(open_source(sys.argv[1]).load("a")).decode())
 """
     environment = {

@@ -256,3 +256,15 @@ def test_a_read_only_disk(mounted: Path) -> None:
     for ask in (lambda: place.put("b", b""), lambda: place.remove("a"), place.draft):
         with pytest.raises(AccessDeniedError, match="Read-only"):
             ask()
+
+
+def test_remove_empty_folders_keeps_files(tmp_path: Path) -> None:
+    place = LocalSource(tmp_path / "d")
+    for folder in ("a", "b"):
+        os.makedirs(tmp_path / "d" / folder)
+    place.put("b/x", b"")
+    place.remove_empty_folders("a", "b", "c")
+    assert os.listdir(tmp_path / "d") == ["b"]
+    place.remove("b/x")
+    place.remove_empty_folders("b")
+    assert not (tmp_path / "d").exists()

@@ -310,7 +310,7 @@ def run(code: str, *arguments: str) -> str:
 import multiprocessing, os, pickle, sys, time
 from shardex.errors import *
 from shardex.sources import credentials as keyring
-from shardex.sources.url import open_source
+from shardex.sources import open_source
 def read(url):
     try:
         return bytes(open_source(url).load("a"))
@@ -375,7 +375,7 @@ for _ in range(3):
 
 SPAWNED = """
 import sys
-from shardex.sources.url import open_source
+from shardex.sources import open_source
 from shardex.sources import credentials as keyring
 def work(pipe):
     keyring.adopt(pipe.recv_bytes())

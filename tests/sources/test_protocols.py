@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pytest
@@ -15,14 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardex.errors import NotFoundError, PathError, TruncatedShardError
-from shardex.sources import ByteRange, LocalSource, Sink, Source, inside
+from shardex.sources import ByteRange, LocalSource, Place, inside
 from shardex.sources.memory import MemorySource
 from shardex.sources.object_store import ObjectSource
-
-
-class Place(Source, Sink, Protocol):
-    """Both: reads and writes."""
-
 
 Maker = Callable[[], Place]
 
@@ -63,10 +58,28 @@ def place(make: Maker) -> Place:
     return make()
 
 
-def test_it_is_a_source_and_a_sink(place: Place) -> None:
-    assert isinstance(place, Source)
-    assert isinstance(place, Sink)
-    assert isinstance(place.url, str)
+def test_defaults_of_the_contract(place: Place) -> None:
+    place.put("a", b"abc")
+    place.put("b/c", b"")
+    assert place.is_remote != isinstance(place, LocalSource)
+    assert place.stats(["b/c", "a"]) == [place.stat("b/c"), place.stat("a")]
+    assert [bytes(part) for part in place.read_scattered("a", [ByteRange(2, 1), ByteRange(0, 2)])] == [b"c", b"ab"]
+    place.fetch("a", [ByteRange(0, 3)])
+    table = place.buffer_table(["b/c", "a"])
+    assert table.look(1, 1, 9).tobytes() == b"bc" and table.name(1) == f"{place.url}/a"
+    with place.local_file("a") as path:
+        assert path is None if place.is_remote else Path(path or "").read_bytes() == b"abc"
+
+
+def test_for_each_keeps_the_order_and_raises_errors(place: Place) -> None:
+    assert place.for_each(lambda k: k * 2, range(100)) == list(range(0, 200, 2))
+    with pytest.raises(ZeroDivisionError):
+        place.for_each(lambda k: 1 // k, [1, 0])
+
+
+def test_for_each_runs_concurrently_on_remote_places() -> None:
+    gate = threading.Barrier(8, timeout=30)
+    assert len(MemorySource().for_each(lambda _: gate.wait(), range(8))) == 8
 
 
 @given(ranges, st.integers(0, 90_000))

@@ -7,14 +7,15 @@ import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.errors import AddressError, PathError, UnsafeError
-from shardex.sources import is_url, open_source
+from shardex.errors import AddressError, PathError, ShardexError, UnsafeError
+from shardex.sources import is_url, open_source, place_of
 from shardex.sources.guarded_http import check_untrusted, is_public
 from shardex.sources.memory import MemorySource
 from shardex.sources.object_store import ObjectSource
@@ -189,9 +190,9 @@ SCENE = """
 import pickle, sys
 from tests.servers.faulty import faulty_server
 from shardex.errors import *
-from shardex.sources.byte_ranges import ByteRange
-from shardex.sources.url import open_source
-from shardex.sources.credentials import storage
+from shardex.sources import ByteRange
+from shardex.sources import open_source
+from shardex.sources import storage
 
 DATA = bytes(range(256)) * 200
 def told(kind, words, work):
@@ -254,3 +255,25 @@ def test_what_a_public_server_can_do_to_us() -> None:
         timeout=100,
     )
     assert done.stdout == "done\n", done.stderr
+
+
+def test_place_of_a_local_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for path in (tmp_path / "a", str(tmp_path / "a"), f"file://{tmp_path}/a", "a", "~/a"):
+        place = place_of(path)
+        assert not place.is_remote and place.url == str(tmp_path / "a")
+
+
+def test_place_of_a_url() -> None:
+    place_of("memory://test-places/a/").put("x", b"1")
+    place = place_of("memory://test-places/a")
+    assert place.is_remote and place.paths() == ["x"]
+
+
+def test_place_of_refuses_unknown_schemes_and_commands() -> None:
+    with pytest.raises(ShardexError, match="expected an address that begins with"):
+        place_of("gopher://x")
+    for command in ("pipe:cat x", "pipe:curl http://x"):
+        with pytest.raises(UnsafeError, match="never runs commands"):
+            place_of(command)

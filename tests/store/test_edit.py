@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import shardex as sx
 from shardex.errors import ClosedError, CommitConflict, FieldError, FormatError, RowError, SchemaError
-from shardex.sources import is_local, place_of
+from shardex.sources import place_of
 from shardex.store import clean, compact, history, restore
 from tests.addresses import KINDS, new_address
 
@@ -101,7 +101,7 @@ def test_an_exception_leaves_everything_as_it_was(folder: str) -> None:
     with pytest.raises(ZeroDivisionError):
         interrupted()
     assert len(history(folder)) == 1
-    if not is_local(place):  # what was uploaded by then stays until somebody cleans up
+    if place.is_remote:  # what was uploaded by then stays until somebody cleans up
         left = sx.leftovers(folder)
         assert left and clean(folder, grace=0) == left
     assert place.paths() == files

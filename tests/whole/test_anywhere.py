@@ -23,7 +23,7 @@ from shardex.errors import (
     StaleIndexError,
     UnknownFormatError,
 )
-from shardex.sources import Place, is_local, place_of
+from shardex.sources import Place, place_of
 from shardex.sources.memory import MemoryDraft, MemorySource
 from shardex.sources.url import SCHEMES
 from shardex.store.manifest import latest_version, manifest_path
@@ -398,4 +398,4 @@ def test_a_dataset_with_a_head_is_none_before_it_is_complete(faulty: Faulty) -> 
     faulty.put = put  # type: ignore[method-assign]
     schema, one = FORMATS["tokens"]
     sx.write(faulty.url, [one] * 3, schema, format="tokens")
-    assert seen == [3] and not is_local(faulty)
+    assert seen == [3] and faulty.is_remote

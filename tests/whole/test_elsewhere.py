@@ -261,9 +261,9 @@ class Rounds(CachedSource):
 
     rounds = 0
 
-    def pass_by(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+    def read_scattered(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         self.rounds += 1
-        return super().pass_by(path, ranges)
+        return super().read_scattered(path, ranges)
 
 
 @pytest.mark.parametrize(

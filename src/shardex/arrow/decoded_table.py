@@ -32,8 +32,8 @@ Decode = Callable[[int, list[str]], pa.RecordBatch | pa.Table]
 class DecodedTable:
     """Groups of rows one after another; `decode(k, names)` gives these columns of group k, of `rows[k]` rows.
 
-    Where it is known, `extents` tells which bytes these columns of groups take; if they are `far`, those of all groups
-    of a read are fetched at once.
+    Where it is known, `extents` tells which bytes these columns of groups take; if the files are
+    remote, those of all groups of a read are fetched at once.
 
     >>> from shardex.schema import Value
     >>> group = pa.record_batch({"x": [5, 6, 7]})
@@ -52,14 +52,14 @@ class DecodedTable:
         name: Callable[[int], str],
         cache_bytes: int = CACHE_BYTES,
         extents: Callable[[Sequence[int], Sequence[str]], Ranges] | None = None,
-        far: bool = False,
+        is_remote: bool = False,
     ) -> None:
         self.features = features
         self._schema = schema
         self._starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
         self._decode = decode
         self._extents = extents
-        self._far = far
+        self._is_remote = is_remote
         self._name = name
         self._kept: OrderedDict[tuple[int, str], pa.Array] = OrderedDict()
         self._kept_bytes, self._cache_bytes = 0, cache_bytes
@@ -74,7 +74,7 @@ class DecodedTable:
         if not len(rows):
             empty = self._schema.empty_table()
             return Columns({n: column_of(_whole(empty.column(n)), f) for n, f in features.items()}, 0)
-        ahead = self._missing(rows, fields) if self._far else None
+        ahead = self._missing(rows, fields) if self._is_remote else None
         held = None if ahead is None else ahead.hold()
         columns = take_rows(rows, self._starts, features, lambda group: self._arrays(group, features), self._name)
         del held
@@ -95,7 +95,7 @@ class DecodedTable:
 
     def column(self, name: str) -> pa.ChunkedArray:
         """A whole field; decodes the groups that are not kept."""
-        if self._far:
+        if self._is_remote:
             self.advise(self._starts[:-1], [name])
         arrays = [self._arrays(group, [name])[name] for group in range(len(self._starts) - 1)]
         return pa.chunked_array(arrays, stored_type(self._schema.field(name).type))

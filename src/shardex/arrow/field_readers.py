@@ -36,16 +36,16 @@ class Chunks:
     ([1, 0], 3)
     """
 
-    __slots__ = ("_made", "far", "name", "open", "starts")
+    __slots__ = ("_forgets", "_made", "name", "open", "starts")
 
     def __init__(
-        self, starts: Integers, open: Callable[[int], None], name: Callable[[int], str], far: bool = False
+        self, starts: Integers, open: Callable[[int], None], name: Callable[[int], str], forgets: bool = False
     ) -> None:
         self.starts = starts
         self.open = open
         self.name = name
-        self.far = far
-        """Whether chunks lie in files that may have to be let go: `forget` closes them."""
+        self._forgets = forgets
+        """True if `forget` may close chunks, because their files are in a cache that evicts files."""
         self._made: list[Segments] = []
 
     def of(self, rows: Integers) -> Integers:
@@ -58,7 +58,7 @@ class Chunks:
 
     def segments(self) -> Segments:
         """A table of one buffer per chunk, opened with the chunk."""
-        made = Segments(len(self.starts) - 1, self.open, self.name, forgets=self.far)
+        made = Segments(len(self.starts) - 1, self.open, self.name, forgets=self._forgets)
         self._made.append(made)
         return made
 

@@ -31,8 +31,8 @@ _WIDE = 256
 class MappedTable:
     """Record batches one after another; `load(k)` gives batch k, checked, and `rows[k]` is how many rows it has.
 
-    Where loading reads all of a batch, `extents` tells which bytes batches take. If they are `far`, those of all
-    batches of a read are fetched at once, and `let_go` closes batches whose file must go.
+    Where loading reads all of a batch, `extents` tells which bytes batches take. If the files are
+    remote, those of all batches of a read are fetched at once, and `let_go` closes batches of files that are evicted.
 
     >>> from shardex.schema import Value
     >>> batch = pa.record_batch({"x": [5, 6, 7]})
@@ -49,11 +49,12 @@ class MappedTable:
         load: Callable[[int], pa.RecordBatch],
         name: Callable[[int], str],
         extents: Callable[[Integers], Ranges] | None = None,
-        far: bool = False,
+        is_remote: bool = False,
     ) -> None:
         self.features = features
         starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
-        self._chunks = Chunks(starts, self._open, name, far)
+        self._chunks = Chunks(starts, self._open, name, is_remote)
+        self._is_remote = is_remote
         self._starts: list[int] = starts.tolist()
         self._load = load
         self._extents = extents
@@ -68,7 +69,7 @@ class MappedTable:
 
     def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
         """These fields of these rows."""
-        held = self._fetched(rows) if self._chunks.far and fields else None
+        held = self._fetched(rows) if self._is_remote and fields else None
         columns = Columns({name: self._fields[name].read(rows) for name in fields}, len(rows))
         del held
         return columns
@@ -115,12 +116,12 @@ class MappedTable:
     def column(self, name: str) -> pa.ChunkedArray:
         """A whole field as it lies; opens all batches."""
         if (whole := self._whole.get(name)) is None:
-            if self._chunks.far and self._extents is not None:
+            if self._is_remote and self._extents is not None:
                 self._extents(np.flatnonzero(~self._is_open)).fetch()
             for chunk in np.flatnonzero(~self._is_open).tolist():
                 self._open(chunk)
             whole = _gathered(pa.chunked_array(self._fields[name].arrays(), self._kinds[name]))
-            if not self._chunks.far:  # which would keep all of its files
+            if not self._is_remote:  # which would keep all of its files
                 self._whole[name] = whole
         return whole
 

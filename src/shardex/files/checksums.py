@@ -13,7 +13,7 @@ from shardex.errors import SchemaError, StaleIndexError
 from shardex.files.find import STORE_FOLDER, Files
 from shardex.files.sample_index import Index
 from shardex.files.scan import Scan
-from shardex.sources import CheckedSource, LocalSource, Source, Sums, sums_of
+from shardex.sources import CheckedSource, Source, Sums, sums_of
 
 __all__ = ["checked"]
 
@@ -39,13 +39,13 @@ def checked(files: Files, make: bool = False, *, rebuild: bool = False, progress
     >>> [type(checked(find(folder), make).source).__name__ for make in (False, True, False)]
     ['LocalSource', 'CheckedSource', 'CheckedSource']
     """
-    if not isinstance(files.source, LocalSource):
+    if files.source.is_remote:
         if make:
             raise SchemaError(
                 f"{files}: expected local files to make checksums of; those that lie elsewhere are checked by the cache"
             )
         return files
-    if os.path.isdir(os.path.join(files.source.root, STORE_FOLDER)):
+    if os.path.isdir(os.path.join(files.source.url, STORE_FOLDER)):
         if make:
             raise SchemaError(
                 f"{files}: expected files without checksums, got a dataset of shardex's own, which has some"
@@ -60,7 +60,7 @@ def checked(files: Files, make: bool = False, *, rebuild: bool = False, progress
     def sums(path: str) -> Sums | None:
         return index.scan_of(path)["xxh3"].astype("int64") if path in known else None
 
-    return replace(files, source=CheckedSource(files.source.root, sums))
+    return replace(files, source=CheckedSource(files.source.url, sums))
 
 
 def _kept(files: Files) -> Index | None:

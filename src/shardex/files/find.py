@@ -77,8 +77,7 @@ class Files:
 
     def __str__(self) -> str:
         what, count = (self.what, 1) if isinstance(self.what, str) else (self.what[0], len(self.what))
-        if isinstance(self.source, CachedSource):
-            what = what.partition("?")[0] if what.startswith("http") else what  # there may be a secret after it
+        what = what.partition("?")[0] if what.startswith("http") else what  # there may be a secret after it
         return what if isinstance(self.what, str) else f"{count} files from {what} on"
 
     def name(self, number: int) -> str:
@@ -87,9 +86,7 @@ class Files:
 
     def stats(self) -> list[Stat]:
         """Size and tag of each file."""
-        if isinstance(self.source, CachedSource):
-            return self.source.stats(self.paths)
-        return [self.source.stat(path) for path in self.paths]
+        return self.source.stats(self.paths)
 
     def having(self, *extensions: str) -> Files:
         """Only the data files with one of these extensions; hidden files and folders are no data."""
@@ -267,7 +264,7 @@ def _is_wild(name: str, url: str) -> bool:
     return not url.startswith("http") and has_wildcards(name)
 
 
-def _far_matches(source: CachedSource, pattern: str) -> list[str]:
+def _far_matches(source: Source, pattern: str) -> list[str]:
     found: list[str] = []
     for one in expand_braces(pattern):
         if not _is_wild(one, source.url):

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from numpy.typing import NDArray
 
 from shardex.progress import Bar
-from shardex.sources import CachedSource, Source
+from shardex.sources import Source
 from shardex.workers import ProcessPool
 
 __all__ = ["FileScanner", "Scan", "Scanner", "scan_all"]
@@ -60,7 +60,7 @@ def scan_all(
     if not sizes:
         return {}
     total, disable = sum(sizes.values()), None if progress is None else not progress
-    remote = isinstance(source, CachedSource)
+    remote = source.is_remote
     workers = max(1, min(_REMOTE_SCANS if remote else _cores(), len(sizes)))
     if scanner.in_python and not remote and workers > 1 and total > _MIN_BYTES_FOR_PROCESSES:
         found = _in_processes(source, sizes, scanner, workers)

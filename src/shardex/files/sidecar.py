@@ -23,7 +23,7 @@ import xxhash
 
 from shardex.errors import ChecksumError, FormatError, NotFoundError, SourceError
 from shardex.files.find import Files
-from shardex.sources import CachedSource, LocalSource, default_folder
+from shardex.sources import LocalSource
 
 __all__ = ["keep", "kept", "sealed", "unsealed"]
 
@@ -78,10 +78,10 @@ def keep(files: Files, kind: str, data: memoryview) -> tuple[memoryview, str]:
 
 
 def _places(files: Files, kind: str) -> list[tuple[LocalSource, str]]:
-    cache = files.source.folder if isinstance(files.source, CachedSource) else default_folder()
+    cache = files.source.cache_folder
     places = [] if cache is None else [(LocalSource(cache), f"index/{_file_name(kind, files.what)}")]
-    if isinstance(files.source, LocalSource):
-        root = files.source.root
+    if not files.source.is_remote:
+        root = files.source.url
         # Named by how the files are called from there: the folder may be moved, index and all.
         inner = [os.path.relpath(one, root) for one in ([files.what] if isinstance(files.what, str) else files.what)]
         places.insert(0, (LocalSource(root), f".shardex/{_file_name(kind, inner)}"))

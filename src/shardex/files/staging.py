@@ -28,7 +28,7 @@ from typing import Any
 from shardex.errors import AlreadyExistsError, ArgumentError, ShardexError, storage_errors
 from shardex.files.all_or_nothing import AllOrNothing
 from shardex.files.find import natural_order
-from shardex.sources import LocalSource, Place, Source, is_local, make_folder, place_of, sync_folder
+from shardex.sources import LocalSource, Place, Source, make_folder, place_of, sync_folder
 
 __all__ = ["MODES", "Stage", "StagedWriter", "check_mode", "upload"]
 
@@ -45,11 +45,11 @@ def check_mode(place: Place, mode: str, *, known: bool = False) -> bool:
         raise ArgumentError(f"expected mode to be one of {', '.join(MODES)}, got {mode!r}")
     path = place.url
     with storage_errors(path, "look at"):
-        exists = known or (_has_content(path) if is_local(place) else bool(place.paths()))
+        exists = known or (bool(place.paths()) if place.is_remote else _has_content(path))
     if exists and mode == "create":
         remedy = 'pass mode="append" or mode="overwrite"'
         raise AlreadyExistsError(errno.EEXIST, f"something is there already; {remedy}", path)
-    if exists and is_local(place) and not os.path.isdir(path):
+    if exists and not place.is_remote and not os.path.isdir(path):
         raise AlreadyExistsError(errno.EEXIST, "expected a folder, got a file", path)
     return exists
 
@@ -102,7 +102,7 @@ class Stage:
     ) -> None:
         target = place_of(path)
         # The resolved path, so that a symbolic link to the folder stays a link.
-        self._target = LocalSource(os.path.realpath(target.url)) if is_local(target) else target
+        self._target = target if target.is_remote else LocalSource(os.path.realpath(target.url))
         self.path = self._target.url
         self.mode = mode
         self._exists = self._check_target()
@@ -115,7 +115,7 @@ class Stage:
 
     def _check_target(self) -> bool:
         """Return whether the target exists; an error if the mode does not allow it."""
-        if is_local(self._target) or self.mode not in MODES:
+        if not self._target.is_remote or self.mode not in MODES:
             return check_mode(self._target, self.mode)
         if self._target.paths():
             problem = "something is there already, and at a URL files of this format are not replaced or added to"
@@ -125,7 +125,7 @@ class Stage:
 
     def _make_folder(self) -> str:
         """Make the temporary folder: next to a local target, so that it can be renamed to it."""
-        if not is_local(self._target):
+        if self._target.is_remote:
             with storage_errors(tempfile.gettempdir(), "create"):
                 return tempfile.mkdtemp(prefix="shardex-")
         parent, name = os.path.split(self.path)
@@ -181,11 +181,11 @@ class Stage:
 
     def publish(self) -> None:
         """Sync all files and move them to a local target, or upload them to a URL."""
-        if is_local(self._target):
-            self._move()
-        else:
+        if self._target.is_remote:
             self._check_target()
             upload(self.place, self._target, self._publish_last)
+        else:
+            self._move()
         self.discard()
 
     def _move(self) -> None:

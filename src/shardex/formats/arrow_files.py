@@ -34,7 +34,6 @@ from shardex.files import Files
 from shardex.formats.table_rows import TableRows, files_digest
 from shardex.kernel import Bytes, Integers, Ranges
 from shardex.schema import Features
-from shardex.sources import CachedSource, file_table
 
 __all__ = ["EXTENSIONS", "open_file", "open_files", "validated"]
 
@@ -73,15 +72,12 @@ def open_files(files: Files, told: Features | None) -> TableRows:
         raise FormatError(f"{files}: expected at least one Arrow file, got none")
     digest = files_digest(files)
     names = [files.name(number) for number in range(len(files.paths))]
-    far = _FarFiles(files, names) if isinstance(files.source, CachedSource) else None
-    if far is not None:
-        shards = far.shards()
-    else:
-        shards = [_shard(files.source.load(path), name) for path, name in zip(files.paths, names, strict=True)]
+    opened = _OpenFiles(files, names)
+    shards = opened.shards()
     _check(shards, names, counts)
     features = features_of_arrow(shards[0].schema, told, {null for shard in shards for null in shard.nulls})
     counts = [sum(batch.rows for batch in shard.batches) for shard in shards]
-    return TableRows([_table(shards, features, far)], counts, features, digest, names)
+    return TableRows([_table(shards, features, opened)], counts, features, digest, names)
 
 
 def _check(shards: list[_Shard], names: list[str], counts: list[int] | None) -> None:
@@ -94,7 +90,7 @@ def _check(shards: list[_Shard], names: list[str], counts: list[int] | None) -> 
             raise TruncatedShardError(f"{name}: expected {count} rows as _metadata.json says, got {rows}")
 
 
-def _table(shards: list[_Shard], features: Features, far: _FarFiles | None) -> MappedTable | DecodedTable:
+def _table(shards: list[_Shard], features: Features, opened: _OpenFiles) -> MappedTable | DecodedTable:
     batches = [batch for shard in shards for batch in shard.batches]
     schema, rows = shards[0].schema, [batch.rows for batch in batches]
 
@@ -107,10 +103,8 @@ def _table(shards: list[_Shard], features: Features, far: _FarFiles | None) -> M
     def load(number: int) -> pa.RecordBatch:
         return validated(batches[number].load(None), name(number))
 
-    if far is None:
-        return MappedTable(features, schema, rows, load, name)
-    table = MappedTable(features, schema, rows, load, name, far.extents, far=True)
-    far.close_batches = weakref.WeakMethod(table.let_go)
+    table = MappedTable(features, schema, rows, load, name, opened.extents, opened.is_remote)
+    opened.close_batches = weakref.WeakMethod(table.let_go)
     return table
 
 
@@ -136,25 +130,19 @@ def validated(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
     return batch
 
 
-def _shard(data: memoryview, where: str) -> _Shard:
-    return _file(data, where) if bytes(data[: len(_MAGIC)]) == _MAGIC else _stream(data, where)
-
-
-def _file(data: memoryview, where: str) -> _Shard:
+def _compressed_file(data: memoryview, where: str) -> _Shard:
     reader = open_file(data, where)
-    schema, count = reader.schema, reader.num_record_batches
-    packed = count > 0 and not _lies_in(data, _get(reader, 0, where))
-    # Of compressed batches one column is decoded to know how many rows they have.
-    probe = open_file(data, where, [_narrowest(schema)]) if packed else reader
-    found = [_get(probe, number, where) for number in range(count)]
-    nulls = {field.name for field in schema if field.nullable} if packed else _nulls(found)
+    schema = reader.schema
+    # One column is decoded to count the rows of each batch.
+    probe = open_file(data, where, [_narrowest(schema)])
+    found = [_get(probe, number, where) for number in range(reader.num_record_batches)]
 
     def load(number: int, fields: list[str] | None) -> pa.RecordBatch:
-        some = open_file(data, where, map(schema.get_field_index, fields)) if packed and fields else reader
+        some = open_file(data, where, map(schema.get_field_index, fields)) if fields else reader
         return _get(some, number, where)
 
     batches = [_Batch(batch.num_rows, f"{where}, batch {k}", partial(load, k)) for k, batch in enumerate(found)]
-    return _Shard(schema, batches, nulls, packed)
+    return _Shard(schema, batches, {field.name for field in schema if field.nullable}, packed=True)
 
 
 def _get(reader: pa.ipc.RecordBatchFileReader, number: int, where: str) -> pa.RecordBatch:
@@ -162,13 +150,6 @@ def _get(reader: pa.ipc.RecordBatchFileReader, number: int, where: str) -> pa.Re
         return reader.get_batch(number)
     except _REFUSED as error:
         raise FormatError(f"{where}: expected batch {number}, got bytes that Arrow refuses: {error}") from None
-
-
-def _lies_in(data: memoryview, batch: pa.RecordBatch) -> bool:
-    """Whether the buffers of a batch are parts of the file, and not decoded copies."""
-    begin = pa.py_buffer(data).address
-    buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
-    return all(begin <= buffer.address < begin + len(data) for buffer in buffers)
 
 
 def _narrowest(schema: pa.Schema) -> int:
@@ -201,15 +182,16 @@ def _stream(data: memoryview, where: str) -> _Shard:
     return _Shard(stream.schema, batches, _nulls(found), packed=False)
 
 
-# -- files that lie elsewhere -----------------------------------------------------------------------------------
+# -- all files ------------------------------------------------------------------------------------------------
 
 
-class _FarFiles:
-    """Files of which feet and heads of batches are fetched when they are opened, and batches when they are read."""
+class _OpenFiles:
+    """Files whose footers and batch headers are fetched when they are opened, and whose batches when they are read."""
 
     def __init__(self, files: Files, names: list[str]) -> None:
         self._files, self._names = files, names
-        self._data = file_table(files.source, files.paths, self._map, names.__getitem__, self._let_go)
+        self.is_remote = files.source.is_remote
+        self._data = files.source.buffer_table(files.paths, close_file=self._let_go)
         self._readers: list[pa.ipc.RecordBatchFileReader | None] = [None] * len(names)
         self._blocks: list[tuple[list[Block], list[Block]]] = [([], [])] * len(names)
         self._in_place: set[int] = set()
@@ -217,9 +199,6 @@ class _FarFiles:
         self._places: list[tuple[int, int]] = []
         """File (-1 if it is not read where it lies) and number of each batch."""
         self.close_batches: weakref.WeakMethod[Callable[[Sequence[int]], None]] | None = None
-
-    def _map(self, number: int) -> None:
-        self._data.put(number, self._files.source.map(self._files.paths[number]))
 
     def _let_go(self, number: int) -> None:
         if self.close_batches is not None and (close := self.close_batches()) is not None:
@@ -259,7 +238,7 @@ class _FarFiles:
         where, data, blocks = self._names[number], self._data.open(number), self._blocks[number][1]
         if any(batch_is_packed(data[one.begin : one.begin + one.head].tobytes(), where) for one in blocks):
             self._fetch([(number, 0, data.size)])
-            return _file(data.data, where)
+            return _compressed_file(data.data, where)
         reader = self._reader(number)
         found = [_get(reader, k, where) for k in range(len(blocks))]
         self._in_place.add(number)
@@ -283,7 +262,7 @@ class _FarFiles:
 
     def _load(self, number: int, batch: int, fields: list[str] | None) -> pa.RecordBatch:
         reader, block = self._reader(number), self._blocks[number][1][batch]
-        self._fetch([(number, block.begin, block.end - block.begin)])
+        self._data.look(number, block.begin, block.end)  # fetches it
         return _get(reader, batch, self._names[number])
 
     def extents(self, numbers: Integers) -> Ranges:

@@ -29,7 +29,7 @@ from shardex.errors import (
 )
 from shardex.files import Files, IndexedFile, Stage
 from shardex.formats.jsonl_lines import refuse_bytes, to_json
-from shardex.formats.record_rows import PlacedRows, map_file
+from shardex.formats.record_rows import PlacedRows
 from shardex.formats.registry import Format
 from shardex.kernel import MISSING, Columns, Integers, Ranges, take
 from shardex.kernel import Bytes as Buffer
@@ -97,7 +97,7 @@ class BinTable:
 
     def __init__(self, files: Files, bins: Files, numbers: Integers) -> None:
         self.name = os.path.join(files.source.url, INDEX)
-        self._table = map_file(files, INDEX)
+        self._table = files.source.buffer_table((INDEX,))
         size = self._table.open(0).size
         if size % _WIDTH:
             raise FormatError(

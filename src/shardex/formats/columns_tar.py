@@ -30,7 +30,7 @@ from shardex.formats.tar_blocks import members
 from shardex.formats.tar_remote_headers import headers
 from shardex.kernel import Column, Columns, Integers, Ranges
 from shardex.schema import Array, Features, Json, Optional, Text, check_fields
-from shardex.sources import CachedSource, LocalSource, Source
+from shardex.sources import Source
 
 __all__ = ["FORMAT", "ColumnsRows", "ColumnsScanner", "create", "open", "recognise"]
 
@@ -45,9 +45,7 @@ def recognise(files: Files) -> int:
     """Whether there is a table of samples and one of fields."""
     if not files.folder or TABLE not in files.paths:
         return 0
-    if not isinstance(files.source, LocalSource) and any(
-        path.endswith("_shards/shard_0000.tar") for path in files.paths
-    ):
+    if files.source.is_remote and any(path.endswith("_shards/shard_0000.tar") for path in files.paths):
         return 2  # by its names: SQLite may not be able to look into it from here, which `open` then says
     try:
         with _connect(files.source) as table:
@@ -64,7 +62,7 @@ def open(
     if TABLE not in files.paths:
         raise FormatError(f"{files}: expected a folder with {TABLE}, got one without")
     log = [_LOG] if _LOG in files.paths and files.source.stat(_LOG).size else []
-    if log and not isinstance(files.source, LocalSource):
+    if log and files.source.is_remote:
         raise FormatError(
             f"{files}: expected a table that is whole, got one with changes in {_LOG}; open it with sqlite3 once where "
             "it lies, or copy the folder here first"
@@ -94,27 +92,19 @@ def _connect(source: Source) -> Iterator[sqlite3.Connection]:
 
     Without a log beside it the table is said to be immutable: SQLite would otherwise create one to read it.
     """
-    path, still, held = _on_disk(source)
-    try:
-        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro{still}", uri=True)) as connection:
-            yield connection
-    except sqlite3.Error as error:
-        raise FormatError(f"{path}: expected a table of samples, SQLite says: {error}") from error
-    del held
-
-
-def _on_disk(source: Source) -> tuple[str, str, Any]:
-    """Where SQLite finds the table, how to open it, and what to hold meanwhile."""
-    if isinstance(source, LocalSource):
-        log = source.path(_LOG)
-        return source.path(TABLE), "" if os.path.exists(log) and os.path.getsize(log) else "&immutable=1", None
-    path, held = source.local(TABLE) if isinstance(source, CachedSource) else (None, None)
-    if path is None:
-        raise FormatError(
-            f"{source.url}: expected {TABLE} on a disk, because SQLite reads no other place; open it with a cache "
-            "folder (cache=), or copy it here first"
-        )
-    return path, "&immutable=1", held
+    with source.local_file(TABLE) as path:
+        if path is None:
+            raise FormatError(
+                f"{source.url}: expected {TABLE} on a disk, because SQLite reads no other place; open it with a cache "
+                "folder (cache=), or copy it here first"
+            )
+        log = f"{path}-wal"
+        immutable = "" if os.path.exists(log) and os.path.getsize(log) else "&immutable=1"
+        try:
+            with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro{immutable}", uri=True)) as connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise FormatError(f"{path}: expected a table of samples, SQLite says: {error}") from error
 
 
 # -- finding samples ----------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import numpy as np
 
 from shardex.errors import FormatError, PathError, RowError, TruncatedShardError
 from shardex.files import Files, IndexedFile
-from shardex.formats.record_rows import map_file
 from shardex.kernel import Integers, take
 from shardex.sources import LocalSource, inside
 
@@ -55,10 +54,10 @@ def _below(files: Files, names: tuple[str, ...]) -> Files:
 
 
 def _anywhere(files: Files, names: tuple[str, ...]) -> Files:
-    if not isinstance(files.source, LocalSource):
+    if files.source.is_remote:
         raise PathError(f"{files}: expected a local folder for trust_paths=True, got {files.source.url}")
-    full = [os.path.normpath(os.path.join(files.source.root, name)) for name in names]
-    root = os.path.commonpath([os.path.dirname(path) for path in full]) if full else files.source.root
+    full = [os.path.normpath(os.path.join(files.source.url, name)) for name in names]
+    root = os.path.commonpath([os.path.dirname(path) for path in full]) if full else files.source.url
     relative = tuple(os.path.relpath(path, root).replace(os.sep, "/") for path in full)
     return Files(LocalSource(root), relative, files.what, files.folder)
 
@@ -68,7 +67,7 @@ class ForagerIndex:
 
     def __init__(self, files: Files, data: Files) -> None:
         self.name = os.path.join(files.source.url, TABLE)
-        self._table = map_file(files, TABLE)
+        self._table = files.source.buffer_table((TABLE,))
         size = self._table.open(0).size
         if size % _WIDTH:
             raise FormatError(

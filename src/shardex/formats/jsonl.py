@@ -116,7 +116,7 @@ class _LineRows(PlacedRows):
     def line(self, row: int) -> str:
         """The file of a row and the number of its line, for messages; counts the lines before it if they are here."""
         number, begin, _ = self.index.at(row)
-        if self.data.fetch is not None:  # lines before it may not be here, and counting is not worth fetching them
+        if self.files.source.is_remote:  # lines before it may not be here, and counting is not worth fetching them
             return f"{self.files.name(number)}, byte {begin}"
         data, step = self.data.open(number), 1 << 20
         before = sum(np.count_nonzero(data[k : min(k + step, begin)] == ord("\n")) for k in range(0, begin, step))

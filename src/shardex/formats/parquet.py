@@ -7,7 +7,7 @@ group once. The files are only mapped. Checksums are checked where a file has th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -22,7 +22,7 @@ from shardex.formats.registry import Format
 from shardex.formats.table_rows import TableRows, files_digest
 from shardex.kernel import Ranges
 from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct
-from shardex.sources import LocalSource, file_table
+from shardex.sources import LocalSource
 
 __all__ = ["FORMAT", "ParquetWriter", "create", "open", "recognise"]
 
@@ -42,7 +42,14 @@ def open(files: Files, *, schema: Features | None = None, cache_bytes: int = CAC
     groups = _Groups(files.having(*_EXTENSIONS) if files.folder else files)
     features = groups.features(schema)
     table = DecodedTable(
-        features, groups.schema, groups.rows, groups.decode, groups.name, cache_bytes, groups.extents, groups.far
+        features,
+        groups.schema,
+        groups.rows,
+        groups.decode,
+        groups.name,
+        cache_bytes,
+        groups.extents,
+        files.source.is_remote,
     )
     return TableRows([table], groups.rows_of_files, features, groups.digest, groups.files)
 
@@ -55,30 +62,26 @@ class _Groups:
             raise FormatError(f"{files}: expected at least one Parquet file, got none")
         self.digest = files_digest(files)
         self.files = [files.name(number) for number in range(len(files.paths))]
-        self._source, self._paths = files.source, files.paths
         self._open: dict[int, pq.ParquetFile] = {}
-        self._data = file_table(files.source, files.paths, self._map, self.files.__getitem__, self._let_go)
-        self.far = self._data.fetch is not None
+        self._data = files.source.buffer_table(files.paths, close_file=self._let_go)
         held = [self._data.open(number) for number in range(len(self.files))]
-        if self.far:
-            self._fetch_feet([data.size for data in held])
+        self._fetch_feet([data.size for data in held])
         readers = [_reader(data, name) for data, name in zip(held, self.files, strict=True)]
         self._metadata = [reader.metadata for reader in readers]
         self._columns = [column.path for column in readers[0].schema]
+        self._leaves: dict[str, list[int]] = {}
+        """Numbers of the leaf columns of each field that was read."""
         self.schema: pa.Schema = readers[0].schema_arrow
         for name, reader in zip(self.files, readers, strict=True):
             if (found := schema_text(reader.schema_arrow)) != (expected := schema_text(self.schema)):
                 raise FormatError(f"{name}: expected the schema of the first file ({expected}), got {found}")
-        if not self.far:
+        if not files.source.is_remote:
             self._open.update(enumerate(readers))
         self._places = [(n, group) for n, one in enumerate(self._metadata) for group in range(one.num_row_groups)]
         self.rows = [self._metadata[n].row_group(group).num_rows for n, group in self._places]
         self.rows_of_files = [0] * len(self.files)
         for (number, _), rows in zip(self._places, self.rows, strict=True):
             self.rows_of_files[number] += rows
-
-    def _map(self, number: int) -> None:
-        self._data.put(number, self._source.map(self._paths[number]))
 
     def _let_go(self, number: int) -> None:
         """Hold no view of a file."""
@@ -112,21 +115,23 @@ class _Groups:
     def decode(self, number: int, names: list[str]) -> pa.Table:
         """These columns of a group."""
         file, group = self._places[number]
-        held = self.extents([number], names).hold() if self.far else None
+        held = self.extents([number], names).hold()
         table = self._reader(file).read_row_group(group, columns=names)
         del held
         return table
 
-    def extents(self, numbers: Iterable[int], names: Iterable[str]) -> Ranges:
+    def extents(self, numbers: Iterable[int], names: Collection[str]) -> Ranges:
         """The bytes that these columns of groups take."""
-        return self._ranges([place for number in numbers for place in self._extents_of(number, names)])
+        for name in (name for name in names if name not in self._leaves):
+            self._leaves[name] = [k for k, path in enumerate(self._columns) if _below(path, name)]
+        leaves = [k for name in names for k in self._leaves[name]]
+        return self._ranges([place for number in numbers for place in self._extents_of(number, leaves)])
 
-    def _extents_of(self, number: int, names: Iterable[str]) -> Iterator[tuple[int, int, int]]:
+    def _extents_of(self, number: int, leaves: Iterable[int]) -> Iterator[tuple[int, int, int]]:
         file, group = self._places[number]
         metadata = self._metadata[file].row_group(group)
-        for column in map(metadata.column, range(metadata.num_columns)):
-            if any(_below(column.path_in_schema, name) for name in names):
-                yield file, column.dictionary_page_offset or column.data_page_offset, column.total_compressed_size
+        for column in map(metadata.column, leaves):
+            yield file, column.dictionary_page_offset or column.data_page_offset, column.total_compressed_size
 
     def features(self, told: Features | None) -> Features:
         """What the columns hold."""

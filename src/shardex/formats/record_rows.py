@@ -17,15 +17,14 @@ from shardex.errors import ShardexError, StaleIndexError, TruncatedShardError
 from shardex.files import Files, Index, IndexedFile
 from shardex.formats.registry import ShardRows
 from shardex.kernel import Bytes, Integers, Ranges, Segments
-from shardex.sources import file_table
 
-__all__ = ["PlacedRows", "Places", "RecordRows", "map_file", "map_files"]
+__all__ = ["PlacedRows", "Places", "RecordRows", "map_files"]
 
 
 def map_files(files: Files, known: Sequence[IndexedFile]) -> Segments:
     """A table of the files, each mapped when it is first touched, if it is still the one that is known."""
 
-    def open_file(number: int) -> None:
+    def open_file(number: int) -> memoryview:
         file, data = known[number], files.source.map(files.paths[number])
         if len(data) < file.size:
             raise TruncatedShardError(
@@ -35,16 +34,9 @@ def map_files(files: Files, known: Sequence[IndexedFile]) -> Segments:
             raise StaleIndexError(
                 f"{files.name(number)}: expected the file that was indexed, got another of its name; open it again"
             )
-        made.put(number, data)
+        return data
 
-    made = file_table(files.source, files.paths, open_file, files.name)
-    return made
-
-
-def map_file(files: Files, path: str) -> Segments:
-    """A table of one file, which says where samples lie."""
-    made = file_table(files.source, (path,), lambda _: made.put(0, files.source.map(path)), lambda _: path)
-    return made
+    return files.source.buffer_table(files.paths, open_file)
 
 
 class Places(Protocol):
@@ -111,13 +103,13 @@ class PlacedRows(ShardRows):
     def record(self, row: int, begin: str = "offset", length: str = "length") -> Bytes:
         """The bytes of one row, not copied."""
         number, first, size = self.index.at(row, begin, length)
-        data = self.data.open(number)
-        if first + size > data.size:
+        data = self.data.look(number, first, first + size)
+        if data.size != size:
             raise TruncatedShardError(
                 f"{self.files.name(number)}: expected bytes {first} to {first + size} for sample {row}, "
-                f"got a file of {data.size} bytes"
+                f"got a file of {self.data.open(number).size} bytes"
             )
-        return data[first : first + size] if self.data.fetch is None else self.data.look(number, first, first + size)
+        return data
 
     def where(self, row: int) -> str:
         """The file of a row, for messages."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import cycle, islice
 from typing import Any
 
-from shardex.sources import ByteRange, CachedSource, Source
+from shardex.sources import ByteRange, Source
 
 __all__ = ["Headers", "headers"]
 
@@ -28,7 +28,7 @@ _MOST = 1024
 
 def headers(source: Source, path: str, data: Any = None) -> Any:
     """The bytes of a tar, of which the headers will be looked at; `data` is its mapping if there is one."""
-    if isinstance(source, CachedSource):
+    if source.is_remote:
         return Headers(source, path)
     return source.load(path) if data is None else data
 
@@ -36,7 +36,7 @@ def headers(source: Source, path: str, data: Any = None) -> Any:
 class Headers:
     """Bytes by slices, read from a remote source as few and as many at once as may be."""
 
-    def __init__(self, source: CachedSource, path: str) -> None:
+    def __init__(self, source: Source, path: str) -> None:
         self._source, self._path = source, path
         self._size = source.stat(path).size
         self._pieces: dict[int, memoryview] = {}
@@ -76,7 +76,7 @@ class Headers:
 
     def _read(self, ranges: list[ByteRange]) -> list[memoryview]:
         """Past the cache: pages around headers are eight times as much."""
-        return self._source.pass_by(self._path, ranges)
+        return self._source.read_scattered(self._path, ranges)
 
     def _guessed(self, begin: int) -> list[int]:
         """Where headers are after the one at `begin`, if they go on as before; more each time that this was right."""

@@ -148,7 +148,8 @@ class Segments:
 
     def look(self, number: int, begin: int, end: int) -> Bytes:
         """Some bytes of a segment, not copied; fewer if it ends before."""
-        data = self.open(number)
+        if (data := self.buffers.get(number)) is None:
+            data = self.open(number)
         if self.fetch is not None:
             stop = min(end, data.size)
             if 0 <= begin < stop:

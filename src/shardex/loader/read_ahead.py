@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from shardex.sources import begun
+from shardex.sources import fetches_started
 
 __all__ = ["DEPTH", "AdviceThread", "ColdDataDetector", "ReadAhead"]
 
@@ -158,8 +158,8 @@ class AdviceThread(Generic[Plan]):
 
 
 def _blocks_read() -> int:
-    """Blocks that this thread had the disk read, and fetches of files that lie elsewhere that it had begun."""
-    return resource.getrusage(_HERE).ru_inblock + begun()
+    """Blocks this thread read from disk plus downloads of remote ranges it started."""
+    return resource.getrusage(_HERE).ru_inblock + fetches_started()
 
 
 class ReadAhead(Generic[Plan]):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from shardex.sources import begun
+from shardex.sources import fetches_started
 
 __all__ = ["Spent", "Stats"]
 
@@ -18,7 +18,7 @@ _HERE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 def _usage() -> tuple[int, int]:
     """How often this thread had a page fetched from the disk, and how often it waited for something."""
     used = resource.getrusage(_HERE)
-    return used.ru_majflt + begun(), used.ru_nvcsw
+    return used.ru_majflt + fetches_started(), used.ru_nvcsw
 
 
 @dataclass

@@ -1,15 +1,13 @@
 """The room sources."""
 
-from shardex.sources.buffer_tables import file_table
 from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.cached_source import CachedSource
 from shardex.sources.checked_source import CheckedSource, Sums, sums_of
 from shardex.sources.credentials import adopt, export, is_vouched, shown, storage, without_secrets
-from shardex.sources.io_threads import begun
+from shardex.sources.io_threads import fetches_started
 from shardex.sources.local import LocalSource, make_folder, sync_folder
-from shardex.sources.page_cache import default_folder
 from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, inside
-from shardex.sources.url import absolute, drop_folders, each, is_local, is_url, open_source, place_of
+from shardex.sources.url import absolute, is_url, open_source, place_of
 
 __all__ = [
     "ByteRange",
@@ -24,14 +22,9 @@ __all__ = [
     "Sums",
     "absolute",
     "adopt",
-    "begun",
-    "default_folder",
-    "drop_folders",
-    "each",
     "export",
-    "file_table",
+    "fetches_started",
     "inside",
-    "is_local",
     "is_url",
     "is_vouched",
     "make_folder",

@@ -1,87 +1,78 @@
-"""Tables of files (`Segments`) that are fetched before they are read, and closed when the cache needs their room."""
+"""Kernel tables over files in the page cache: ranges are downloaded before they are read, evicted files are closed.
+
+`CachedSource.buffer_table` makes a `Segments` table and gives it the `fetch` of an `EvictingTable`.
+"""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from shardex.kernel import Segments
-from shardex.sources.cached_source import CachedSource
-from shardex.sources.checked_source import CheckedSource
-from shardex.sources.protocols import Source
+from shardex.kernel import Integers, Segments
+from shardex.sources.page_file import PagedFile
 
-__all__ = ["file_table"]
+__all__ = ["EvictingTable", "Wanted"]
 
-Integers = NDArray[np.int64]
+Wanted = tuple[str, Integers, Integers]
+"""A path, and begin and end of each range."""
 
 
-def file_table(
-    source: Source,
-    paths: Sequence[str],
-    opener: Callable[[int], None],
-    name: Callable[[int], str],
-    let_go: Callable[[int], None] | None = None,
-) -> Segments:
-    """A table of files that are mapped by `opener`; if they lie elsewhere, ranges are fetched before they are read.
-
-    `let_go` is told which file must go, so that its owner holds no view of it beside the table.
-    """
-    if isinstance(source, CheckedSource):
-        return Segments(len(paths), opener, name, fetch=source.fetch_of(paths))
-    if not isinstance(source, CachedSource):
-        return Segments(len(paths), opener, name)
-    hook = _Hook(source, paths, let_go)
-    made = Segments(len(paths), opener, name, fetch=hook.fetch)
-    hook.table = weakref.ref(made)
-    source.tell(hook)
-    return made
+class _FetchMany(Protocol):
+    def __call__(self, wanted: Sequence[Wanted], *, wait: bool) -> bool: ...
 
 
-class _Hook:
-    """Fetches ranges of a table's files, and has the table let go of files."""
+class EvictingTable:
+    """Downloads ranges of a table's files and closes files in the table when the cache evicts them."""
 
-    def __init__(self, source: CachedSource, paths: Sequence[str], let_go: Callable[[int], None] | None) -> None:
-        self._source, self._paths, self._let_go = source, paths, let_go
+    def __init__(
+        self,
+        fetch_many: _FetchMany,
+        hold: Callable[[str], tuple[PagedFile, memoryview]],
+        paths: Sequence[str],
+        close_file: Callable[[int], None] | None,
+    ) -> None:
+        self._fetch_many, self._hold, self._paths, self._close_file = fetch_many, hold, paths, close_file
         self._numbers: dict[str, list[int]] = {}
         for number, path in enumerate(paths):
             self._numbers.setdefault(path, []).append(number)
-        self._whole = np.zeros(len(paths), np.bool_)
-        """Which files are open in the table and have no page missing: most, after a while."""
+        self._complete = np.zeros(len(paths), np.bool_)
+        """Which files are open in the table and have no missing page: most of them, after a while."""
         self.table: Callable[[], Segments | None] = lambda: None
 
     def fetch(self, which: Integers, begin: Integers, length: Integers, wait: bool) -> bool:
-        """Have these ranges be here; whether they were."""
-        if self._whole[which].all():
+        """Download these ranges, or only start to; return True if nothing was missing."""
+        if self._complete[which].all():
             return True
         order = np.argsort(which, kind="stable")
         cuts = np.flatnonzero(np.diff(which[order])) + 1
         groups = np.split(order, cuts)
         numbers = [int(which[some[0]]) for some in groups]
         pairs = zip(numbers, groups, strict=True)
-        wanted = [(self._paths[n], begin[some], begin[some] + length[some]) for n, some in pairs if not self._whole[n]]
-        were_here = self._source.fetch_many(wanted, wait=wait)
-        self._note_whole(numbers)
-        return were_here
+        wanted = [
+            (self._paths[n], begin[some], begin[some] + length[some]) for n, some in pairs if not self._complete[n]
+        ]
+        nothing_missing = self._fetch_many(wanted, wait=wait)
+        self._note_complete(numbers)
+        return nothing_missing
 
-    def _note_whole(self, numbers: Sequence[int]) -> None:
+    def _note_complete(self, numbers: Sequence[int]) -> None:
         for number in numbers:
-            # While it is held it is what the table has, even if the table lets go of it now and opens it again.
-            file, held = self._source.hold(self._paths[number])
-            if file.whole and (made := self.table()) is not None and made.lock is not None:
-                with made.lock:
-                    self._whole[number] = number in made.buffers
-                    made.complete = bool(self._whole.all())
+            # While a view is held, this is the file that the table has, even if the table closes and reopens it now.
+            file, held = self._hold(self._paths[number])
+            if file.whole and (table := self.table()) is not None and table.lock is not None:
+                with table.lock:
+                    self._complete[number] = number in table.buffers
+                    table.complete = bool(self._complete.all())
             del held
 
-    def let_go(self, path: str) -> None:
-        """Close a file."""
+    def close(self, path: str) -> None:
+        """Close a file in the table."""
         for number in self._numbers.get(path, ()):
-            if self._let_go is not None:
-                self._let_go(number)
-            if (made := self.table()) is not None and made.lock is not None:
-                with made.lock:
-                    self._whole[number] = False
-                    made.forget(number)
+            if self._close_file is not None:
+                self._close_file(number)
+            if (table := self.table()) is not None and table.lock is not None:
+                with table.lock:
+                    self._complete[number] = False
+                    table.forget(number)

@@ -12,27 +12,25 @@ import hashlib
 import os
 import secrets
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardex.errors import SchemaError, ShardexError, TruncatedShardError
+from shardex.kernel import Integers, Segments
+from shardex.sources.buffer_tables import EvictingTable, Wanted
 from shardex.sources.byte_ranges import ACCESS, ByteRange, between, pages_of, reach, runs
-from shardex.sources.io_threads import count_begun, each, is_busy, is_ending, one_ahead, submit
-from shardex.sources.page_cache import Cache, bytes_of, cache_in, default_folder
+from shardex.sources.io_threads import count_fetches, is_busy, is_ending, one_ahead, run_all, submit
+from shardex.sources.page_cache import Cache, bytes_of, cache_in
 from shardex.sources.page_file import PAGE, Coming, PagedFile
-from shardex.sources.protocols import Source, Stat
+from shardex.sources.protocols import Source, Stat, default_cache_folder
 from shardex.sources.retry import UNTAGGED
 
-__all__ = ["CachedSource", "LetsGo", "Traffic"]
+__all__ = ["CachedSource", "Traffic"]
 
-Integers = NDArray[np.int64]
-Wanted = tuple[str, Integers, Integers]
-"""A path, and begin and end of each range."""
 
 _PART = 8 << 20
 _WINDOW = 32 << 20
@@ -51,14 +49,7 @@ class Traffic:
     """Bytes that were asked for and here already."""
 
 
-class LetsGo(Protocol):
-    """Holds views of files, and can get them again."""
-
-    def let_go(self, path: str) -> None:
-        """Hold no view of this file."""
-
-
-class CachedSource:
+class CachedSource(Source):
     """A source read through a cache in `folder` (False: in memory; by default SHARDEX_CACHE or ``~/.cache/shardex``).
 
     `limit` is the largest size of the cache; `access` says whether to fetch ranges or whole files (`ranges.reach`).
@@ -83,17 +74,20 @@ class CachedSource:
         self._now = secrets.token_hex(8)
         self._gap: int = getattr(remote, "gap", 0)
         """Bytes between two ranges that the remote source reads rather than ask twice."""
-        self.folder = None if folder is False else default_folder() if folder in (None, True) else os.fspath(folder)  # type: ignore[arg-type]
+        if folder is False:
+            self._folder = None
+        else:
+            self._folder = default_cache_folder() if folder is None or folder is True else os.fspath(folder)
         self.traffic = Traffic()
         self._config = (remote, folder, limit, access)
         self._access = access
-        self._cache: Cache = cache_in(self.folder, None if limit is None else bytes_of(limit))
+        self._cache: Cache = cache_in(self._folder, None if limit is None else bytes_of(limit))
         self._cache.register(self)
         self._stats: dict[str, Stat] = {}
         self._keys: dict[str, str] = {}
         self._paths: dict[str, str] = {}
         """The key of each path in the cache, and the path of each key."""
-        self._tables: weakref.WeakSet[LetsGo] = weakref.WeakSet()
+        self._tables: weakref.WeakSet[EvictingTable] = weakref.WeakSet()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CachedSource, self._config
@@ -105,6 +99,11 @@ class CachedSource:
     def url(self) -> str:
         """The remote root, as messages and keys name it: without what a web address has after its question mark."""
         return self.remote.url.partition("?")[0]
+
+    @property
+    def cache_folder(self) -> str | None:
+        """Folder of the page cache; None if pages are kept in memory."""
+        return self._folder
 
     @property
     def refused(self) -> int:
@@ -130,7 +129,7 @@ class CachedSource:
 
     def stats(self, paths: Sequence[str]) -> list[Stat]:
         """Size and tag of many files, asked for at once."""
-        each(self.stat, [path for path in dict.fromkeys(paths) if path not in self._stats])
+        run_all(self.stat, [path for path in dict.fromkeys(paths) if path not in self._stats])
         return [self.stat(path) for path in paths]
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -141,7 +140,7 @@ class CachedSource:
         self.fetch(path, ranges)
         return [memoryview(bytes(view[one.begin : one.end])) for one in ranges]
 
-    def pass_by(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+    def read_scattered(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Read each range by a request of its own, many at once, and keep nothing.
 
         For little pieces far apart: a store would read all between them, and nobody needs the pages around them.
@@ -151,7 +150,7 @@ class CachedSource:
         def read(number: int) -> None:
             out[number] = self._read_remote(path, [ranges[number]])[0]
 
-        each(read, list(range(len(ranges))))
+        run_all(read, list(range(len(ranges))))
         return out
 
     def _read_remote(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
@@ -170,11 +169,13 @@ class CachedSource:
         """The whole file; look only at what `fetch` was asked for after this."""
         return self.hold(path)[1]
 
-    def local(self, path: str) -> tuple[str | None, memoryview]:
-        """Where a file lies on this disk, all of it, as long as the view is held; nowhere if it is kept in memory."""
-        file, view = self.hold(path)
+    @contextmanager
+    def local_file(self, path: str) -> Iterator[str | None]:
+        """Download the file and give its path in the cache folder; None if pages are kept in memory."""
+        file, held = self.hold(path)
         self.fetch(path, [ByteRange(0, file.size)])
-        return file.path if file.on_disk else None, view
+        yield file.path if file.on_disk else None
+        del held
 
     def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
         """Have these ranges be here; with ``wait=False`` only begin to, and leave errors for who waits."""
@@ -202,8 +203,8 @@ class CachedSource:
             if not wait:
                 self._begin(mine)
                 return False
-            count_begun(len(mine) + len(others))
-            each(self._run, mine)
+            count_fetches(len(mine) + len(others))
+            run_all(self._run, mine)
             for other in others:
                 other.done.wait()
             first = False
@@ -265,7 +266,7 @@ class CachedSource:
 
     def _begin(self, jobs: Sequence[_Job]) -> None:
         """Fetch in the background; if too much waits there already, not at all."""
-        count_begun(len(jobs))
+        count_fetches(len(jobs))
         for job in jobs:
             if is_busy() or not submit("back", self._run_quietly, job):
                 self._give_back(job)
@@ -305,15 +306,24 @@ class CachedSource:
 
     # -- tables ----------------------------------------------------------------------------------------------
 
+    def buffer_table(
+        self,
+        paths: Sequence[str],
+        open_file: Callable[[int], Any] | None = None,
+        close_file: Callable[[int], None] | None = None,
+    ) -> Segments:
+        """Return a table that downloads ranges before the kernel reads them and closes files that are evicted."""
+        files = EvictingTable(self.fetch_many, self.hold, paths, close_file)
+        table = self._table(paths, open_file, files.fetch)
+        files.table = weakref.ref(table)
+        self._tables.add(files)
+        return table
+
     def let_go(self, file: PagedFile) -> None:
-        """Have tables hold no view of a file."""
+        """Close a file in all tables, because the cache evicts it."""
         if (path := self._paths.get(file.key)) is not None:
             for one in list(self._tables):
-                one.let_go(path)
-
-    def tell(self, table: LetsGo) -> None:
-        """Tell this table, too, to let go of files."""
-        self._tables.add(table)
+                one.close(path)
 
 
 class _Job:

@@ -15,7 +15,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardex.errors import ChecksumError
-from shardex.kernel import Fetch, Integers
+from shardex.kernel import Integers, Segments
 from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.local import LocalSource
 
@@ -75,8 +75,13 @@ class CheckedSource(LocalSource):
         if wait and (file := self._file(path)) is not None:
             file.check(*(np.array(some, np.int64) for some in ([r.begin for r in ranges], [r.end for r in ranges])))
 
-    def fetch_of(self, paths: Sequence[str]) -> Fetch:
-        """The same for ranges of a table of files, as `Segments` asks for them."""
+    def buffer_table(
+        self,
+        paths: Sequence[str],
+        open_file: Callable[[int], Any] | None = None,
+        close_file: Callable[[int], None] | None = None,
+    ) -> Segments:
+        """Return a table of files whose blocks are checked before the kernel reads them."""
 
         def fetch(which: Integers, begin: Integers, length: Integers, wait: bool) -> bool:
             for number in np.unique(which).tolist() if wait else ():
@@ -84,7 +89,7 @@ class CheckedSource(LocalSource):
                     file.check(begin[which == number], (begin + length)[which == number])
             return True
 
-        return fetch
+        return self._table(paths, open_file, fetch)
 
     def _file(self, path: str) -> _File | None:
         if path not in self._files:

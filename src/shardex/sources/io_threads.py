@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-__all__ = ["begun", "count_begun", "each", "is_busy", "is_ending", "one_ahead", "submit"]
+__all__ = ["count_fetches", "fetches_started", "is_busy", "is_ending", "one_ahead", "run_all", "submit"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -25,14 +25,14 @@ _pools: dict[tuple[int, str], ThreadPoolExecutor] = {}
 _pending: set[Future[Any]] = set()
 
 
-def begun() -> int:
+def fetches_started() -> int:
     """How often this thread had to have something fetched, so far."""
-    return int(getattr(_here, "begun", 0))
+    return int(getattr(_here, "fetches", 0))
 
 
-def count_begun(more: int) -> None:
+def count_fetches(more: int) -> None:
     """This thread had something fetched."""
-    _here.begun = begun() + more
+    _here.fetches = fetches_started() + more
 
 
 def _pool(kind: str) -> ThreadPoolExecutor:
@@ -43,7 +43,7 @@ def _pool(kind: str) -> ThreadPoolExecutor:
     return _pools[key]
 
 
-def each(function: Callable[[T], Any], things: Sequence[T]) -> None:
+def run_all(function: Callable[[T], Any], things: Sequence[T]) -> None:
     """Call a function with each, at once; all have ended when the first error is raised."""
     if len(things) < 2:
         for thing in things:

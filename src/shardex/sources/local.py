@@ -15,14 +15,14 @@ import os
 import secrets
 import sys
 import weakref
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, BinaryIO
 
 from shardex.errors import TruncatedShardError, storage_errors
 from shardex.sources.byte_ranges import ByteRange, plan
-from shardex.sources.protocols import Stat, inside
+from shardex.sources.protocols import Place, Stat, inside
 
 __all__ = ["LocalSource", "libc", "make_folder", "sync_folder"]
 
@@ -33,7 +33,7 @@ _GAP = 16 << 10
 _LARGEST = 8 << 20
 
 
-class LocalSource:
+class LocalSource(Place):
     """A folder; source and sink.
 
     >>> import tempfile; place = LocalSource(tempfile.mkdtemp())
@@ -43,6 +43,8 @@ class LocalSource:
     >>> place.put_if_absent("a/b.bin", b"other")
     False
     """
+
+    is_remote = False
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.abspath(os.fspath(root))
@@ -87,18 +89,16 @@ class LocalSource:
                     out[number] = data[begin : begin + ranges[number].length]
         return out
 
-    def load(self, path: str) -> memoryview:
-        """Map a file: it is there."""
-        return self.map(path)
-
-    def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
-        """Nothing to do: what is mapped is there."""
-
     def map(self, path: str) -> memoryview:
         """Map a file; the mapping lives as long as the view does."""
         full = self.path(path)
         with storage_errors(full, "map"), open(full, "rb", buffering=0) as file:
             return _map(file.fileno(), os.fstat(file.fileno()).st_size)
+
+    @contextmanager
+    def local_file(self, path: str) -> Iterator[str | None]:
+        """Give the path of the file."""
+        yield self.path(path)
 
     def put(self, path: str, data: Any) -> None:
         """Write, sync and rename, so that a reader or a crash sees the old file or the new one."""
@@ -133,6 +133,12 @@ class LocalSource:
         with storage_errors(full := self.path(path), "remove"):
             os.unlink(full)
             sync_folder(os.path.dirname(full))
+
+    def remove_empty_folders(self, *folders: str) -> None:
+        """Remove these folders and then the root if they are empty."""
+        for folder in (*folders, ""):
+            with suppress(OSError):  # not empty, or it does not exist
+                os.rmdir(os.path.join(self.root, folder))
 
 
 class LocalDraft:

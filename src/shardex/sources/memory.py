@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from shardex.errors import NotFoundError, SourceError, TruncatedShardError
 from shardex.sources.byte_ranges import ByteRange
-from shardex.sources.protocols import Stat, inside
+from shardex.sources.protocols import Place, Stat, inside
 
 __all__ = ["MemorySource"]
 
@@ -20,7 +20,7 @@ class _Copy(bytes):
     """Bytes that are an object of their own, even if there are none, so that identity tells who came first."""
 
 
-class MemorySource:
+class MemorySource(Place):
     """A dict of files.
 
     >>> place = MemorySource({"a.txt": b"hello"})
@@ -61,13 +61,6 @@ class MemorySource:
             if one.end > len(data):
                 raise TruncatedShardError(f"{path}: expected bytes up to {one.end}, got a file of {len(data)} bytes")
         return [data[one.begin : one.end] for one in ranges]
-
-    def load(self, path: str) -> memoryview:
-        """The file itself."""
-        return self.map(path)
-
-    def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
-        """Nothing to do."""
 
     def map(self, path: str) -> memoryview:
         """The file itself."""

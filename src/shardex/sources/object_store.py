@@ -33,7 +33,7 @@ from shardex.sources.byte_ranges import ByteRange, plan
 from shardex.sources.credentials import changes, settings_for, shown, without_secrets
 from shardex.sources.guarded_http import GuardedWire, check_untrusted
 from shardex.sources.object_client import LARGEST_READ, LARGEST_WRITE, Bucket, ObjectWire, Wire, connect, run
-from shardex.sources.protocols import Stat, inside
+from shardex.sources.protocols import Place, Stat, inside
 from shardex.sources.retry import Again, Request, Traffic, all_of
 
 __all__ = ["ObjectSource"]
@@ -41,7 +41,7 @@ __all__ = ["ObjectSource"]
 T = TypeVar("T")
 
 
-class ObjectSource:
+class ObjectSource(Place):
     """A folder in a bucket or on a web server; source, and where the storage can be written, sink.
 
     >>> place = ObjectSource("https://data.example/sets?token=abc")
@@ -108,16 +108,9 @@ class ObjectSource:
                 out[number] = block[begin : begin + ranges[number].length]
         return out
 
-    def load(self, path: str) -> memoryview:
-        """Fetch all of a file."""
-        return self._fetch(path, [ByteRange(0, self._pinned(path).size)])[0]
-
     def map(self, path: str) -> memoryview:
         """Fetch all of a file: nothing here is loaded as it is touched."""
-        return self.load(path)
-
-    def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
-        """Nothing to do: what `map` gave is all there."""
+        return self._fetch(path, [ByteRange(0, self._pinned(path).size)])[0]
 
     def paths(self, prefix: str = "") -> list[str]:
         """Every file below, sorted; a web server cannot be asked that."""

@@ -22,7 +22,7 @@ from typing import Protocol
 from shardex.errors import SchemaError
 from shardex.sources.page_file import PagedFile
 
-__all__ = ["Cache", "Holder", "bytes_of", "cache_in", "default_folder"]
+__all__ = ["Cache", "Holder", "bytes_of", "cache_in"]
 
 _LARGEST = 50 * 10**9
 _LARGEST_IN_MEMORY = 4 << 30
@@ -36,11 +36,6 @@ class Holder(Protocol):
 
     def let_go(self, file: PagedFile) -> None:
         """Hold no view of this file, from now on or as soon as no read needs it."""
-
-
-def default_folder() -> str:
-    """Where things are cached that nobody said a place for."""
-    return os.environ.get("SHARDEX_CACHE") or os.path.join(os.path.expanduser("~"), ".cache", "shardex")
 
 
 def bytes_of(limit: int | str) -> int:

@@ -1,107 +1,189 @@
-"""Where bytes live: the contracts `Source` (read) and `Sink` (write).
+"""The contracts of this room: `Source` reads files below a root, `Sink` writes them, a `Place` does both.
 
-A source knows paths below its root and byte ranges, nothing of shards or samples. Paths are relative, written
-with slashes, and never leave the root (`inside` checks). The parts lie beside this file, in `sources/`.
+Paths are relative to the root, use slashes and never leave the root (`inside` checks that). Nothing here knows shards
+or samples. Code above asks `is_remote` where local and remote files need different work and never tests the class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from shardex.errors import PathError
+from shardex.kernel import Fetch, Segments
 from shardex.sources.byte_ranges import ByteRange
 
-__all__ = ["Draft", "Place", "Sink", "Source", "Stat", "inside"]
+__all__ = ["Draft", "Place", "Sink", "Source", "Stat", "default_cache_folder", "inside"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_CONCURRENT_CALLS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What is known of a file without reading it."""
+    """Size and identity of a file, known without reading it."""
 
     size: int
     tag: str
-    """Changes when the content does: a modification time or an ETag."""
+    """Changes with the content: a modification time or an ETag."""
     modified: float = 0.0
-    """When it was written, by the storage's own clock, in seconds since 1970."""
+    """Time of the last write by the clock of the storage, in seconds since 1970."""
 
 
-@runtime_checkable
-class Source(Protocol):
-    """Reads byte ranges of files below a root."""
+class Source(ABC):
+    """Reads byte ranges of files below a root.
+
+    A source implements `url`, `stat`, `paths`, `read` and `map`. The other methods have defaults that are right for a
+    source whose `map` returns complete files.
+    """
+
+    is_remote: bool = True
+    """False for files in a local folder, which `url` names; True for object stores, web servers and memory."""
 
     @property
+    @abstractmethod
     def url(self) -> str:
-        """The root, in the form that opens it again."""
+        """Address of the root, in the form that opens it again."""
 
+    @abstractmethod
     def stat(self, path: str) -> Stat:
-        """Size and tag of a file."""
+        """Return size and tag of a file."""
 
+    def stats(self, paths: Sequence[str]) -> list[Stat]:
+        """Return size and tag of many files."""
+        return [self.stat(path) for path in paths]
+
+    @abstractmethod
     def paths(self, prefix: str = "") -> list[str]:
-        """All files whose path begins with `prefix`, sorted."""
+        """Return the paths of all files that begin with `prefix`, sorted."""
 
+    @abstractmethod
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
-        """The bytes of each range; an error if the file ends before one does."""
+        """Return the bytes of each range; raise an error if the file ends before one does."""
+
+    def read_scattered(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        """Read short ranges that are far apart: a remote source does not read the bytes between them."""
+        return self.read(path, ranges)
 
     def load(self, path: str) -> memoryview:
-        """All bytes of a file, all of them there; for small files."""
+        """Return the complete content of a file, for small files."""
+        return self.map(path)
 
+    @abstractmethod
     def map(self, path: str) -> memoryview:
-        """The whole file as one read-only buffer, loaded as it is touched; holds no file open.
+        """Return the file as one read-only buffer, loaded when it is touched; no file stays open.
 
-        Of a file that lies elsewhere only those bytes may be looked at that `fetch` was asked for."""
+        Of a file in the page cache only those bytes may be touched that `fetch` was called for."""
 
     def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
-        """Have these ranges be there in what `map` gave; with ``wait=False`` only begin to."""
+        """Download these ranges into the buffer that `map` returned; with ``wait=False`` only start the download."""
+        return
+
+    def buffer_table(
+        self,
+        paths: Sequence[str],
+        open_file: Callable[[int], Any] | None = None,
+        close_file: Callable[[int], None] | None = None,
+    ) -> Segments:
+        """Return a kernel table of these files; ranges are fetched before the kernel reads them.
+
+        A file is mapped when a range of it is first needed, or `open_file(number)` returns its buffer.
+        `close_file(number)` is called when the page cache evicts a file: drop every view of it then.
+        """
+        return self._table(paths, open_file)
+
+    def _table(
+        self, paths: Sequence[str], open_file: Callable[[int], Any] | None, fetch: Fetch | None = None
+    ) -> Segments:
+        def open_buffer(number: int) -> None:
+            table.put(number, self.map(paths[number]) if open_file is None else open_file(number))
+
+        table = Segments(len(paths), open_buffer, lambda number: os.path.join(self.url, paths[number]), fetch)
+        return table
+
+    @contextmanager
+    def local_file(self, path: str) -> Iterator[str | None]:
+        """Give the path of the complete file on a local disk while the context lasts; None if it is not on a disk."""
+        yield None
+
+    @property
+    def cache_folder(self) -> str | None:
+        """Folder for data derived from these files; None if nothing may be written to disk."""
+        return default_cache_folder()
+
+    def for_each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Return `function(item)` for each item; calls run concurrently if the source is remote."""
+        if not self.is_remote:
+            return [function(item) for item in items]
+        with ThreadPoolExecutor(_CONCURRENT_CALLS) as pool:
+            return list(pool.map(function, items))
 
 
 class Draft(Protocol):
-    """A file being written that nobody sees until it is published."""
+    """A file that is being written and is not visible before it is published."""
 
     @property
     def file(self) -> BinaryIO:
-        """Write here."""
+        """The open file to write to."""
 
     def close(self, size: int) -> None:
-        """End the writing; an error if not all of it is there, which is so many bytes."""
+        """End the writing; raise an error if the file does not have `size` bytes."""
 
     def publish(self, path: str) -> None:
-        """Make what was written durable, and visible under `path`, in one step; it is as new as if written now."""
+        """Make the file durable and visible under `path` in one step; its modification time is now."""
 
     def discard(self) -> None:
-        """Forget what was written; does nothing after `publish`."""
+        """Delete what was written; does nothing after `publish`."""
 
 
-@runtime_checkable
-class Sink(Protocol):
-    """Writes whole files below a root, each durable and visible at once or not at all."""
+class Sink(ABC):
+    """Writes files below a root; each becomes durable and visible in one step."""
 
+    @abstractmethod
     def put(self, path: str, data: Any) -> None:
         """Create or replace a file."""
 
+    @abstractmethod
     def put_if_absent(self, path: str, data: Any) -> bool:
-        """Create a file; false, and nothing changed, if somebody else has created it already.
+        """Create a file and return True; return False and change nothing if it exists.
 
-        Of several who try exactly one succeeds and is told so. A storage that cannot promise it is an error."""
+        Of several concurrent callers exactly one gets True. A storage that cannot guarantee that raises an error."""
 
+    @abstractmethod
     def draft(self) -> Draft:
-        """Begin a file too large to hold in memory."""
+        """Start a file that is too large for memory."""
 
+    @abstractmethod
     def touch(self, path: str) -> None:
-        """Have a file be as new as if it were written now; an error if it is not there."""
+        """Set the modification time of a file to now; raise an error if it does not exist."""
 
+    @abstractmethod
     def remove(self, path: str) -> None:
         """Delete a file."""
 
+    def remove_empty_folders(self, *folders: str) -> None:
+        """Remove these folders and then the root if they are empty; only local folders exist without files."""
+        return
 
-@runtime_checkable
-class Place(Source, Sink, Protocol):
-    """Where files can be read and written."""
+
+class Place(Source, Sink):
+    """A root below which files can be read and written."""
+
+
+def default_cache_folder() -> str:
+    """Return the cache folder for callers that name none: ``SHARDEX_CACHE`` or ``~/.cache/shardex``."""
+    return os.environ.get("SHARDEX_CACHE") or os.path.join(os.path.expanduser("~"), ".cache", "shardex")
 
 
 def inside(path: str) -> str:
-    """The path itself, if it stays inside its root and is spelled in the one way that a listing spells it.
+    """Return the path if it stays inside its root and is spelled as a listing spells it; else raise `PathError`.
 
     >>> inside("data/a.arrow")
     'data/a.arrow'

@@ -11,10 +11,7 @@ are local and are not for this module.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import TypeVar
+from collections.abc import Callable
 
 from shardex.errors import AddressError, UnknownFormatError, UnsafeError
 from shardex.sources.credentials import shown
@@ -23,7 +20,7 @@ from shardex.sources.memory import MemorySource
 from shardex.sources.object_store import ObjectSource
 from shardex.sources.protocols import Place
 
-__all__ = ["SCHEMES", "absolute", "drop_folders", "each", "is_local", "is_url", "open_source", "place_of", "split"]
+__all__ = ["SCHEMES", "absolute", "is_url", "open_source", "place_of", "split"]
 
 _memory: dict[str, MemorySource] = {}
 
@@ -105,12 +102,6 @@ SCHEMES: dict[str, Callable[[str, bool], Place]] = {
 """What can be opened, and by whom: an URL, and whether the user gave it."""
 
 
-Given = TypeVar("Given")
-Found = TypeVar("Found")
-
-_AT_ONCE = 16
-
-
 def place_of(path: str | os.PathLike[str]) -> Place:
     """The place that a local path or an address means; there may be nothing yet.
 
@@ -121,28 +112,3 @@ def place_of(path: str | os.PathLike[str]) -> Place:
     if is_url(text) and not text.startswith(("file://", "pipe:")):
         return open_source(text)
     return LocalSource(absolute(text))
-
-
-def is_local(place: Place) -> bool:
-    """Whether files lie in a folder of this machine, where a file that is written aside is at its place already."""
-    return isinstance(place, LocalSource)
-
-
-def each(place: Place, do: Callable[[Given], Found], many: Iterable[Given]) -> list[Found]:
-    """Do the same with many files: one after another in a folder, several at once where every answer takes a while.
-
-    >>> each(LocalSource("."), len, ["a", "bc"])
-    [1, 2]
-    """
-    if is_local(place):
-        return [do(one) for one in many]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(do, many))
-
-
-def drop_folders(place: Place, *folders: str) -> None:
-    """Remove folders that a writer made and left empty, and then the dataset's own; elsewhere there are none."""
-    if isinstance(place, LocalSource):
-        for folder in (*folders, ""):
-            with suppress(OSError):  # not empty, or never made
-                os.rmdir(os.path.join(place.root, folder))

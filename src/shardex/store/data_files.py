@@ -21,7 +21,7 @@ from shardex.arrow import BatchBuilder, numbers, to_table
 from shardex.errors import SchemaError, storage_errors
 from shardex.kernel import Columns
 from shardex.schema import Features
-from shardex.sources import Draft, Place, is_local
+from shardex.sources import Draft, Place
 from shardex.store.keys import encode_keys, hash_keys
 from shardex.store.manifest import Batch, DataFile, Fragment
 
@@ -96,7 +96,7 @@ class ShardWriter:
         self._foot = self._sink.cut()
         with storage_errors(self._place.url, "write"):
             self._draft.close(self._sink.position)
-        if not is_local(self._place):
+        if self._place.is_remote:
             self.publish()
 
     def publish(self) -> DataFile:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from shardex.arrow import arrow_schema
 from shardex.errors import SourceError
 from shardex.files import STORE_FOLDER, What
-from shardex.sources import Place, is_local, place_of
+from shardex.sources import Place, place_of
 from shardex.store.manifest import DataFile, Manifest, latest_version
 
 __all__ = ["Use", "data_files", "native_place", "uses_of", "versions_in"]
@@ -30,7 +30,7 @@ def native_place(path: What) -> Place | None:
     if not isinstance(path, str | os.PathLike):
         return None
     place = place_of(path)
-    if is_local(place) and not os.path.isdir(place.url):
+    if not place.is_remote and not os.path.isdir(place.url):
         return None
     try:
         return place if latest_version(place) or data_files(place) else None

@@ -23,7 +23,7 @@ from shardex.formats import open_file, open_files
 from shardex.kernel import MISSING, Columns, Integers
 from shardex.progress import Bar
 from shardex.schema import JSON, Feature, Features, Json, Optional, infer_or_json
-from shardex.sources import Place, drop_folders, place_of
+from shardex.sources import Place, place_of
 from shardex.store.commit import Changes, apply, counted
 from shardex.store.data_files import FragmentWriter
 from shardex.store.inventory import data_files, native_place, versions_in
@@ -226,7 +226,7 @@ class _Output:
         except BaseException:
             writer.discard()
             presence.end()
-            drop_folders(place, "data", STORE_FOLDER)
+            place.remove_empty_folders("data", STORE_FOLDER)
             raise
         presence.end()
         return writer.samples, bad

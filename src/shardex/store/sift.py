@@ -24,7 +24,7 @@ from shardex.files import Files, What, find
 from shardex.formats import format_named, recognise
 from shardex.kernel import Columns, Integers
 from shardex.rows import ListRows
-from shardex.sources import ByteRange, LocalSource
+from shardex.sources import ByteRange
 
 __all__ = ["Bad", "Survey", "runs", "sift", "sift_all", "what_opens"]
 
@@ -200,7 +200,7 @@ def _survey(files: Files, format: str, options: dict[str, Any], folder: str, who
 
 def _bring(files: Files, number: int, target: str) -> None:
     """Have a file be there under another name: as a link, or as a copy if it lies elsewhere."""
-    if isinstance(files.source, LocalSource):
+    if not files.source.is_remote:
         os.symlink(files.name(number), target)
         return
     path = files.paths[number]

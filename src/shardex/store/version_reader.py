@@ -33,7 +33,7 @@ from shardex.files import told
 from shardex.formats import ShardRows, Table, TableRows, open_file, open_rows, validated
 from shardex.kernel import Columns, Integers, Ranges
 from shardex.schema import Features
-from shardex.sources import ByteRange, CachedSource, Source, file_table
+from shardex.sources import ByteRange, Source
 from shardex.store.manifest import DataFile, Foreign, Fragment, Manifest
 from shardex.store.overlay_rows import Patch
 from shardex.store.row_ids import RowIds, Survivors
@@ -158,8 +158,7 @@ def _mapped(
     source: Source, holders: Sequence[_CheckedFile | _Nothing], features: Features, schema: pa.Schema
 ) -> MappedTable:
     batches = _Batches(source, holders)
-    far = isinstance(source, CachedSource)
-    made = MappedTable(features, schema, batches.rows, batches.load, batches.name, batches.extents, far)
+    made = MappedTable(features, schema, batches.rows, batches.load, batches.name, batches.extents, source.is_remote)
     batches.let_go = weakref.WeakMethod(made.let_go)
     return made
 
@@ -240,9 +239,7 @@ class _Batches:
 
     def __init__(self, source: Source, files: Sequence[_CheckedFile | _Nothing]) -> None:
         self._files = files
-        self._mapped = file_table(
-            source, [one.path for one in files], self._map, lambda k: files[k].where, self._let_go
-        )
+        self._mapped = source.buffer_table([one.path for one in files], lambda k: files[k].data, self._let_go)
         self._places = [(number, batch) for number, one in enumerate(files) for batch in range(len(one.rows))]
         self.rows = [rows for one in files for rows in one.rows]
         self.let_go: weakref.WeakMethod[Callable[[Sequence[int]], None]] | None = None
@@ -262,13 +259,9 @@ class _Batches:
         """The bytes that batches take, because a checksum needs them all, and the feet of their files."""
         places = [self._places[number] for number in numbers.tolist()]
         found = [(file, *self._files[file].extent(batch)) for file, batch in places]
-        if self._mapped.fetch is not None:
-            found += [(file, *self._files[file].foot()) for file in dict.fromkeys(file for file, _ in places)]
+        found += [(file, *self._files[file].foot()) for file in dict.fromkeys(file for file, _ in places)]
         which, begin, end = np.array(found, np.int64).reshape(-1, 3).T
         return Ranges(self._mapped, which, begin, end - begin)
-
-    def _map(self, number: int) -> None:
-        self._mapped.put(number, self._files[number].data)
 
     def _let_go(self, number: int) -> None:
         """Hold no view of a file."""

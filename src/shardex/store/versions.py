@@ -21,7 +21,7 @@ from shardex.dataset import open as open_dataset
 from shardex.errors import CommitConflict, FormatError, SchemaError
 from shardex.kernel import Integers
 from shardex.progress import Bar
-from shardex.sources import Place, each, place_of
+from shardex.sources import Place, place_of
 from shardex.store.commit import counted
 from shardex.store.data_files import FragmentWriter
 from shardex.store.inventory import versions_in
@@ -77,7 +77,7 @@ def history(path: Path) -> list[Version]:
     """
     place = _place(path)
     numbers = versions_in(place)
-    manifests = each(place, lambda number: read_manifest(place, number), numbers)
+    manifests = place.for_each(lambda number: read_manifest(place, number), numbers)
     return [Version(number, one.rows, one.change, one.made) for number, one in zip(numbers, manifests, strict=True)]
 
 
@@ -91,7 +91,7 @@ def restore(path: Path, version: int) -> int:
     try:
         # `clean` spares what is new, for as long as no version that stays names it.
         stay = {file.path for file in files_of(current)}
-        each(place, place.touch, sorted({file.path for file in files_of(old)} - stay))
+        place.for_each(place.touch, sorted({file.path for file in files_of(old)} - stay))
         presence.check(again, current)
         if not publish(place, latest + 1, again):
             raise CommitConflict(
@@ -115,7 +115,7 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
         raise SchemaError(f"expected at least one version to keep, got keep={keep}")
     place = _place(path)
     numbers = versions_in(place)
-    kept = each(place, lambda number: read_manifest(place, number), numbers[-keep:])
+    kept = place.for_each(lambda number: read_manifest(place, number), numbers[-keep:])
     named = {file.path for manifest in kept for file in files_of(manifest)}
     now = _storage_time(place)
     begun = oldest_at_work(place, now, grace)
@@ -132,7 +132,7 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
     # No power cut brings back a version whose files are gone: each is gone for good before the next one goes.
     removed = [name for number in numbers[:-keep] if _remove(place, name := manifest_path(number))]
     waste = [name for name in place.paths() if _OURS.fullmatch(name) and name not in named]
-    return removed + [name for name, gone in zip(waste, each(place, clear, waste), strict=True) if gone]
+    return removed + [name for name, gone in zip(waste, place.for_each(clear, waste), strict=True) if gone]
 
 
 def _storage_time(place: Place) -> float:

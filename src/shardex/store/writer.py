@@ -16,7 +16,7 @@ from typing import Any
 from shardex.errors import AlreadyExistsError, FormatError, SchemaError, ShardexError
 from shardex.files import STORE_FOLDER, AllOrNothing, check_mode
 from shardex.schema import Features
-from shardex.sources import Place, drop_folders, is_local, place_of
+from shardex.sources import Place, place_of
 from shardex.store.commit import Changes, apply, counted
 from shardex.store.data_files import FragmentWriter
 from shardex.store.key_lookup import check_key, refuse_duplicates
@@ -65,7 +65,7 @@ class ArrowWriter(AllOrNothing):
         self.path = self._place.url
         self._features = features
         self._mode = mode
-        self._new_folder = is_local(self._place) and not os.path.exists(self.path)
+        self._new_folder = not self._place.is_remote and not os.path.exists(self.path)
         self._version = self._begin(mode)
         self._base = self._before(self._version, key, generate_keys)
         self._fragments = FragmentWriter(
@@ -141,12 +141,12 @@ class ArrowWriter(AllOrNothing):
         self._fragments.discard()
         self._presence.end()
         if self._new_folder:
-            drop_folders(self._place, "data", STORE_FOLDER)
+            self._place.remove_empty_folders("data", STORE_FOLDER)
 
 
 def _only_leftovers(place: Place) -> bool:
     """Whether a folder holds nothing but what a writer that died leaves behind."""
-    if is_local(place) and not os.path.isdir(place.url):
+    if not place.is_remote and not os.path.isdir(place.url):
         return False
     return all(map(_LEFTOVER.fullmatch, place.paths()))
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from shardex.errors import CommitConflict, ShardexError
 from shardex.files import STORE_FOLDER
-from shardex.sources import Place, is_local
+from shardex.sources import Place
 from shardex.store.manifest import Manifest, files_of
 
 __all__ = ["MARKER", "WriterHeartbeat", "oldest_at_work"]
@@ -43,7 +43,7 @@ class WriterHeartbeat:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._word = _Word(place)
-        if not is_local(place):
+        if place.is_remote:
             # What cannot be put here, or not by put-if-absent, is said now and not after hours of work.
             self._word.begin()
         self._over = threading.Event()
