@@ -404,9 +404,9 @@ def test_what_is_no_arrow_file_says_so(tmp_path: Path) -> None:
     bad = tmp_path / "bad.arrow"
     for content, message in [
         (b"PAR1 and so on", "expected an Arrow IPC file or stream, got b'PAR1 and': "),
-        (b"ARROW1" + bytes(100), "expected an Arrow IPC file, got something else: "),
-        (good[:-1], "expected an Arrow IPC file, got something else: "),
-        (good[: len(good) // 2], "expected an Arrow IPC file, got something else: "),
+        (b"ARROW1" + bytes(100), "expected an Arrow IPC file, got one that does not end as such; is it cut off?"),
+        (good[:-1], "expected an Arrow IPC file, got one that does not end as such; is it cut off?"),
+        (good[: len(good) // 2], "expected an Arrow IPC file, got one that does not end as such; is it cut off?"),
     ]:
         bad.write_bytes(content)
         with pytest.raises(FormatError) as caught:
