@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardex.arrow import arrow_type, list_of
-from shardex.arrow.encode import packer_of
+from shardex.arrow.encode import encoder_of
 from shardex.arrow.field_readers import Chunks, Field, field_of
 from shardex.errors import FormatError
 from shardex.kernel import Ragged
@@ -54,11 +54,11 @@ def check(chunks: list[pa.Array], feature: Feature, expected: list[Any]) -> None
 )
 def test_what_was_packed_is_read(drawn: tuple[Feature, list[list[Any]]]) -> None:
     feature, parts = drawn
-    packer, chunks = packer_of(feature), []
+    encoder, chunks = encoder_of(feature), []
     for part in parts:
         for value in part:
-            packer.append(value)
-        chunks.append(packer.finish())
+            encoder.append(value)
+        chunks.append(encoder.finish())
     check(chunks, feature, [value for part in parts for value in part])
 
 
@@ -89,10 +89,10 @@ def test_each_feature_has_its_reader(feature: Feature, kind: str) -> None:
 def test_images_of_any_size_come_ragged() -> None:
     feature = Array("uint8", (None, None, 3))
     images = [np.full((k, 2, 3), k, np.uint8) for k in range(4)]
-    packer = packer_of(feature)
+    encoder = encoder_of(feature)
     for image in images:
-        packer.append(image)
-    column = field_over([packer.finish()], feature).read(np.array([3, 1]))
+        encoder.append(image)
+    column = field_over([encoder.finish()], feature).read(np.array([3, 1]))
     assert isinstance(column, Ragged)
     assert column.pad().shape == (2, 3, 2, 3)
     assert DictSample(v=column.to_list()) == {"v": [images[3], images[1]]}

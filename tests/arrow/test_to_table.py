@@ -84,7 +84,7 @@ def test_no_rows_and_no_columns() -> None:
 def test_foreign_values_keep_their_type_or_say_why_not() -> None:
     days = [datetime.date(2020, 1, 1), None]
     assert to_table(Columns({"d": days}), Features({"d": Opaque("date32[day]")})).to_pydict() == {"d": days}
-    with pytest.raises(SchemaError, match=r"expected values that Arrow can guess the type of, got .* - at field d"):
+    with pytest.raises(SchemaError, match=r"expected values that Arrow can infer a type for, got .* - at field d"):
         to_table(Columns({"d": [object()]}), Features({"d": Opaque("what")}))
 
 

@@ -31,7 +31,7 @@ from shardex.schema import (
     fit_array,
     fit_class,
     fit_number,
-    items_of,
+    list_items,
 )
 from tests.strategies import datasets
 
@@ -215,7 +215,7 @@ def test_nested_values() -> None:
     assert DictSample(v=fit(({"x": [1, 2]},), feature)) == {"v": [{"x": np.array([1, 2], np.int8), "note": None}]}
     assert fit(MISSING, Optional(Text())) is None
     assert fit(bytearray(b"ab"), Bytes()) == b"ab"
-    assert items_of(np.array([[1, 2]]), Sequence(Array("int64", (2,)))).tolist() == [[1, 2]]
+    assert list_items(np.array([[1, 2]]), Sequence(Array("int64", (2,)))).tolist() == [[1, 2]]
 
 
 def test_stored_forms() -> None:

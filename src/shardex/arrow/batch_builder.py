@@ -1,7 +1,7 @@
-"""Samples, one after another, into Arrow record batches of one schema: what the Arrow and Parquet writers fill.
+"""Samples, appended one by one, as Arrow record batches of one schema; the Arrow and Parquet writers use it.
 
-A sample is taken whole or not at all: its fields go to packers (`packer.py`), and if one of them refuses its value,
-or anything else goes wrong on the way, all forget what they have of that sample.
+A sample is appended whole or not at all: if an encoder (`encode`) refuses a value, or anything else fails, the encoders
+of all fields drop what they have of that sample.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardex.arrow.encode import packer_of
+from shardex.arrow.encode import encoder_of
 from shardex.arrow.types import arrow_schema
 from shardex.errors import SchemaError
-from shardex.schema import Features, Optional, absent
+from shardex.kernel import MISSING
+from shardex.schema import Features, fit, located, refuse_unknown_fields
 
 __all__ = ["BatchBuilder"]
 
@@ -35,28 +36,30 @@ class BatchBuilder:
     def __init__(self, features: Features) -> None:
         self.features = features
         self.schema = arrow_schema(features)
-        self._packers = [packer_of(feature) for feature in features.values()]
-        self._appends = [(name, packer.append) for name, packer in zip(features, self._packers, strict=True)]
-        self._expected = len(features) or -1  # without fields no sample is as expected
+        self._encoders = [encoder_of(feature) for feature in features.values()]
+        self._appends = [(name, encoder.append) for name, encoder in zip(features, self._encoders, strict=True)]
+        self._expected = len(features) or -1  # no sample has the right number of fields if the schema has none
         self.rows = 0
-        """Samples in the batch being collected."""
+        """Samples in the current batch."""
         self.finished = 0
         """Samples in the batches before."""
 
     @property
     def nbytes(self) -> int:
-        """About how much has been collected."""
-        return sum(packer.nbytes for packer in self._packers)
+        """Approximate size of the current batch."""
+        return sum(encoder.nbytes for encoder in self._encoders)
 
     def append(self, sample: Mapping[str, Any]) -> None:
-        """Take one sample, whole or not at all."""
+        """Append one sample, whole or not at all."""
         name: str | None = None
         try:
             for name, append in self._appends:
                 append(sample[name])
             if len(sample) != self._expected:
                 name = None
-                self._check_names(sample)
+                if not self.features:
+                    raise SchemaError("expected a schema with at least one field, got none")
+                refuse_unknown_fields(sample, self.features)
             self.rows += 1
         except SchemaError as error:
             self._truncate()
@@ -65,39 +68,35 @@ class BatchBuilder:
             self._truncate()
             if not isinstance(error, KeyError) or name is None or name in sample:
                 raise
-            self.append(self._filled(sample))
+            self.append(self._complete(sample))
 
-    def withdraw(self) -> None:
-        """Forget the last sample of the batch."""
+    def remove_last(self) -> None:
+        """Remove the last sample of the current batch."""
         self.rows -= 1
         self._truncate()
 
-    def _check_names(self, sample: Mapping[str, Any]) -> None:
-        if not self.features:
-            raise SchemaError("expected a schema with at least one field, got none")
-        for name in sample:
-            if name not in self.features:
-                raise SchemaError(f"expected the fields {', '.join(self.features)}, got {name!r} too")
-
-    def _filled(self, sample: Mapping[str, Any]) -> dict[str, Any]:
-        """The sample with `None` for the optional fields that it lacks."""
+    def _complete(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the sample with `None` for the optional fields that it lacks; unknown fields stay, to be refused."""
+        complete = dict(sample)
         for name, feature in self.features.items():
-            if name not in sample and not isinstance(feature, Optional):
-                raise self._located(absent(feature), name) from None
-        # Names that the schema lacks stay, so that they are refused.
-        return {**dict.fromkeys(self.features), **sample}
+            if name not in sample:
+                try:
+                    complete[name] = fit(MISSING, feature)
+                except SchemaError as error:
+                    raise self._located(error, name) from None
+        return complete
 
     def _located(self, error: SchemaError, name: str | None) -> SchemaError:
         field = "" if name is None else f", field {name}"
-        return SchemaError(f"{error} - at sample {self.finished + self.rows}{field}")
+        return located(error, f"sample {self.finished + self.rows}{field}")
 
     def _truncate(self) -> None:
-        for packer in self._packers:
-            packer.truncate(self.rows)
+        for encoder in self._encoders:
+            encoder.truncate(self.rows)
 
     def finish(self) -> pa.RecordBatch:
-        """The samples collected, as one batch that is valid until the next `append`."""
-        batch = pa.RecordBatch.from_arrays([packer.finish() for packer in self._packers], schema=self.schema)
+        """Return the collected samples as one batch and start the next."""
+        batch = pa.RecordBatch.from_arrays([encoder.finish() for encoder in self._encoders], schema=self.schema)
         self.finished += self.rows
         self.rows = 0
         return batch

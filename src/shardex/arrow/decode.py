@@ -28,11 +28,11 @@ from shardex.schema import (
     ClassLabel,
     Feature,
     Json,
-    Optional,
     Sequence,
     Struct,
     Text,
     Value,
+    unwrap_optional,
 )
 
 __all__ = ["array_of_bytes", "column_of", "list_of", "plain_array", "reshaped", "take_rows", "value_of"]
@@ -47,7 +47,7 @@ def column_of(array: pa.Array, feature: Feature) -> Column:
     array = plain_array(array)
     if isinstance(array, pa.DictionaryArray):
         return column_of(array.dictionary_decode(), feature)
-    inner = feature.feature if isinstance(feature, Optional) else feature
+    inner = unwrap_optional(feature)
     if not array.null_count:
         return _column(array, inner)
     valid = array.is_valid().to_numpy(zero_copy_only=False)

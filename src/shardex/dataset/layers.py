@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Columns, Integers, digest
 from shardex.rows import AbstractRows, Keyed
-from shardex.samples import DictSample, Fitter, fields_of, is_packable, misfits, record_of
+from shardex.samples import ClassFitter, DictSample, fields_of, is_packable, misfits, record_of
 from shardex.schema import Features, check_fields, infer
 
 __all__ = ["Layer", "MappedRows", "TypedRows", "lowest", "type_of"]
@@ -97,7 +97,7 @@ class TypedRows(Layer):
         self._names = record.names
         self._all_there = [name for name in record.names if name in have]
         self._sample_below = below.sample
-        self._fitter = Fitter(record, stored=True)
+        self._fitter = ClassFitter(record, stored=True)
         self.make = record.make  # type: ignore[method-assign]  # the shortest way to it
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -227,8 +227,8 @@ class MappedRows(Layer):
         return {name: values[name] for name in (values if fields is None else fields) if name in values}
 
     @cached_property
-    def _fitter(self) -> Fitter:
-        return Fitter(record_of(self.sample_type), stored=False)
+    def _fitter(self) -> ClassFitter:
+        return ClassFitter(record_of(self.sample_type), stored=False)
 
     def _made(self, rows: Integers) -> list[Any]:
         """What the function returns for these rows."""

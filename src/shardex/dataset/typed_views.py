@@ -20,8 +20,8 @@ from shardex.order import Span
 from shardex.rows import AbstractRows, Rows
 from shardex.samples import (
     NETWORK,
+    ClassFitter,
     DictSample,
-    Fitter,
     Lens,
     Narrow,
     fields_of,
@@ -182,7 +182,9 @@ def _as(source: Mapping[str, Any], kind: Any) -> Any:
     if kind is DictSample:
         return DictSample(source)
     record = record_of(kind)
-    return record.make(Fitter(record, stored=True).sample(source, record.names, lambda _: "the sample to put into"))
+    return record.make(
+        ClassFitter(record, stored=True).sample(source, record.names, lambda _: "the sample to put into")
+    )
 
 
 def _viewed(view: Any, lens: Lens[Any, Any]) -> Any:

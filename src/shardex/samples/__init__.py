@@ -2,7 +2,7 @@
 
 from shardex.samples.class_record import record_of
 from shardex.samples.field_subset import Narrow, is_packable, misfits
-from shardex.samples.fit_sample import Fitter
+from shardex.samples.fit_sample import ClassFitter
 from shardex.samples.lens import NETWORK, Lens, lens
 from shardex.samples.lens_graph import name_of
 from shardex.samples.packable import PackableSample, packable
@@ -11,8 +11,8 @@ from shardex.samples.sample import Batch, DictSample, T_co, fields_of, maker_of
 __all__ = [
     "NETWORK",
     "Batch",
+    "ClassFitter",
     "DictSample",
-    "Fitter",
     "Lens",
     "Narrow",
     "PackableSample",

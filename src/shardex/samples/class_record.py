@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from shardex.errors import SchemaError
+from shardex.kernel import MISSING
 from shardex.schema import COMPACT, Array, ClassLabel, Feature, Features, describe, feature_of, hints_of
 
 __all__ = ["Form", "Record", "form_of", "record_of"]
@@ -207,6 +208,10 @@ class Record(Generic[T]):
         forms = {name: form_of(hint, json) for name, hint in hints.items()}
         self._plain = {name: form.plain for name, form in forms.items() if form.plain}
         self._typed = [(name, form.typed) for name, form in forms.items() if form.typed]
+
+    def default(self, name: str) -> Any:
+        """Return the default of a field in its plain form, `MISSING` if it has none."""
+        return self._plained(name, self.defaults[name]()) if name in self.defaults else MISSING
 
     def plain(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The plain form of values that are typed, or plain already."""

@@ -16,7 +16,20 @@ from shardex.errors import LensError
 from shardex.samples.class_record import record_of
 from shardex.samples.packable import PackableSample
 from shardex.samples.sample import DictSample, fields_of, same
-from shardex.schema import Array, Bytes, ClassLabel, Feature, Json, Opaque, Optional, Sequence, Struct, Text, Value
+from shardex.schema import (
+    Array,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Json,
+    Opaque,
+    Optional,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+    unwrap_optional,
+)
 
 __all__ = ["Narrow", "could_fit", "is_packable", "misfits"]
 
@@ -50,7 +63,7 @@ def could_fit(have: Feature, want: Feature) -> bool:
     >>> could_fit(Array("float32", (3,)), Array("float32", (None,))), could_fit(Array("float32", (3,)), Array("int8"))
     (True, False)
     """
-    have, want = _inner(have), _inner(want)
+    have, want = unwrap_optional(have), unwrap_optional(want)
     match have, want:
         case (_, Json()) | (Json() | Opaque(), _):
             return True
@@ -71,10 +84,6 @@ def could_fit(have: Feature, want: Feature) -> bool:
         case (Array(), Sequence()) | (Text(), ClassLabel()):
             return True
     return type(have) is type(want)
-
-
-def _inner(feature: Feature) -> Feature:
-    return feature.feature if isinstance(feature, Optional) else feature
 
 
 def _same_kind(have: str, want: str) -> bool:
@@ -125,9 +134,7 @@ class Narrow:
         for name, value in fields_of(view).items():
             if name in into:
                 merged[name] = value
-            elif value is not None and not (
-                name in record.defaults and same(record.plain({name: record.defaults[name]()})[name], value)
-            ):
+            elif value is not None and not same(record.default(name), value):
                 raise LensError(f"expected a sample with the field {name} to put {value!r:.80} into, got one without")
         return DictSample(merged) if self.source is DictSample else self.source.from_data(merged)
 

@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeVar, dataclass_transform, overload
 
 from shardex.errors import FormatError, SchemaError
-from shardex.kernel import MISSING
 from shardex.samples.class_record import Record, record_of
 from shardex.samples.sample import new_key, same, short
-from shardex.schema import MSGPACK, Optional, absent, describe, fit
+from shardex.schema import MSGPACK, describe, fit, located
 
 __all__ = ["PackableSample", "packable"]
 
@@ -117,15 +116,10 @@ def _fitted(record: Record[Any], values: dict[str, Any]) -> dict[str, Any]:
     """Plain values that fit, with defaults in place of those that are not there."""
     out = {}
     for name, feature in record.features.items():
-        value = values.get(name, MISSING)
         try:
-            if value is MISSING and name in record.defaults:
-                value = record.plain({name: record.defaults[name]()})[name]
-            if value is MISSING and not isinstance(feature, Optional):
-                raise absent(feature)
-            out[name] = fit(value, feature)
+            out[name] = fit(values[name] if name in values else record.default(name), feature)
         except SchemaError as error:
-            raise SchemaError(f"{error} - at field {name} of {record.kind.__name__}") from None
+            raise located(error, f"field {name} of {record.kind.__name__}") from None
     return out
 
 

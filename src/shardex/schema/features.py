@@ -42,6 +42,7 @@ __all__ = [
     "feature_of",
     "hints_of",
     "is_storable",
+    "unwrap_optional",
 ]
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -267,6 +268,15 @@ class Optional(Feature):
 
     def __str__(self) -> str:
         return f"{self.feature} or none"
+
+
+def unwrap_optional(feature: Feature) -> Feature:
+    """Return the feature inside an `Optional`, any other feature unchanged.
+
+    >>> str(unwrap_optional(Optional(Text())))
+    'text'
+    """
+    return feature.feature if isinstance(feature, Optional) else feature
 
 
 class Features(Mapping[str, Feature]):

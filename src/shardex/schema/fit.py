@@ -1,16 +1,21 @@
-"""One value made to fit a feature, or refused: the one place that says which values go where.
+"""Values made to fit a feature, or refused: the one place that decides which values a field accepts.
 
-Numbers fit where they are in range, floats are rounded to the width of their field. Arrays fit where no element can
-lose anything; lists of Python numbers, which carry no dtype, fit like single numbers. `fit` walks nested features,
-the others are its leaves; builders call those themselves where their own quick look is not enough. What is refused
-raises `SchemaError`: expected, got. Who calls adds where.
+`fit` takes one value, `fit_sample` a sample that is to be written, `to_sample` and `to_columns` what was decoded from
+a file of plain values (JSON, MessagePack), `fit_column` the values of one field. Encoders that check the common case
+themselves call `fit_number`, `fit_class`, `fit_array`, `list_items` and `struct_items` for all other values.
+
+Numbers fit if they are in the range of their dtype; floats are rounded to its width. Arrays fit if they cast to the
+dtype without loss; lists of Python numbers, which have no dtype, follow the rules of single numbers. With `stored`,
+values may also have the form that files of plain values give them: arrays as compact bytes, NaN as null.
+
+A value that does not fit raises `SchemaError`: expected, got. The functions that know the place add it.
 """
 
 from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
 from functools import cache
 from typing import Any
@@ -19,30 +24,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import SchemaError
-from shardex.kernel import MISSING
+from shardex.kernel import MISSING, Column, Columns, Ragged
 from shardex.schema.array_codecs import decode_compact
-from shardex.schema.features import Array, Bytes, ClassLabel, Feature, Optional, Sequence, Struct, Text, Value
+from shardex.schema.features import (
+    Array,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Features,
+    Json,
+    Optional,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+    unwrap_optional,
+)
 
 __all__ = [
-    "absent",
-    "bounds",
-    "castable",
+    "Where",
+    "cast_column",
     "describe",
+    "dtype_bounds",
     "fit",
     "fit_array",
     "fit_class",
+    "fit_column",
     "fit_number",
-    "items_of",
-    "parts_of",
+    "fit_sample",
+    "fits_unchanged",
+    "is_stacked",
+    "list_items",
+    "located",
+    "refuse_unknown_fields",
+    "struct_items",
+    "to_columns",
+    "to_sample",
 ]
 
-_PLAIN_KINDS = "biuf"
+Sample = Mapping[str, Any]
+Where = Callable[[int], str]
+"""Returns the place of the k-th sample of a read, for messages."""
+
+_NUMBER_KINDS = "biuf"
 _repr = reprlib.Repr()
 _repr.maxlevel, _repr.maxstring, _repr.maxother = 2, 60, 60
 
 
 def fit(value: Any, feature: Feature, *, stored: bool = False) -> Any:
-    """The value as the feature holds it; `stored` also takes the forms that files of plain values give it.
+    """Return the value as the feature holds it; `MISSING` is `None` for optional features, an error for others.
 
     >>> fit("dog", ClassLabel(("cat", "dog"))), fit([[1, 2]], Array("float32", (None, 2)))
     (1, array([[1., 2.]], dtype=float32))
@@ -51,10 +81,12 @@ def fit(value: Any, feature: Feature, *, stored: bool = False) -> Any:
         case Optional():
             return None if value is None or value is MISSING else fit(value, feature.feature, stored=stored)
         case _ if value is MISSING:
-            raise absent(feature)
+            raise _missing(feature)
+        case Value() if stored:
+            number = np.nan if value is None and np.dtype(feature.dtype).kind == "f" else fit_number(value, feature)
+            return np.dtype(feature.dtype).type(number).item()  # rounded, as a column would hold it
         case Value():
-            number = np.nan if stored and _is_nan(value, feature) else fit_number(value, feature)
-            return np.dtype(feature.dtype).type(number).item() if stored else number  # as a column would hold it
+            return fit_number(value, feature)
         case ClassLabel():
             return fit_class(value, feature)
         case Text() if isinstance(value, str):
@@ -64,9 +96,9 @@ def fit(value: Any, feature: Feature, *, stored: bool = False) -> Any:
         case Array():
             return fit_array(value, feature, stored=stored)
         case Sequence():
-            return [fit(one, feature.feature, stored=stored) for one in items_of(value, feature)]
+            return [fit(one, feature.feature, stored=stored) for one in list_items(value, feature)]
         case Struct():
-            return {name: _fit_part(one, name, feature, stored) for name, one in parts_of(value, feature, stored)}
+            return {name: _fit_part(one, name, feature, stored) for name, one in struct_items(value, feature, stored)}
         case Text() | Bytes():
             raise SchemaError(f"expected {feature}, got {describe(value)}")
     return value
@@ -79,14 +111,23 @@ def _fit_part(value: Any, name: str, feature: Struct, stored: bool) -> Any:
         raise SchemaError(f"{error} (in {name})") from None
 
 
+def _missing(feature: Feature) -> SchemaError:
+    return SchemaError(f"expected {feature}, got nothing (a field that may lack is declared optional)")
+
+
+def located(error: SchemaError, place: str) -> SchemaError:
+    """Return the error with the place of the value: `raise located(error, "sample 3, field x") from None`."""
+    return SchemaError(f"{error} - at {place}")
+
+
 # -- single values --------------------------------------------------------------------------------------------
 
 
 @cache
-def bounds(dtype: str) -> tuple[Any, Any]:
-    """The least and the largest value of a dtype, infinity left out.
+def dtype_bounds(dtype: str) -> tuple[Any, Any]:
+    """Return the smallest and the largest finite value of a dtype.
 
-    >>> bounds("int8"), bounds("float16"), bounds("bool")
+    >>> dtype_bounds("int8"), dtype_bounds("float16"), dtype_bounds("bool")
     ((-128, 127), (-65504.0, 65504.0), (False, True))
     """
     kind = np.dtype(dtype)
@@ -97,48 +138,48 @@ def bounds(dtype: str) -> tuple[Any, Any]:
     return plain(limits.min), plain(limits.max)
 
 
-def _plain(value: Any) -> Any:
-    """A number of numpy as one of Python."""
+def _python_number(value: Any) -> Any:
+    """Return a numpy number as a Python number, any other value unchanged."""
     single = isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0)
-    return value.item() if single and value.dtype.kind in _PLAIN_KINDS else value
+    return value.item() if single and value.dtype.kind in _NUMBER_KINDS else value
 
 
 def fit_number(value: Any, feature: Value) -> Any:
-    """A Python number or truth value.
+    """Return a Python number or bool.
 
     >>> fit_number(np.float32(0.5), Value("float16")), fit_number(np.array(7), Value("int8"))
     (0.5, 7)
     """
-    plain, kind = _plain(value), np.dtype(feature.dtype).kind
+    number, kind = _python_number(value), np.dtype(feature.dtype).kind
     allowed = {"b": bool, "f": int | float}.get(kind, int)
-    if not isinstance(plain, allowed) or isinstance(plain, bool) != (kind == "b"):
+    if not isinstance(number, allowed) or isinstance(number, bool) != (kind == "b"):
         raise SchemaError(f"expected {feature}, got {describe(value)}")
-    low, high = bounds(feature.dtype)
-    if low <= plain <= high or (isinstance(plain, float) and not math.isfinite(plain)):
-        return plain
+    low, high = dtype_bounds(feature.dtype)
+    if low <= number <= high or (isinstance(number, float) and not math.isfinite(number)):
+        return number
     raise SchemaError(f"expected {feature}, got {describe(value)}, which is out of its range")
 
 
 def fit_class(value: Any, feature: ClassLabel) -> int:
-    """The number of a class, given by name or by number.
+    """Return the number of a class, given by name or by number.
 
     >>> fit_class("dog", ClassLabel(("cat", "dog"))), fit_class(np.int8(0), ClassLabel(("cat", "dog")))
     (1, 0)
     """
     if isinstance(value, str):
         return feature.number(value)
-    plain = _plain(value)
-    if not isinstance(plain, int) or isinstance(plain, bool):
+    number = _python_number(value)
+    if not isinstance(number, int) or isinstance(number, bool):
         raise SchemaError(f"expected {feature}, got {describe(value)}")
-    feature.name(plain)
-    return plain
+    feature.name(number)  # refuses numbers out of range
+    return number
 
 
 # -- arrays ---------------------------------------------------------------------------------------------------
 
 
 def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[Any]:
-    """An array of the feature's dtype and shape; the value itself where it is one.
+    """Return an array of the feature's dtype and shape; the value itself if it is one.
 
     >>> fit_array([1, 2], Array("float32", (2,)))
     array([1., 2.], dtype=float32)
@@ -147,28 +188,28 @@ def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[An
     shardex.errors.SchemaError: expected float32[2], got float64[2] (where the loss is meant: .astype('float32'))
     """
     if stored:
-        value = _array_of_stored(value, feature)
-    if type(value) is np.ndarray and value.dtype == feature.dtype and _has_shape(value, feature.shape):
+        value = _from_stored(value, feature)
+    if type(value) is np.ndarray and value.dtype == feature.dtype and _has_shape(value.shape, feature.shape):
         return value
-    array = _array(value, feature)
+    array = _to_array(value, feature)
     typed = isinstance(value, np.ndarray | np.generic)
     if not typed and array.size == 0 and array.ndim < len(feature.shape or ()) and not feature.fixed:
-        array = array.reshape([n or 0 for n in feature.shape or ()])  # [] stands for no rows of any width
-    # Text in an array is meant where the array was one already, an accident where it is made of a list.
+        array = array.reshape([n or 0 for n in feature.shape or ()])  # [] means no rows, of any width
+    # Text in an array is deliberate if the value was an array, an accident if it was a list.
     if array.dtype.kind in ("O" if typed else "OUS"):
         raise SchemaError(f"expected {feature}, got {describe(value)}")
-    if not _has_shape(array, feature.shape):
+    if not _has_shape(array.shape, feature.shape):
         raise SchemaError(f"expected {feature}, got {describe(array)}")
     if feature.dtype is None:
         return array
-    if castable(array, np.dtype(feature.dtype), typed=typed):
+    if _can_cast(array, np.dtype(feature.dtype), typed=typed):
         return array.astype(feature.dtype, copy=False)
     lossy = typed and not stored and array.dtype.kind in "biufc"
     hint = f" (where the loss is meant: .astype({feature.dtype!r}))" if lossy else ""
     raise SchemaError(f"expected {feature}, got {describe(value)}{hint}")
 
 
-def _array(value: Any, feature: Array) -> NDArray[Any]:
+def _to_array(value: Any, feature: Array) -> NDArray[Any]:
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise SchemaError(f"expected {feature}, got a masked array; fill it first: .filled(...)")
     try:
@@ -178,24 +219,20 @@ def _array(value: Any, feature: Array) -> NDArray[Any]:
         raise SchemaError(f"expected {feature}, got {describe(value)} that no array can be made of: {reason}") from None
 
 
-def _has_shape(array: NDArray[Any], shape: tuple[int | None, ...] | None) -> bool:
-    if shape is None:
+def _has_shape(found: tuple[int | None, ...], expected: tuple[int | None, ...] | None) -> bool:
+    if expected is None:
         return True
-    return array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
+    return len(found) == len(expected) and all(n in (None, m) for n, m in zip(expected, found, strict=True))
 
 
-def castable(array: NDArray[Any], dtype: np.dtype[Any], *, typed: bool) -> bool:
-    """Whether elements can become this dtype: without loss or, if they were Python's numbers before, by rounding.
-
-    >>> [castable(np.array([1, 2]), np.dtype("int8"), typed=typed) for typed in (False, True)]
-    [True, False]
-    """
+def _can_cast(array: NDArray[Any], dtype: np.dtype[Any], *, typed: bool) -> bool:
+    """Return whether the elements cast to a dtype: without loss or, if they were Python numbers before, by rounding."""
     if np.can_cast(array.dtype, dtype, "safe") or (array.size == 0 and not typed):
         return True
     if typed:
         return False
     if array.dtype.kind in "iu" and dtype.kind in "iu":
-        low, high = bounds(dtype.name)
+        low, high = dtype_bounds(dtype.name)
         return bool(array.min() >= low and array.max() <= high)
     if (array.dtype.kind in "iuf" and dtype.kind in "fc") or array.dtype.kind == dtype.kind == "c":
         with np.errstate(over="ignore"):
@@ -203,70 +240,63 @@ def castable(array: NDArray[Any], dtype: np.dtype[Any], *, typed: bool) -> bool:
     return False
 
 
+def _from_stored(value: Any, feature: Array) -> Any:
+    """Return compact bytes as the array they hold, and lists with null in the place of NaN as arrays of floats."""
+    if isinstance(value, bytes):
+        return decode_compact(value)
+    if isinstance(value, list) and feature.dtype is not None and np.dtype(feature.dtype).kind == "f":
+        array = _to_array(value, feature)
+        if array.dtype.hasobject:
+            try:
+                return array.astype(feature.dtype)
+            except (ValueError, TypeError):
+                raise SchemaError(f"expected {feature}, got {describe(value)}") from None
+    return value
+
+
 # -- nested values --------------------------------------------------------------------------------------------
 
 
-def items_of(value: Any, feature: Sequence) -> Any:
-    """The values of a list, to be gone through once; numbers of an array as Python's.
+def list_items(value: Any, feature: Sequence) -> Any:
+    """Return the values of a list, for one iteration; numbers of an array as Python numbers.
 
-    >>> items_of(np.array([1, 2]), Sequence(Value("int8")))
+    >>> list_items(np.array([1, 2]), Sequence(Value("int8")))
     [1, 2]
     """
     if isinstance(value, np.ndarray) and value.ndim:
-        return value.tolist() if value.ndim == 1 and value.dtype.kind in _PLAIN_KINDS else value
+        return value.tolist() if value.ndim == 1 and value.dtype.kind in _NUMBER_KINDS else value
     if not isinstance(value, SequenceOf) or isinstance(value, str | bytes | bytearray | memoryview):
         raise SchemaError(f"expected {feature}, got {describe(value)}")
     return value
 
 
-def parts_of(value: Any, feature: Struct, stored: bool = False) -> list[tuple[str, Any]]:
-    """Name and value of each part of a struct, `None` for optional ones that it lacks; unknown parts are refused.
+def struct_items(value: Any, feature: Struct, stored: bool = False) -> list[tuple[str, Any]]:
+    """Return name and value of each part of a struct, `None` for optional parts that are missing.
 
-    >>> parts_of({"x": 1}, Struct({"x": "int8", "y": str | None}))
+    Unknown parts are refused, with `stored` ignored.
+
+    >>> struct_items({"x": 1}, Struct({"x": "int8", "y": str | None}))
     [('x', 1), ('y', None)]
     """
     if not isinstance(value, Mapping):
         raise SchemaError(f"expected {feature}, got {describe(value)}")
-    if not stored and (unknown := [name for name in value if name not in feature.fields]):
-        raise SchemaError(f"expected {feature}, got {unknown[0]!r} too")
+    if not stored:
+        refuse_unknown_fields(value, feature.fields, feature)
     for name, inner in feature.fields.items():
         if name not in value and not isinstance(inner, Optional):
-            raise SchemaError(f"{absent(inner)} (in {name})")
+            raise SchemaError(f"{_missing(inner)} (in {name})")
     return [(name, value.get(name)) for name in feature.fields]
 
 
-def absent(feature: Feature) -> SchemaError:
-    """What to raise where a value is not there at all."""
-    return SchemaError(f"expected {feature}, got nothing (a field that may lack is declared optional)")
-
-
-# -- the forms that files give values -------------------------------------------------------------------------
-
-
-def _is_nan(value: Any, feature: Value) -> bool:
-    """JSON has no NaN: it was written as null."""
-    return value is None and np.dtype(feature.dtype).kind == "f"
-
-
-def _array_of_stored(value: Any, feature: Array) -> Any:
-    """Compact bytes as the array they hold; lists with null in the place of NaN as floats."""
-    if isinstance(value, bytes):
-        return decode_compact(value)
-    if isinstance(value, list) and feature.dtype is not None and np.dtype(feature.dtype).kind == "f":
-        array = _array(value, feature)
-        return _array_with_nan(array, value, feature) if array.dtype.hasobject else value
-    return value
-
-
-def _array_with_nan(array: NDArray[Any], value: Any, feature: Array) -> NDArray[Any]:
-    try:
-        return array.astype(feature.dtype)
-    except (ValueError, TypeError):
-        raise SchemaError(f"expected {feature}, got {describe(value)}") from None
+def refuse_unknown_fields(values: Sample, features: Mapping[str, Feature], expected: Any = None) -> None:
+    """Raise `SchemaError` if a sample has a field that the features lack."""
+    for name in values:
+        if name not in features:
+            raise SchemaError(f"expected {expected or 'the fields ' + ', '.join(features)}, got {name!r} too")
 
 
 def describe(value: Any) -> str:
-    """A value as messages name it.
+    """Return a short form of a value for messages.
 
     >>> describe(np.zeros((2, 3))), describe(np.int8(3)), describe("a"), describe(None)
     ('float64[2, 3]', 'int8 3', "str 'a'", 'none')
@@ -276,3 +306,158 @@ def describe(value: Any) -> str:
     if isinstance(value, np.generic):
         return f"{value.dtype} {value}"
     return "none" if value is None else f"{type(value).__name__} {_repr.repr(value)}"[:120]
+
+
+# -- samples --------------------------------------------------------------------------------------------------
+
+
+def fit_sample(sample: Sample, features: Features, row: int) -> dict[str, Any]:
+    """Return the sample that is to be written as number `row`, each field made to fit.
+
+    >>> fit_sample({"x": [1, 2]}, Features.of({"x": Array("int8", (2,)), "s": str | None}), 0)
+    {'x': array([1, 2], dtype=int8), 's': None}
+    """
+    try:
+        refuse_unknown_fields(sample, features)
+    except SchemaError as error:
+        raise located(error, f"sample {row}") from None
+    return {n: _fit_at(sample.get(n, MISSING), f, row, _in_sample, n, stored=False) for n, f in features.items()}
+
+
+def to_sample(
+    sample: dict[str, Any], names: SequenceOf[str] | None, schema: Features | None, where: Where
+) -> dict[str, Any]:
+    """Return all or the named fields of one decoded sample, made to fit the schema if there is one."""
+    if schema is None:
+        return sample if names is None else {name: sample.get(name) for name in names}
+    wanted = list(schema) if names is None else names
+    return {n: _fit_at(sample.get(n, MISSING), schema[n], 0, where, n, stored=True) for n in wanted}
+
+
+def _in_sample(row: int) -> str:
+    return f"sample {row}"
+
+
+def _fit_at(value: Any, feature: Feature, k: int, where: Where, name: str, *, stored: bool) -> Any:
+    try:
+        return fit(value, feature, stored=stored)
+    except SchemaError as error:
+        raise located(error, f"{where(k)}, field {name}") from None
+
+
+def fits_unchanged(feature: Feature) -> Callable[[Any], bool]:
+    """Return a quick test: true if `fit` would return the value itself, false if `fit` must look at it.
+
+    >>> [fits_unchanged(Value("int64"))(value) for value in (1, np.int8(1), None)]
+    [True, False, False]
+    """
+    match feature:
+        case Optional():
+            inner = fits_unchanged(feature.feature)
+            return lambda value: value is None or inner(value)
+        case Text():
+            return lambda value: type(value) is str
+        case Bytes():
+            return lambda value: type(value) is bytes
+        case Json():
+            return lambda value: value is not MISSING
+        case Value(dtype="int64"):
+            low, high = dtype_bounds("int64")
+            return lambda value: type(value) is int and low <= value <= high
+        case Value(dtype="float64"):
+            return lambda value: type(value) is float
+        case Value(dtype="bool"):
+            return lambda value: type(value) is bool
+        case Array():
+            dtype, shape = None if feature.dtype is None else np.dtype(feature.dtype), feature.shape
+            return lambda value: (
+                type(value) is np.ndarray and (dtype is None or value.dtype == dtype) and _has_shape(value.shape, shape)
+            )
+    return lambda value: False
+
+
+# -- columns --------------------------------------------------------------------------------------------------
+
+
+def to_columns(values: Mapping[str, list[Any]], length: int, schema: Features | None, where: Where) -> Columns:
+    """Return the decoded values of each field as columns, made to fit the schema if there is one."""
+    if schema is None:
+        return Columns(values, length).stack()
+    return Columns({n: fit_column(column, schema[n], where, n, stored=True) for n, column in values.items()}, length)
+
+
+def fit_column(values: list[Any], feature: Feature, where: Where, name: str, *, stored: bool) -> Column:
+    """Return the values of one field as a column: stacked if the feature has one dtype and shape and none is missing.
+
+    >>> fit_column([1, 2.5], Value("float32"), "sample {}".format, "x", stored=False)
+    array([1. , 2.5], dtype=float32)
+    """
+    inner = unwrap_optional(feature)
+    if inner is not feature and any(value is None or value is MISSING for value in values):
+        return [_fit_at(value, feature, k, where, name, stored=stored) for k, value in enumerate(values)]
+    if (column := _stack_lists(values, inner)) is not None:
+        return column
+    fitted = [_fit_at(value, inner, k, where, name, stored=stored) for k, value in enumerate(values)]
+    if isinstance(inner, Value | ClassLabel):
+        with np.errstate(over="ignore"):
+            return np.array(fitted, inner.dtype if isinstance(inner, Value) else np.int32)
+    return _stack_arrays(fitted, inner) if isinstance(inner, Array) and is_stacked(inner) else fitted
+
+
+def cast_column(column: NDArray[Any] | Ragged, feature: Feature) -> Column | None:
+    """Return a stacked column in the feature's dtype if its dtype and shape show that every value fits, else `None`.
+
+    >>> cast_column(np.array([1, 2], "int8"), Value("int16"))
+    array([1, 2], dtype=int16)
+    """
+    inner = unwrap_optional(feature)
+    if isinstance(inner, Value) and isinstance(column, np.ndarray) and column.ndim == 1:
+        safe = np.can_cast(column.dtype, inner.dtype, "safe") and (column.dtype.kind == "b") == (inner.dtype == "bool")
+        return column.astype(inner.dtype, copy=False) if safe else None
+    if not isinstance(inner, Array) or inner.dtype not in (None, column.dtype):
+        return None
+    if isinstance(column, np.ndarray):
+        return column if column.ndim > 1 and _has_shape(column.shape[1:], inner.shape) else None
+    if inner.shape is None:
+        return column
+    return column if column.shapes is None and _has_shape((None, *column.inner), inner.shape) else None
+
+
+def is_stacked(feature: Feature) -> bool:
+    """Return whether a column of this feature is an array rather than a list, if no value is missing."""
+    inner = unwrap_optional(feature)
+    if isinstance(inner, Array):
+        return inner.dtype is not None and inner.shape is not None
+    return isinstance(inner, Value | ClassLabel)
+
+
+def _stack_lists(values: list[Any], feature: Feature) -> Column | None:
+    """Return the column by one numpy call if all values are Python numbers or lists that fit, else `None`."""
+    kinds = set(map(type, values))
+    if isinstance(feature, Value) and kinds <= {{"b": bool, "f": float}.get(np.dtype(feature.dtype).kind, int)}:
+        try:
+            with np.errstate(over="ignore"):
+                return np.array(values, feature.dtype)
+        except OverflowError:
+            return None
+    if isinstance(feature, Array) and feature.dtype and feature.fixed and kinds <= {list}:
+        try:
+            array = np.asarray(values)
+        except ValueError:
+            return None
+        has_shape = array.shape == (len(values), *(feature.shape or ()))
+        if has_shape and _can_cast(array, np.dtype(feature.dtype), typed=False):
+            return array.astype(feature.dtype, copy=False)
+    return None
+
+
+def _stack_arrays(arrays: list[NDArray[Any]], feature: Array) -> Column:
+    shape = feature.shape or ()
+    if not shape:
+        return list(arrays)  # stacked, arrays of no dimensions would be numbers
+    if feature.fixed:
+        return np.stack(arrays) if arrays else np.empty((0, *(n or 0 for n in shape)), feature.dtype)
+    if arrays:
+        return Ragged.from_arrays(arrays)
+    inner = tuple(n or 0 for n in shape[1:])
+    return Ragged.from_values(np.empty((0, *inner), feature.dtype), np.zeros(1, np.int64), inner)

@@ -44,7 +44,7 @@ class Updates:
 
     def withdraw(self) -> None:
         """Forget the last one."""
-        self._builder.withdraw()
+        self._builder.remove_last()
         self._waiting.pop()
 
     def spill(self) -> None:
