@@ -1,8 +1,8 @@
-"""The documentation is executed: a page's blocks run in order, in one namespace and one empty folder.
+"""Runs the code blocks of README.md and docs/*.md: those of one page in order, in one namespace and one empty folder.
 
-```` ```python ```` blocks are run. In ```` ```console ```` blocks each ``$ command`` must succeed and print what the
-page shows; there ``...`` stands for any text within a line, or, alone on a line, for any lines. Only a block that
-gives its reason is left out: ```` ```python no-run: needs a cluster ````.
+```` ```python ```` blocks are executed. In ```` ```console ```` blocks each ``$ command`` must succeed and print the
+output shown under it; ``...`` matches any text within a line or, alone on a line, any number of lines. A block is
+skipped only if its fence gives a reason: ```` ```python no-run: needs a cluster ````.
 """
 
 import os
@@ -20,6 +20,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ROOMS = {door.parent.name for door in (ROOT / "src" / "shardex").glob("*/__init__.py")}
 FENCE = re.compile(r"^ *```(python|console)\b *(.*)\n((?:.*\n)*?) *```$", re.MULTILINE)
 
 
@@ -28,7 +29,7 @@ class Block(NamedTuple):
     remark: str
     text: str
     line: int
-    """Number of the block's first line in its page."""
+    """Line number of the block's first line in its page."""
 
 
 def blocks_of(page: str) -> list[Block]:
@@ -47,7 +48,7 @@ def blocks_of(page: str) -> list[Block]:
 
 
 def commands_of(transcript: str) -> Iterator[tuple[str, str]]:
-    """Each command with the output shown under it.
+    """Yield each command with the output shown under it.
 
     >>> list(commands_of("$ echo a\\\\\\n b\\na b\\n$ true\\n"))
     [('echo a\\\\\\n b', 'a b\\n'), ('true', '')]
@@ -78,8 +79,8 @@ def run_command(command: str, shown: str, where: str) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_page(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("__main__")  # as in a script: annotations are looked up there, workers get its functions whole
+def test_blocks_of_page_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("__main__")  # as in a script: annotations resolve there, and workers get its functions by value
     monkeypatch.setitem(sys.modules, "__main__", module)
     monkeypatch.chdir(tmp_path)
     for block in blocks_of(path.read_text("utf-8")):
@@ -87,20 +88,31 @@ def test_page(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         if block.remark:
             assert re.match(r"no-run\W+\w", block.remark), f"{where}: expected `no-run: reason`, got `{block.remark}`"
         elif block.language == "python":
-            above = "\n" * (block.line - 1)  # so that a traceback shows the line of the page
+            above = "\n" * (block.line - 1)  # so that a traceback shows line numbers of the page
             exec(compile(above + block.text, path, "exec", dont_inherit=True), vars(module))
         else:
             for command, shown in commands_of(block.text):
                 run_command(command, shown, where)
 
 
-def test_readme_shows_both() -> None:
+def test_readme_has_python_and_console_blocks() -> None:
     assert {block.language for block in blocks_of(PAGES[0].read_text("utf-8"))} == {"python", "console"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    """Links to files of the project, not to the web."""
+def test_local_links_exist(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)", page.read_text("utf-8"))
-    lost = [link for link in links if "://" not in link and not (page.parent / link).exists()]
-    assert not lost
+    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_named_modules_and_classes_exist(name: str) -> None:
+    """Every `room/module.py` exists, and in "`Name` (`room/module.py`)" the module defines the name."""
+    page, package = (ROOT / name).read_text("utf-8"), ROOT / "src" / "shardex"
+    paths = {path for path in re.findall(r"`([a-z_]+/\w+\.py)`", page) if path.partition("/")[0] in ROOMS}
+    assert paths
+    assert not [path for path in paths if not (package / path).exists()]
+    for defined, path in re.findall(r"`(\w+)[\w.()]*`\s(?:\(|in\s)`(\w+/\w+\.py)`", page):
+        source = (package / path).read_text("utf-8")
+        assert re.search(rf"^(?:class |def )?{defined}\b", source, re.MULTILINE), f"{path} defines no {defined}"
