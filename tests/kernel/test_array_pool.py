@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.kernel import array_pool as pool
-from shardex.kernel import empty
+from shardex.kernel import pooled_empty
 
 LARGE = 1 << 20
 
@@ -29,41 +29,41 @@ def address(array: np.ndarray[Any, Any]) -> int:
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=3), st.sampled_from(["uint8", "float32", "<M8[s]", "bool"]))
 def test_arrays_are_as_numpy_makes_them(shape: list[int], dtype: str) -> None:
-    array = empty(tuple(shape), dtype)
+    array = pooled_empty(tuple(shape), dtype)
     assert array.shape == tuple(shape) and array.dtype == np.dtype(dtype)
     assert array.flags.c_contiguous and array.flags.writeable and array.flags.aligned
 
 
 def test_memory_is_used_again_when_nobody_looks_at_it() -> None:
-    first = empty((LARGE,), np.uint8)
+    first = pooled_empty((LARGE,), np.uint8)
     where = address(first)
     del first
-    assert address(empty((LARGE // 2,), np.float16)) == where
+    assert address(pooled_empty((LARGE // 2,), np.float16)) == where
 
 
 def test_any_view_keeps_it() -> None:
-    first = empty((LARGE // 4,), np.int32)
+    first = pooled_empty((LARGE // 4,), np.int32)
     first[:] = 7
     view = first.reshape(2, -1)[1:, ::3].view(np.uint32)
     del first
     gc.collect()
-    others = [empty((LARGE // 4,), np.int32) for _ in range(10)]
+    others = [pooled_empty((LARGE // 4,), np.int32) for _ in range(10)]
     for other in others:
         other[:] = 0
     assert (view == 7).all()
 
 
 def test_pieces_that_are_much_too_large_wait_for_others() -> None:
-    large = empty((16 * LARGE,), np.uint8)
+    large = pooled_empty((16 * LARGE,), np.uint8)
     where = address(large)
     del large
-    small = empty((LARGE,), np.uint8)
+    small = pooled_empty((LARGE,), np.uint8)
     assert address(small) != where
-    assert address(empty((16 * LARGE,), np.uint8)) == where
+    assert address(pooled_empty((16 * LARGE,), np.uint8)) == where
 
 
 def test_only_a_few_are_kept() -> None:
-    arrays = [empty((LARGE,), np.uint8) for _ in range(50)]
+    arrays = [pooled_empty((LARGE,), np.uint8) for _ in range(50)]
     del arrays
     assert len(pool._free) == 8
 
@@ -73,7 +73,7 @@ def test_threads_never_share_a_piece() -> None:
 
     def work(mark: int) -> None:
         for _ in range(300):
-            array = empty((LARGE,), np.uint8)
+            array = pooled_empty((LARGE,), np.uint8)
             array[::4096] = mark
             if not (array[::4096] == mark).all():
                 wrong.append(mark)

@@ -24,7 +24,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shardex.errors import RangeError, RowError, ShardexError, TruncatedShardError
-from shardex.kernel import Integers, Ranges, Segments, gather, line_ends, locate, one_value, permute, spread, take
+from shardex.kernel import (
+    Integers,
+    Ranges,
+    Segments,
+    gather,
+    line_ends,
+    locate,
+    permute,
+    row_ranges,
+    take,
+    value_reader,
+)
 from shardex.kernel import buffers as segments
 from shardex.kernel import numpy_kernel as _twin
 from shardex.kernel.gather import KERNEL
@@ -765,8 +776,8 @@ def test_one_value_is_what_locate_finds(texts: list[str], width: int) -> None:
     raw = [text.encode() for text in texts]
     ends = np.cumsum([0, *map(len, raw)]).astype(np.int32 if width == 4 else np.int64)
     offsets, values = Segments.of(ends), Segments.of(b"".join(raw))
-    assert [one_value(offsets, values, 0, width, text=True)(k) for k in range(len(texts))] == texts
-    assert [one_value(offsets, values, 0, width, text=False)(k) for k in range(len(texts))] == raw
+    assert [value_reader(offsets, values, 0, width, text=True)(k) for k in range(len(texts))] == texts
+    assert [value_reader(offsets, values, 0, width, text=False)(k) for k in range(len(texts))] == raw
 
 
 @pytest.mark.skipif(KERNEL != "c", reason="the twin leaves these checks to numpy")
@@ -774,7 +785,7 @@ def test_one_value_is_what_locate_finds(texts: list[str], width: int) -> None:
     ("ends", "row"), [([0, 2], 1), ([0, 2], -1), ([0, 2], 2**64 - 1), ([0, 9], 0), ([2, 0], 0), ([-1, 2], 0), ([], 0)]
 )
 def test_one_value_refuses_what_lies_outside(ends: list[int], row: int) -> None:
-    get = one_value(Segments.of(np.array(ends, np.int64)), Segments.of(b"ab"), 0, 8, text=False)
+    get = value_reader(Segments.of(np.array(ends, np.int64)), Segments.of(b"ab"), 0, 8, text=False)
     with pytest.raises((IndexError, ValueError, OverflowError)):
         get(row)
 
@@ -913,11 +924,11 @@ def test_spread_is_what_take_copies(case: tuple[int, list[list[bytes]], list[int
     table, _ = lazy([b"".join(rows) for rows in segments])
     starts = np.array([0, *accumulate(map(len, segments))])
     every = [row for rows in segments for row in rows]
-    assert spread(table, starts, np.array(wanted, np.int64), width).bytes() == [every[row] for row in wanted]
+    assert row_ranges(table, starts, np.array(wanted, np.int64), width).bytes() == [every[row] for row in wanted]
 
 
 def test_ranges_together() -> None:
     table = Segments.of(b"abcdef")
     one, other = (np.array([0]), np.array([1]), np.array([2])), (np.array([0, 0]), np.array([0, 5]), np.array([1, 1]))
-    assert Ranges.together(table, [one, other]).text() == ["bc", "a", "f"]
-    assert len(Ranges.together(table, [])) == 0
+    assert Ranges.concat(table, [one, other]).text() == ["bc", "a", "f"]
+    assert len(Ranges.concat(table, [])) == 0

@@ -66,7 +66,7 @@ def test_defaults_of_the_contract(place: Place) -> None:
     assert [bytes(part) for part in place.read_scattered("a", [ByteRange(2, 1), ByteRange(0, 2)])] == [b"c", b"ab"]
     place.fetch("a", [ByteRange(0, 3)])
     table = place.buffer_table(["b/c", "a"])
-    assert table.look(1, 1, 9).tobytes() == b"bc" and table.name(1) == f"{place.url}/a"
+    assert table.slice(1, 1, 9).tobytes() == b"bc" and table.name(1) == f"{place.url}/a"
     with place.local_file("a") as path:
         assert path is None if place.is_remote else Path(path or "").read_bytes() == b"abc"
 

@@ -22,7 +22,18 @@ from shardex.arrow.decode import array_of_bytes, list_of, reshaped, take_rows, v
 from shardex.arrow.types import is_binary, is_list, is_text, items_per_row, sizes, storage
 from shardex.errors import FormatError
 from shardex.kernel import Bytes as ByteArray
-from shardex.kernel import Column, Integers, Ragged, Ranges, Segments, empty, locate, one_value, spread, take
+from shardex.kernel import (
+    Column,
+    Integers,
+    Ragged,
+    Ranges,
+    Segments,
+    locate,
+    pooled_empty,
+    row_ranges,
+    take,
+    value_reader,
+)
 from shardex.schema import JSON, TEXT, Array, Bytes, ClassLabel, Feature, Json, Optional, Text, Value
 
 __all__ = ["Chunks", "Field", "Getter", "field_of"]
@@ -58,14 +69,14 @@ class Chunks:
 
     def segments(self) -> Segments:
         """A table of one buffer per chunk, opened with the chunk."""
-        made = Segments(len(self.starts) - 1, self.open, self.name, forgets=self._forgets)
+        made = Segments(len(self.starts) - 1, self.open, self.name, closable=self._forgets)
         self._made.append(made)
         return made
 
     def forget(self, chunk: int) -> None:
         """Close the segments of a chunk; reads that look at them keep them until they have ended."""
         for one in self._made:
-            one.forget(chunk)
+            one.close(chunk)
 
     def bits(self, segments: Segments, rows: Integers) -> NDArray[np.bool_]:
         """The bit of each row, in buffers that hold one for each."""
@@ -249,12 +260,12 @@ class _Dense(Field):
         self._data.put(chunk, array.buffers()[1] or b"")
 
     def read(self, rows: Integers) -> Column:
-        out = empty((len(rows), *self._shape), self._dtype)
+        out = pooled_empty((len(rows), *self._shape), self._dtype)
         take(self._data, self._chunks.starts, rows, self._width, out)
         return super().read(rows) if self._holes else out
 
     def advise(self, rows: Integers) -> None:
-        spread(self._data, self._chunks.starts, rows, self._width).advise()
+        row_ranges(self._data, self._chunks.starts, rows, self._width).advise()
 
     def getter(self, chunk: int) -> Getter:
         if self._holes:
@@ -285,7 +296,7 @@ class _Lists:
 
     def advise(self, rows: Integers) -> None:
         """Begin to fetch the lists of rows of open batches: first all offsets, for which it then waits."""
-        spread(self._offsets, self._chunks.starts, rows, self._offset.itemsize).advise()
+        row_ranges(self._offsets, self._chunks.starts, rows, self._offset.itemsize).advise()
         self.ranges(rows).advise()
 
     def offset(self, chunk: int) -> Callable[[int], int]:
@@ -294,7 +305,7 @@ class _Lists:
 
     def value(self, chunk: int, *, text: bool) -> Getter:
         """Gives the text or bytes of a row of an open batch; good as long as this is there."""
-        return one_value(self._offsets, self.data, chunk, self._offset.itemsize, text=text)
+        return value_reader(self._offsets, self.data, chunk, self._offset.itemsize, text=text)
 
     def elements(self, chunk: int, dtype: np.dtype[Any]) -> Getter:
         """Gives the elements of a row of an open batch, not copied."""
@@ -406,7 +417,7 @@ class _Shaped(Field):
         return Ragged(ranges, self._dtype, shapes=shapes)
 
     def advise(self, rows: Integers) -> None:
-        spread(self._shapes, self._chunks.starts, rows, 8 * self._ndim).advise()
+        row_ranges(self._shapes, self._chunks.starts, rows, 8 * self._ndim).advise()
         self._lists.advise(rows)
 
     def getter(self, chunk: int) -> Getter:

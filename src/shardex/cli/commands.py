@@ -37,7 +37,7 @@ from shardex.cli.terminal import (
 )
 from shardex.dataset import Dataset
 from shardex.errors import ShardexError
-from shardex.files import Index, told
+from shardex.files import Index, display_name
 from shardex.formats import ShardRows, open_rows
 from shardex.schema import ClassLabel, Feature, Optional
 from shardex.sources import is_url
@@ -102,7 +102,7 @@ def info(what: What, format: Format = None, option: Options = None, as_json: AsJ
     """
     rows = _open(what, format, option)
     facts: dict[str, Any] = {
-        "path": _place(rows) if isinstance(rows.opened.what, str) else [*map(told, rows.opened.what)],
+        "path": _place(rows) if isinstance(rows.opened.what, str) else [*map(display_name, rows.opened.what)],
         "format": rows.opened.format,
         "version": rows.pinned.get("version"),
         "samples": len(rows),
@@ -128,7 +128,7 @@ def _bytes_on_disk(rows: ShardRows) -> int | None:
 
 def _place(rows: ShardRows) -> str:
     what = rows.opened.what
-    return told(what) if isinstance(what, str) else f"{told(what[0])} and {len(what) - 1} more"
+    return display_name(what) if isinstance(what, str) else f"{display_name(what[0])} and {len(what) - 1} more"
 
 
 # -- head -----------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from shardex.dataset.read_size import paced
 from shardex.dataset.sql import Limits, Params, SqlView, condition, select
 from shardex.dataset.typed_views import check_callable, retyped, seen_through
 from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexError, UnknownKeyError
-from shardex.files import told
+from shardex.files import display_name
 from shardex.formats import ShardRows
 from shardex.kernel import Columns, Integers, digest
 from shardex.order import Order, Pick, Shuffle, Span, chain, cut, positions_of
@@ -398,7 +398,7 @@ class Dataset(AbstractRows, Generic[T_co]):
 
 def _origin(rows: AbstractRows) -> str:
     if isinstance(rows, ShardRows):
-        what = told(rows.opened.what) if isinstance(rows.opened.what, str) else f"{len(rows.opened.what)} files"
+        what = display_name(rows.opened.what) if isinstance(rows.opened.what, str) else f"{len(rows.opened.what)} files"
         count = len(rows.shard_names())
         return f" - {rows.opened.format}, {count} shard{'s' * (count != 1)}, {what}"
     if isinstance(rows, Dataset):

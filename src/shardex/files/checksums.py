@@ -15,7 +15,7 @@ from shardex.files.sample_index import Index
 from shardex.files.scan import Scan
 from shardex.sources import CheckedSource, Source, Sums, sums_of
 
-__all__ = ["checked"]
+__all__ = ["with_checksums"]
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class SumScanner:
         return {"xxh3": sums_of(source.load(path))}
 
 
-def checked(files: Files, make: bool = False, *, rebuild: bool = False, progress: bool | None = None) -> Files:
+def with_checksums(files: Files, make: bool = False, *, rebuild: bool = False, progress: bool | None = None) -> Files:
     """The files, checked against the checksums that were made of them; with `make` these are made, or made anew.
 
     >>> import os, tempfile; from shardex.files.find import find; folder = tempfile.mkdtemp()
     >>> with open(os.path.join(folder, "a.jsonl"), "w") as file:
     ...     _ = file.write('{"x": 1}')
-    >>> [type(checked(find(folder), make).source).__name__ for make in (False, True, False)]
+    >>> [type(with_checksums(find(folder), make).source).__name__ for make in (False, True, False)]
     ['LocalSource', 'CheckedSource', 'CheckedSource']
     """
     if files.source.is_remote:

@@ -33,7 +33,7 @@ from shardex.sources import (
     without_secrets,
 )
 
-__all__ = ["STORE_FOLDER", "Files", "expand_braces", "find", "natural_order", "told"]
+__all__ = ["STORE_FOLDER", "Files", "display_name", "expand_braces", "find", "natural_order"]
 
 STORE_FOLDER = "_shardex"
 """The folder of a native dataset that holds its manifests."""
@@ -174,15 +174,15 @@ def _address(what: str) -> str:
     return without_secrets(plain) if plain.startswith(("http://", "https://")) else plain
 
 
-def told(what: str | Sequence[str]) -> str:
+def display_name(what: str | Sequence[str]) -> str:
     """What was opened, as it may be shown: an address may have a signature at its end.
 
-    >>> told("https://host/a.tar?X-Amz-Signature=0f3a"), told(["a", "b"])
+    >>> display_name("https://host/a.tar?X-Amz-Signature=0f3a"), display_name(["a", "b"])
     ('https://host/a.tar?***', "['a', 'b']")
     """
     if isinstance(what, str):
         return shown(what) if is_url(what) else what
-    return str([told(one) for one in what])
+    return str([display_name(one) for one in what])
 
 
 def _is_far(what: str) -> bool:

@@ -27,7 +27,7 @@ from shardex.arrow import numbers
 from shardex.errors import ChecksumError, RowError, SchemaError, ShardexError, StaleIndexError, TruncatedShardError
 from shardex.files.find import Files
 from shardex.files.scan import Scan, Scanner, scan_all
-from shardex.files.sidecar import keep, kept, sealed, unsealed
+from shardex.files.sidecar import decode_sidecar, encode_sidecar, load_sidecars, save_sidecar
 from shardex.kernel import Integers, Segments, take
 from shardex.sources import Stat
 
@@ -98,7 +98,8 @@ class Index:
         if old is not None:
             scans |= {path: old.scan_of(path) for path in kept}
         entries = [IndexedFile(path, stats[path].size, stats[path].tag, _rows(scans[path])) for path in files.paths]
-        return cls(*keep(files, scanner.name, encode(scanner.name, entries, [scans[path] for path in files.paths])))
+        data = encode(scanner.name, entries, [scans[path] for path in files.paths])
+        return cls(*save_sidecar(files, scanner.name, data))
 
     @classmethod
     def saved(cls, files: Files, scanner: Scanner) -> Index | None:
@@ -242,7 +243,7 @@ def encode(scanner: str, files: list[IndexedFile], scans: list[Scan]) -> memoryv
     heads = [{"file": number, "rows": _rows(block), "xxh3": _digest(block)} for number, block in blocks]
     entries = [asdict(file) for file in files]
     head = {"version": VERSION, "scanner": scanner, "files": entries, "blocks": heads, "spans": spans}
-    return sealed(head, _schema(types), ([numbers(column) for column in block.values()] for _, block in blocks))
+    return encode_sidecar(head, _schema(types), ([numbers(column) for column in block.values()] for _, block in blocks))
 
 
 def _types(spans: dict[str, tuple[int, int]]) -> dict[str, np.dtype[Any]]:
@@ -280,7 +281,7 @@ def _digest(block: Scan) -> int:
 
 
 def _decode(data: memoryview, name: str) -> tuple[pa.ipc.RecordBatchFileReader, dict[str, Any]]:
-    reader, head = unsealed(data, name, VERSION)
+    reader, head = decode_sidecar(data, name, VERSION)
     same = reader.num_record_batches == len(head["blocks"]) and reader.schema.equals(_schema(_types(head["spans"])))
     if not same:
         raise ChecksumError(f"{name}: expected the columns and blocks that its head names, got others")
@@ -293,7 +294,7 @@ def _decode(data: memoryview, name: str) -> tuple[pa.ipc.RecordBatchFileReader, 
 def _load(files: Files, scanner: Scanner) -> list[Index]:
     """The indexes that were saved; one that is damaged is made again."""
     found = []
-    for data, name in kept(files, scanner.name):
+    for data, name in load_sidecars(files, scanner.name):
         try:
             index = Index(data, name)
         except (ShardexError, KeyError, TypeError) as error:

@@ -1,13 +1,12 @@
-"""Where what we derive from files is kept: beside them in `.shardex/`, or in the cache folder where that is read-only
-or the files lie elsewhere.
+"""Sidecar files: what shardex derives from data files (an index, extracted columns) and saves for the next time.
 
-A kept file is named by what the user opened and by what it holds, so that opening the same again finds it. What it
-says and whether it still fits the files is for its reader to judge.
+A sidecar is saved in the folder `.shardex` of the data, or in the cache folder if the data is remote or its folder
+cannot be written. Its name is made of what the user opened and of the kind of content, so that opening the same files
+again finds it. `load_sidecars` and `save_sidecar` read and write the bytes.
 
-Arrow files that say what they hold, and know when they were damaged: a JSON head in the metadata, with a checksum.
-
-The index and the values beside it are such files. The head is checked when a file is opened; the batches are for the
-caller to check, by checksums that the head holds, when they are first touched.
+The bytes are an Arrow file whose schema metadata holds a JSON header and its checksum (`encode_sidecar`,
+`decode_sidecar`). Reading checks the header. Callers check the record batches, by checksums in the header, and decide
+whether a sidecar still fits the files.
 """
 
 from __future__ import annotations
@@ -25,39 +24,11 @@ from shardex.errors import ChecksumError, FormatError, NotFoundError, SourceErro
 from shardex.files.find import Files
 from shardex.sources import LocalSource
 
-__all__ = ["keep", "kept", "sealed", "unsealed"]
+__all__ = ["decode_sidecar", "encode_sidecar", "load_sidecars", "save_sidecar"]
 
 
-def sealed(head: Mapping[str, Any], schema: pa.Schema, batches: Iterable[list[pa.Array]]) -> memoryview:
-    """The bytes of an Arrow file with this head."""
-    plain = msgspec.json.encode(head)
-    schema = schema.with_metadata({"shardex": plain, "xxh3": xxhash.xxh3_64_hexdigest(plain)})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema) as writer:
-        for arrays in batches:
-            writer.write_batch(pa.record_batch(arrays, schema))
-    return memoryview(sink.getvalue())
-
-
-def unsealed(data: memoryview, name: str, version: int) -> tuple[pa.ipc.RecordBatchFileReader, dict[str, Any]]:
-    """A reader of such a file, and its head, which must be of this version."""
-    try:
-        reader = pa.ipc.open_file(pa.py_buffer(data))
-        metadata = reader.schema.metadata or {}
-        plain = metadata.get(b"shardex", b"")
-        if xxhash.xxh3_64_hexdigest(plain).encode() != metadata.get(b"xxh3"):
-            raise ChecksumError(f"{name}: expected an index with an intact head, got other bytes")
-        head = msgspec.json.decode(plain)
-    except (pa.ArrowException, OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise FormatError(f"{name}: expected an index, got something else: {error}") from None
-    if not isinstance(head, dict) or head.get("version") != version:
-        found = head.get("version") if isinstance(head, dict) else plain[:20]
-        raise FormatError(f"{name}: expected an index of version {version}, got {found}")
-    return reader, head
-
-
-def kept(files: Files, kind: str) -> Iterator[tuple[memoryview, str]]:
-    """What is kept of this kind, and where: first beside the data, which may be out of date and not ours to replace."""
+def load_sidecars(files: Files, kind: str) -> Iterator[tuple[memoryview, str]]:
+    """Yield bytes and path of each sidecar of this kind: first the one next to the data, which may be out of date."""
     for place, path in _places(files, kind):
         try:
             data = place.map(path)
@@ -66,8 +37,11 @@ def kept(files: Files, kind: str) -> Iterator[tuple[memoryview, str]]:
         yield data, os.path.join(place.url, path)
 
 
-def keep(files: Files, kind: str, data: memoryview) -> tuple[memoryview, str]:
-    """Keep bytes in the first place that lets us, in memory if none does; what was kept, and where."""
+def save_sidecar(files: Files, kind: str, data: memoryview) -> tuple[memoryview, str]:
+    """Save a sidecar in the first folder that can be written; returns its mapped bytes and its path.
+
+    If no folder can be written, it returns the bytes in memory and a description instead of a path.
+    """
     for place, path in _places(files, kind):
         try:
             place.put(path, data)
@@ -78,11 +52,12 @@ def keep(files: Files, kind: str, data: memoryview) -> tuple[memoryview, str]:
 
 
 def _places(files: Files, kind: str) -> list[tuple[LocalSource, str]]:
+    """Return the folders that may hold a sidecar, with its path in each, in the order of preference."""
     cache = files.source.cache_folder
     places = [] if cache is None else [(LocalSource(cache), f"index/{_file_name(kind, files.what)}")]
     if not files.source.is_remote:
         root = files.source.url
-        # Named by how the files are called from there: the folder may be moved, index and all.
+        # Named by relative paths, so that the sidecar is still found after the folder was moved.
         inner = [os.path.relpath(one, root) for one in ([files.what] if isinstance(files.what, str) else files.what)]
         places.insert(0, (LocalSource(root), f".shardex/{_file_name(kind, inner)}"))
     return places
@@ -91,3 +66,31 @@ def _places(files: Files, kind: str) -> list[tuple[LocalSource, str]]:
 def _file_name(kind: str, what: object) -> str:
     key = hashlib.sha256(repr((what, kind)).encode()).hexdigest()[:16]
     return f"{kind.partition(' ')[0]}-{key}.arrow"
+
+
+def encode_sidecar(header: Mapping[str, Any], schema: pa.Schema, batches: Iterable[list[pa.Array]]) -> memoryview:
+    """Return the bytes of an Arrow file with this header."""
+    encoded = msgspec.json.encode(header)
+    schema = schema.with_metadata({"shardex": encoded, "xxh3": xxhash.xxh3_64_hexdigest(encoded)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        for arrays in batches:
+            writer.write_batch(pa.record_batch(arrays, schema))
+    return memoryview(sink.getvalue())
+
+
+def decode_sidecar(data: memoryview, name: str, version: int) -> tuple[pa.ipc.RecordBatchFileReader, dict[str, Any]]:
+    """Return a reader of the batches and the header, which must be intact and of this version."""
+    try:
+        reader = pa.ipc.open_file(pa.py_buffer(data))
+        metadata = reader.schema.metadata or {}
+        encoded = metadata.get(b"shardex", b"")
+        if xxhash.xxh3_64_hexdigest(encoded).encode() != metadata.get(b"xxh3"):
+            raise ChecksumError(f"{name}: expected an index with an intact header, got other bytes")
+        header = msgspec.json.decode(encoded)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise FormatError(f"{name}: expected an index, got something else: {error}") from None
+    if not isinstance(header, dict) or header.get("version") != version:
+        found = header.get("version") if isinstance(header, dict) else encoded[:20]
+        raise FormatError(f"{name}: expected an index of version {version}, got {found}")
+    return reader, header

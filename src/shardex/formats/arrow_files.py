@@ -251,7 +251,7 @@ class _OpenFiles:
     def _reader(self, number: int) -> pa.ipc.RecordBatchFileReader:
         if (reader := self._readers[number]) is None:
             data = self._data.open(number)
-            size = foot_size(self._data.look(number, data.size - TAIL, data.size).tobytes(), data.size, "")
+            size = foot_size(self._data.slice(number, data.size - TAIL, data.size).tobytes(), data.size, "")
             self._fetch([(number, data.size - size, size), *((number, *one) for one in self._heads(number))])
             reader = open_file(data.data, self._names[number])
             if self._blocks[number][1]:
@@ -262,7 +262,7 @@ class _OpenFiles:
 
     def _load(self, number: int, batch: int, fields: list[str] | None) -> pa.RecordBatch:
         reader, block = self._reader(number), self._blocks[number][1][batch]
-        self._data.look(number, block.begin, block.end)  # fetches it
+        self._data.slice(number, block.begin, block.end)  # fetches it
         return _get(reader, batch, self._names[number])
 
     def extents(self, numbers: Integers) -> Ranges:

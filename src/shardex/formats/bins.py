@@ -137,7 +137,7 @@ class BinTable:
         """The same for one packet."""
         if not 0 <= row < len(self):
             raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
-        number, position, size = _TRIPLE.unpack(self._table.look(0, row * _WIDTH, (row + 1) * _WIDTH).data)
+        number, position, size = _TRIPLE.unpack(self._table.slice(0, row * _WIDTH, (row + 1) * _WIDTH).data)
         place = self._place.get(number, -1)
         if place < 0 or position + _PREFIX + size > self.files[place].size:
             self._checked(*(np.array([value]) for value in (row, number, position, size)))
@@ -235,7 +235,7 @@ class BinRows(PlacedRows):
     def record(self, row: int, begin: str = "offset", length: str = "length") -> Buffer:
         """The bytes of one packet, its prefix checked."""
         place, first, size = self.index.at(row)
-        data = self.data.look(place, first - _PREFIX, first + size)
+        data = self.data.slice(place, first - _PREFIX, first + size)
         if (prefix := int.from_bytes(data[:_PREFIX], "little")) != size:
             self._refuse(row, prefix, size)
         return data[_PREFIX:]

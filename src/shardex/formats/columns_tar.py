@@ -225,7 +225,7 @@ class ColumnsRows(RecordRows):
     def touched(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
         """The arrays of these fields."""
         wanted = [name for name in self._arrays if fields is None or name in fields]
-        return Ranges.together(self.data, [self._at(name, rows) for name in wanted])
+        return Ranges.concat(self.data, [self._at(name, rows) for name in wanted])
 
     def _at(self, name: str, rows: Integers) -> tuple[Integers, Integers, Integers]:
         """File (0: it has none), offset and length of an array."""
@@ -317,7 +317,7 @@ class ColumnsRows(RecordRows):
             raise self._lost(row, name)
         if not number:
             return self._column(name, np.array([row]))[0]
-        view = self.data.look(number, begin, begin + at[f"{name}.length"]).data
+        view = self.data.slice(number, begin, begin + at[f"{name}.length"]).data
         return parts.value(self._decoders[name], view, name, lambda _: self.where(row))
 
 

@@ -108,7 +108,7 @@ class ForagerIndex:
         """The same for one row."""
         if not 0 <= row < len(self):
             raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
-        which, first, size = self._table.look(0, row * _WIDTH, (row + 1) * _WIDTH).view("<i8").tolist()
+        which, first, size = self._table.slice(0, row * _WIDTH, (row + 1) * _WIDTH).view("<i8").tolist()
         if not (0 <= which < len(self.files) and first >= 0 and 0 <= size <= self.files[which].size - first):
             self._check(np.array([row]), np.array([which]), np.array([first]), np.array([size]))
         return which, first, size
@@ -117,9 +117,9 @@ class ForagerIndex:
         """The length that all samples have, if they have one; looks at the table until it finds another."""
         if not len(self):
             return None
-        length = int(self._table.look(0, 0, _WIDTH).view("<i8")[2])
+        length = int(self._table.slice(0, 0, _WIDTH).view("<i8")[2])
         for begin in range(0, len(self), _AT_ONCE):
-            some = self._table.look(0, begin * _WIDTH, min(begin + _AT_ONCE, len(self)) * _WIDTH).view("<i8")[2::3]
+            some = self._table.slice(0, begin * _WIDTH, min(begin + _AT_ONCE, len(self)) * _WIDTH).view("<i8")[2::3]
             if (some != length).any():
                 return None
         return length

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from shardex.arrow import arrow_type, side_by_side, table_of, to_table, valid, widest
 from shardex.errors import ChecksumError, SchemaError, ShardexError, StaleIndexError
-from shardex.files import Files, IndexedFile, keep, kept, scan_all, sealed, unsealed
+from shardex.files import Files, IndexedFile, decode_sidecar, encode_sidecar, load_sidecars, save_sidecar, scan_all
 from shardex.formats.registry import format_named
 from shardex.kernel import Columns, Integers
 from shardex.schema import Feature, Features, Json, Optional, Value
@@ -117,7 +117,7 @@ class Extracts:
 
     def __init__(self, data: memoryview, name: str) -> None:
         self.name = name
-        self._reader, head = unsealed(data, name, VERSION)
+        self._reader, head = decode_sidecar(data, name, VERSION)
         self.files = tuple(IndexedFile(**file) for file in head["files"])
         self.features = Features.from_json(head["features"])
         self._blocks: list[dict[str, Any]] = head["blocks"]
@@ -174,7 +174,7 @@ def _encode(files: Sequence[IndexedFile], found: Sequence[list[Piece]], keys: Se
     ]
     entries = [asdict(file) for file in files]
     head = {"version": VERSION, "files": entries, "features": features.to_json(), "blocks": blocks}
-    return sealed(head, _schema(features), batches)
+    return encode_sidecar(head, _schema(features), batches)
 
 
 def _schema(features: Features) -> pa.Schema:
@@ -266,7 +266,7 @@ class Extraction:
         found = old | scan_all(self._files.source, todo, scanner, progress, "attributes")
         self._refuse_others(found)
         data = _encode(self._indexed, [found[file.path] for file in self._indexed], scanner.keys)
-        return Extracts(*keep(self._files, scanner.name, data))
+        return Extracts(*save_sidecar(self._files, scanner.name, data))
 
     def _refuse_others(self, found: Mapping[str, list[Piece]]) -> None:
         """An error if what was found is not what the index knows."""
@@ -282,7 +282,7 @@ class Extraction:
 def _load(files: Files, kind: str) -> list[Extracts]:
     """What was kept; if it is damaged, it is made again."""
     found = []
-    for data, name in kept(files, kind):
+    for data, name in load_sidecars(files, kind):
         try:
             found.append(Extracts(data, name))
         except (ShardexError, KeyError, TypeError) as error:

@@ -93,7 +93,7 @@ class _Groups:
         self._ranges(ends).fetch()
         longer = []
         for number, size in enumerate(sizes):
-            foot = 8 + int.from_bytes(self._data.look(number, max(0, size - 8), size)[:4].tobytes(), "little")
+            foot = 8 + int.from_bytes(self._data.slice(number, max(0, size - 8), size)[:4].tobytes(), "little")
             if _LIKELY_FOOT < foot <= size:
                 longer.append((number, size - foot, foot))
         self._ranges(longer).fetch()

@@ -103,7 +103,7 @@ class PlacedRows(ShardRows):
     def record(self, row: int, begin: str = "offset", length: str = "length") -> Bytes:
         """The bytes of one row, not copied."""
         number, first, size = self.index.at(row, begin, length)
-        data = self.data.look(number, first, first + size)
+        data = self.data.slice(number, first, first + size)
         if data.size != size:
             raise TruncatedShardError(
                 f"{self.files.name(number)}: expected bytes {first} to {first + size} for sample {row}, "

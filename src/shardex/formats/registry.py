@@ -17,7 +17,7 @@ from types import NoneType
 from typing import Any, Protocol, cast, get_args, get_type_hints
 
 from shardex.errors import FormatError, SchemaError, StaleIndexError, UnknownFormatError
-from shardex.files import Files, What, check_mode, checked, find, told
+from shardex.files import Files, What, check_mode, display_name, find, with_checksums
 from shardex.rows import AbstractRows, Keyed
 from shardex.schema import Features
 from shardex.sources import ByteRange, Place, Source
@@ -141,8 +141,8 @@ def _open_again(opened: Opened, fingerprint: str) -> ShardRows:
     rows = open_rows(opened.what, opened.format, **opened.options, **opened.reach)
     if (found := rows.fingerprint) != fingerprint:
         raise StaleIndexError(
-            f"{told(opened.what)}: expected the data as it was when opened ({fingerprint}), it has changed since "
-            f"({found})"
+            f"{display_name(opened.what)}: expected the data as it was when opened ({fingerprint}), it has changed "
+            f"since ({found})"
         )
     return rows
 
@@ -159,13 +159,13 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
 
     What fields are `wanted` as is the schema where files do not tell themselves and none is given.
     `cache`, `cache_limit` and `access` say how files are cached that lie elsewhere (see `find`); `checksums` that files
-    are to be checked from now on (see `checked`).
+    are to be checked from now on (see `with_checksums`).
     """
     reach = {option: options.pop(option) for option in _REACH if option in options}
     files, make = find(what, **reach), bool(options.pop("checksums", False))
     name = format or recognise(files)
     container = format_named(name)
-    files = checked(files, make, rebuild=options.get("rebuild", False), progress=options.get("progress"))
+    files = with_checksums(files, make, rebuild=options.get("rebuild", False), progress=options.get("progress"))
     if make:  # there was something to show, whatever the format takes
         options = {option: options[option] for option in options if option not in ("rebuild", "progress")}
     if wanted is not None and not container.self_describing:

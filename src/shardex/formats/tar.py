@@ -171,7 +171,7 @@ class TarRows(RecordRows):
         ]
         if fields is None or KEY in fields:
             places.append((which, start, np.full(len(rows), 512)))
-        return Ranges.together(self.data, places)
+        return Ranges.concat(self.data, places)
 
     def _parts_of(self, fields: Sequence[str] | None) -> set[str]:
         """The parts that these fields lie in."""
@@ -219,7 +219,7 @@ class TarRows(RecordRows):
 
     def _key(self, number: int, start: int) -> str:
         """The key of the sample whose first header lies there."""
-        return self._key_in(self.data.look(number, start, start + 512).tobytes(), number, start)
+        return self._key_in(self.data.slice(number, start, start + 512).tobytes(), number, start)
 
     def _key_in(self, block: bytes, number: int, start: int) -> str:
         name = plain_name(block)
@@ -311,7 +311,7 @@ class TarRows(RecordRows):
 
     def _view(self, part: str, number: int, at: dict[str, int]) -> memoryview:
         begin = at["start"] + at[f"{part}.offset"]
-        return self.data.look(number, begin, begin + at[f"{part}.length"]).data
+        return self.data.slice(number, begin, begin + at[f"{part}.length"]).data
 
 
 def _map(view: memoryview, k: int, where: Where) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from shardex.formats import data_forager as forager
 from shardex.formats.record_rows import PlacedRows, Places, map_files
 from shardex.formats.registry import Format, ShardRows
 from shardex.formats.token_files import HEAD, Head, Lengths, NumberWriter, lengths_of, number_dtype, only_array
-from shardex.kernel import Columns, Integers, Ragged, empty, spread, take
+from shardex.kernel import Columns, Integers, Ragged, pooled_empty, row_ranges, take
 from shardex.schema import Array, Features, check_fields
 
 __all__ = ["FORMAT", "StoredRows", "WindowRows", "create", "open", "recognise"]
@@ -178,7 +178,7 @@ class WindowRows(ShardRows):
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Begin to fetch these windows."""
         if fields is None or self.field in fields:
-            spread(self.data, self.starts, rows, self._width).advise()
+            row_ranges(self.data, self.starts, rows, self._width).advise()
 
     def shards(self, rows: Integers) -> list[str]:
         """The file of each window."""
@@ -188,7 +188,7 @@ class WindowRows(ShardRows):
         """These windows, by one gather."""
         if not check_fields([self.field], fields):
             return Columns({}, len(rows))
-        out = empty((len(rows), self.window), self.dtype)
+        out = pooled_empty((len(rows), self.window), self.dtype)
         take(self.data, self.starts, rows, self._width, out)
         return Columns({self.field: out}, len(rows))
 
@@ -198,7 +198,7 @@ class WindowRows(ShardRows):
             raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
         number = bisect.bisect_right(self._firsts, row) - 1
         begin = (row - self._firsts[number]) * self._width
-        value = self.data.look(number, begin, begin + self._width).view(self.dtype)
+        value = self.data.slice(number, begin, begin + self._width).view(self.dtype)
         return dict.fromkeys(check_fields([self.field], fields), value)
 
 

@@ -1,10 +1,10 @@
 """The room kernel."""
 
-from shardex.kernel.array_pool import empty
+from shardex.kernel.array_pool import pooled_empty
 from shardex.kernel.buffers import Fetch, Integers
-from shardex.kernel.columns import MISSING, Column, Columns, Ragged, within
+from shardex.kernel.columns import MISSING, Column, Columns, Ragged, value_mask
 from shardex.kernel.fingerprint import digest
-from shardex.kernel.gather import Bytes, Ranges, Segments, line_ends, locate, one_value, permute, spread, take
+from shardex.kernel.gather import Bytes, Ranges, Segments, line_ends, locate, permute, row_ranges, take, value_reader
 
 __all__ = [
     "MISSING",
@@ -17,12 +17,12 @@ __all__ = [
     "Ranges",
     "Segments",
     "digest",
-    "empty",
     "line_ends",
     "locate",
-    "one_value",
     "permute",
-    "spread",
+    "pooled_empty",
+    "row_ranges",
     "take",
-    "within",
+    "value_mask",
+    "value_reader",
 ]

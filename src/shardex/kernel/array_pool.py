@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["empty"]
+__all__ = ["pooled_empty"]
 
 _LARGE = 256 << 10
 _HUGE = 64 << 20
@@ -26,10 +26,10 @@ _KEPT = 8
 _free: deque[NDArray[np.uint8]] = deque(maxlen=_KEPT)
 
 
-def empty(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+def pooled_empty(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     """An array whose content is yet to be written, as `numpy.empty` gives it.
 
-    >>> empty((2, 3), "int32").shape
+    >>> pooled_empty((2, 3), "int32").shape
     (2, 3)
     """
     kind = np.dtype(dtype)

@@ -71,7 +71,7 @@ class Segments:
     >>> table = Segments(2)
     >>> table.put(0, b"hello"), table.put(1, b"world")
     (None, None)
-    >>> bytes(table.look(1, 1, 4))
+    >>> bytes(table.slice(1, 1, 4))
     b'orl'
     """
 
@@ -83,7 +83,7 @@ class Segments:
         opener: Callable[[int], None] = _nothing_to_open,
         name: Callable[[int], str] = "segment {}".format,
         fetch: Fetch | None = None,
-        forgets: bool = False,
+        closable: bool = False,
     ) -> None:
         self.address = np.zeros(count, np.uint64)
         self.size = np.zeros(count, np.uint64)
@@ -97,7 +97,7 @@ class Segments:
         self.complete = False
         """Whether all segments are open and nothing of them has to be fetched; changes only under the lock."""
         self.lock: threading.RLock | None = None
-        if fetch is not None or forgets:
+        if fetch is not None or closable:
             self.lock = threading.RLock()
             _far.add(self)
 
@@ -112,7 +112,7 @@ class Segments:
         return len(self.address)
 
     @property
-    def forgets(self) -> bool:
+    def closable(self) -> bool:
         """Whether segments may be closed while others read; a table with `fetch` does."""
         return self.lock is not None
 
@@ -135,7 +135,7 @@ class Segments:
         """The bytes of a segment, opened if need be."""
         while (buffer := self.buffers.get(number)) is None:
             self._opener(number)
-            if not self.forgets and number not in self.buffers:
+            if not self.closable and number not in self.buffers:
                 raise RangeError(f"{self.name(number)}: expected its opener to open it")
         return buffer
 
@@ -146,7 +146,7 @@ class Segments:
             with suppress(ShardexError):
                 self.open(number)
 
-    def look(self, number: int, begin: int, end: int) -> Bytes:
+    def slice(self, number: int, begin: int, end: int) -> Bytes:
         """Some bytes of a segment, not copied; fewer if it ends before."""
         if (data := self.buffers.get(number)) is None:
             data = self.open(number)
@@ -156,8 +156,8 @@ class Segments:
                 self.fetch(np.array([number]), np.array([begin]), np.array([stop - begin]), True)
         return data[begin:end]
 
-    def forget(self, number: int) -> None:
-        """Close a segment of a table that `forgets`; calls that look at it keep it until they have ended."""
+    def close(self, number: int) -> None:
+        """Close a segment of a table that `closable`; calls that look at it keep it until they have ended."""
         if self.lock is None:
             return
         with self.lock:
@@ -178,7 +178,7 @@ class Segments:
     def call_far(
         self, function: Callable[..., Any], arguments: Sequence[Any], ranges: Callable[[], Triple] | None = None
     ) -> Any:
-        """The same for a table that `forgets`, maybe in another thread: `ranges` are there when they are looked at."""
+        """The same for a table that `closable`, maybe in another thread: `ranges` are there when they are looked at."""
         kept: list[Bytes] = []
         self._calls[id(kept)] = kept  # from here on nothing that is open goes away
         try:

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from shardex.errors import FieldError, FormatError, SchemaError
 from shardex.kernel.gather import Integers, Ranges, Segments
 
-__all__ = ["MISSING", "Column", "Columns", "Ragged", "within"]
+__all__ = ["MISSING", "Column", "Columns", "Ragged", "value_mask"]
 
 
 class _Missing:
@@ -166,7 +166,7 @@ class Ragged:
     def mask(self, length: int | None = None) -> NDArray[np.bool_]:
         """True where `pad` holds a value, false where it was filled up; without the fixed sizes after the free ones."""
         sizes = self.lengths if self.shapes is None else self.shapes
-        return within(sizes, self._padded_shape(length))
+        return value_mask(sizes, self._padded_shape(length))
 
     def _padded_shape(self, length: int | None) -> list[int]:
         """Sizes of the smallest array that holds every row; the first one may be asked to be larger."""
@@ -183,10 +183,10 @@ class Ragged:
         return rows if self.shapes is None else [self._shaped(row, k) for k, row in enumerate(rows)]
 
 
-def within(sizes: Integers, padded: Sequence[int]) -> NDArray[np.bool_]:
+def value_mask(sizes: Integers, padded: Sequence[int]) -> NDArray[np.bool_]:
     """True where rows of these lengths (or shapes, one row each) have a value in an array of the padded sizes.
 
-    >>> within(np.array([1, 2]), [2]).tolist()
+    >>> value_mask(np.array([1, 2]), [2]).tolist()
     [[True, False], [True, True]]
     """
     free = sizes[:, None] if sizes.ndim == 1 else sizes

@@ -1,8 +1,8 @@
-"""Copy many ranges of many buffers into one: the operation under almost every read.
+"""Copying many ranges of many buffers into one: the operation under almost every read.
 
-`Ranges` is a list of byte ranges in a table of buffers (`segments.py`) that has not been copied, but may be announced;
-`take` copies rows of one width, `spread` and `locate` turn rows into ranges, by their width and through offsets. Knows
-nothing of files, fields or samples.
+`Ranges` is a list of byte ranges in a `Segments` table that have not been copied yet. `take` copies rows of one width.
+`row_ranges` and `locate` turn row numbers into ranges: by the width of a row, and through an array of offsets.
+The table itself is in `buffers`. Files, fields and samples are unknown here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import RowError
-from shardex.kernel.array_pool import empty
+from shardex.kernel.array_pool import pooled_empty
 from shardex.kernel.buffers import KERNEL, Bytes, Integers, Segments, Triple
 from shardex.kernel.buffers import kernel as _kernel
 
@@ -28,10 +28,10 @@ __all__ = [
     "Segments",
     "line_ends",
     "locate",
-    "one_value",
     "permute",
-    "spread",
+    "row_ranges",
     "take",
+    "value_reader",
 ]
 
 _THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
@@ -52,7 +52,7 @@ class Ranges:
         self.length = _integers(length)
 
     @classmethod
-    def together(cls, segments: Segments, places: Sequence[tuple[Integers, Integers, Integers]]) -> Ranges:
+    def concat(cls, segments: Segments, places: Sequence[tuple[Integers, Integers, Integers]]) -> Ranges:
         """Ranges of one table that were found in several parts."""
         which, begin, length = map(np.concatenate, zip(*places, strict=True)) if places else ([], [], [])
         return cls(segments, which, begin, length)
@@ -74,7 +74,7 @@ class Ranges:
         np.cumsum(self.length, out=offsets[1:])
         total = int(offsets[-1])
         self._check_before(total)
-        return self._copy(empty((total,), np.uint8), -1), offsets
+        return self._copy(pooled_empty((total,), np.uint8), -1), offsets
 
     def padded(self, stride: int | None = None) -> Bytes:
         """One range per row of a matrix, filled up with zeros.
@@ -85,7 +85,7 @@ class Ranges:
         if stride is None:
             stride = int(self.length.max(initial=0))
         self._check_before(len(self) * stride)
-        return self._copy(empty((len(self), stride), np.uint8), stride)
+        return self._copy(pooled_empty((len(self), stride), np.uint8), stride)
 
     def _check_before(self, allocating: int) -> None:
         # A damaged length must be an error, not an attempt to allocate it. The kernel checks again, but only then.
@@ -163,15 +163,15 @@ def take(segments: Segments, starts: Integers, rows: Integers, width: int, out: 
     """
     arguments = _integers(starts), _integers(rows), width, out, _THREADS
     if segments.fetch is not None:
-        segments.call_far(_kernel.fixed, arguments, lambda: spread(segments, starts, rows, width)._triple())
+        segments.call_far(_kernel.fixed, arguments, lambda: row_ranges(segments, starts, rows, width)._triple())
     else:
         segments.call(_kernel.fixed, *arguments)
 
 
-def spread(segments: Segments, starts: Integers, rows: Integers, width: int) -> Ranges:
+def row_ranges(segments: Segments, starts: Integers, rows: Integers, width: int) -> Ranges:
     """The ranges that `take` would copy.
 
-    >>> spread(Segments.of(b"abcdef"), np.array([0, 3]), np.array([2, 0]), 2).text()
+    >>> row_ranges(Segments.of(b"abcdef"), np.array([0, 3]), np.array([2, 0]), 2).text()
     ['ef', 'ab']
     """
     which = np.searchsorted(starts, rows, "right") - 1
@@ -190,15 +190,15 @@ def locate(segments: Segments, starts: Integers, rows: Integers, width: int, ite
     return Ranges(values, which, begin, length)
 
 
-def one_value(offsets: Segments, values: Segments, number: int, width: int, *, text: bool) -> Callable[[int], Any]:
+def value_reader(offsets: Segments, values: Segments, number: int, width: int, *, text: bool) -> Callable[[int], Any]:
     """What gives the text or the bytes of a row of one open segment, as `locate` would find it, without an array.
 
     >>> offsets, values = Segments.of(np.array([0, 2, 5], np.int64)), Segments.of(b"abcde")
-    >>> one_value(offsets, values, 0, 8, text=True)(1)
+    >>> value_reader(offsets, values, 0, 8, text=True)(1)
     'cde'
     """
     where, what = offsets.open(number), values.open(number)
-    if KERNEL == "c" and not offsets.forgets:  # then what the addresses are of could go away
+    if KERNEL == "c" and not offsets.closable:  # then what the addresses are of could go away
         sizes = int(offsets.address[number]), where.size, width, int(values.address[number]), what.size, int(text)
         return partial(_kernel.value, *sizes)
     whole = where[: where.size // width * width]  # a buffer may be padded

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardex.dataset import Dataset
 from shardex.errors import FieldError
-from shardex.kernel import Columns, Integers, within
+from shardex.kernel import Columns, Integers, value_mask
 from shardex.loader.plan import Made, Plan
 from shardex.samples import Batch, DictSample
 
@@ -128,7 +128,7 @@ class LoadedBatch(Batch[Any]):
 
     def mask_of(self, name: str) -> Any:
         """True where a padded field holds a value, false where it was filled up."""
-        return self._convert(within(self._sizes(name), self.columns[name].shape[1:]))
+        return self._convert(value_mask(self._sizes(name), self.columns[name].shape[1:]))
 
     def _sizes(self, name: str) -> Integers:
         if name not in self._made.sizes:

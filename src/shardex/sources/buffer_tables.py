@@ -75,4 +75,4 @@ class EvictingTable:
             if (table := self.table()) is not None and table.lock is not None:
                 with table.lock:
                     self._complete[number] = False
-                    table.forget(number)
+                    table.close(number)

@@ -13,7 +13,7 @@ from typing import Any
 from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.errors import AlreadyExistsError, SchemaError
-from shardex.files import What, check_mode, told
+from shardex.files import What, check_mode, display_name
 from shardex.formats import ShardRows
 from shardex.sources import place_of
 from shardex.store.commit import counted
@@ -47,9 +47,9 @@ def adopt(
     check_mode(place, "create")
     opened, features = rows.opened, rows.features
     given = opened.what if isinstance(opened.what, str) else list(opened.what)
-    if signed := [one for one in ([given] if isinstance(given, str) else given) if told(one) != one]:
+    if signed := [one for one in ([given] if isinstance(given, str) else given) if display_name(one) != one]:
         raise SchemaError(
-            f"expected addresses that may be kept in a manifest, got one with a secret: {told(signed[0])}"
+            f"expected addresses that may be kept in a manifest, got one with a secret: {display_name(signed[0])}"
         )
     kept = {name: value.to_json() if name == "schema" else value for name, value in opened.options.items()}
     foreign = Foreign(given, opened.format, kept, rows.fingerprint, {name: name for name in features})

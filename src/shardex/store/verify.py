@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import FormatError, NotFoundError, ShardexError
-from shardex.files import STORE_FOLDER, What, told
+from shardex.files import STORE_FOLDER, What, display_name
 from shardex.formats import TableRows
 from shardex.kernel import Columns, Integers
 from shardex.progress import Bar
@@ -297,4 +297,4 @@ class _Inspection:
                 rows = base_rows(self._place, manifest, manifest.features.select(fields), self._trust_paths)
                 for places, why in runs(_read_all(rows.read, len(rows), progress)):
                     samples = self._range(places.start, places.stop)
-                    self._say(told(fragment.foreign.what), why, samples, fields=fields)
+                    self._say(display_name(fragment.foreign.what), why, samples, fields=fields)

@@ -29,7 +29,7 @@ from shardex.errors import (
     TruncatedShardError,
     VersionExpired,
 )
-from shardex.files import told
+from shardex.files import display_name
 from shardex.formats import ShardRows, Table, TableRows, open_file, open_rows, validated
 from shardex.kernel import Columns, Integers, Ranges
 from shardex.schema import Features
@@ -68,7 +68,7 @@ def _shards(source: Source, manifest: Manifest) -> list[str]:
     """The files, those first that hold the first fields of each fragment."""
     first, others = list[str](), list[str]()
     for one in manifest.fragments:
-        names = [] if one.foreign is None else [told(one.foreign.what)]
+        names = [] if one.foreign is None else [display_name(one.foreign.what)]
         names += [f"{source.url}/{file.path}" for file in one.groups]
         first.append(names[0] if names else "")
         others += names[1:]
@@ -79,8 +79,8 @@ def _refuse_untrusted(source: Source, foreign: Foreign, trust_paths: bool) -> No
     """A manifest may come from anywhere, so what it names outside its folder is read only if the user says so."""
     if not trust_paths:
         raise PathError(
-            f"{source.url}: expected data inside this folder, its manifest names {told(foreign.what)} elsewhere; if "
-            "you trust it, open it with trust_paths=True"
+            f"{source.url}: expected data inside this folder, its manifest names {display_name(foreign.what)} "
+            "elsewhere; if you trust it, open it with trust_paths=True"
         )
 
 
@@ -109,7 +109,7 @@ class _ForeignTable:
         rows = open_rows(what, foreign.format, trusted=False, **options)
         if rows.fingerprint != foreign.fingerprint or len(rows) != self._rows:
             raise StaleIndexError(
-                f"{told(foreign.what)}: expected the shards as they were when fields were put beside them "
+                f"{display_name(foreign.what)}: expected the shards as they were when fields were put beside them "
                 f"({foreign.fingerprint}, {self._rows} samples), got others ({rows.fingerprint}, {len(rows)} samples)"
             )
         return rows

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow import MappedTable, arrow_schema
-from shardex.files import told
+from shardex.files import display_name
 from shardex.formats import Table, TableRows
 from shardex.kernel import Integers
 from shardex.progress import Bar
@@ -139,7 +139,7 @@ class DamagedVersion:
             pieces = [piece for one in manifest.fragments for piece in _pieces(one, names[0])]
             tables.append(self._table(features.select(names), pieces))
         shards = [
-            told(one.foreign.what) if one.foreign else next((file.path for file in one.groups), "")
+            display_name(one.foreign.what) if one.foreign else next((file.path for file in one.groups), "")
             for one in manifest.fragments
         ]
         base = TableRows(tables, [one.rows for one in manifest.fragments], features, "", shards)
