@@ -31,7 +31,7 @@ import numpy as np
 import shardex as sx
 from shardex.kernel import gather
 from shardex.loader.read_ahead import ReadAhead
-from shardex.loader.stats import Spent
+from shardex.loader.stats import TimeSpent
 from shardex.order import Shuffle
 
 BATCH = 256
@@ -47,7 +47,7 @@ LIBC.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
 
 Reads = list[np.ndarray]
-Way = Callable[[sx.Dataset, Reads], Spent]
+Way = Callable[[sx.Dataset, Reads], TimeSpent]
 
 
 # -- the data -------------------------------------------------------------------------------------------------
@@ -155,17 +155,17 @@ def in_memory(folder: str) -> float:
 # -- ways to read ---------------------------------------------------------------------------------------------
 
 
-def plain(ds: sx.Dataset, reads: Reads) -> Spent:
-    spent = Spent()
+def plain(ds: sx.Dataset, reads: Reads) -> TimeSpent:
+    spent = TimeSpent()
     for rows in reads:
         with spent.reading():
             ds.read(rows)
     return spent
 
 
-def same_thread(ds: sx.Dataset, reads: Reads) -> Spent:
+def same_thread(ds: sx.Dataset, reads: Reads) -> TimeSpent:
     """Announced just before it is read."""
-    spent = Spent()
+    spent = TimeSpent()
     for rows in reads:
         with spent.reading():
             ds.advise(rows)
@@ -176,8 +176,8 @@ def same_thread(ds: sx.Dataset, reads: Reads) -> Spent:
 def ahead(depth: int, threads: int = 1) -> Way:
     """Always announced, so many reads ahead."""
 
-    def way(ds: sx.Dataset, reads: Reads) -> Spent:
-        spent, helpers = Spent(), [ReadAhead(ds.advise, depth + 1) for _ in range(threads)]
+    def way(ds: sx.Dataset, reads: Reads) -> TimeSpent:
+        spent, helpers = TimeSpent(), [ReadAhead(ds.advise, depth + 1) for _ in range(threads)]
         for number, rows in enumerate(reads[:depth]):
             helpers[number % threads].plan(rows)
         for number, rows in enumerate(reads):
@@ -193,11 +193,11 @@ def ahead(depth: int, threads: int = 1) -> Way:
     return way
 
 
-def foresight(ds: sx.Dataset, reads: Reads) -> Spent:
+def foresight(ds: sx.Dataset, reads: Reads) -> TimeSpent:
     """As a loader does it: announced where reads turn out to be cold."""
-    total, sight = Spent(), ReadAhead(iter(reads), ds.advise)
+    total, sight = TimeSpent(), ReadAhead(iter(reads), ds.advise)
     while (rows := sight.next()) is not None:
-        spent = Spent()
+        spent = TimeSpent()
         with spent.reading():
             ds.read(rows)
         sight.note(spent.faults)
@@ -209,10 +209,10 @@ def foresight(ds: sx.Dataset, reads: Reads) -> Spent:
 def by_pread(threads: int) -> Way:
     """The same bytes by system calls of many threads, nothing decoded: for formats whose samples are ranges."""
 
-    def way(ds: sx.Dataset, reads: Reads) -> Spent:
+    def way(ds: sx.Dataset, reads: Reads) -> TimeSpent:
         rows: Any = ds.rows
         handles = [os.open(path, os.O_RDONLY) for path in rows.shard_names()]
-        spent = Spent()
+        spent = TimeSpent()
         with ThreadPoolExecutor(threads) as pool:
             for some in reads:
                 found = touched(rows, some)

@@ -286,18 +286,18 @@ def are_positions(given: Any, length: int) -> bool:
     return not len(given) or int(given.view(np.uint64).max()) < length
 
 
-def whole_number(count: Any, least: int | None = None) -> int:
-    """A number of samples.
+def whole_number(name: str, value: Any, least: int | None = None) -> int:
+    """Return a whole number as int; raise `ArgumentError`, which names the argument, if it is none or below `least`.
 
-    >>> whole_number(np.int8(3)), whole_number(-2)
+    >>> whole_number("count", np.int8(3)), whole_number("count", -2)
     (3, -2)
     """
     try:
-        number = operator.index(count)
+        number = operator.index(value)
     except TypeError:
-        raise ArgumentError(f"expected a whole number of samples, got {count!r}") from None
+        raise ArgumentError(f"expected a whole number for {name}, got {value!r}") from None
     if least is not None and number < least:
-        raise ArgumentError(f"expected batches of at least {least} sample, got {count}")
+        raise ArgumentError(f"expected at least {least} for {name}, got {number}")
     return number
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shardex.dataset import Dataset, MixRows, mix, open, temperature
 from shardex.dataset.mix import reweighted
-from shardex.errors import SchemaError
+from shardex.errors import ArgumentError, SchemaError
 from shardex.order import MixOrder
 from shardex.rows import ListRows
 
@@ -128,7 +128,7 @@ def test_temperature_from_proportional_to_equal() -> None:
     ],
 )
 def test_what_cannot_be_mixed_is_refused(sources: Any, weights: Any, message: str) -> None:
-    with pytest.raises(SchemaError, match=message):
+    with pytest.raises((ArgumentError, SchemaError), match=message):
         mix(sources, weights)
 
 

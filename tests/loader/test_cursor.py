@@ -1,4 +1,4 @@
-"""Cursors: places in a run, the steps that lead there, and the dict they are saved as."""
+"""Cursors: positions in a run, steps, and the dict that a cursor is saved as."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.errors import SchemaError, StateError
-from shardex.loader.cursor import Cursor, Leg, Shape
+from shardex.errors import ArgumentError, StateError
+from shardex.loader.cursor import Cursor, EpochSteps, Segment
 
-shapes = st.builds(
-    Shape,
+layouts = st.builds(
+    EpochSteps,
     length=st.integers(0, 60),
     batch=st.integers(1, 9),
     world=st.integers(1, 5),
@@ -21,46 +21,46 @@ shapes = st.builds(
 )
 
 
-def places(shape: Shape, epochs: int) -> list[tuple[int, int]]:
-    """Epoch and position of every step, counted out."""
+def positions(steps: EpochSteps, epochs: int) -> list[tuple[int, int]]:
+    """Epoch and position of every step, counted one by one."""
     out = []
     for epoch in range(epochs):
         position = 0
-        while position < shape.length and (position + shape.stride <= shape.length or not shape.drop_last):
+        while position < steps.length and (position + steps.step_size <= steps.length or not steps.drop_last):
             out.append((epoch, position))
-            position += shape.stride
+            position += steps.step_size
     return out
 
 
-@given(shapes)
-def test_steps_are_those_one_can_count(shape: Shape) -> None:
-    counted = places(shape, 3)
-    assert shape.steps() * 3 == len(counted)
+@given(layouts)
+def test_count_and_after_equal_counting_one_by_one(steps: EpochSteps) -> None:
+    counted = positions(steps, 3)
+    assert steps.count() * 3 == len(counted)
     for taken in range(len(counted)):
-        assert shape.after(0, 0, taken) == counted[taken]
-    assert shape.after(0, 0, max(1, len(counted))) == ((3, 0) if counted else (1, 0))
+        assert steps.after(0, 0, taken) == counted[taken]
+    assert steps.after(0, 0, max(1, len(counted))) == ((3, 0) if counted else (1, 0))
 
 
-@given(shapes, st.data())
-def test_after_adds_up(shape: Shape, data: st.DataObject) -> None:
-    if not shape.steps():
+@given(layouts, st.data())
+def test_after_is_additive(steps: EpochSteps, data: st.DataObject) -> None:
+    if not steps.count():
         return
     first, second = data.draw(st.integers(0, 50)), data.draw(st.integers(0, 50))
-    assert shape.after(*shape.after(0, 0, first), second) == shape.after(0, 0, first + second)
+    assert steps.after(*steps.after(0, 0, first), second) == steps.after(0, 0, first + second)
 
 
-def test_a_run_of_a_trillion_samples_is_arithmetic() -> None:
-    shape = Shape(10**12, batch=256, world=64)
-    cursor = Cursor(shape)
+def test_run_of_a_trillion_samples() -> None:
+    steps = EpochSteps(10**12, batch=256, world=64)
+    cursor = Cursor(steps)
     cursor.advance(10**9)
-    assert (cursor.epoch, cursor.position) == (10**9 // shape.steps(), 10**9 % shape.steps() * 256 * 64)
-    assert cursor.place(5)[1:] == (0, 5 * 256 * 64)
+    assert (cursor.epoch, cursor.position) == (10**9 // steps.count(), 10**9 % steps.count() * 256 * 64)
+    assert cursor.locate(5)[1:] == (0, 5 * 256 * 64)
 
 
-@given(shapes, shapes, st.integers(0, 30), st.integers(1, 30))
-def test_every_step_can_be_placed_after_a_resume(first: Shape, second: Shape, taken: int, more: int) -> None:
-    second = Shape(first.length, second.batch, second.world, second.drop_last)
-    if not first.steps() or not second.steps():
+@given(layouts, layouts, st.integers(0, 30), st.integers(1, 30))
+def test_every_step_can_be_located_after_a_resume(first: EpochSteps, second: EpochSteps, taken: int, more: int) -> None:
+    second = EpochSteps(first.length, second.batch, second.world, second.drop_last)
+    if not first.count() or not second.count():
         return
     cursor, seen = Cursor(first), []
     for _ in range(taken):
@@ -72,59 +72,59 @@ def test_every_step_can_be_placed_after_a_resume(first: Shape, second: Shape, ta
         seen.append((resumed.epoch, resumed.position, second.batch, second.world))
         resumed.advance()
     for step, expected in enumerate(seen):
-        leg, epoch, position = resumed.place(step)
-        assert (epoch, position, leg.batch, leg.world) == expected
+        segment, epoch, position = resumed.locate(step)
+        assert (epoch, position, segment.batch, segment.world) == expected
 
 
-@given(shapes, st.lists(st.integers(0, 9), max_size=6))
-def test_resuming_in_the_same_shape_leaves_no_trace(shape: Shape, parts: list[int]) -> None:
-    if not shape.steps():
+@given(layouts, st.lists(st.integers(0, 9), max_size=6))
+def test_resuming_with_equal_steps_adds_no_segment(steps: EpochSteps, parts: list[int]) -> None:
+    if not steps.count():
         return
-    straight, stopped = Cursor(shape), Cursor(shape)
+    straight, stopped = Cursor(steps), Cursor(steps)
     for part in parts:
         straight.advance(part)
         stopped.advance(part)
-        again = Cursor(shape)
+        again = Cursor(steps)
         again.load(stopped.save())
         stopped = again
     assert stopped.save() == straight.save()
-    assert len(stopped.legs) == 1
+    assert len(stopped.segments) == 1
 
 
-def test_what_is_left_of_an_epoch_may_be_no_step_of_another_shape() -> None:
-    cursor = Cursor(Shape(10, batch=4))
+def test_resume_drops_the_rest_of_an_epoch_that_is_no_full_step() -> None:
+    cursor = Cursor(EpochSteps(10, batch=4))
     cursor.advance(2)
-    larger = Cursor(Shape(10, batch=4, drop_last=True))
+    larger = Cursor(EpochSteps(10, batch=4, drop_last=True))
     larger.load(cursor.save())
     assert (larger.epoch, larger.position) == (1, 0)
 
 
-def test_seek_goes_anywhere_and_keeps_the_count_of_steps() -> None:
-    cursor = Cursor(Shape(10, batch=4))
+def test_seek_keeps_the_count_of_steps() -> None:
+    cursor = Cursor(EpochSteps(10, batch=4))
     cursor.advance(2)
     cursor.seek(7, 3)
     assert cursor.save()["step"] == 2
-    assert cursor.legs[-1] == Leg(2, 7, 3, 4, 1, False)
+    assert cursor.segments[-1] == Segment(2, 7, 3, 4, 1, False)
     cursor.advance()
-    assert cursor.place(2)[1:] == (7, 3)
-    assert cursor.place(1)[1:] == (0, 4)
+    assert cursor.locate(2)[1:] == (7, 3)
+    assert cursor.locate(1)[1:] == (0, 4)
     cursor.seek(8, 10)
     assert (cursor.epoch, cursor.position) == (9, 0)
 
 
-@pytest.mark.parametrize("place", [(-1, 0), (0, -1), (0, 11)])
-def test_seek_refuses_places_that_are_not_there(place: tuple[int, int]) -> None:
-    with pytest.raises(SchemaError, match="expected an epoch from 0 on and a position from 0 to 10"):
-        Cursor(Shape(10, batch=4)).seek(*place)
+@pytest.mark.parametrize("target", [(-1, 0), (0, -1), (0, 11)])
+def test_seek_out_of_range_raises(target: tuple[int, int]) -> None:
+    with pytest.raises(ArgumentError, match="expected an epoch of 0 or more and a position from 0 to 10"):
+        Cursor(EpochSteps(10, batch=4)).seek(*target)
 
 
 @pytest.mark.parametrize("step", [-1, 0, 3])
-def test_steps_that_were_not_taken_have_no_place(step: int) -> None:
-    with pytest.raises(SchemaError, match="expected one of the 0 steps taken so far"):
-        Cursor(Shape(10, batch=4)).place(step)
+def test_locating_a_step_that_was_not_taken_raises(step: int) -> None:
+    with pytest.raises(ArgumentError, match="expected one of the 0 steps taken so far"):
+        Cursor(EpochSteps(10, batch=4)).locate(step)
 
 
-GOOD: dict[str, Any] = Cursor(Shape(10, batch=4)).save()
+GOOD: dict[str, Any] = Cursor(EpochSteps(10, batch=4)).save()
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ GOOD: dict[str, Any] = Cursor(Shape(10, batch=4)).save()
     ],
     ids=repr,
 )
-def test_what_no_cursor_saved_is_refused(bad: dict[str, Any]) -> None:
-    cursor = Cursor(Shape(10, batch=4))
+def test_loading_an_invalid_state_raises(bad: dict[str, Any]) -> None:
+    cursor = Cursor(EpochSteps(10, batch=4))
     with pytest.raises(StateError, match=r"expected a (dict made by state_dict|state of version 1)"):
         cursor.load(bad)
     assert cursor.save() == GOOD

@@ -17,7 +17,7 @@ import shardex as sx
 from shardex.kernel import Integers
 from shardex.loader import read_ahead as readahead
 from shardex.loader.read_ahead import AdviceThread, ColdDataDetector, ReadAhead
-from shardex.loader.stats import Spent
+from shardex.loader.stats import TimeSpent
 from tests.residency import drop, resident
 
 
@@ -369,7 +369,7 @@ def test_a_real_file(tmp_path: Path) -> None:
             assert resident(path).all()
         read_ahead = ReadAhead(iter(reads), advise, depth=4)
         while (positions := read_ahead.next()) is not None:
-            spent = Spent()
+            spent = TimeSpent()
             with spent.reading():
                 assert (ds.read(positions)["x"] == rows[positions]).all()
             read_ahead.note(spent.faults)

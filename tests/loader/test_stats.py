@@ -1,30 +1,30 @@
-"""Statistics: what they count, and what they call the bottleneck."""
+"""Statistics of a loader: counts, times, and the bottleneck."""
 
 from __future__ import annotations
 
 import pytest
 
-from shardex.loader.stats import Spent, Stats
+from shardex.loader.stats import Stats, TimeSpent
 
 
-def test_reading_is_split_into_waiting_and_working() -> None:
-    spent = Spent()
+def test_reading_is_split_into_storage_and_decoding() -> None:
+    spent = TimeSpent()
     with spent.reading():
         sum(range(100_000))
     assert spent.decode > 0 and spent.storage >= 0 and spent.transform == 0
 
 
-def test_time_counts_also_when_it_ends_in_an_error() -> None:
-    spent = Spent()
+def test_time_before_an_error_is_counted() -> None:
+    spent = TimeSpent()
     with pytest.raises(ValueError, match="bad"), spent.transforming():
         raise ValueError("bad")
     assert spent.transform > 0
 
 
-def test_spent_adds_up() -> None:
-    one = Spent(1, 2, 3, 4)
-    one.add(Spent(10, 20, 30, 40))
-    assert one == Spent(11, 22, 33, 44)
+def test_times_are_added() -> None:
+    one = TimeSpent(1, 2, 3, 4)
+    one.add(TimeSpent(10, 20, 30, 40))
+    assert one == TimeSpent(11, 22, 33, 44)
 
 
 @pytest.mark.parametrize(
@@ -32,17 +32,17 @@ def test_spent_adds_up() -> None:
     [
         (Stats(), "nothing"),
         (Stats(1, 1, consumer=2, waiting=1), "consumer"),
-        (Stats(1, 1, consumer=1, waiting=2, spent=Spent(storage=2, decode=1)), "storage"),
-        (Stats(1, 1, consumer=1, waiting=2, spent=Spent(decode=1)), "decode"),
-        (Stats(1, 1, consumer=1, waiting=2, spent=Spent(decode=1, transform=3)), "transform"),
+        (Stats(1, 1, consumer=1, waiting=2, spent=TimeSpent(storage=2, decode=1)), "storage"),
+        (Stats(1, 1, consumer=1, waiting=2, spent=TimeSpent(decode=1)), "decode"),
+        (Stats(1, 1, consumer=1, waiting=2, spent=TimeSpent(decode=1, transform=3)), "transform"),
     ],
 )
-def test_the_bottleneck_has_a_name(stats: Stats, name: str) -> None:
+def test_bottleneck_is_the_slowest_part(stats: Stats, name: str) -> None:
     assert stats.bottleneck == name
     assert str(stats).endswith(f"bottleneck: {name}")
 
 
-def test_what_is_slow_shows_its_parts() -> None:
-    stats = Stats(100, 1, 2, consumer=0, waiting=1, spent=Spent(storage=1, decode=1, transform=2))
+def test_text_shows_the_parts_of_slow_batches() -> None:
+    stats = Stats(100, 1, 2, consumer=0, waiting=1, spent=TimeSpent(storage=1, decode=1, transform=2))
     assert "2 bad ones replaced" in str(stats)
     assert "making them: storage 25%, decode 25%, transform 50%" in str(stats)

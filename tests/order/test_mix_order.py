@@ -1,4 +1,4 @@
-"""Mixtures are against a walk in plain Python: exact proportions everywhere, and every source by itself in full."""
+"""Mixtures: exact proportions in every stretch, and complete passes through every source."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.errors import SchemaError
-from shardex.order import MixOrder, of_epoch, whole_weights
+from shardex.errors import ArgumentError, StateError
+from shardex.order import Blocks, MixOrder, Shuffle, Span, whole_weights
 from shardex.order.mix_order import _Fork, _tree
 from shardex.order.order import Repeat
 
 
 def weights_of(least: int, most: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """Weights of some sources, not all zero."""
+    """Lists of weights that are not all zero."""
     numbers = st.lists(st.integers(0, 30) | st.integers(0, 10**6), min_size=least, max_size=most)
     return numbers.map(lambda weights: tuple(weights) if any(weights) else (1,) * len(weights))
 
@@ -48,7 +48,7 @@ def depths(tree: _Fork | int, depth: int = 0) -> dict[int, int]:
 
 
 def source_and_count(tree: _Fork | int, position: int) -> tuple[int, int]:
-    """One position, with numbers of any size."""
+    """Source and count at one position, computed with Python integers."""
     while not isinstance(tree, int):
         before, after = (p * tree.share // tree.total for p in (position, position + 1))
         tree, position = (tree.left, before) if after > before else (tree.right, position - before)
@@ -79,18 +79,18 @@ def everything(mix: MixOrder) -> list[int]:
         (np.array([0.25, 0.75], np.float32), (1, 3)),
     ],
 )
-def test_simple_weights_are_exact(weights: Sequence[float], expected: tuple[int, ...]) -> None:
+def test_simple_fractions_become_exact_weights(weights: Sequence[float], expected: tuple[int, ...]) -> None:
     assert whole_weights(weights) == expected
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=20).filter(any), st.integers(1, 1000))
-def test_whole_numbers_stay_exact(numbers: list[int], factor: int) -> None:
+def test_whole_numbers_are_reduced_exactly(numbers: list[int], factor: int) -> None:
     lowest = tuple(number // math.gcd(*numbers) for number in numbers)
     assert whole_weights([number * factor for number in numbers]) == lowest
 
 
 @given(st.lists(st.floats(0, 1e300), min_size=1, max_size=20).filter(any))
-def test_any_weights_are_near(weights: list[float]) -> None:
+def test_any_weights_are_approximated(weights: list[float]) -> None:
     whole, total = whole_weights(weights), sum(map(Fraction, weights))
     assert sum(whole) <= 2**30 + len(weights) and math.gcd(*whole) == 1
     for weight, number in zip(weights, whole, strict=True):
@@ -99,14 +99,14 @@ def test_any_weights_are_near(weights: list[float]) -> None:
 
 
 @pytest.mark.parametrize("bad", [-0.1, math.nan, math.inf, 10**400, None, "much"])
-def test_weights_that_are_none_are_refused(bad: Any) -> None:
-    with pytest.raises(SchemaError, match=r"a weight of 0 or more, got .* - at weight 1"):
+def test_negative_infinite_and_invalid_weights_raise(bad: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"a weight of 0 or more, got .* - at weight 1"):
         whole_weights([1.0, bad])
 
 
-def test_weights_that_are_all_zero_are_refused() -> None:
+def test_weights_that_are_all_zero_raise() -> None:
     for nothing in ([], [0.0, 0.0]):
-        with pytest.raises(SchemaError, match="at least one weight above 0"):
+        with pytest.raises(ArgumentError, match="at least one weight above 0"):
             whole_weights(nothing)
 
 
@@ -114,8 +114,8 @@ def test_weights_that_are_all_zero_are_refused() -> None:
 
 
 @given(some_weights, st.integers(0, 10**12))
-def test_every_window_has_the_proportions(weights: tuple[int, ...], start: int) -> None:
-    """Over any window of L positions a source comes L * share times, within the depth of its leaf."""
+def test_every_stretch_has_the_proportions(weights: tuple[int, ...], start: int) -> None:
+    """In any L positions a source has L * share samples; the error is at most the depth of its leaf."""
     mix = MixOrder((1,) * len(weights), ((0, weights),), length=10**13)
     came = mix.sources(np.arange(start, start + 1000))[:, None] == np.arange(len(weights))
     for source, depth in depths(_tree(weights)).items():
@@ -125,20 +125,20 @@ def test_every_window_has_the_proportions(weights: tuple[int, ...], start: int) 
 
 
 @given(some_weights)
-def test_heavier_sources_take_fewer_steps(weights: tuple[int, ...]) -> None:
+def test_heavier_sources_are_nearer_to_the_root(weights: tuple[int, ...]) -> None:
     depth = depths(_tree(weights))
     assert sorted(depth) == [source for source, weight in enumerate(weights) if weight]
     assert all(depth[a] <= depth[b] for a in depth for b in depth if weights[a] > weights[b])
 
 
-def test_a_period_has_exactly_the_weights() -> None:
+def test_counts_of_a_period_equal_the_weights() -> None:
     mix = MixOrder((9, 9, 9, 9), ((0, (50, 30, 15, 5)),), length=1000)
     for start in (0, 100, 700):
         assert np.bincount(mix.sources(np.arange(start, start + 100))).tolist() == [50, 30, 15, 5]
 
 
 @given(mixes(), st.integers(0, 3))
-def test_counts_say_what_came_before(mix: MixOrder, epoch: int) -> None:
+def test_counts_equal_the_sources_before_a_position(mix: MixOrder, epoch: int) -> None:
     sources = np.concatenate([mix.later(k).sources(np.arange(len(mix))) for k in range(epoch + 1)])
     for position in {0, 1, len(sources) // 2, len(sources)}:
         counted = np.bincount(sources[:position], minlength=len(mix.lengths))
@@ -149,8 +149,8 @@ def test_counts_say_what_came_before(mix: MixOrder, epoch: int) -> None:
 
 
 @given(mixes())
-def test_every_source_is_passed_through_evenly(mix: MixOrder) -> None:
-    """Whatever phases there are, a source's rows come pass by pass: as they are, or in an order of that pass."""
+def test_sources_are_read_in_complete_passes(mix: MixOrder) -> None:
+    """With any phases the rows of a source come pass by pass: in order, or shuffled within the pass."""
     positions = np.arange(len(mix))
     rows, sources = mix.rows(positions), mix.sources(positions)
     for source, length in enumerate(mix.lengths):
@@ -161,7 +161,7 @@ def test_every_source_is_passed_through_evenly(mix: MixOrder) -> None:
             assert mix.seed is not None or one == list(range(len(one)))
 
 
-def test_a_seed_shuffles_each_source_and_each_pass_in_its_own_way() -> None:
+def test_seed_shuffles_sources_and_passes_differently() -> None:
     passes = []
     for seed in range(3):
         mix = MixOrder((50, 50), ((0, (1, 1)),), 1000, seed)
@@ -171,7 +171,7 @@ def test_a_seed_shuffles_each_source_and_each_pass_in_its_own_way() -> None:
 
 
 @given(mixes(), st.data())
-def test_positions_can_be_asked_in_any_order(mix: MixOrder, data: st.DataObject) -> None:
+def test_positions_in_any_order_give_the_same_rows(mix: MixOrder, data: st.DataObject) -> None:
     some = data.draw(st.lists(st.integers(0, len(mix) - 1)))
     rows, sources = everything(mix), mix.sources(np.arange(len(mix))).tolist()
     assert mix.rows(np.array(some, np.int64)).tolist() == [rows[k] for k in some]
@@ -179,7 +179,7 @@ def test_positions_can_be_asked_in_any_order(mix: MixOrder, data: st.DataObject)
 
 
 @given(some_weights, st.lists(st.integers(0, 2**62 - 1), min_size=1, max_size=20))
-def test_huge_positions_overflow_nowhere(weights: tuple[int, ...], positions: list[int]) -> None:
+def test_huge_positions_do_not_overflow(weights: tuple[int, ...], positions: list[int]) -> None:
     huge = tuple(weight and weight * (2**30 // sum(weights)) + 1 for weight in weights)
     mix = MixOrder((10**12 + 39,) * len(weights), ((0, huge),), length=2**62)
     expected = [source_and_count(_tree(huge), position) for position in positions]
@@ -191,16 +191,16 @@ def test_huge_positions_overflow_nowhere(weights: tuple[int, ...], positions: li
 
 
 @given(mixes(), st.integers(1, 4))
-def test_epochs_go_on_where_the_last_one_stopped(mix: MixOrder, epochs: int) -> None:
+def test_epochs_continue_where_the_last_one_stopped(mix: MixOrder, epochs: int) -> None:
     longer = MixOrder(mix.lengths, mix.phases, mix.length * epochs, mix.seed)
     assert everything(longer) == [row for k in range(epochs) for row in everything(mix.later(k))]
     assert Repeat(mix, epochs).rows(np.arange(len(longer))).tolist() == everything(longer)
-    assert of_epoch(of_epoch(mix, 2), 3) == mix.later(5)
+    assert mix.later(2).later(3) == mix.later(5)
 
 
 @given(mixes(), st.integers(0, 200), st.data())
-def test_a_new_phase_changes_nothing_before_it(mix: MixOrder, later: int, data: st.DataObject) -> None:
-    """From there on the new weights hold, and every source goes on where it was."""
+def test_new_phase_changes_nothing_before_it(mix: MixOrder, later: int, data: st.DataObject) -> None:
+    """The new weights apply from its start on, and every source continues where it was."""
     position = mix.phases[-1][0] + later
     weights = data.draw(weights_of(len(mix.lengths), len(mix.lengths)))
     changed = mix.reweighted(position, weights)
@@ -210,17 +210,50 @@ def test_a_new_phase_changes_nothing_before_it(mix: MixOrder, later: int, data: 
     assert changed.sources(np.arange(position, position + 100)).tolist() == fresh.sources(np.arange(100)).tolist()
 
 
-def test_phases_are_kept_in_order_and_replaced() -> None:
+def test_phases_are_sorted_and_replaced() -> None:
     mix = MixOrder((5, 5), ((0, (1, 1)),), 10)
     assert mix.reweighted(8, [1, 3]).reweighted(4, [0.5, 0]).phases == ((0, (1, 1)), (4, (1, 0)), (8, (1, 3)))
     assert mix.reweighted(4, [1, 3]).reweighted(4, [3, 1]).phases == ((0, (1, 1)), (4, (3, 1)))
     assert mix.reweighted(0, [0.1, 0.2]).phases == ((0, (1, 2)),)
 
 
-# -- what it is --------------------------------------------------------------------------------------------
+def test_for_epoch_shuffles_each_source_by_itself() -> None:
+    mix = MixOrder((5, 7), ((0, (1, 2)),), 12, seed=1)
+    assert mix.for_epoch(3) == mix.later(3)
+    assert mix.for_epoch(3, Shuffle(12, seed=9)) == MixOrder((5, 7), mix.phases, 12, seed=9, epoch=3)
+    with pytest.raises(ArgumentError, match="expected a mixture to be shuffled without block="):
+        mix.for_epoch(0, Blocks(12, 2, 2))
 
 
-def test_the_order_is_pinned() -> None:
+def test_sample_numbers_are_rows_within_the_source() -> None:
+    mix = MixOrder((5, 7), ((0, (1, 2)),), 12, seed=1)
+    positions = np.arange(12)
+    rows, sources = mix.later(2).rows(positions), mix.later(2).sources(positions)
+    assert mix.sample_numbers(positions, 2).tolist() == (rows - 5 * sources).tolist()
+
+
+def test_identity_of_a_mixture_does_not_depend_on_its_weights() -> None:
+    mix = MixOrder((5, 7), ((0, (1, 2)),), 12, seed=1)
+    assert mix.identity() == mix.reweighted(4, [1, 0]).identity() == (Span(12), {"mix": 1})
+
+
+def test_resumed_mixture_has_the_saved_weights_up_to_the_position() -> None:
+    mix = MixOrder((5, 7), ((0, (1, 2)),), 12)
+    state = mix.reweighted(4, [1, 0]).reweighted(30, [0, 1]).save()
+    assert state == {"phases": [[0, [1, 2]], [4, [1, 0]], [30, [0, 1]]]}
+    with pytest.raises(StateError, match=r"weights \(1, 2\), got one with \(1, 0\)"):
+        mix.resumed(state, 10, reweight=False)
+    assert mix.resumed(state, 10, reweight=True).phases == ((0, (1, 2)), (4, (1, 0)), (10, (1, 2)))
+    assert mix.resumed(mix.save(), 10, reweight=False) is mix
+    assert mix.resumed({"phases": [[0, [1]]]}, 10, reweight=True) is mix  # other sources
+    with pytest.raises(StateError, match="expected phases of a mixture that begin at 0"):
+        mix.resumed({"phases": [["a"]]}, 10, reweight=True)
+
+
+# -- invariants -------------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_mixture_never_change() -> None:
     """A run that resumes with a newer version must see the same order."""
     mix = MixOrder((100, 1000, 7), ((0, (5, 3, 2)), (6, (1, 1, 2))), 1000, seed=7)
     assert mix.sources(np.arange(12)).tolist() == [1, 0, 1, 0, 2, 0, 1, 2, 0, 2, 1, 2]
@@ -229,28 +262,28 @@ def test_the_order_is_pinned() -> None:
 
 
 @given(mixes())
-def test_mixes_pickle_before_and_after_use(mix: MixOrder) -> None:
+def test_mixtures_pickle_before_and_after_use(mix: MixOrder) -> None:
     fresh, rows = pickle.loads(pickle.dumps(mix)), everything(mix)
     assert fresh == mix == pickle.loads(pickle.dumps(mix)) and everything(fresh) == rows
 
 
-def test_a_single_source_is_that_source() -> None:
+def test_single_source_is_read_in_order() -> None:
     assert everything(MixOrder((5,), ((0, (1,)),), 12)) == [k % 5 for k in range(12)]
     assert everything(MixOrder((5, 0), ((0, (1, 0)),), 12)) == [k % 5 for k in range(12)]
     assert everything(MixOrder((5,), ((0, (1,)),), 0)) == []
 
 
-def test_what_is_no_mixture_is_refused() -> None:
+def test_invalid_mixtures_raise() -> None:
     phases: Any
     for phases in ((), ((1, (1, 1)),), ((0, (1, 1)), (0, (1, 2))), ((-1, (1, 1)),)):
-        with pytest.raises(SchemaError, match="begin at 0 and ascend"):
+        with pytest.raises(ArgumentError, match="begin at 0 and ascend"):
             MixOrder((5, 5), phases, 10)
-    with pytest.raises(SchemaError, match="expected 2 weights, one per source, got 1 - at the phase from position 0"):
+    with pytest.raises(ArgumentError, match="expected 2 weights, one per source, got 1 - at the phase from position 0"):
         MixOrder((5, 5), ((0, (1,)),), 10)
     for weights in ((0, 0), (-1, 2), (2**31, 1)):
-        with pytest.raises(SchemaError, match="whole_weights makes them"):
+        with pytest.raises(ArgumentError, match="whole_weights makes them"):
             MixOrder((5, 5), ((0, weights),), 10)
-    with pytest.raises(SchemaError, match="weight 0 for a source without rows, got 1 - at source 1"):
+    with pytest.raises(ArgumentError, match="weight 0 for a source without rows, got 1 - at source 1"):
         MixOrder((5, 0), ((0, (1, 1)),), 10)
-    with pytest.raises(SchemaError, match="begin at 0 and ascend"):
+    with pytest.raises(ArgumentError, match="begin at 0 and ascend"):
         MixOrder((5, 5), ((0, (1, 1)),), 10).reweighted(-3, [1, 1])

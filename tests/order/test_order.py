@@ -1,4 +1,4 @@
-"""Orders are pure functions: against plain Python, and statistically."""
+"""Orders compared with plain Python lists, and tested for randomness."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.errors import RowError, SchemaError
-from shardex.order import Blocks, Order, Pick, Shuffle, Span, chain, of_epoch
-from shardex.order.order import Chain, Concat, Repeat, grouped
+from shardex.errors import ArgumentError, RowError
+from shardex.order import Blocks, Order, Pick, Shuffle, Span, chain
+from shardex.order.order import Chain, Repeat, map_groups
 
 SIZES = [1, 2, 3, 5, 7, 8, 9, 64, 65, 97, 1000, 4096, 10_007]
 
@@ -27,15 +27,15 @@ ends = st.none() | st.integers(-30, 30)
 
 
 @given(st.integers(0, 30), ends, ends, st.sampled_from([-3, -1, 1, 2, 5]))
-def test_a_span_is_a_slice(length: int, start: int | None, stop: int | None, step: int) -> None:
+def test_span_equals_slice(length: int, start: int | None, stop: int | None, step: int) -> None:
     where = slice(start, stop, step)
     first, last, by = where.indices(length)
     assert everything(Span(len(range(first, last, by)), first, by)) == list(range(length))[where]
 
 
 @given(st.integers(2, 50), st.data())
-def test_chains_are_orders_of_orders(length: int, data: st.DataObject) -> None:
-    """Whatever `chain` simplifies, the rows are those of one order after the other."""
+def test_chain_applies_outer_then_inner(length: int, data: st.DataObject) -> None:
+    """What `chain` simplifies gives the same rows as the two orders applied in turn."""
     inners: list[Order] = [Span(length), Span(length, 7, 3), Shuffle(length, 3), Pick(np.arange(length)[::-1])]
     outers: list[Order] = [Span(length), Span(length // 2, 1), Shuffle(length, 9), Pick(np.array([1, 0, 1]))]
     inner, outer = data.draw(st.sampled_from(inners)), data.draw(st.sampled_from(outers))
@@ -45,7 +45,7 @@ def test_chains_are_orders_of_orders(length: int, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_shuffle_is_a_permutation_and_its_inverse_is_exact(size: int) -> None:
+def test_shuffle_is_a_permutation_with_exact_inverse(size: int) -> None:
     for seed in range(5):
         order = Shuffle(size, seed, epoch=seed % 2)
         rows = order.rows(np.arange(size))
@@ -54,7 +54,7 @@ def test_a_shuffle_is_a_permutation_and_its_inverse_is_exact(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [10**9, 10**12, 2**40, 2**62 - 1])
-def test_a_huge_shuffle_costs_nothing_and_inverts(size: int) -> None:
+def test_huge_shuffle_is_computed_lazily_and_inverts(size: int) -> None:
     positions = np.random.default_rng(0).integers(0, size, 1000)
     order = Shuffle(size, seed=4)
     rows = order.rows(positions)
@@ -62,13 +62,13 @@ def test_a_huge_shuffle_costs_nothing_and_inverts(size: int) -> None:
     assert (order.positions(rows) == positions).all()
 
 
-def test_seed_and_epoch_choose_the_order() -> None:
+def test_shuffle_depends_on_seed_and_epoch() -> None:
     orders = [tuple(everything(Shuffle(100, seed, epoch))) for seed in range(10) for epoch in range(10)]
     assert len(set(orders)) == 100
     assert everything(Shuffle(100, 1, 2)) == everything(Shuffle(100, 1, 2))
 
 
-def test_the_order_is_pinned() -> None:
+def test_rows_of_shuffles_never_change() -> None:
     """A run that resumes with a newer version must see the same order."""
     for order, rows in PINNED:
         assert order.rows(np.arange(8)).tolist() == rows
@@ -83,7 +83,7 @@ PINNED: list[tuple[Order, list[int]]] = [
 
 
 @pytest.mark.parametrize("order", [Shuffle(10), Blocks(10, 3, 2), Blocks(0, 3, 2)])
-def test_positions_and_rows_outside_are_refused(order: Shuffle | Blocks) -> None:
+def test_positions_and_rows_out_of_range_raise(order: Shuffle | Blocks) -> None:
     for bad in ([10], [-1], [0, 11], [10**12], [-(10**12)]):
         for way in (order.rows, order.positions):
             with pytest.raises(RowError):
@@ -100,9 +100,9 @@ orders: st.SearchStrategy[Order] = st.one_of(
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 1000))))
-def test_groups_come_back_to_their_places(pairs: list[tuple[int, int]]) -> None:
+def test_map_groups_keeps_the_order_of_values(pairs: list[tuple[int, int]]) -> None:
     groups, values = np.array(pairs, np.int64).reshape(-1, 2).T
-    found = grouped(groups, values, lambda group, some: some * 100 + group)
+    found = map_groups(groups, values, lambda group, some: some * 100 + group)
     assert found.tolist() == [value * 100 + group for group, value in pairs] and found.dtype == np.int64
 
 
@@ -110,7 +110,7 @@ def test_groups_come_back_to_their_places(pairs: list[tuple[int, int]]) -> None:
 
 
 @given(st.integers(0, 300), st.integers(1, 40), st.integers(1, 12), st.integers(0, 5))
-def test_blocks_are_a_permutation_and_their_inverse_is_exact(length: int, size: int, window: int, seed: int) -> None:
+def test_blocks_are_a_permutation_with_exact_inverse(length: int, size: int, window: int, seed: int) -> None:
     order = Blocks(length, size, window, seed)
     rows = order.rows(np.arange(length))
     assert sorted(rows.tolist()) == list(range(length)) and len(order) == length
@@ -118,7 +118,7 @@ def test_blocks_are_a_permutation_and_their_inverse_is_exact(length: int, size: 
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 12), st.integers(0, 5))
-def test_rows_of_a_window_are_those_of_its_blocks(length: int, size: int, window: int, seed: int) -> None:
+def test_window_holds_the_rows_of_its_blocks(length: int, size: int, window: int, seed: int) -> None:
     cut = [list(range(length))[begin : begin + size] for begin in range(0, length, size)]
     shuffled = [cut[number] for number in everything(Shuffle(len(cut), seed))]
     rows = iter(everything(Blocks(length, size, window, seed)))
@@ -128,7 +128,7 @@ def test_rows_of_a_window_are_those_of_its_blocks(length: int, size: int, window
 
 
 @given(st.sampled_from([10**9, 10**12, 2**40, 2**61 - 1]), st.integers(1, 10**6), st.integers(1, 10**6))
-def test_huge_blocks_cost_nothing_and_invert(length: int, size: int, window: int) -> None:
+def test_huge_blocks_are_computed_lazily_and_invert(length: int, size: int, window: int) -> None:
     positions = np.random.default_rng(size).integers(0, length, 20)
     order = Blocks(length, size, window, seed=4)
     rows = order.rows(positions)
@@ -136,44 +136,36 @@ def test_huge_blocks_cost_nothing_and_invert(length: int, size: int, window: int
     assert (order.positions(rows) == positions).all()
 
 
-def test_blocks_as_large_as_everything_are_a_shuffle_of_it() -> None:
+def test_blocks_larger_than_the_dataset_shuffle_all_rows() -> None:
     for size, window in [(1, 10**15), (10**15, 1), (1000, 10**15), (10**15, 10**15)]:
         rows = everything(Blocks(1000, size, window))
         assert sorted(rows) == list(range(1000)) != rows
 
 
-def test_every_window_and_epoch_has_a_shuffle_of_its_own() -> None:
+def test_windows_and_epochs_are_shuffled_differently() -> None:
     rows = np.array(everything(Blocks(6400, 64, 1))).reshape(100, 64) % 64
     assert len({tuple(window) for window in rows.tolist()}) == 100
     assert len({tuple(everything(Blocks(100, 7, 3, seed, epoch))) for seed in range(9) for epoch in range(9)}) == 81
 
 
-def test_blocks_and_windows_have_at_least_one_row() -> None:
+def test_empty_blocks_and_windows_raise() -> None:
     for size, window in [(0, 1), (1, 0), (-1, 5)]:
-        with pytest.raises(SchemaError, match="at least 1"):
+        with pytest.raises(ArgumentError, match="at least 1"):
             Blocks(10, size, window)
 
 
-# -- one after another -------------------------------------------------------------------------------------
-
-
-@given(st.lists(orders, max_size=4), st.data())
-def test_concat_is_one_after_another(parts: list[Order], data: st.DataObject) -> None:
-    order, expected = Concat(tuple(parts)), [row for part in parts for row in everything(part)]
-    assert everything(order) == expected and len(order) == len(expected)
-    some = data.draw(st.lists(st.integers(0, len(expected) - 1))) if expected else []
-    assert order.rows(np.array(some, np.int64)).tolist() == [expected[k] for k in some]
+# -- epochs -----------------------------------------------------------------------------------------------
 
 
 @given(orders, st.integers(0, 5), st.data())
-def test_repeat_is_epoch_after_epoch(order: Order, epochs: int, data: st.DataObject) -> None:
-    repeated, expected = Repeat(order, epochs), [row for k in range(epochs) for row in everything(of_epoch(order, k))]
+def test_repeat_appends_epochs(order: Order, epochs: int, data: st.DataObject) -> None:
+    repeated, expected = Repeat(order, epochs), [row for k in range(epochs) for row in everything(order.later(k))]
     assert everything(repeated) == expected and len(repeated) == len(expected)
     some = data.draw(st.lists(st.integers(0, len(expected) - 1))) if expected else []
     assert repeated.rows(np.array(some, np.int64)).tolist() == [expected[k] for k in some]
 
 
-def test_repeat_shuffles_every_epoch_anew_at_any_length() -> None:
+def test_repeat_shuffles_every_epoch_differently() -> None:
     epochs = np.array(everything(Repeat(Shuffle(50), 20))).reshape(20, 50)
     assert (np.sort(epochs) == np.arange(50)).all() and len({tuple(epoch) for epoch in epochs.tolist()}) == 20
     positions = 10**12 * np.arange(1000) + 7
@@ -181,59 +173,69 @@ def test_repeat_shuffles_every_epoch_anew_at_any_length() -> None:
     assert Repeat(Shuffle(10**12), 10**6).rows(positions).tolist() == expected
 
 
-def test_of_epoch_renews_what_is_shuffled() -> None:
+def test_later_changes_only_shuffles() -> None:
     pick = Pick(np.arange(3))
-    assert of_epoch(Shuffle(9, 1, 2), 3) == Shuffle(9, 1, 5)
-    assert of_epoch(Blocks(9, 2, 2, 1, 2), 3) == Blocks(9, 2, 2, 1, 5)
-    assert of_epoch(Chain(Shuffle(3), pick), 1) == Chain(Shuffle(3, epoch=1), pick)
-    assert of_epoch(Chain(Span(2), Shuffle(3)), 1) == Chain(Span(2), Shuffle(3))
-    for order in (pick, Span(3), Concat((Shuffle(3),)), Repeat(Shuffle(3), 2)):
-        assert of_epoch(order, 5) is order
+    assert Shuffle(9, 1, 2).later(3) == Shuffle(9, 1, 5)
+    assert Blocks(9, 2, 2, 1, 2).later(3) == Blocks(9, 2, 2, 1, 5)
+    assert Chain(Shuffle(3), pick).later(1) == Chain(Shuffle(3, epoch=1), pick)
+    assert Chain(Span(2), Shuffle(3)).later(1) == Chain(Span(2), Shuffle(3))
+    for order in (pick, Span(3), Repeat(Shuffle(3), 2)):
+        assert order.later(5) is order
 
 
-@given(orders.flatmap(lambda order: st.sampled_from([order, Concat((order, order)), Repeat(order, 3)])))
+def test_for_epoch_shuffles_the_positions_of_any_order() -> None:
+    for order in (Span(5, 10, 2), Pick(np.array([4, 9, 1, 7, 3])), Shuffle(5, 3)):
+        assert order.for_epoch(7) is order
+        assert order.sample_numbers(np.array([2, 0]), 7).tolist() == [2, 0]
+        shuffled = Shuffle(5, seed=1, epoch=7).rows(np.arange(5))
+        assert everything(order.for_epoch(7, Shuffle(5, seed=1))) == order.rows(shuffled).tolist()
+        assert order.sample_numbers(np.arange(5), 7, Shuffle(5, seed=1)).tolist() == shuffled.tolist()
+        assert order.identity() == (order, {}) and order.save() == {} and order.resumed({}, 3, False) is order
+
+
+@given(orders.flatmap(lambda order: st.sampled_from([order, Repeat(order, 3)])))
 def test_orders_pickle_before_and_after_use(order: Order) -> None:
     fresh, rows = pickle.loads(pickle.dumps(order)), everything(order)
     assert everything(fresh) == everything(pickle.loads(pickle.dumps(order))) == rows
 
 
-# -- chance ------------------------------------------------------------------------------------------------
+# -- randomness ---------------------------------------------------------------------------------------------
 
 
-def surprise(counts: np.ndarray, expected: float, freedom: int) -> float:
-    """How many standard deviations a chi-square statistic lies above its mean."""
+def chi_square_excess(counts: np.ndarray, expected: float, freedom: int) -> float:
+    """Standard deviations of a chi-square statistic above its mean."""
     return float((((counts - expected) ** 2 / expected).sum() - freedom) / math.sqrt(2 * freedom))
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8, 16, 17, 31, 100, 128])
-def test_chi_square_every_row_lands_everywhere(size: int) -> None:
-    """Over many seeds, each row is at each position equally often, and neighbours lie at every distance."""
+def test_rows_and_distances_are_uniform_over_seeds(size: int) -> None:
+    """Over many seeds each row is equally often at each position, and neighbours have all distances equally often."""
     seeds = 3000
     landed, distance = np.zeros((size, size)), np.zeros(size)
     for seed in range(seeds):
         rows = Shuffle(size, seed).rows(np.arange(size))
         landed[np.arange(size), rows] += 1
         np.add.at(distance, np.diff(rows) % size, 1)
-    assert surprise(landed, seeds / size, (size - 1) ** 2) < 4.5
+    assert chi_square_excess(landed, seeds / size, (size - 1) ** 2) < 4.5
     if size > 2:
-        assert surprise(distance[1:], distance.sum() / (size - 1), size - 2) < 4.5
+        assert chi_square_excess(distance[1:], distance.sum() / (size - 1), size - 2) < 4.5
 
 
-def test_chi_square_all_permutations_of_four() -> None:
+def test_all_permutations_of_four_are_equally_frequent() -> None:
     seen = Counter(tuple(everything(Shuffle(4, seed))) for seed in range(4800))
     counts = np.array([seen[p] for p in itertools.permutations(range(4))])
-    assert surprise(counts, 200, 23) < 4.5
+    assert chi_square_excess(counts, 200, 23) < 4.5
 
 
-def test_chi_square_a_window_of_a_large_shuffle_covers_the_whole() -> None:
+def test_part_of_a_large_shuffle_is_uniform_over_all_rows() -> None:
     for size in (200_000, 1 << 20, 10**9):
         rows = Shuffle(size, 1).rows(np.arange(50_000))
-        assert surprise(np.bincount(rows * 64 // size, minlength=64), 50_000 / 64, 63) < 4.5
-        assert surprise(np.bincount((np.diff(rows) % size) * 64 // size, minlength=64), 49_999 / 64, 63) < 4.5
+        assert chi_square_excess(np.bincount(rows * 64 // size, minlength=64), 50_000 / 64, 63) < 4.5
+        assert chi_square_excess(np.bincount((np.diff(rows) % size) * 64 // size, minlength=64), 49_999 / 64, 63) < 4.5
 
 
-def test_chi_square_every_row_of_blocks_lands_everywhere() -> None:
+def test_rows_of_blocks_are_uniform_over_seeds() -> None:
     landed = np.zeros((24, 24))
     for seed in range(3000):
         landed[np.arange(24), Blocks(24, 4, 2, seed).rows(np.arange(24))] += 1
-    assert surprise(landed, 3000 / 24, 23**2) < 4.5
+    assert chi_square_excess(landed, 3000 / 24, 23**2) < 4.5

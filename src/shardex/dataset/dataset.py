@@ -26,7 +26,7 @@ from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexErro
 from shardex.files import display_name
 from shardex.formats import ShardRows
 from shardex.kernel import Columns, Integers, digest
-from shardex.order import Order, Pick, Shuffle, Span, chain, cut, positions_of
+from shardex.order import Order, Pick, Shuffle, Span, chain, positions_of, split_bounds
 from shardex.progress import Bar
 from shardex.rows import (
     AbstractRows,
@@ -231,11 +231,11 @@ class Dataset(AbstractRows, Generic[T_co]):
 
     def take(self, count: int) -> Dataset[T_co]:
         """The first `count` samples."""
-        return self._view(slice(0, max(0, whole_number(count))))
+        return self._view(slice(0, max(0, whole_number("count", count))))
 
     def skip(self, count: int) -> Dataset[T_co]:
         """All but the first `count` samples."""
-        return self._view(slice(max(0, whole_number(count)), None))
+        return self._view(slice(max(0, whole_number("count", count)), None))
 
     def shuffle(self, seed: int = 0, epoch: int = 0) -> Dataset[T_co]:
         """All samples in an order that seed and epoch choose; computed, not stored.
@@ -245,7 +245,7 @@ class Dataset(AbstractRows, Generic[T_co]):
         >>> sorted(s.x for s in ds)
         [0, 1, 2, 3, 4]
         """
-        return self.through(Shuffle(len(self), whole_number(seed), whole_number(epoch)))
+        return self.through(Shuffle(len(self), whole_number("seed", seed), whole_number("epoch", epoch)))
 
     def split(self, *shares: float) -> tuple[Dataset[T_co], ...]:
         """Cut into consecutive parts with these shares of the samples; what they leave open is one more part.
@@ -254,7 +254,7 @@ class Dataset(AbstractRows, Generic[T_co]):
         >>> [len(part) for part in sx.open([{"x": k} for k in range(10)]).split(0.8)]
         [8, 2]
         """
-        return tuple(self[a:b] for a, b in pairwise(cut(len(self), shares)))
+        return tuple(self[a:b] for a, b in pairwise(split_bounds(len(self), shares)))
 
     # -- samples as something else -------------------------------------------------------------------------
 
@@ -355,13 +355,13 @@ class Dataset(AbstractRows, Generic[T_co]):
 
     def ordered(self, batch_size: int, *, drop_last: bool = False) -> Iterator[Batch[T_co]]:
         """Batches in order."""
-        return self._batches(Span(len(self)), whole_number(batch_size, least=1), drop_last)
+        return self._batches(Span(len(self)), whole_number("batch_size", batch_size, 1), drop_last)
 
     def shuffled(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0, drop_last: bool = False
     ) -> Iterator[Batch[T_co]]:
         """Batches of all samples in an order that seed and epoch choose: a full shuffle, not a buffer."""
-        return self._batches(Shuffle(len(self), seed, epoch), whole_number(batch_size, least=1), drop_last)
+        return self._batches(Shuffle(len(self), seed, epoch), whole_number("batch_size", batch_size, 1), drop_last)
 
     def _batches(self, order: Order, size: int, drop_last: bool) -> Iterator[Batch[T_co]]:
         for columns in self.chunks(order, size):

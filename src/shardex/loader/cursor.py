@@ -1,7 +1,7 @@
-"""Where a run is: epoch, position and step, and the small dict that it is saved as. Pure arithmetic, no data.
+"""`Cursor`: epoch, position and step of a run, and the small dict that they are saved as. Arithmetic, no data.
 
-A step hands one global batch to all ranks. `Shape` is how steps cut an epoch; a `Leg` is a stretch of steps cut in
-one way, so that a run which was resumed with other batches can still say what any earlier step held.
+A step gives one batch to every rank. `EpochSteps` divides an epoch into steps. A `Segment` is a stretch of steps of
+one size: a run that was resumed with another batch size or world size can still tell what any earlier step held.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 
 import msgspec
 
-from shardex.errors import SchemaError, StateError
+from shardex.errors import ArgumentError, StateError
 
-__all__ = ["Cursor", "Leg", "Shape", "check_state"]
+__all__ = ["Cursor", "EpochSteps", "Segment", "check_state"]
 
 VERSION = 1
-_LEGS = 64
-"""How many legs are remembered, so that a state stays small however often somebody seeks."""
+_MAX_SEGMENTS = 64
+"""Number of segments that are kept, so that a state stays small however often the run is moved."""
 
 
 @dataclass(frozen=True)
-class Shape:
-    """How an epoch of `length` positions is cut into steps of `batch` samples on each of `world` ranks."""
+class EpochSteps:
+    """An epoch of `length` positions, divided into steps of `batch` samples on each of `world` ranks."""
 
     length: int
     batch: int
@@ -33,37 +33,37 @@ class Shape:
     drop_last: bool = False
 
     @cached_property
-    def stride(self) -> int:
-        """Positions in a whole step."""
+    def step_size(self) -> int:
+        """Number of positions in a full step."""
         return self.batch * self.world
 
-    def steps(self, position: int = 0) -> int:
-        """How many steps the epoch has from a position on.
+    def count(self, position: int = 0) -> int:
+        """Return the number of steps in the rest of an epoch.
 
-        >>> Shape(10, batch=2, world=2).steps(), Shape(10, 2, 2, drop_last=True).steps(), Shape(10, 2, 2).steps(8)
-        (3, 2, 1)
+        >>> EpochSteps(10, batch=2, world=2).count(), EpochSteps(10, 2, 2, drop_last=True).count()
+        (3, 2)
         """
         left = self.length - position
-        return left // self.stride if self.drop_last else -(-left // self.stride)
+        return left // self.step_size if self.drop_last else -(-left // self.step_size)
 
     def after(self, epoch: int, position: int, steps: int) -> tuple[int, int]:
-        """Epoch and position after some more steps.
+        """Return epoch and position after more steps.
 
-        >>> Shape(10, batch=2, world=2).after(epoch=0, position=0, steps=5)
+        >>> EpochSteps(10, batch=2, world=2).after(epoch=0, position=0, steps=5)
         (1, 8)
         """
-        left = self.steps(position)
+        left = self.count(position)
         if steps < left:
-            return epoch, position + steps * self.stride
-        if not (each := self.steps()):
+            return epoch, position + steps * self.step_size
+        if not (each := self.count()):
             return epoch + 1, 0
         epochs, rest = divmod(steps - left, each)
-        return epoch + 1 + epochs, rest * self.stride
+        return epoch + 1 + epochs, rest * self.step_size
 
 
 @dataclass(frozen=True)
-class Leg:
-    """From this step on, at this epoch and position, steps have this shape."""
+class Segment:
+    """Where a stretch of steps of one size begins. The order of the fields is that of saved states."""
 
     step: int
     epoch: int
@@ -72,87 +72,90 @@ class Leg:
     world: int
     drop_last: bool
 
-    def shape(self, length: int) -> Shape:
-        """How it cuts an epoch."""
-        return Shape(length, self.batch, self.world, self.drop_last)
+    def epoch_steps(self, length: int) -> EpochSteps:
+        """Return how it divides an epoch."""
+        return EpochSteps(length, self.batch, self.world, self.drop_last)
 
 
 class Cursor:
-    """A place in a run of epochs, and the legs that led there.
+    """Epoch, position and step of a run, and the segments before.
 
-    >>> cursor = Cursor(Shape(10, batch=4))
+    >>> cursor = Cursor(EpochSteps(10, batch=4))
     >>> cursor.advance(4); cursor.epoch, cursor.position, cursor.step
     (1, 4, 4)
-    >>> cursor.place(2)
-    (Leg(step=0, epoch=0, position=0, batch=4, world=1, drop_last=False), 0, 8)
+    >>> cursor.locate(2)
+    (Segment(step=0, epoch=0, position=0, batch=4, world=1, drop_last=False), 0, 8)
     """
 
-    def __init__(self, shape: Shape) -> None:
-        self.shape = shape
+    def __init__(self, steps: EpochSteps) -> None:
+        self.steps = steps
         self.epoch = self.position = self.step = 0
-        self.legs = [self._leg()]
+        self.segments = [self._segment_here()]
 
-    def _leg(self) -> Leg:
-        return Leg(self.step, self.epoch, self.position, self.shape.batch, self.shape.world, self.shape.drop_last)
+    def _segment_here(self) -> Segment:
+        steps = self.steps
+        return Segment(self.step, self.epoch, self.position, steps.batch, steps.world, steps.drop_last)
 
     def advance(self, steps: int = 1) -> None:
-        """Count steps as taken."""
+        """Move forward by some steps."""
         self.step += steps
-        position = self.position + steps * self.shape.stride
-        if position + self.shape.stride <= self.shape.length:  # the common case, and a whole step is left
+        position = self.position + steps * self.steps.step_size
+        if position + self.steps.step_size <= self.steps.length:  # the common case: a full step follows
             self.position = position
         else:
-            self.epoch, self.position = self.shape.after(self.epoch, self.position, steps)
+            self.epoch, self.position = self.steps.after(self.epoch, self.position, steps)
 
     def seek(self, epoch: int, position: int) -> None:
-        """Go elsewhere; the steps so far stay counted."""
-        if epoch < 0 or not 0 <= position <= self.shape.length:
-            raise SchemaError(
-                f"expected an epoch from 0 on and a position from 0 to {self.shape.length}, "
+        """Move to an epoch and position; the number of steps taken stays."""
+        if epoch < 0 or not 0 <= position <= self.steps.length:
+            raise ArgumentError(
+                f"expected an epoch of 0 or more and a position from 0 to {self.steps.length}, "
                 f"got epoch {epoch}, position {position}"
             )
         if (epoch, position) != (self.epoch, self.position):
             self.epoch, self.position = epoch, position
-            self._begin_leg()
+            self._begin_segment()
 
-    def _begin_leg(self) -> None:
-        if not self.shape.steps(self.position):  # what is left of this epoch is no step of this shape
+    def _begin_segment(self) -> None:
+        if not self.steps.count(self.position):  # drop_last drops what is left of this epoch
             self.epoch, self.position = self.epoch + 1, 0
-        legs = [leg for leg in self.legs if leg.step < self.step]
-        self.legs = [*legs[1 - _LEGS :], self._leg()]
+        earlier = [segment for segment in self.segments if segment.step < self.step]
+        self.segments = [*earlier[1 - _MAX_SEGMENTS :], self._segment_here()]
 
-    def place(self, step: int) -> tuple[Leg, int, int]:
-        """The leg, the epoch and the position of a step that was taken."""
+    def locate(self, step: int) -> tuple[Segment, int, int]:
+        """Return segment, epoch and position of a step that was taken."""
         if not 0 <= step < self.step:
-            raise SchemaError(f"expected one of the {self.step} steps taken so far, got step {step}")
-        legs = [leg for leg in self.legs if leg.step <= step]
-        if not legs:
-            raise SchemaError(f"expected a step from {self.legs[0].step} on, which is remembered, got step {step}")
-        leg = legs[-1]
-        return leg, *leg.shape(self.shape.length).after(leg.epoch, leg.position, step - leg.step)
+            raise ArgumentError(f"expected one of the {self.step} steps taken so far, got step {step}")
+        segments = [segment for segment in self.segments if segment.step <= step]
+        if not segments:
+            first = self.segments[0].step
+            raise ArgumentError(f"expected step {first} or later, earlier ones are forgotten, got step {step}")
+        segment = segments[-1]
+        steps = segment.epoch_steps(self.steps.length)
+        return segment, *steps.after(segment.epoch, segment.position, step - segment.step)
 
     def save(self) -> dict[str, Any]:
-        """A dict of plain numbers; the same on every rank."""
-        legs = [list(asdict(leg).values()) for leg in self.legs]
-        place = {"epoch": self.epoch, "position": self.position, "step": self.step}
-        return {"version": VERSION, **place, "length": self.shape.length, "legs": legs}
+        """Return the cursor as a dict of JSON values; it is the same on every rank."""
+        segments = [list(asdict(segment).values()) for segment in self.segments]
+        here = {"epoch": self.epoch, "position": self.position, "step": self.step}
+        return {"version": VERSION, **here, "length": self.steps.length, "legs": segments}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved place, in steps of this cursor's own shape."""
+        """Continue from a saved cursor, in steps of this cursor's own size."""
         saved = check_state(state)
-        self.epoch, self.position, self.step = saved.epoch, min(saved.position, self.shape.length), saved.step
-        self.legs = [Leg(*leg) for leg in saved.legs]
-        if not self._goes_on(self.legs[-1]):
-            self._begin_leg()
+        self.epoch, self.position, self.step = saved.epoch, min(saved.position, self.steps.length), saved.step
+        self.segments = [Segment(*segment) for segment in saved.legs]
+        if not self._continues(self.segments[-1]):
+            self._begin_segment()
 
-    def _goes_on(self, leg: Leg) -> bool:
-        """Whether more steps of this leg lead here and on."""
-        shape = leg.shape(self.shape.length)
+    def _continues(self, segment: Segment) -> bool:
+        """True if the next step belongs to a segment."""
+        steps = segment.epoch_steps(self.steps.length)
         here = self.epoch, self.position
-        return shape == self.shape and here == shape.after(leg.epoch, leg.position, self.step - leg.step)
+        return steps == self.steps and here == steps.after(segment.epoch, segment.position, self.step - segment.step)
 
 
-class _Saved(msgspec.Struct):
+class _SavedState(msgspec.Struct):
     version: int
     epoch: int
     position: int
@@ -161,12 +164,12 @@ class _Saved(msgspec.Struct):
     legs: list[tuple[int, int, int, int, int, bool]]
 
 
-def check_state(state: Any) -> _Saved:
-    """A state as numbers that fit together; an error if it is none."""
+def check_state(state: Any) -> _SavedState:
+    """Return the numbers of a saved state; raise `StateError` if it is none."""
     if not isinstance(state, Mapping):
         raise StateError(f"expected a dict made by state_dict, got {type(state).__name__}")
     try:
-        saved = msgspec.convert(dict(state), _Saved)
+        saved = msgspec.convert(dict(state), _SavedState)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         raise StateError(f"expected a dict made by state_dict, got something else: {error}") from None
     if saved.version != VERSION:
@@ -175,5 +178,5 @@ def check_state(state: Any) -> _Saved:
     numbers = [saved.epoch, saved.position, saved.step, *(leg[k] for leg in saved.legs for k in range(3))]
     sizes = [leg[k] for leg in saved.legs for k in (3, 4)]
     if not saved.legs or not ordered or saved.legs[-1][0] > saved.step or min(numbers) < 0 or min(sizes) < 1:
-        raise StateError("expected a dict made by state_dict, got one whose numbers do not fit together")
+        raise StateError("expected a dict made by state_dict, got one whose numbers contradict each other")
     return saved

@@ -1,6 +1,6 @@
-"""Executors that make batches: in the calling thread, or in threads. `workers.ProcessPool` is the one with processes.
+"""Executors: run a job for many tasks, in the calling thread or in threads. `workers.ProcessPool` uses processes.
 
-All share one interface: `submit` a task, get a ticket, and take results in the order of the tickets.
+All have one interface: `submit` takes a task and returns a ticket, `result` takes a ticket and returns the result.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ __all__ = ["Executor", "InlineExecutor", "ThreadExecutor"]
 
 
 class Executor(Protocol):
-    """Does a job for many tasks."""
+    """Runs one job for many tasks."""
 
     def submit(self, task: Any) -> Any:
-        """Begin a task, or note it; gives a ticket."""
+        """Start or queue a task; return a ticket for its result."""
 
     def result(self, ticket: Any) -> Any:
-        """What the job made of it, when it is done; raises what the job raised."""
+        """Wait for a task; return what the job returned, or raise what it raised."""
 
     def forget(self) -> None:
-        """Drop the tickets that were not redeemed."""
+        """Cancel all tasks whose results were not taken."""
 
     def close(self) -> None:
-        """End."""
+        """End all threads or processes."""
 
 
 class InlineExecutor:
-    """Does each task when its result is asked for.
+    """Runs each task in `result`, in the calling thread.
 
-    >>> hands = InlineExecutor(str); hands.result(hands.submit(5))
+    >>> executor = InlineExecutor(str); executor.result(executor.submit(5))
     '5'
     """
 
@@ -39,51 +39,51 @@ class InlineExecutor:
         self._job = job
 
     def submit(self, task: Any) -> Any:
-        """The task is its own ticket."""
+        """Return the task itself as its ticket."""
         return task
 
     def result(self, ticket: Any) -> Any:
-        """Do it now."""
+        """Run the job for the task."""
         return self._job(ticket)
 
     def forget(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: no task is running."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there are no threads."""
 
 
 class ThreadExecutor:
-    """Does tasks in threads of this process: for work that leaves the interpreter to others.
+    """Runs tasks in threads of this process: for jobs that release the GIL.
 
-    >>> hands = ThreadExecutor(str, 2); tickets = [hands.submit(k) for k in range(3)]
-    >>> [hands.result(ticket) for ticket in tickets]
+    >>> executor = ThreadExecutor(str, 2); tickets = [executor.submit(k) for k in range(3)]
+    >>> [executor.result(ticket) for ticket in tickets]
     ['0', '1', '2']
-    >>> hands.close()
+    >>> executor.close()
     """
 
     def __init__(self, job: Callable[[Any], Any], workers: int) -> None:
         self._job = job
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="shardex")
-        self._open: set[Future[Any]] = set()
+        self._pending: set[Future[Any]] = set()
 
     def submit(self, task: Any) -> Future[Any]:
-        """Queue it."""
+        """Queue a task; return its future as the ticket."""
         ticket = self._pool.submit(self._job, task)
-        self._open.add(ticket)
+        self._pending.add(ticket)
         return ticket
 
     def result(self, ticket: Future[Any]) -> Any:
-        """Wait for it."""
-        self._open.discard(ticket)
+        """Wait for a task and return its result."""
+        self._pending.discard(ticket)
         return ticket.result()
 
     def forget(self) -> None:
-        """What has not begun does not begin; what has is dropped when it is done."""
-        for ticket in self._open:
+        """Cancel tasks that have not started; drop the results of the others."""
+        for ticket in self._pending:
             ticket.cancel()
-        self._open.clear()
+        self._pending.clear()
 
     def close(self) -> None:
-        """Wait for what is under way, and end."""
+        """Wait for running tasks and end the threads."""
         self._pool.shutdown(cancel_futures=True)

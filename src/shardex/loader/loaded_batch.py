@@ -1,149 +1,134 @@
-"""A batch as the loader hands it out: with a mask of its real samples, and the memory of where it came from."""
+"""`LoadedBatch`, the batch that a loader yields, and `BatchOrigin`, which tells where its samples come from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardex.dataset import Dataset
 from shardex.errors import FieldError
 from shardex.kernel import Columns, Integers, value_mask
-from shardex.loader.plan import Made, Plan
+from shardex.loader.plan import Plan, PreparedBatch
 from shardex.samples import Batch, DictSample
 
-__all__ = ["LoadedBatch", "Origin", "Place", "as_it_is"]
+if TYPE_CHECKING:
+    from shardex.loader.recipe import Recipe
+
+__all__ = ["BatchOrigin", "LoadedBatch"]
 
 
-class Dealer(Protocol):
-    """Knows which samples a batch has; a `Recipe` does."""
+class BatchOrigin:
+    """Where the samples of a batch come from; each attribute is computed when it is first used."""
 
-    def positions(self, plan: Plan) -> Integers:
-        """Their places in the order of the epoch."""
-
-    def rows(self, epoch: int, positions: Integers) -> Integers:
-        """Their numbers."""
-
-    def sources(self, epoch: int, positions: Integers) -> list[str]:
-        """The datasets of a mixture that they come from."""
-
-    def view(self, epoch: int) -> Dataset[Any]:
-        """The dataset in the order of an epoch."""
-
-    @property
-    def sample_type(self) -> type[Any]:
-        """What the samples of batches are."""
-
-
-class Origin:
-    """Where the samples of a batch came from; worked out when it is asked for."""
-
-    def __init__(self, recipe: Dealer, epoch: int, position: int, step: int) -> None:
+    def __init__(self, recipe: Recipe, epoch: int, position: int, step: int) -> None:
         self._recipe = recipe
+        self._position = position
         self.epoch = epoch
         self.step = step
-        """The number of the step, counted from 0 over the whole run."""
-        self._plan = Plan(epoch, position, 1)
+        """Number of the batch, counted from 0 over the whole run."""
 
     @cached_property
     def positions(self) -> Integers:
-        """The place of each sample in the order of the epoch."""
-        return self._recipe.positions(self._plan)
+        """Position of each sample in the order of the epoch."""
+        return self._recipe.positions(Plan(self.epoch, self._position, 1))
 
     @cached_property
     def rows(self) -> Integers:
-        """The number of each sample in the dataset that is loaded; in a mixture, in its own source."""
-        return self._recipe.rows(self.epoch, self.positions)
+        """Number of each sample in the dataset of the loader; in a mixture, in its source."""
+        return self._recipe.sample_numbers(self.epoch, self.positions)
 
     @property
     def shards(self) -> list[str]:
-        """The file that each sample lies in, as far as it is known."""
+        """Path of the file that holds each sample, empty where it is not known."""
         return self._recipe.view(self.epoch).shards(self.positions)
 
     @property
     def sources(self) -> list[str]:
-        """The name of the dataset that each sample of a mixture came from."""
+        """Name of the dataset that each sample of a mixture comes from."""
         return self._recipe.sources(self.epoch, self.positions)
-
-    def __repr__(self) -> str:
-        first = self.positions[:1].tolist()
-        return f"Origin(step {self.step}, epoch {self.epoch}, {len(self.positions)} positions from {first} on)"
-
-
-class Place(NamedTuple):
-    """A batch of a run."""
-
-    recipe: Dealer
-    epoch: int
-    position: int
-    step: int
-
-
-class LoadedBatch(Batch[Any]):
-    """A batch that knows which of its rows are real and where they came from.
-
-    Fields named like its own attributes, `mask` and `origin`, are reached by name: ``batch["mask"]``.
-    """
-
-    __slots__ = ("_convert", "_made", "_place")
-
-    _convert: Callable[[Any], Any]
-    _made: Made
-    _place: Place | None
-
-    def __init__(self, columns: Columns, made: Made, place: Place | None, convert: Callable[[Any], Any]) -> None:
-        _set_columns(self, columns)
-        _set_made(self, made)
-        _set_place(self, place)
-        _set_convert(self, convert)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        made = Made(self._made.rows, None, self._made.sizes, self._made.real)
-        return LoadedBatch, (self.columns, made, None, self._convert)
 
     @property
     def sample_type(self) -> type[Any]:
-        """What its samples are; those of a batch that was pickled are untyped."""
-        return DictSample if self._place is None else self._place.recipe.sample_type
+        """Type of the samples of the batch."""
+        return self._recipe.sample_type
+
+    def __repr__(self) -> str:
+        first = self.positions[:1].tolist()
+        return f"BatchOrigin(step {self.step}, epoch {self.epoch}, {len(self.positions)} positions from {first} on)"
+
+
+class LoadedBatch(Batch[Any]):
+    """A batch with a mask of its regular rows and the origin of its samples.
+
+    A field named `mask` or `origin`, like these attributes, is read as ``batch["mask"]``.
+    """
+
+    __slots__ = ("_origin", "_prepared", "_to_tensor")
+
+    _origin: BatchOrigin | None
+    _prepared: PreparedBatch
+    _to_tensor: Callable[[Any], Any] | None
+
+    def __init__(
+        self,
+        columns: Columns,
+        prepared: PreparedBatch,
+        origin: BatchOrigin | None,
+        to_tensor: Callable[[Any], Any] | None = None,
+    ) -> None:
+        _set_columns(self, columns)
+        _set_prepared(self, prepared)
+        _set_origin(self, origin)
+        _set_to_tensor(self, to_tensor)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        prepared = PreparedBatch(self._prepared.rows, None, self._prepared.lengths, self._prepared.mask)
+        return LoadedBatch, (self.columns, prepared, None, self._to_tensor)
 
     @property
-    def origin(self) -> Origin:
-        """Where its samples came from; a batch that was pickled does not know it any more."""
-        if self._place is None:
+    def sample_type(self) -> type[Any]:
+        """Type of its samples; `DictSample` if the batch was pickled."""
+        return DictSample if self._origin is None else self._origin.sample_type
+
+    @property
+    def origin(self) -> BatchOrigin:
+        """Where its samples come from; a batch that was pickled has no origin."""
+        if self._origin is None:
             raise FieldError("expected a batch from a loader of this process, got one that was pickled")
-        return Origin(*self._place)
+        return self._origin
 
     @property
     def mask(self) -> Any:
-        """True for each row that is the sample of its position; false for rows that only fill up the batch, and for
-        those that stand in for a bad sample. Count with it, and no sample counts twice."""
-        real = self._made.real
-        return self._convert(np.ones(len(self), np.bool_) if real is None else real)
+        """True for each row that holds the sample of its position.
+
+        False for rows that only fill up the batch, and for those that replace a bad sample: with the mask no sample is
+        counted twice.
+        """
+        mask = self._prepared.mask
+        return self._output(np.ones(len(self), np.bool_) if mask is None else mask)
 
     def lengths_of(self, name: str) -> Any:
-        """The length (or the shape) that each row of a padded field had."""
-        return self._convert(self._sizes(name))
+        """Return the length (or the shape) of each row of a padded field before padding."""
+        return self._output(self._lengths(name))
 
     def mask_of(self, name: str) -> Any:
-        """True where a padded field holds a value, false where it was filled up."""
-        return self._convert(value_mask(self._sizes(name), self.columns[name].shape[1:]))
+        """Return True where a padded field holds a value, False where it holds padding."""
+        return self._output(value_mask(self._lengths(name), self.columns[name].shape[1:]))
 
-    def _sizes(self, name: str) -> Integers:
-        if name not in self._made.sizes:
-            padded = ", ".join(self._made.sizes) or "none"
+    def _lengths(self, name: str) -> Integers:
+        if name not in self._prepared.lengths:
+            padded = ", ".join(self._prepared.lengths) or "none"
             raise FieldError(f"expected a field that was padded ({padded}), got {name!r}")
-        return self._made.sizes[name]
+        return self._prepared.lengths[name]
+
+    def _output(self, array: Any) -> Any:
+        return array if self._to_tensor is None else self._to_tensor(array)
 
 
-# Attributes of a batch are its fields, so these are set past it; a batch is made for every step.
+# Setting an attribute of a batch sets a field, so the slots are set directly. Looked up once: every step makes a batch.
 _set_columns = Batch.columns.__set__  # type: ignore[attr-defined, misc]
-_set_made = LoadedBatch._made.__set__  # type: ignore[attr-defined, misc]
-_set_place = LoadedBatch._place.__set__  # type: ignore[union-attr, misc]
-_set_convert = LoadedBatch._convert.__set__  # type: ignore[attr-defined, misc]
-
-
-def as_it_is(value: Any) -> Any:
-    """What a loader that gives arrays makes of an array."""
-    return value
+_set_prepared = LoadedBatch._prepared.__set__  # type: ignore[attr-defined, misc]
+_set_origin = LoadedBatch._origin.__set__  # type: ignore[union-attr, misc]
+_set_to_tensor = LoadedBatch._to_tensor.__set__  # type: ignore[union-attr, misc]

@@ -1,7 +1,7 @@
-"""`Loader`: a dataset as batches, in an order that seed, epoch and position decide, from any place of a run on.
+"""`Loader`: the batches of a dataset for training.
 
-It plans (`cursor.py`), has an executor make the batches (`recipe.py`, `executors.py`), hands them out in order and
-counts what was taken. Of the data it knows only the dataset; the state of a run is a few numbers.
+It plans which batches come next (`run_state.py`, `cursor.py`), lets an executor make them (`executors.py`,
+`recipe.py`) while later reads are announced to the storage (`read_ahead.py`), and yields them in order.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any
 
 from shardex.dataset import Dataset, Pace, open
-from shardex.errors import ClosedError, SchemaError, WorkerError
+from shardex.errors import ArgumentError, WorkerError
 from shardex.kernel import Columns
-from shardex.loader.checks import check_functions, one_of, rank_of, whole
-from shardex.loader.cursor import Cursor, Shape, check_state
+from shardex.loader.cursor import EpochSteps, check_state
 from shardex.loader.executors import Executor, InlineExecutor, ThreadExecutor
-from shardex.loader.loaded_batch import LoadedBatch, Origin, Place, as_it_is
-from shardex.loader.plan import Made, Plan
+from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch
+from shardex.loader.options import LoaderOptions, OnError, OutputType, RaggedForm, WorkerType, resolve_rank
+from shardex.loader.plan import Plan, PreparedBatch
 from shardex.loader.read_ahead import ReadAhead
-from shardex.loader.recipe import Form, OnError, Recipe
+from shardex.loader.recipe import Recipe
 from shardex.loader.replacements import BadSample
-from shardex.loader.run_identity import check_same, identity, phases, with_phases
+from shardex.loader.run_identity import check_same_run, run_identity
+from shardex.loader.run_state import RunState
 from shardex.loader.stats import Stats
 from shardex.loader.tensors import require_torch, to_tensors
-from shardex.order import MixOrder
+from shardex.rows import whole_number
 from shardex.samples import Batch
 from shardex.schema import check_fields
 from shardex.sources import adopt, export
@@ -36,19 +37,25 @@ from shardex.workers import ProcessPool
 
 __all__ = ["Loader"]
 
-_SKIPS_LISTED = 10_000
+_MAX_SKIPPED = 10_000
 
 
 class Loader:
-    """Batches of a dataset, shuffled, shared among ranks, made ahead by workers, and resumable at the exact sample.
+    """Batches of a dataset for training: shuffled, divided among ranks, prepared by workers, resumable at any sample.
 
-    >>> from shardex import open
-    >>> loader = Loader(open([{"x": k} for k in range(10)]), batch_size=4, shuffle=True, seed=0)
+    >>> import shardex as sx
+    >>> loader = sx.Loader([{"x": k} for k in range(10)], batch_size=4, shuffle=True, seed=0)
     >>> [batch.x.tolist() for batch in loader]
     [[7, 9, 4, 2], [5, 3, 1, 6], [0, 8]]
 
-    A loader is a cursor: a new `for` goes on after the last batch that was taken, at the end of an epoch with the next
-    one. `state_dict` says where that is, `load_state_dict` goes there, with any other number of ranks or workers.
+    A loader remembers its position: a loop that was left is continued by the next one, and after the end of an epoch
+    the next loop is the next epoch. `state_dict` saves the position, `load_state_dict` continues there, also with
+    another number of ranks or workers or another batch size:
+
+    >>> state = loader.state_dict()
+    >>> resumed = sx.Loader([{"x": k} for k in range(10)], batch_size=5, shuffle=True, seed=0)
+    >>> resumed.load_state_dict(state); resumed.epoch, resumed.position
+    (1, 0)
     """
 
     def __init__(
@@ -63,315 +70,299 @@ class Loader:
         world_size: int | None = None,
         drop_last: bool = False,
         workers: int = 0,
-        worker_type: Literal["auto", "thread", "process"] = "auto",
+        worker_type: WorkerType = "auto",
         read_ahead: int | None = None,
         fields: Sequence[str] | None = None,
         transform: Callable[..., Any] | None = None,
         collate: Callable[[Batch], Any] | None = None,
-        ragged: Form = "pad",
+        ragged: RaggedForm = "pad",
         fill: Any = 0,
         block: int | None = None,
         window: int = 16,
         on_error: OnError = "raise",
-        to: Literal["numpy", "torch"] = "numpy",
+        to: OutputType = "numpy",
         pin_memory: bool = False,
     ) -> None:
         """
         :param dataset: a `Dataset`, or anything that `open` takes
-        :param batch_size: samples in a batch of one rank
-        :param shuffle: every epoch in an order of its own, which `seed` decides; all samples, not a buffer of them
-        :param epochs: how many epochs a `for` runs through (a run of several ends with them, also if it was resumed);
-            None for no end
-        :param rank: which of `world_size` processes this is; by default what `torch.distributed` says if it is in use
+        :param batch_size: number of samples in a batch of one rank
+        :param shuffle: shuffle all samples in every epoch anew, in an order that `seed` decides
+        :param epochs: number of epochs in one `for` loop; a resumed run of several epochs ends after them, too. None
+            for an endless loop
+        :param rank: number of this process among `world_size` processes; by default that of `torch.distributed`, if it
+            is initialised
         :param drop_last: leave out the incomplete batch at the end of an epoch
-        :param workers: how many threads or processes make batches ahead; 0 makes them in the loop itself
-        :param worker_type: "process" for Python code (the default with a `transform` or `collate`, or a format that is
-            decoded in Python), "thread" for work in C
-        :param read_ahead: how many reads (of a batch with workers, of about a megabyte without) are prepared, or
-            announced to the disk, before they are asked for
-        :param fields: only these
-        :param transform: called with each sample, returns a sample; with a second parameter it also gets a
-            `numpy.random.Generator` that depends on seed, epoch and position alone
-        :param collate: called with each batch (arrays, with mask and origin); what it returns is handed out instead
-        :param ragged: "pad" fills rows of different length up with `fill` (see `batch.mask_of`), "pack" puts them end
-            to end, "list" gives one array each
-        :param block: shuffle blocks of so many neighbouring samples, and samples inside each `window` of blocks: nearly
-            as good as a full shuffle, and much kinder to cold disks
-        :param on_error: "raise", or "skip" to put another sample in place of one that cannot be read or transformed;
-            or a function that is told of each before it is skipped
-        :param to: "torch" for tensors that share the arrays' memory, with `pin_memory` in pinned memory
+        :param workers: number of threads or processes that prepare batches; 0 prepares them in the loop itself
+        :param worker_type: "process" for Python code (the default with `transform` or `collate`, or a format that is
+            decoded in Python), "thread" for code that releases the GIL
+        :param read_ahead: number of reads (a batch each with workers, about a megabyte each without) that are prepared,
+            or announced to the disk, in advance
+        :param fields: names of the fields to load; all by default
+        :param transform: called with each sample, returns a sample; if it has a second parameter, that is a
+            `numpy.random.Generator` that depends on seed, epoch and position only
+        :param collate: called with each batch (of arrays, with mask and origin); the loader yields what it returns
+        :param ragged: form of fields whose rows differ in length: "pad" pads them with `fill` (see `batch.mask_of`),
+            "pack" concatenates them, "list" gives a list of arrays
+        :param block: shuffle blocks of this many consecutive samples, and the samples within each `window` of blocks:
+            nearly as random as a full shuffle, and much faster on cold disks and object stores
+        :param on_error: "raise"; or "skip" to replace a sample that cannot be read or transformed by another one; or a
+            function that is called with each `BadSample` before it is replaced
+        :param to: "torch" for tensors that share the memory of the arrays; with `pin_memory` in pinned memory
         """
         data = dataset if isinstance(dataset, Dataset) else open(dataset)
-        here = rank_of(rank, world_size)
-        check_functions(transform=transform, collate=collate)
-        if block is not None and (not shuffle or isinstance(data.order, MixOrder)):
-            raise SchemaError("expected shuffle=True together with block=, and no mixture, got block= without")
-        self._recipe = Recipe(
-            data,
-            batch=whole("batch_size", batch_size, 1),
-            rank=here[0],
-            world=here[1],
-            drop_last=bool(drop_last),
-            shuffle=bool(shuffle),
-            seed=whole("seed", seed),
-            block=None if block is None else whole("block", block, 1),
-            window=whole("window", window, 1),
+        rank, world_size = resolve_rank(rank, world_size)
+        self._options = options = LoaderOptions(
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            epochs=epochs,
+            rank=rank,
+            world_size=world_size,
+            drop_last=drop_last,
+            workers=workers,
+            worker_type=worker_type,
+            read_ahead=read_ahead,
             fields=None if fields is None else tuple(check_fields(data.fields, fields)),
-            form=one_of("ragged", ragged, get_args(Form)),
-            fill=fill,
             transform=transform,
             collate=collate,
-            skip=callable(on_error) or one_of("on_error", on_error, ("raise", "skip")) == "skip",
+            ragged=ragged,
+            fill=fill,
+            block=block,
+            window=window,
+            on_error=on_error,
+            to=to,
+            pin_memory=pin_memory,
         )
-        self._on_error = on_error
-        self._epochs = None if epochs is None else whole("epochs", epochs, 1)
-        self._workers = whole("workers", workers, 0)
-        self._kind = one_of("worker_type", worker_type, ("auto", "thread", "process"))
-        self._read_ahead = None if read_ahead is None else whole("read_ahead", read_ahead, 0)
-        self._tensors = one_of("to", to, ("numpy", "torch")) == "torch"
-        self._pin = pin_memory
-        if pin_memory and not self._tensors:
-            raise SchemaError('expected to="torch" together with pin_memory=True, got numpy')
-        if self._tensors:
-            require_torch()
-        self._cursor = Cursor(Shape(len(data), self._recipe.batch, self._recipe.world, self._recipe.drop_last))
-        self._hands: Executor | None = None
+        self._recipe = Recipe(data, options)
+        self._recipe.view(0)  # raises if this order cannot be shuffled in blocks
+        steps = EpochSteps(len(data), options.batch_size, options.world_size, options.drop_last)
+        self._run = RunState(steps, options.epochs)
+        self._executor: Executor | None = None
         self._process = os.getpid()
-        self._turn = 0
-        """Which loop is the one that counts: the last."""
-        self._moves = self._jumps = 0
-        """How often somebody moved the cursor, and how often elsewhere than forward."""
-        self._over = False
-        """Whether the state that was loaded is that of a run which had taken all its epochs."""
         self.stats = Stats()
-        """What was done so far, and what took the time."""
+        """What was done so far, and where the time went."""
         self.skipped: list[BadSample] = []
-        """The bad samples that were replaced, in the order in which they were met (the first ten thousand)."""
-        self._last: Place | None = None
+        """The bad samples that were replaced, in the order of the batches (the first ten thousand)."""
+        self._origin: BatchOrigin | None = None
 
-    # -- what it is -------------------------------------------------------------------------------------------
+    # -- properties -------------------------------------------------------------------------------------------
 
     @property
     def dataset(self) -> Dataset:
-        """What it loads."""
+        """The dataset that is loaded."""
         return self._recipe.dataset
 
     @property
     def rank(self) -> int:
-        """Which of the processes this is."""
-        return self._recipe.rank
+        """Number of this process."""
+        return self._options.rank
 
     @property
     def world_size(self) -> int:
-        """How many processes share the batches."""
-        return self._recipe.world
+        """Number of processes that share the batches."""
+        return self._options.world_size
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next batch."""
-        return self._cursor.epoch
+        """Epoch of the next batch."""
+        return self._run.cursor.epoch
 
     @property
     def position(self) -> int:
-        """How many samples of this epoch all ranks together have taken."""
-        return self._cursor.position
+        """Number of samples of this epoch that all ranks together have taken."""
+        return self._run.cursor.position
 
     @property
     def step(self) -> int:
-        """How many batches were taken since the run began."""
-        return self._cursor.step
+        """Number of batches taken since the run began."""
+        return self._run.cursor.step
 
     @property
-    def origin(self) -> Origin | None:
-        """Where the last batch came from, also if `collate` made something else of it; none before the first."""
-        return None if self._last is None else Origin(*self._last)
+    def origin(self) -> BatchOrigin | None:
+        """Where the samples of the last batch come from, also if `collate` made something else of it."""
+        return self._origin
 
     def __len__(self) -> int:
-        """Batches in a run of `epochs` epochs; the same on every rank."""
-        if self._epochs is None:
-            raise SchemaError("expected a number of epochs to count the batches, got epochs=None, which has no end")
-        return self._epochs * self._cursor.shape.steps()
+        """Number of batches in a run of `epochs` epochs; the same on every rank."""
+        if self._options.epochs is None:
+            raise ArgumentError("expected a number of epochs to count the batches, got epochs=None, which has no end")
+        return self._options.epochs * self._run.cursor.steps.count()
 
     def __bool__(self) -> bool:
-        return bool(self._cursor.shape.steps())
+        return bool(self._run.cursor.steps.count())
 
     def __repr__(self) -> str:
-        r, c = self._recipe, self._cursor
+        o, c = self._options, self._run.cursor
         return (
-            f"Loader({r.length} samples, batches of {r.batch}, rank {r.rank} of {r.world}, "
+            f"Loader({self._recipe.length} samples, batches of {o.batch_size}, rank {o.rank} of {o.world_size}, "
             f"epoch {c.epoch}, position {c.position}, step {c.step})"
         )
 
     # -- batches ----------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        self._turn += 1
-        return self._batches(self._turn)
+        return self._loop(self._run.begin_loop())
 
-    def _batches(self, turn: int) -> Iterator[Any]:
-        self._check_turn(turn)
-        if self._over:
+    def _loop(self, loop: int) -> Iterator[Any]:
+        """Yield batches until the end of the run; continue at the cursor when it was moved. Measures the times."""
+        run, stats = self._run, self.stats
+        run.check_active(loop)
+        if run.finished:
             return
-        end, asked = self._end(), time.perf_counter()
-        while end is None or self._cursor.epoch < end:
-            moves, jumps = self._moves, self._jumps
-            starting = bool(self._workers) and self._hands is None
-            for batch in self._from_here(end, turn):
-                given, stats = time.perf_counter(), self.stats
+        end, requested = run.end_epoch(), time.perf_counter()
+        while end is None or run.cursor.epoch < end:
+            run.moved = run.relocated = False
+            starting = bool(self._options.workers) and self._executor is None
+            for batch in self._batches_from_cursor(end, loop):
+                ready = time.perf_counter()
                 if starting:
-                    stats.starting += given - asked
+                    stats.starting += ready - requested
                     starting = False
                 else:
-                    stats.waiting += given - asked
+                    stats.waiting += ready - requested
                 yield batch
-                asked = time.perf_counter()
-                stats.consumer += asked - given
-                self._check_turn(turn)
-                if moves != self._moves:
-                    end = end if jumps == self._jumps else self._end()
+                requested = time.perf_counter()
+                stats.consumer += requested - ready
+                run.check_active(loop)
+                if run.moved:
+                    end = run.end_epoch() if run.relocated else end
                     break
 
-    def _check_turn(self, turn: int) -> None:
-        if turn != self._turn:
-            raise ClosedError("expected one loop over a loader at a time; it was closed, or another loop began, since")
-
-    def _end(self) -> int | None:
-        """The epoch before which a run stops that is where this one is."""
-        if self._cursor.shape.steps():
-            return None if self._epochs is None else (self._cursor.epoch // self._epochs + 1) * self._epochs
-        shape = self._cursor.shape
-        if self._epochs is None:
-            raise SchemaError(f"expected samples for at least one batch, got {shape.length} of {shape.stride} needed")
-        self._cursor.epoch += self._epochs  # epochs without a batch are over at once
-        return self._cursor.epoch
-
-    def _from_here(self, end: int | None, turn: int) -> Iterator[Any]:
-        """The batches from the cursor on; each is counted when it is handed out."""
-        for plan, made in self._produce(end, turn):
+    def _batches_from_cursor(self, end: int | None, loop: int) -> Iterator[Any]:
+        """Yield the batches from the cursor on; the cursor advances with each."""
+        for plan, batches in self._prepare(end, loop):
             number = 0
-            for number, one in enumerate(made, 1):
-                batch = self._hand_out(one, self._recipe.place(plan, number - 1))
-                self._cursor.advance()
+            for number, prepared in enumerate(batches, 1):
+                batch = self._deliver(prepared, self._recipe.origin(plan, number - 1))
+                self._run.cursor.advance()
                 yield batch
             if number < plan.batches:
-                return  # the next one fails: it is made again, alone, to raise its error where it belongs
+                return  # the next batch failed: it is made again as the first of a plan, which raises its error
 
-    def _produce(self, end: int | None, turn: int) -> Iterator[tuple[Plan, Iterable[Made]]]:
-        pace = Pace(self._recipe.batch)
-        hands = self._at_work()
-        hands.forget()  # what an earlier loop has left
-        read_ahead = ReadAhead(self._plans(end, pace), self._recipe.advise, self._read_ahead)
+    def _prepare(self, end: int | None, loop: int) -> Iterator[tuple[Plan, Iterable[PreparedBatch]]]:
+        """Yield plans with their batches, in order; an executor prepares the next ones meanwhile."""
+        pace = Pace(self._options.batch_size)
+        executor = self._open_executor()
+        executor.forget()  # tasks of an earlier loop
+        read_ahead = ReadAhead(self._plans(end, pace), self._recipe.advise, self._options.read_ahead)
         pending: deque[tuple[Plan, Any]] = deque()
         try:
             while True:
-                while len(pending) < self._depth and (plan := read_ahead.next()) is not None:
-                    pending.append((plan, hands.submit(plan)))
+                while len(pending) < self._max_pending and (plan := read_ahead.next()) is not None:
+                    pending.append((plan, executor.submit(plan)))
                 if not pending:
                     return
                 plan, ticket = pending.popleft()
-                made, spent = hands.result(ticket)
+                batches, spent = executor.result(ticket)
                 try:
-                    yield plan, self._paced(made, pace)
+                    yield plan, self._measured(batches, pace)
                 finally:
                     self.stats.spent.add(spent)
                 read_ahead.note(spent.faults)
         except (WorkerError, KeyboardInterrupt):
-            self.close()  # these workers are gone; others start when somebody goes on
+            self.close()  # the workers have ended; the next loop starts new ones
             raise
         finally:
-            if turn == self._turn:  # otherwise the tickets are those of a later loop
-                hands.forget()
+            if loop == self._run.loop:  # otherwise the tasks are those of a later loop
+                executor.forget()
             read_ahead.close()
 
-    def _paced(self, made: Iterable[Made], pace: Pace) -> Iterator[Made]:
-        """The same batches; the first of them tells how many to read at once next time."""
-        for number, one in enumerate(made):
-            if not number and not self._recipe.in_python and isinstance(one.data, Columns):
-                pace.measure(one.data)
-            yield one
+    def _measured(self, batches: Iterable[PreparedBatch], pace: Pace) -> Iterator[PreparedBatch]:
+        """Yield the batches; the size of the first one decides how many are read at once next time."""
+        for number, batch in enumerate(batches):
+            if not number and not self._recipe.in_python and isinstance(batch.data, Columns):
+                pace.measure(batch.data)
+            yield batch
 
     def _plans(self, end: int | None, pace: Pace) -> Iterator[Plan]:
-        cursor, shape = self._cursor, self._cursor.shape
+        cursor, steps = self._run.cursor, self._run.cursor.steps
         epoch, position, step = cursor.epoch, cursor.position, cursor.step
         while end is None or epoch < end:
-            batches = min(pace.batches, shape.steps(position))
+            batches = min(pace.batches, steps.count(position))
             yield Plan(epoch, position, batches, step)
-            epoch, position = shape.after(epoch, position, batches)
+            epoch, position = steps.after(epoch, position, batches)
             step += batches
 
     @property
-    def _depth(self) -> int:
-        """How many plans are under way at once."""
-        if not self._workers:
+    def _max_pending(self) -> int:
+        """Number of plans that are submitted before the first result is taken."""
+        workers, read_ahead = self._options.workers, self._options.read_ahead
+        if not workers:
             return 1
-        return max(self._workers, 2 * self._workers if self._read_ahead is None else self._read_ahead)
+        return max(workers, 2 * workers if read_ahead is None else read_ahead)
 
-    def _at_work(self) -> Executor:
+    def _open_executor(self) -> Executor:
+        """Return the executor; it is made when it is first needed, and again after `close` and in a forked process."""
+        options, recipe = self._options, self._recipe
         if self._process != os.getpid():  # a fork copies the loader, but neither its threads nor its processes
-            self._hands, self._process = None, os.getpid()
-        if self._hands is None:
-            processes = self._kind == "process" or (self._kind == "auto" and self._recipe.in_python)
-            if not self._workers:
-                self._hands = InlineExecutor(self._recipe.one_by_one)
-            elif processes:
-                self._hands = ProcessPool(self._recipe, self._workers, initializer=partial(adopt, export()))
+            self._executor, self._process = None, os.getpid()
+        if self._executor is None:
+            if not options.workers:
+                self._executor = InlineExecutor(recipe.lazily)
+            elif options.worker_type == "process" or (options.worker_type == "auto" and recipe.in_python):
+                self._executor = ProcessPool(recipe, options.workers, initializer=partial(adopt, export()))
             else:
-                self._hands = ThreadExecutor(self._recipe, self._workers)
-        return self._hands
+                self._executor = ThreadExecutor(recipe, options.workers)
+        return self._executor
 
-    def _hand_out(self, made: Made, place: Place) -> Any:
-        stats = self.stats
-        if callable(self._on_error):
-            for bad in made.bad:
-                self._on_error(bad)
+    def _deliver(self, prepared: PreparedBatch, origin: BatchOrigin) -> Any:
+        """Return a batch as the user gets it; counts it and reports its bad samples."""
+        stats, on_error = self.stats, self._options.on_error
+        if callable(on_error):
+            for bad in prepared.bad:
+                on_error(bad)
         stats.batches += 1
-        stats.samples += made.rows
-        if made.bad:
-            stats.skipped += len(made.bad)
-            self.skipped += made.bad[: max(0, _SKIPS_LISTED - len(self.skipped))]
-        self._last = place
-        return self._finished(made, place)
+        stats.samples += prepared.rows
+        if prepared.bad:
+            stats.skipped += len(prepared.bad)
+            self.skipped += prepared.bad[: max(0, _MAX_SKIPPED - len(self.skipped))]
+        self._origin = origin
+        return self._output(prepared, origin)
 
-    def _finished(self, made: Made, place: Place) -> Any:
-        if not isinstance(made.data, Columns):
-            return made.data
-        if not self._tensors:
-            return LoadedBatch(made.data, made, place, as_it_is)
-        return LoadedBatch(to_tensors(made.data, self._pin), made, place, require_torch().from_numpy)
+    def _output(self, prepared: PreparedBatch, origin: BatchOrigin) -> Any:
+        """Return what `collate` returned, or a batch of arrays or tensors."""
+        if not isinstance(prepared.data, Columns):
+            return prepared.data
+        if self._options.to == "numpy":
+            return LoadedBatch(prepared.data, prepared, origin)
+        tensors = to_tensors(prepared.data, self._options.pin_memory)
+        return LoadedBatch(tensors, prepared, origin, require_torch().from_numpy)
 
-    # -- other places of the run ------------------------------------------------------------------------------
+    # -- moving -----------------------------------------------------------------------------------------------
 
     def skip(self, batches: int) -> None:
-        """Go on after so many more batches, without reading them."""
-        self._cursor.advance(whole("batches", batches, 0))
-        self._moves += 1
+        """Skip the next batches without reading them."""
+        self._run.skip(whole_number("batches", batches, 0))
 
     def seek(self, epoch: int = 0, position: int = 0) -> None:
-        """Go on at this sample of this epoch."""
-        self._cursor.seek(whole("epoch", epoch), whole("position", position))
-        self._over = False
-        self._moves += 1
-        self._jumps += 1
+        """Continue at a position of an epoch."""
+        self._run.seek(whole_number("epoch", epoch), whole_number("position", position))
 
     def replay(self, step: int, rank: int | None = None) -> Any:
-        """The batch of an earlier step again, as this rank (or another one) got it, also from before a resume."""
-        leg, epoch, position = self._cursor.place(whole("step", step))
-        of = self.rank if rank is None else whole("rank", rank)
-        if not 0 <= of < leg.world:
-            raise SchemaError(f"expected one of the {leg.world} ranks that step {step} had, got rank {of}")
-        recipe = replace(self._recipe, batch=leg.batch, world=leg.world, rank=of, drop_last=leg.drop_last, _views={})
-        made, _ = recipe(Plan(epoch, position, 1, step))
-        return self._finished(made[0], Place(recipe, epoch, position, step))
+        """Return the batch of an earlier step again, for this rank or another; also of a step before a resume."""
+        segment, epoch, position = self._run.cursor.locate(whole_number("step", step))
+        rank = self.rank if rank is None else whole_number("rank", rank)
+        if not 0 <= rank < segment.world:
+            raise ArgumentError(f"expected one of the {segment.world} ranks that step {step} had, got rank {rank}")
+        size: dict[str, Any] = {
+            "batch_size": segment.batch,
+            "world_size": segment.world,
+            "drop_last": segment.drop_last,
+        }
+        recipe = Recipe(self.dataset, replace(self._options, rank=rank, **size))
+        plan = Plan(epoch, position, 1, step)
+        batches, _ = recipe(plan)
+        return self._output(batches[0], recipe.origin(plan, 0))
 
     def close(self) -> None:
-        """End the workers; a new `for` starts others."""
-        self._turn += 1
-        self._dismiss()
+        """End the workers and the active loop; a new `for` starts others."""
+        self._run.begin_loop()
+        self._close_executor()
 
-    def _dismiss(self) -> None:
-        if self._hands is not None and self._process == os.getpid():
-            self._hands.close()
-        self._hands = None
+    def _close_executor(self) -> None:
+        if self._executor is not None and self._process == os.getpid():
+            self._executor.close()
+        self._executor = None
 
     def __enter__(self) -> Loader:
         return self
@@ -382,25 +373,23 @@ class Loader:
     # -- state ------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run is, after the batches that were taken: plain numbers and text, the same on every rank."""
-        return {**self._cursor.save(), **identity(self._recipe), **phases(self._recipe)}
+        """Return the position after the batches taken so far: a small dict of JSON values, the same on every rank."""
+        return {**self._run.cursor.save(), **run_identity(self._recipe), **self.dataset.order.save()}
 
     def load_state_dict(self, state: Mapping[str, Any], *, reweight: bool = False, force: bool = False) -> None:
-        """Go on where the run was that the state comes from: at the exact next sample.
+        """Continue at the exact next sample of the run that the state was saved in.
 
-        Batch size, ranks, workers and read-ahead may be others. Another dataset, order or seed is refused, unless
-        `force` says to go to the same epoch and position anyway. `reweight` lets a mixture go on with its new weights.
+        Batch size, ranks, workers and read-ahead may differ.
+
+        :param reweight: let a mixture continue with other weights than those it was saved with
+        :param force: accept the state of another dataset, order or seed: continue at the same epoch and position
         """
-        check_state(state)
+        saved = check_state(state)
         if not force:
-            check_same(self._recipe, state)
-        recipe = with_phases(self._recipe, state, reweight or force)
-        self._cursor.load(state)
-        if recipe is not self._recipe:
-            self._dismiss()
-            self._recipe = recipe
-        self._moves += 1
-        self._jumps += 1
-        # With one epoch a loop, the next loop is the next epoch; a run of several is over when they are.
-        cursor, epochs = self._cursor, self._epochs or 1
-        self._over = epochs > 1 and cursor.step > 0 and cursor.position == 0 and cursor.epoch % epochs == 0
+            check_same_run(self._recipe, state)
+        data = self.dataset
+        order = data.order.resumed(state, saved.epoch * len(data) + saved.position, reweight or force)
+        self._run.load(state)
+        if order is not data.order:
+            self._close_executor()
+            self._recipe = Recipe(Dataset(data.rows, order, data.chosen), self._options)

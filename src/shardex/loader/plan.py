@@ -1,4 +1,4 @@
-"""What passes between a loader and those who make its batches: a `Plan` of some batches, and each of them `Made`."""
+"""What passes between a loader and its executor: a `Plan` of some batches, and each `PreparedBatch` made from it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from numpy.typing import NDArray
 from shardex.kernel import Integers
 from shardex.loader.replacements import BadSample
 
-__all__ = ["Made", "Plan"]
+__all__ = ["Plan", "PreparedBatch"]
 
 
 class Plan(NamedTuple):
-    """Some batches to make: the next ones from a position of an epoch on."""
+    """Consecutive batches to prepare, beginning at a position of an epoch."""
 
     epoch: int
     position: int
     batches: int
     step: int = 0
-    """The number of the first of them in the run."""
+    """Step of the first batch, counted over the whole run."""
 
 
 @dataclass(slots=True)
-class Made:
-    """One batch, before it is handed out."""
+class PreparedBatch:
+    """The content of one batch, as an executor returns it."""
 
     rows: int
     data: Any
-    """Columns, or what the collate function made of them."""
-    sizes: dict[str, Integers] = field(default_factory=dict)
-    """Lengths (or shapes) of the rows of the fields that were padded."""
-    real: NDArray[np.bool_] | None = None
-    """False for rows that fill up the batch or stand in for a bad sample; none if all are real."""
+    """Columns, or what `collate` returned."""
+    lengths: dict[str, Integers] = field(default_factory=dict)
+    """Lengths (or shapes) of the rows of each padded field."""
+    mask: NDArray[np.bool_] | None = None
+    """False for rows that fill up the batch or replace a bad sample; None if there are none."""
     bad: Sequence[BadSample] = ()

@@ -1,9 +1,8 @@
-"""How a batch is made: positions, a read, the transform, one form for ragged fields, collate.
+"""`Recipe`: everything that decides the content of batches, and the code that makes them.
 
-A `Recipe` holds everything that decides what a batch contains, pickles as a description, and makes the same batch in
-whichever process it runs. It keeps no place in the run; a `Plan` says which batches to make.
-
-Chance in transforms: a generator that belongs to a place in the run, and whether a transform wants one.
+A batch is made in five steps: its positions, a read, the transform, one form for ragged fields, collate. A recipe
+takes a `Plan` and returns `PreparedBatch`es. It has no state of the run and can be pickled, so every process makes the
+same batches from it.
 """
 
 from __future__ import annotations
@@ -13,28 +12,29 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from shardex.dataset import Dataset, MixRows, lowest
-from shardex.errors import SchemaError, ShardexError
+from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.kernel import Columns, Integers, Ragged
-from shardex.loader.loaded_batch import LoadedBatch, Place, as_it_is
-from shardex.loader.plan import Made, Plan
-from shardex.loader.replacements import ATTEMPTS, BadSample, failures, stand_in
-from shardex.loader.stats import Spent
-from shardex.order import Blocks, MixOrder, Order, RankShares, Shuffle, Span, of_epoch
-from shardex.samples import Batch, DictSample, fields_of, maker_of
+from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch
+from shardex.loader.options import LoaderOptions
+from shardex.loader.plan import Plan, PreparedBatch
+from shardex.loader.replacements import MAX_ATTEMPTS, BadSample, find_failures, replacement_position
+from shardex.loader.stats import TimeSpent
+from shardex.order import Blocks, RankShares, Shuffle
+from shardex.samples import DictSample, fields_of, maker_of
 from shardex.schema import Feature, Optional, Value
 
-__all__ = ["Recipe", "generator", "takes_two"]
+__all__ = ["Recipe"]
 
 
-def takes_two(transform: Callable[..., Any]) -> bool:
-    """Whether a transform wants a second argument: one it must be given, or one called `rng`.
+def takes_generator(transform: Callable[..., Any]) -> bool:
+    """Return True if a transform has a second required parameter, or one called `rng`.
 
-    >>> takes_two(lambda sample: sample), takes_two(lambda s, chance: s), takes_two(lambda s, rng=None: s)
+    >>> takes_generator(lambda s: s), takes_generator(lambda s, noise: s), takes_generator(lambda s, rng=None: s)
     (False, True, True)
     """
     try:
@@ -47,344 +47,335 @@ def takes_two(transform: Callable[..., Any]) -> bool:
     return len(needed) == 2
 
 
-def generator(seed: int, epoch: int, position: int) -> np.random.Generator:
-    """A source of chance that belongs to one position: the same whoever asks, whenever."""
+def random_generator(seed: int, epoch: int, position: int) -> np.random.Generator:
+    """Return the random generator of one position; it depends on nothing else."""
     key = hashlib.blake2b(f"shardex rng {seed} {epoch}".encode(), digest_size=8).digest()
     return np.random.Generator(np.random.Philox(key=np.array([int.from_bytes(key, "little"), position], np.uint64)))
 
 
-Form = Literal["pad", "pack", "list"]
-OnError = Literal["raise", "skip"] | Callable[[BadSample], None]
-
-
 @dataclass(frozen=True)
 class Recipe:
-    """Makes batches of a dataset for one rank."""
+    """Makes the batches of a dataset for one rank."""
 
     dataset: Dataset[Any]
-    batch: int
-    rank: int = 0
-    world: int = 1
-    drop_last: bool = False
-    shuffle: bool = False
-    seed: int = 0
-    block: int | None = None
-    window: int = 16
-    fields: tuple[str, ...] | None = None
-    form: Form = "pad"
-    fill: Any = 0
-    transform: Callable[..., Any] | None = None
-    collate: Callable[[Batch], Any] | None = None
-    skip: bool = False
-    """Whether another sample takes the place of one that is bad."""
+    options: LoaderOptions
     _views: dict[int, Dataset[Any]] = field(default_factory=dict, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        options = replace(self.options, on_error="skip" if self.options.replaces_bad_samples else "raise")
+        return {
+            "dataset": self.dataset,
+            "options": options,
+            "_views": {},
+        }  # a function on_error is called by the loader
 
     @cached_property
     def length(self) -> int:
-        """Positions in an epoch."""
+        """Number of positions in an epoch."""
         return len(self.dataset)
 
     @cached_property
     def in_python(self) -> bool:
-        """Whether making a batch holds the interpreter."""
-        return self.transform is not None or self.collate is not None or self.dataset.in_python
+        """True if making a batch holds the GIL most of the time."""
+        return self.options.transform is not None or self.options.collate is not None or self.dataset.in_python
 
     @cached_property
     def sample_type(self) -> type[Any]:
-        """What the samples of batches are: those of the dataset, if they come as they are and whole."""
-        return self.dataset.sample_type if self.transform is None and self.fields is None else DictSample
+        """Type of the samples of batches: that of the dataset, unless they are transformed or lack fields."""
+        return DictSample if self.options.transform is not None else self._read_type
 
     @cached_property
-    def make(self) -> Callable[[dict[str, Any]], Any]:
-        """What makes the samples that the transform gets."""
-        return maker_of(self.dataset.sample_type if self.fields is None else DictSample)
+    def _read_type(self) -> type[Any]:
+        return self.dataset.sample_type if self.options.fields is None else DictSample
 
     @cached_property
-    def steady(self) -> bool:
-        """Whether samples come out the same in any company."""
-        names = list(self._features) if self.fields is None else self.fields
+    def make_sample(self) -> Callable[[dict[str, Any]], Any]:
+        """Makes the samples that the transform gets."""
+        return maker_of(self._read_type)
+
+    @cached_property
+    def reads_independently(self) -> bool:
+        """True if the values of a row do not depend on which rows are read together."""
+        names = list(self._features) if self.options.fields is None else self.options.fields
         return not self.in_python and not any(isinstance(self._features.get(name), Optional) for name in names)
 
     @cached_property
-    def numbers(self) -> dict[str, np.dtype[Any]]:
-        """The types of the fields that are single numbers."""
+    def number_types(self) -> dict[str, np.dtype[Any]]:
+        """Type of each field that is a single number."""
         return {name: np.dtype(one.dtype) for name, one in self._features.items() if isinstance(one, Value)}
 
     @cached_property
     def _features(self) -> Mapping[str, Feature]:
-        """What is known of the fields; nothing where they would have to be guessed from samples that are bad."""
+        """Features of the fields; empty if they would be inferred from samples that are bad."""
         try:
             return self.dataset.features
         except Exception:
             return {}
 
     @cached_property
-    def takes_rng(self) -> bool:
-        """Whether the transform wants a source of chance."""
-        return self.transform is not None and takes_two(self.transform)
+    def takes_generator(self) -> bool:
+        """True if the transform takes a random generator."""
+        return self.options.transform is not None and takes_generator(self.options.transform)
 
     # -- which samples ----------------------------------------------------------------------------------------
 
-    def view(self, epoch: int) -> Dataset[Any]:
-        """The dataset in the order of an epoch."""
-        if (view := self._views.get(epoch)) is None:
-            self._views.clear()
-            view = self._views[epoch] = Dataset(self.dataset.rows, self._order(epoch), self.dataset.chosen)
-        return view
-
-    def _order(self, epoch: int) -> Order:
-        own = self.dataset.order
-        if isinstance(own, MixOrder):  # goes on where the last epoch stopped, and shuffles each source by itself
-            return of_epoch(replace(own, seed=self.seed) if self.shuffle else own, epoch)
-        return self.dataset.through(self._shuffled(epoch)).order
-
-    def _shuffled(self, epoch: int) -> Order:
-        """An epoch's order of the positions of the dataset, if that is no mixture."""
-        if not self.shuffle:
-            return Span(self.length)
-        if self.block is None:
-            return Shuffle(self.length, self.seed, epoch)
-        return Blocks(self.length, self.block, self.window, self.seed, epoch)
-
-    def rows(self, epoch: int, positions: Integers) -> Integers:
-        """The number of each sample in the dataset; in a mixture, in the source that it comes from."""
-        if not isinstance(self.dataset.order, MixOrder):
-            return self._shuffled(epoch).rows(positions)
-        rows = self.view(epoch).order.rows(positions)
-        return rows - self._mixture.starts[self._source_of(rows)]
-
-    def sources(self, epoch: int, positions: Integers) -> list[str]:
-        """The names of the datasets of a mixture that samples come from."""
-        names = self._mixture.names
-        return [names[number] for number in self._source_of(self.view(epoch).order.rows(positions)).tolist()]
+    @cached_property
+    def shuffle(self) -> Shuffle | Blocks | None:
+        """Shuffle of the positions in epoch 0."""
+        options = self.options
+        if not options.shuffle:
+            return None
+        if options.block is None:
+            return Shuffle(self.length, options.seed)
+        return Blocks(self.length, options.block, options.window, options.seed)
 
     @property
-    def _mixture(self) -> MixRows:
-        rows = lowest(self.dataset.rows)
-        if not isinstance(rows, MixRows):
-            raise SchemaError("expected a mixture of datasets, which has sources, got one dataset")
-        return rows
+    def shuffle_settings(self) -> dict[str, Any]:
+        """The options that choose the order of epochs, as they are saved in the state of a run."""
+        options = self.options
+        settings: dict[str, Any] = {"shuffle": options.shuffle, "seed": options.seed}
+        return settings if options.block is None else {**settings, "block": options.block, "window": options.window}
 
-    def _source_of(self, rows: Integers) -> Integers:
-        return np.searchsorted(self._mixture.starts, rows, "right") - 1
+    def view(self, epoch: int) -> Dataset[Any]:
+        """Return the dataset in the order of an epoch."""
+        if (view := self._views.get(epoch)) is None:
+            order = self.dataset.order.for_epoch(epoch, self.shuffle)
+            self._views.clear()
+            view = self._views[epoch] = Dataset(self.dataset.rows, order, self.dataset.chosen)
+        return view
 
-    def deal(self, position: int) -> RankShares:
-        """What this rank gets from a position of an epoch on."""
-        return RankShares(self.length, self.batch, self.rank, self.world, position, self.drop_last)
+    def sample_numbers(self, epoch: int, positions: Integers) -> Integers:
+        """Return the number of each sample in the dataset; in a mixture, in its source."""
+        return self.dataset.order.sample_numbers(positions, epoch, self.shuffle)
+
+    def sources(self, epoch: int, positions: Integers) -> list[str]:
+        """Return the name of the dataset that each sample of a mixture comes from."""
+        mixture = lowest(self.dataset.rows)
+        if not isinstance(mixture, MixRows):
+            raise ArgumentError("expected a mixture of datasets, which has sources, got one dataset")
+        numbers = np.searchsorted(mixture.starts, self.view(epoch).order.rows(positions), "right") - 1
+        return [mixture.names[number] for number in numbers.tolist()]
+
+    def shares(self, position: int) -> RankShares:
+        """Return the positions of this rank in the rest of an epoch."""
+        options = self.options
+        return RankShares(
+            self.length, options.batch_size, options.rank, options.world_size, position, options.drop_last
+        )
 
     def positions(self, plan: Plan) -> Integers:
-        """The positions of the epoch that the batches of a plan hold."""
-        if self.world == 1:
-            return np.arange(plan.position, min(plan.position + plan.batches * self.batch, self.length))
-        deal = self.deal(plan.position)
-        return deal.rows(np.arange(deal.span(plan.batches - 1)[1]))
+        """Return the positions of the samples of a plan."""
+        if self.options.world_size == 1:
+            return np.arange(plan.position, min(plan.position + plan.batches * self.options.batch_size, self.length))
+        shares = self.shares(plan.position)
+        return shares.rows(np.arange(shares.span(plan.batches - 1)[1]))
 
     def advise(self, plan: Plan) -> None:
-        """Tell the storage that these batches are made soon."""
-        self.view(plan.epoch).advise(self.positions(plan), self.fields)
+        """Announce the reads of a plan to the storage."""
+        self.view(plan.epoch).advise(self.positions(plan), self.options.fields)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_views": {}}
+    # -- making batches ---------------------------------------------------------------------------------------
 
-    # -- making them ------------------------------------------------------------------------------------------
-
-    def __call__(self, plan: Plan) -> tuple[list[Made], Spent]:
-        """Make the batches of a plan, and say what that took; fewer if one after the first cannot be made."""
-        spent, made = Spent(), list[Made]()
+    def __call__(self, plan: Plan) -> tuple[list[PreparedBatch], TimeSpent]:
+        """Make the batches of a plan; stops before a batch that fails, unless that is the first."""
+        spent, batches = TimeSpent(), list[PreparedBatch]()
         try:
-            made.extend(self.batches(plan, spent))
+            batches.extend(self.batches(plan, spent))
         except Exception:
-            if not made:
-                raise  # otherwise those before it are good, and it fails again when it comes first
-        return made, spent
+            if not batches:
+                raise  # otherwise the batches before it are good, and it is the first of the next plan
+        return batches, spent
 
-    def one_by_one(self, plan: Plan) -> tuple[Iterator[Made], Spent]:
-        """The same, each batch made when it is asked for: its memory may be that of the one before."""
-        spent = Spent()
+    def lazily(self, plan: Plan) -> tuple[Iterator[PreparedBatch], TimeSpent]:
+        """Like a call, but each batch is made when it is taken, which lets it use the memory of the one before."""
+        spent = TimeSpent()
         return self.batches(plan, spent), spent
 
-    def batches(self, plan: Plan, spent: Spent) -> Iterator[Made]:
-        """The batches of a plan, one after another, of one read if that can be done."""
-        positions = self.positions(plan)
-        whole = self._at_once(plan, positions, spent)
-        for begin in range(0, len(positions), self.batch):
-            end = min(begin + self.batch, len(positions))
-            made = None if whole is None else self._cut(whole, begin, end, spent)
-            if made is None:
-                made = _Batch(self, plan.epoch, positions[begin:end], spent).make()
-            if self.world > 1 and end == len(positions):
-                self._mask(plan, made)
-            if self.collate is not None:
-                self._collate(made, self.place(plan, begin // self.batch), spent)
-            yield made
+    def batches(self, plan: Plan, spent: TimeSpent) -> Iterator[PreparedBatch]:
+        """Yield the batches of a plan, from one read if possible."""
+        positions, size = self.positions(plan), self.options.batch_size
+        columns = self._read_together(plan, positions, spent)
+        for begin in range(0, len(positions), size):
+            end = min(begin + size, len(positions))
+            batch = None if columns is None else self._slice(columns, begin, end, spent)
+            if batch is None:
+                batch = _BatchBuilder(self, plan.epoch, positions[begin:end], spent).build()
+            if self.options.world_size > 1 and end == len(positions):
+                self._mask_fill(plan, batch)
+            if self.options.collate is not None:
+                with spent.transforming():
+                    batch.data = self.options.collate(LoadedBatch(batch.data, batch, self.origin(plan, begin // size)))
+            yield batch
 
-    def place(self, plan: Plan, number: int) -> Place:
-        """Which batch of the run one of a plan is."""
-        return Place(self, plan.epoch, plan.position + number * self.batch * self.world, plan.step + number)
+    def origin(self, plan: Plan, number: int) -> BatchOrigin:
+        """Return the origin of one batch of a plan."""
+        size = self.options.batch_size * self.options.world_size
+        return BatchOrigin(self, plan.epoch, plan.position + number * size, plan.step + number)
 
-    def _collate(self, made: Made, place: Place, spent: Spent) -> None:
-        assert self.collate is not None
-        with spent.transforming():
-            made.data = self.collate(LoadedBatch(made.data, made, place, as_it_is))
+    def _mask_fill(self, plan: Plan, last: PreparedBatch) -> None:
+        """Mask the rows that make the last batch of an epoch as long as that of the other ranks."""
+        shares = self.shares(plan.position)
+        mask = shares.mask(np.arange(len(shares) - last.rows, len(shares))) if plan.batches == shares.batches else None
+        if mask is not None and not mask.all():
+            last.mask = mask if last.mask is None else last.mask & mask
 
-    def _mask(self, plan: Plan, last: Made) -> None:
-        """The last batch of an epoch may be filled up, to be as long as that of other ranks."""
-        deal = self.deal(plan.position)
-        if plan.batches == deal.batches and not (dealt := deal.mask(np.arange(len(deal) - last.rows, len(deal)))).all():
-            last.real = dealt if last.real is None else last.real & dealt
+    def _read_together(self, plan: Plan, positions: Integers, spent: TimeSpent) -> Columns | None:
+        """Read all samples of a plan at once; None if that fails, or could change their values.
 
-    def _at_once(self, plan: Plan, positions: Integers, spent: Spent) -> Columns | None:
-        """All samples of a plan by one read; none if that cannot be done, or fails.
-
-        What Python decodes may come out differently in larger company (one float among ints), and so do fields with
-        values that are missing: then each batch is read by itself, so that it never depends on its neighbours.
+        Values decoded in Python, and fields with missing values, may depend on which rows are read together (one float
+        among ints). Then each batch is read by itself, so that it does not depend on the other batches of the plan.
         """
-        if not self.steady:
+        if not self.reads_independently:
             return None
         try:
             with spent.reading():
-                return self.view(plan.epoch).read(positions, self.fields)
+                return self.view(plan.epoch).read(positions, self.options.fields)
         except Exception:
-            return None  # each batch is read by itself, to raise or to mend what is bad in it
+            return None  # each batch is read by itself, to raise the error or to replace the bad samples
 
-    def _cut(self, whole: Columns, begin: int, end: int, spent: Spent) -> Made | None:
-        """One batch of what was read; none if a ragged field of it, whose bytes are read only now, is bad."""
-        part = whole.slice(begin, end)
+    def _slice(self, columns: Columns, begin: int, end: int, spent: TimeSpent) -> PreparedBatch | None:
+        """Return one batch of what was read; None if a ragged field, whose bytes are read only now, is bad."""
+        part = columns.slice(begin, end)
         if not any(isinstance(column, Ragged) for column in part.data.values()):
-            return Made(end - begin, part)
+            return PreparedBatch(end - begin, part)
         try:
             with spent.reading():
-                return Made(end - begin, *self.formed(part))
+                return PreparedBatch(end - begin, *self.convert_ragged(part))
         except Exception:
             return None
 
-    def formed(self, columns: Columns) -> tuple[Columns, dict[str, Integers]]:
-        """Columns with ragged fields in the form that was asked for, and the lengths of those that were padded."""
-        sizes: dict[str, Integers] = {}
+    def convert_ragged(self, columns: Columns) -> tuple[Columns, dict[str, Integers]]:
+        """Convert ragged fields to the form of the option `ragged`; return the lengths of padded rows too."""
+        form, fill, lengths = self.options.ragged, self.options.fill, dict[str, Integers]()
         for name, column in columns.data.items():
-            if isinstance(column, Ragged):
-                if self.form == "pad":
-                    sizes[name] = column.lengths if column.shapes is None else column.shapes
-                columns.data[name] = _form(column, self.form, self.fill, name)
-        return columns, sizes
+            if not isinstance(column, Ragged):
+                continue
+            if form == "pad":
+                lengths[name] = column.lengths if column.shapes is None else column.shapes
+                value = fill.get(name, 0) if isinstance(fill, Mapping) else fill
+                columns.data[name] = column.pad(value=value)
+            else:
+                columns.data[name] = column.packed() if form == "pack" else column.to_list()
+        return columns, lengths
 
 
-class _Batch:
-    """One batch in the making: its positions, and what was wrong with them."""
+class _BatchBuilder:
+    """Makes one batch sample by sample where needed: transforms, and replaces bad samples."""
 
-    def __init__(self, recipe: Recipe, epoch: int, positions: Integers, spent: Spent) -> None:
+    def __init__(self, recipe: Recipe, epoch: int, positions: Integers, spent: TimeSpent) -> None:
         self.recipe = recipe
+        self.options = recipe.options
         self.epoch = epoch
         self.positions = positions
         self.spent = spent
         self.view = recipe.view(epoch)
         self.bad: list[BadSample] = []
-        self._stood_in: set[int] = set()
+        self._replaced: set[int] = set()
 
-    def make(self) -> Made:
-        """The batch, with others in place of bad samples if that is wanted."""
+    def build(self) -> PreparedBatch:
+        """Return the batch, with bad samples replaced if the options say so."""
         recipe = self.recipe
-        if recipe.transform is None:
+        if self.options.transform is None:
             with self.spent.reading():
-                data, sizes = self._take(recipe.formed)
+                data, lengths = self._read(recipe.convert_ragged)
         else:
             with self.spent.reading():
-                samples = self._take(Columns.to_samples)
+                samples = self._read(Columns.to_samples)
             with self.spent.transforming():
-                data, sizes = recipe.formed(self._transformed(samples))
-        made = Made(len(self.positions), data, sizes, bad=self.bad)
-        if self._stood_in:
-            made.real = np.ones(made.rows, np.bool_)
-            made.real[list(self._stood_in)] = False
-        return made
+                data, lengths = recipe.convert_ragged(self._transform_all(samples))
+        batch = PreparedBatch(len(self.positions), data, lengths, bad=self.bad)
+        if self._replaced:
+            batch.mask = np.ones(batch.rows, np.bool_)
+            batch.mask[list(self._replaced)] = False
+        return batch
 
-    def _take(self, finish: Callable[[Columns], Any]) -> Any:
-        """Read the positions and finish what was read; if that fails, with others in place of the bad ones."""
+    def _read(self, finish: Callable[[Columns], Any]) -> Any:
+        """Read the positions and call `finish`; if either fails, replace the positions that fail."""
 
-        def take(positions: Integers) -> Any:
-            return finish(self.view.read(positions, self.recipe.fields))
+        def read(positions: Integers) -> Any:
+            return finish(self.view.read(positions, self.options.fields))
 
         try:
-            return take(self.positions)
+            return read(self.positions)
         except MemoryError:
             raise
         except Exception as error:
-            if not self.recipe.skip:
-                self._locate(error, self.positions)
+            if not self.options.replaces_bad_samples:
+                self._add_location(error, self.positions)
                 raise
         chosen = self.positions.copy()
-        for number, failed in failures(take, self.positions).items():
-            chosen[number], _ = self._replace(number, failed, take)
-        return take(chosen)
+        for index, failed in find_failures(read, self.positions).items():
+            chosen[index], _ = self._replace(index, failed, read)
+        return read(chosen)
 
-    def _locate(self, error: Exception, positions: Integers) -> None:
-        """Say in an error which part of the run it belongs to."""
+    def _add_location(self, error: Exception, positions: Integers) -> None:
+        """Add epoch and positions to an error as a note."""
         first, last = int(positions[0]), int(positions[-1])
-        if first != last:
-            error.add_note(f"in epoch {self.epoch}, positions {first} to {last}")
-        else:
-            row, shard = self._where(first)
-            error.add_note(f"in epoch {self.epoch}, position {first}: sample {row}{f' of {shard}' * bool(shard)}")
+        where = f"positions {first} to {last}" if first != last else f"position {first}: {self._describe(first)}"
+        error.add_note(f"in epoch {self.epoch}, {where}")
 
-    def _where(self, position: int) -> tuple[int, str]:
-        """The number of a sample and its file."""
+    def _describe(self, position: int) -> str:
+        number, shard = self._locate(position)
+        return f"sample {number} of {shard}" if shard else f"sample {number}"
+
+    def _locate(self, position: int) -> tuple[int, str]:
+        """Number of a sample and path of its file."""
         at = np.array([position])
-        return int(self.recipe.rows(self.epoch, at)[0]), self.view.shards(at)[0]
+        return int(self.recipe.sample_numbers(self.epoch, at)[0]), self.view.shards(at)[0]
 
-    def _replace(self, number: int, failed: Exception, take: Callable[[Integers], Any]) -> tuple[int, Any]:
-        """The position that stands in for a bad one, and what was taken there."""
-        position = int(self.positions[number])
-        for attempt in range(ATTEMPTS):
-            other = stand_in(self.recipe.seed, self.epoch, position, attempt, len(self.view))
+    def _replace(self, index: int, error: Exception, read: Callable[[Integers], Any]) -> tuple[int, Any]:
+        """Return the position that replaces a bad one, and what `read` returned for it."""
+        position = int(self.positions[index])
+        for attempt in range(MAX_ATTEMPTS):
+            other = replacement_position(self.options.seed, self.epoch, position, attempt, len(self.view))
             try:
-                taken = take(np.array([other]))
-                self._note(number, other, failed)
-                return other, taken
+                value = read(np.array([other]))
+                self._record(index, other, error)
+                return other, value
             except MemoryError:
                 raise
-            except Exception as error:
-                last = error
+            except Exception as failed:
+                last = failed
         raise ShardexError(
             f"expected some good samples, got a bad one at position {position} of epoch {self.epoch} and at all "
-            f"{ATTEMPTS} tried in its place; the last failed with {type(last).__name__}: {last}"
-        ) from failed
+            f"{MAX_ATTEMPTS} tried in its place; the last failed with {type(last).__name__}: {last}"
+        ) from error
 
-    def _note(self, number: int, other: int, failed: Exception) -> None:
-        """Remember what stands in for which row, and why; of several reasons the first counts."""
-        position, instead = int(self.positions[number]), self._where(other)[0]
-        before = next((one for one in self.bad if one.position == position), None)
-        if before is not None:
-            self.bad[self.bad.index(before)] = replace(before, instead=instead)
+    def _record(self, index: int, other: int, error: Exception) -> None:
+        """Record which sample replaces a bad one, and the first error of the bad one."""
+        position, instead = int(self.positions[index]), self._locate(other)[0]
+        earlier = next((one for one in self.bad if one.position == position), None)
+        if earlier is not None:
+            self.bad[self.bad.index(earlier)] = replace(earlier, instead=instead)
         else:
-            why = f"{type(failed).__name__}: {failed}"
-            self.bad.append(BadSample(self.epoch, position, *self._where(position), why, instead))
-        self._stood_in.add(number)
+            message = f"{type(error).__name__}: {error}"
+            self.bad.append(BadSample(self.epoch, position, *self._locate(position), message, instead))
+        self._replaced.add(index)
 
-    def _transformed(self, samples: Sequence[dict[str, Any]]) -> Columns:
-        done: list[Any] = []
-        for number, sample in enumerate(samples):
+    def _transform_all(self, samples: Sequence[dict[str, Any]]) -> Columns:
+        results: list[Any] = []
+        for index, sample in enumerate(samples):
             try:
-                done.append(self._transform(int(self.positions[number]), sample))
+                result = self._transform(int(self.positions[index]), sample)
             except MemoryError:
                 raise
             except Exception as error:
-                if not self.recipe.skip:
-                    self._locate(error, self.positions[number : number + 1])
+                if not self.options.replaces_bad_samples:
+                    self._add_location(error, self.positions[index : index + 1])
                     raise
-                done.append(self._replace(number, error, self._transformed_at)[1])
+                result = self._replace(index, error, self._read_and_transform)[1]
             try:
-                done[-1] = fields_of(done[-1])
+                results.append(fields_of(result))
             except SchemaError:
-                row, shard = self._where(int(self.positions[number]))
                 raise SchemaError(
-                    f"expected the transform to return a sample (a mapping of fields), got {type(done[-1]).__name__}; "
-                    f"give the values names - at sample {row}{f' of {shard}' * bool(shard)}"
+                    f"expected the transform to return a sample (a mapping of fields), got {type(result).__name__}; "
+                    f"return a dict with a name for each value - at {self._describe(int(self.positions[index]))}"
                 ) from None
-        return self._as_declared(Columns.from_samples(done).stack())
+        return self._restore_number_types(Columns.from_samples(results).stack())
 
-    def _as_declared(self, columns: Columns) -> Columns:
-        """Numbers that Python has widened in the types that their fields have."""
-        for name, dtype in self.recipe.numbers.items():
+    def _restore_number_types(self, columns: Columns) -> Columns:
+        """Convert numbers that the transform widened back to the types of their fields; integers only if they fit."""
+        for name, dtype in self.recipe.number_types.items():
             column = columns.data.get(name)
             if isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype != dtype:
                 whole = column.dtype.kind in "iu" and dtype.kind in "iu"
@@ -392,19 +383,13 @@ class _Batch:
                     columns.data[name] = column.astype(dtype)
         return columns
 
-    def _transformed_at(self, positions: Integers) -> Any:
-        """The sample at one position, transformed."""
-        return self._transform(int(positions[0]), self.view.read(positions, self.recipe.fields).sample(0))
+    def _read_and_transform(self, positions: Integers) -> Any:
+        """Read and transform the sample at one position."""
+        return self._transform(int(positions[0]), self.view.read(positions, self.options.fields).sample(0))
 
     def _transform(self, position: int, values: dict[str, Any]) -> Any:
-        transform, sample = self.recipe.transform, self.recipe.make(values)
+        transform, sample = self.options.transform, self.recipe.make_sample(values)
         assert transform is not None
-        if self.recipe.takes_rng:
-            return transform(sample, generator(self.recipe.seed, self.epoch, position))
+        if self.recipe.takes_generator:
+            return transform(sample, random_generator(self.options.seed, self.epoch, position))
         return transform(sample)
-
-
-def _form(column: Ragged, form: Form, fill: Any, name: str) -> Any:
-    if form == "pad":
-        return column.pad(value=fill.get(name, 0) if isinstance(fill, Mapping) else fill)
-    return column.packed() if form == "pack" else column.to_list()

@@ -1,7 +1,7 @@
-"""Bad samples: which positions of a read fail, and which ones take their place.
+"""Bad samples: which positions of a read fail, and which positions replace them.
 
-What stands in for a position depends on the seed, the epoch and the position alone, so every rank, every number of
-workers and every resumed run puts the same sample there.
+A replacement depends on seed, epoch and position only, so it is the same on every rank, with any number of workers and
+after a resume.
 """
 
 from __future__ import annotations
@@ -13,53 +13,53 @@ from typing import Any
 
 from shardex.kernel import Integers
 
-__all__ = ["ATTEMPTS", "BadSample", "failures", "stand_in"]
+__all__ = ["MAX_ATTEMPTS", "BadSample", "find_failures", "replacement_position"]
 
-ATTEMPTS = 32
-"""How many others are tried in place of one bad sample: if all fail, it is not the samples that are bad."""
+MAX_ATTEMPTS = 32
+"""Replacements tried for one bad sample; if all of them fail, the cause is not a bad sample."""
 
 
 @dataclass(frozen=True)
 class BadSample:
-    """A sample that could not be read or transformed, and was replaced."""
+    """A sample that could not be read or transformed and was replaced."""
 
     epoch: int
     position: int
-    """Its place in the order of the epoch."""
+    """Its position in the order of the epoch."""
     row: int
     """Its number in the dataset."""
     shard: str
-    """The file it lies in, where that is known."""
+    """Path of the file that holds it, empty if it is not known."""
     error: str
-    """What went wrong: the error's type and message."""
+    """Type and message of the error."""
     instead: int
-    """The number of the sample that stands in for it."""
+    """Number of the sample that replaces it."""
 
 
-def failures(take: Callable[[Integers], Any], positions: Integers) -> dict[int, Exception]:
-    """Which of these positions cannot be taken, and why: found by halving what fails.
+def find_failures(read: Callable[[Integers], Any], positions: Integers) -> dict[int, Exception]:
+    """Return the indices of the positions that cannot be read and the error of each; found by bisection.
 
     >>> import numpy as np
-    >>> list(failures(lambda some: [1 / (p - 3) for p in some.tolist()], np.array([5, 3, 4])))
+    >>> list(find_failures(lambda some: [1 / (p - 3) for p in some.tolist()], np.array([5, 3, 4])))
     [1]
     """
     try:
-        take(positions)
+        read(positions)
     except MemoryError:
         raise
     except Exception as error:
         if len(positions) == 1:
             return {0: error}
         half = len(positions) // 2
-        later = failures(take, positions[half:])
-        return failures(take, positions[:half]) | {half + k: failed for k, failed in later.items()}
+        later = find_failures(read, positions[half:])
+        return find_failures(read, positions[:half]) | {half + k: failed for k, failed in later.items()}
     return {}
 
 
-def stand_in(seed: int, epoch: int, position: int, attempt: int, length: int) -> int:
-    """The position whose sample replaces a bad one at the given attempt.
+def replacement_position(seed: int, epoch: int, position: int, attempt: int, length: int) -> int:
+    """Return the position whose sample replaces a bad one at an attempt.
 
-    >>> stand_in(seed=0, epoch=0, position=7, attempt=0, length=100)
+    >>> replacement_position(seed=0, epoch=0, position=7, attempt=0, length=100)
     17
     """
     key = f"shardex stand-in {seed} {epoch} {position} {attempt}".encode()

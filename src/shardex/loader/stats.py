@@ -1,4 +1,4 @@
-"""Where the time of a run goes: on storage, on decoding, on transforms, or on the consumer. Names the bottleneck."""
+"""`Stats`: how much a loader has done, how long storage, decoding, transforms and the consumer took, the bottleneck."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from dataclasses import dataclass, field
 
 from shardex.sources import fetches_started
 
-__all__ = ["Spent", "Stats"]
+__all__ = ["Stats", "TimeSpent"]
 
-_HERE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+_THIS_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 def _usage() -> tuple[int, int]:
-    """How often this thread had a page fetched from the disk, and how often it waited for something."""
-    used = resource.getrusage(_HERE)
+    """Number of major page faults (and remote fetches) of this thread, and of its voluntary context switches."""
+    used = resource.getrusage(_THIS_THREAD)
     return used.ru_majflt + fetches_started(), used.ru_nvcsw
 
 
 @dataclass
-class Spent:
-    """Seconds that making some batches took, and how often a page had to come from the disk."""
+class TimeSpent:
+    """Seconds that making some batches took, and the number of pages read from disk meanwhile."""
 
     storage: float = 0.0
-    """Waiting for bytes: the part of reading in which the thread slept, not one in which it waited for a processor."""
+    """Waiting for bytes: the part of reading in which the thread slept."""
     decode: float = 0.0
     """Copying and decoding: the rest of reading."""
     transform: float = 0.0
-    """In the transform and the collate function."""
+    """In `transform` and `collate`."""
     faults: int = 0
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Count what happens inside as storage and decoding."""
+        """Count the time of a `with` block as storage and decoding."""
         (faults, waits), wall, busy = _usage(), time.perf_counter(), time.thread_time()
         try:
             yield
@@ -49,15 +49,15 @@ class Spent:
 
     @contextmanager
     def transforming(self) -> Iterator[None]:
-        """Count what happens inside as the transform."""
+        """Count the time of a `with` block as transform."""
         begin = time.perf_counter()
         try:
             yield
         finally:
             self.transform += time.perf_counter() - begin
 
-    def add(self, other: Spent) -> None:
-        """Sum up."""
+    def add(self, other: TimeSpent) -> None:
+        """Add the numbers of another one."""
         self.storage += other.storage
         self.decode += other.decode
         self.transform += other.transform
@@ -66,9 +66,9 @@ class Spent:
 
 @dataclass
 class Stats:
-    """What a loader did so far.
+    """What a loader has done so far, and where the time went.
 
-    >>> stats = Stats(samples=1000, batches=10, consumer=1.5, waiting=0.5, spent=Spent(storage=0.4, decode=0.1))
+    >>> stats = Stats(samples=1000, batches=10, consumer=1.5, waiting=0.5, spent=TimeSpent(storage=0.4, decode=0.1))
     >>> stats.samples_per_second, stats.bottleneck
     (500.0, 'consumer')
     >>> print(stats)
@@ -80,22 +80,22 @@ class Stats:
     skipped: int = 0
     """Bad samples that were replaced."""
     consumer: float = 0.0
-    """Seconds in which the code that takes the batches had them."""
+    """Seconds spent in the loop body, the code that uses the batches."""
     waiting: float = 0.0
-    """Seconds in which it waited for the next one."""
+    """Seconds that the loop waited for batches."""
     starting: float = 0.0
-    """Seconds in which worker processes started; not counted as waiting."""
-    spent: Spent = field(default_factory=Spent)
-    """What the batches cost to make, summed over all workers."""
+    """Seconds until the first batch of new workers; not counted as waiting."""
+    spent: TimeSpent = field(default_factory=TimeSpent)
+    """Time spent making the batches, summed over all workers."""
 
     @property
     def samples_per_second(self) -> float:
-        """Since the first batch was asked for."""
+        """Samples per second since the first batch was requested."""
         return self.samples / max(1e-9, self.consumer + self.waiting)
 
     @property
     def bottleneck(self) -> str:
-        """What to make faster: "consumer", "storage", "decode" or "transform"; "nothing" before the first batch."""
+        """Slowest part: "consumer", "storage", "decode" or "transform"; "nothing" before the first batch."""
         if not self.batches:
             return "nothing"
         if self.consumer >= self.waiting:

@@ -1,6 +1,6 @@
-"""Columns as torch tensors that share their memory; the one place of the loader that knows torch (an extra).
+"""Columns as torch tensors that share their memory, and the rank of this process in `torch.distributed`.
 
-Also asks `torch.distributed` which rank this is, if somebody has set it up.
+The only module of the loader that uses torch, which is an optional dependency.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from shardex.errors import MissingExtraError, SchemaError
+from shardex.errors import ArgumentError, MissingExtraError, SchemaError
 from shardex.kernel import Columns, Ragged
 
-__all__ = ["Packed", "distributed", "require_torch", "to_tensors"]
+__all__ = ["Packed", "distributed_rank", "require_torch", "to_tensors"]
 
 
 class Packed:
-    """Rows of different length end to end, as two tensors: row k is ``values[offsets[k]:offsets[k + 1]]``.
+    """Rows of different length, concatenated, as two tensors: row k is ``values[offsets[k]:offsets[k + 1]]``.
 
     >>> rows = Packed([1, 2, 3], [0, 2, 3])
     >>> len(rows), rows[0]
@@ -39,7 +39,7 @@ class Packed:
         if isinstance(where, slice):
             start, stop, step = where.indices(len(self))
             if step != 1:
-                raise SchemaError(f"expected rows one after another, got every {step}th: take them one by one")
+                raise ArgumentError(f"expected a slice with step 1, got step {step}: take the rows one by one")
             return Packed(self.values, self.offsets[start : max(start, stop) + 1])
         row = range(len(self))[where]
         return self.values[self.offsets[row] : self.offsets[row + 1]]
@@ -49,7 +49,7 @@ class Packed:
 
 
 def require_torch() -> Any:
-    """The module torch, or an error that says how to install it."""
+    """Return the module torch; raise an error that says how to install it if it is missing."""
     try:
         import torch
     except ImportError:
@@ -58,7 +58,7 @@ def require_torch() -> Any:
 
 
 def to_tensors(columns: Columns, pin: bool = False) -> Columns:
-    """Every column of numbers as a tensor over the same memory; text and objects stay lists."""
+    """Return columns with each column of numbers as a tensor over the same memory; text and objects stay lists."""
     torch = require_torch()
     return Columns({name: _tensor(torch, column, name, pin) for name, column in columns.data.items()}, len(columns))
 
@@ -67,12 +67,12 @@ def _tensor(torch: Any, column: Any, name: str, pin: bool) -> Any:
     if isinstance(column, Ragged):
         if column.shapes is not None:
             raise SchemaError(
-                f"expected arrays that differ in their first size only to pack them as tensors, got arrays of free "
-                f'shapes - at field {name}; use ragged="pad" or "list"'
+                f"expected arrays that differ in their first dimension only to pack them as tensors, got arrays of any "
+                f'shape - at field {name}; use ragged="pad" or "list"'
             )
         return Packed(_tensor(torch, column.values, name, pin), _tensor(torch, column.offsets, name, pin))
     if isinstance(column, list):
-        return _of_list(torch, column, name, pin)
+        return _list_to_tensor(torch, column, name, pin)
     try:
         tensor = torch.from_numpy(column)
     except TypeError:
@@ -85,8 +85,8 @@ def _tensor(torch: Any, column: Any, name: str, pin: bool) -> Any:
     return tensor.pin_memory() if pin else tensor
 
 
-def _of_list(torch: Any, values: list[Any], name: str, pin: bool) -> Any:
-    """Tensors of one shape are stacked, arrays become tensors, the rest stays."""
+def _list_to_tensor(torch: Any, values: list[Any], name: str, pin: bool) -> Any:
+    """Stack tensors of equal shape, convert arrays to tensors, leave other values."""
     if values and all(isinstance(value, torch.Tensor) for value in values):
         if len({(value.shape, value.dtype) for value in values}) == 1:
             stacked = torch.stack(values)
@@ -95,15 +95,15 @@ def _of_list(torch: Any, values: list[Any], name: str, pin: bool) -> Any:
     return [_tensor(torch, value, name, pin) if isinstance(value, np.ndarray) else value for value in values]
 
 
-def distributed() -> tuple[int, int]:
-    """Rank and world size as `torch.distributed` has them, (0, 1) if it is not in use."""
+def distributed_rank() -> tuple[int, int]:
+    """Return rank and world size of `torch.distributed`, (0, 1) if it is not initialised."""
     module = sys.modules.get("torch.distributed")
     if module is not None and module.is_available() and module.is_initialized():
         return module.get_rank(), module.get_world_size()
     if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1"):
         warnings.warn(
             f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but torch.distributed is not initialised: every process gets "
-            "all samples; call init_process_group before making the Loader, or give it rank= and world_size=",
+            "all samples; call init_process_group before you make the Loader, or pass rank= and world_size=",
             stacklevel=4,
         )
     return 0, 1

@@ -1,8 +1,8 @@
-"""A weighted mixture of sources as an order: `MixOrder`, and `whole_weights` that makes its integers.
+"""`MixOrder`: a weighted mixture of sources as an order, and `whole_weights`, which makes its integer weights.
 
-Which source a position falls to is arithmetic, like everything in `order.py`: no random draw and no table, so every
-stretch of a mixture has its proportions, and any position can be computed without those before it. Orders know no
-data; `mixture.py` puts a `MixOrder` on top of datasets.
+The source at each position is computed without random draws or tables, so every stretch of a mixture has the right
+proportions, and any position can be computed without those before it. `dataset/mix.py` applies a `MixOrder` to
+datasets.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import heapq
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -21,25 +21,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import SchemaError
+from shardex.errors import ArgumentError, StateError
 from shardex.kernel import Integers
-from shardex.order.order import Repeat, Shuffle, Span, grouped
+from shardex.order.order import Blocks, Order, Repeat, Shuffle, Span, map_groups
 
 __all__ = ["MixOrder", "whole_weights"]
 
 _TOTAL = 1 << 30
-"""What weights add up to at most, about: a position within a period, times a weight, must fit into 63 bits."""
+"""Approximate upper bound of a sum of weights: a position within a period, times a weight, must fit into 63 bits."""
+
+Phases = tuple[tuple[int, tuple[int, ...]], ...]
+"""Pairs of a position, counted over all epochs, and the weights of the sources from there on."""
 
 
 def whole_weights(weights: Sequence[float]) -> tuple[int, ...]:
-    """Whole numbers in the same proportion: exactly for simple fractions, else to nine digits.
+    """Return whole numbers in the same proportion: exact for simple fractions, else to nine digits.
 
     >>> whole_weights([0.7, 0.3]), whole_weights([1 / 3, 1 / 6, 0]), whole_weights([200, 100])
     ((7, 3), (2, 1, 0), (2, 1))
     """
     numbers = [_weight(number, weight) for number, weight in enumerate(weights)]
     if not (total := sum(numbers)):
-        raise SchemaError(f"expected at least one weight above 0, got {list(weights)}")
+        raise ArgumentError(f"expected at least one weight above 0, got {list(weights)}")
     shares = [number / total for number in numbers]
     whole = _exact(shares) or [max(1, round(share * _TOTAL)) if share else 0 for share in shares]
     return tuple(number // math.gcd(*whole) for number in whole)
@@ -51,12 +54,12 @@ def _weight(number: int, weight: Any) -> Fraction:
     except (TypeError, ValueError, OverflowError):
         value = math.nan
     if not 0 <= value < math.inf:
-        raise SchemaError(f"expected a weight of 0 or more, got {weight!r} - at weight {number}")
+        raise ArgumentError(f"expected a weight of 0 or more, got {weight!r} - at weight {number}")
     return Fraction(value)
 
 
 def _exact(shares: list[Fraction]) -> list[int]:
-    """Numerators over one denominator, if a small one exists; a float stands for the simple fraction next to it."""
+    """Numerators over a common denominator, empty if that would be large; floats are rounded to simple fractions."""
     simple = [share.limit_denominator(_TOTAL) for share in shares]
     scale = math.lcm(*(share.denominator for share in simple))
     near = all(abs(a - b) * 10**12 <= b for a, b in zip(simple, shares, strict=True))
@@ -65,7 +68,7 @@ def _exact(shares: list[Fraction]) -> list[int]:
 
 @dataclass(frozen=True)
 class _Fork:
-    """Of every `total` positions `share` go left, spread as evenly as whole numbers allow; the others go right."""
+    """Sends `share` of every `total` positions left, spread as evenly as possible, and the others right."""
 
     left: _Fork | int
     right: _Fork | int
@@ -81,12 +84,12 @@ class _Fork:
 
 
 _Tree = _Fork | int
-"""A number is a leaf: that source."""
+"""A tree of forks; an integer is a leaf, the number of a source."""
 
 
 @lru_cache(256)
 def _tree(weights: tuple[int, ...]) -> _Tree:
-    """Huffman's: the lightest two become one until one is left, so heavy sources take few steps and err little."""
+    """Huffman tree of the sources: heavy ones are near the root, where counts are the most even."""
     numbers = count()
     nodes: list[tuple[int, int, _Tree]] = [(w, next(numbers), source) for source, w in enumerate(weights) if w]
     heapq.heapify(nodes)
@@ -96,19 +99,19 @@ def _tree(weights: tuple[int, ...]) -> _Tree:
     return nodes[0][2]
 
 
-def _leaves(tree: _Tree, places: Integers, positions: Integers) -> Iterator[tuple[int, Integers, Integers]]:
-    """For each source that the positions fall to: the places of these positions, and how often it came before."""
+def _split_by_source(tree: _Tree, indices: Integers, positions: Integers) -> Iterator[tuple[int, Integers, Integers]]:
+    """Yield each source that occurs, the indices of its positions, and how many samples of it come before each."""
     if isinstance(tree, int):
-        yield tree, places, positions
+        yield tree, indices, positions
         return
     lefts, before = tree.split(positions)
-    for node, goes, seen in (tree.left, lefts, before), (tree.right, ~lefts, positions - before):
-        if len(here := np.flatnonzero(goes)):
-            yield from _leaves(node, places[here], seen[here])
+    for node, mask, earlier in (tree.left, lefts, before), (tree.right, ~lefts, positions - before):
+        if len(chosen := np.flatnonzero(mask)):
+            yield from _split_by_source(node, indices[chosen], earlier[chosen])
 
 
 def _counts(tree: _Tree, position: int) -> Iterator[tuple[int, int]]:
-    """How often each source comes before a position."""
+    """Yield each source and how many samples of it come before a position."""
     if isinstance(tree, int):
         yield tree, position
         return
@@ -119,7 +122,7 @@ def _counts(tree: _Tree, position: int) -> Iterator[tuple[int, int]]:
 
 @lru_cache(4096)
 def _passes(length: int, seed: int | None, source: int) -> Repeat:
-    """The rows of a source, pass after pass: as they are, or shuffled anew each time."""
+    """The rows of a source, pass after pass; with a seed each pass is shuffled anew."""
     if seed is None:
         return Repeat(Span(length), sys.maxsize // length)
     key = hashlib.blake2b(f"shardex mix {seed} {source}".encode(), digest_size=8).digest()
@@ -127,14 +130,14 @@ def _passes(length: int, seed: int | None, source: int) -> Repeat:
 
 
 @dataclass(frozen=True)
-class MixOrder:
-    """Sources of these lengths, whose rows lie one after another, mixed in exact proportions.
+class MixOrder(Order):
+    """Several sources mixed in exact proportions; the rows of a source follow those of the source before it.
 
-    In any stretch of positions a source has its share of them, up to the few steps that lead to it. Each source is
-    passed through again and again, by itself: no row of it comes twice before all have come once. Given a seed, every
-    pass has an order of its own. Epochs of a mixture go on where the last one stopped.
+    In every stretch of positions the number of samples of a source differs from its share by at most a few. Each
+    source is read in passes: no row comes twice before all its other rows came once. With a seed every pass is
+    shuffled anew. An epoch continues each source where the last epoch stopped.
 
-    `phases` are pairs of a position, counted over all epochs, and the weights that hold from there on.
+    `phases` are pairs of a position, counted over all epochs, and the weights from there on.
 
     >>> order = MixOrder(lengths=(2, 100), phases=((0, (1, 3)),), length=8)
     >>> order.sources(np.arange(8)).tolist(), order.rows(np.arange(8)).tolist()
@@ -142,7 +145,7 @@ class MixOrder:
     """
 
     lengths: tuple[int, ...]
-    phases: tuple[tuple[int, tuple[int, ...]], ...]
+    phases: Phases
     length: int
     seed: int | None = None
     epoch: int = 0
@@ -150,60 +153,60 @@ class MixOrder:
     def __post_init__(self) -> None:
         starts = [start for start, _ in self.phases]
         if not starts or starts[0] != 0 or any(a >= b for a, b in pairwise(starts)):
-            raise SchemaError(f"expected phases that begin at 0 and ascend, got phases at {starts}")
+            raise ArgumentError(f"expected phases that begin at 0 and ascend, got phases at {starts}")
         for start, weights in self.phases:
             self._check(start, weights)
 
     def _check(self, start: int, weights: tuple[int, ...]) -> None:
         if len(weights) != len(self.lengths):
             found = f"{len(weights)} - at the phase from position {start}"
-            raise SchemaError(f"expected {len(self.lengths)} weights, one per source, got {found}")
+            raise ArgumentError(f"expected {len(self.lengths)} weights, one per source, got {found}")
         if min(weights) < 0 or not 0 < sum(weights) < 2 * _TOTAL:
             found = f"{weights} - at the phase from position {start} (whole_weights makes them)"
-            raise SchemaError(f"expected weights from 0 on with a sum from 1 to {2 * _TOTAL - 1}, got {found}")
+            raise ArgumentError(f"expected weights of 0 or more with a sum from 1 to {2 * _TOTAL - 1}, got {found}")
         for source, (length, weight) in enumerate(zip(self.lengths, weights, strict=True)):
             if weight and not length:
-                raise SchemaError(f"expected weight 0 for a source without rows, got {weight} - at source {source}")
+                raise ArgumentError(f"expected weight 0 for a source without rows, got {weight} - at source {source}")
 
     def __len__(self) -> int:
         return self.length
 
     @cached_property
-    def _begins(self) -> list[int]:
-        """The first row of each source."""
+    def _starts(self) -> list[int]:
+        """First row of each source."""
         return list(accumulate(self.lengths, initial=0))
 
     @cached_property
-    def _before(self) -> list[tuple[int, ...]]:
-        """How often each source came before each phase."""
+    def _counts_before_phases(self) -> list[tuple[int, ...]]:
         return [self.counts(start) for start, _ in self.phases]
 
     def rows(self, positions: Integers) -> Integers:
-        """The row at each position."""
-        return self._by_source(positions, self._rows_of)
+        """Return the row at each position."""
+        return self._map_sources(positions, lambda source, seen: self._pass_rows(source, seen) + self._starts[source])
 
     def sources(self, positions: Integers) -> Integers:
-        """The number of the source at each position."""
-        return self._by_source(positions, lambda source, seen: np.full(len(seen), source))
+        """Return the number of the source at each position."""
+        return self._map_sources(positions, lambda source, seen: np.full(len(seen), source))
 
-    def _rows_of(self, source: int, seen: Integers) -> Integers:
-        return _passes(self.lengths[source], self.seed, source).rows(seen) + self._begins[source]
+    def _pass_rows(self, source: int, seen: Integers) -> Integers:
+        """Row within a source, by the number of samples of the source that come before it."""
+        return _passes(self.lengths[source], self.seed, source).rows(seen)
 
-    def _by_source(self, positions: Integers, function: Callable[[int, Integers], Integers]) -> Integers:
-        """What the function makes of each source and the number of times it came before."""
+    def _map_sources(self, positions: Integers, function: Callable[[int, Integers], Integers]) -> Integers:
+        """Call the function with each source and, for each of its positions, the number of its samples before that."""
         absolute = positions + self.epoch * self.length
         phases = np.searchsorted([start for start, _ in self.phases], absolute, "right") - 1
-        return grouped(phases, absolute, lambda phase, some: self._in_phase(phase, some, function))
+        return map_groups(phases, absolute, lambda phase, some: self._map_phase(phase, some, function))
 
-    def _in_phase(self, phase: int, absolute: Integers, function: Callable[[int, Integers], Integers]) -> Integers:
+    def _map_phase(self, phase: int, absolute: Integers, function: Callable[[int, Integers], Integers]) -> Integers:
         start, weights = self.phases[phase]
         out = np.empty(len(absolute), np.int64)
-        for source, places, seen in _leaves(_tree(weights), np.arange(len(absolute)), absolute - start):
-            out[places] = function(source, seen + self._before[phase][source])
+        for source, indices, seen in _split_by_source(_tree(weights), np.arange(len(absolute)), absolute - start):
+            out[indices] = function(source, seen + self._counts_before_phases[phase][source])
         return out
 
     def counts(self, position: int) -> tuple[int, ...]:
-        """How often each source comes before a position, counted over all epochs.
+        """Return how many samples of each source come before a position, counted over all epochs.
 
         >>> MixOrder(lengths=(2, 100), phases=((0, (1, 3)),), length=8).counts(1000)
         (250, 750)
@@ -216,7 +219,9 @@ class MixOrder:
         return tuple(counts)
 
     def reweighted(self, position: int, weights: Sequence[float]) -> MixOrder:
-        """The same mixture with other weights from a position on, counted over all epochs; sources go on as they were.
+        """Return the mixture with other weights from a position on, counted over all epochs.
+
+        Each source continues where it was.
 
         >>> order = MixOrder(lengths=(9, 9), phases=((0, (1, 1)),), length=8).reweighted(4, [0.25, 0.75])
         >>> order.phases, order.rows(np.arange(8)).tolist()
@@ -225,6 +230,55 @@ class MixOrder:
         others = [phase for phase in self.phases if phase[0] != position]
         return replace(self, phases=tuple(sorted([*others, (position, whole_weights(weights))])))
 
+    # -- runs of several epochs -------------------------------------------------------------------------------
+
     def later(self, epochs: int) -> MixOrder:
-        """Where the epochs before stopped."""
+        """Return the mixture of a later epoch, which continues where the epoch before it stopped."""
         return replace(self, epoch=self.epoch + epochs)
+
+    def for_epoch(self, epoch: int, shuffle: Shuffle | Blocks | None = None) -> MixOrder:
+        """Return the mixture of an epoch of a run; `shuffle` shuffles the rows of each source."""
+        if isinstance(shuffle, Blocks):
+            raise ArgumentError("expected a mixture to be shuffled without block=, got a shuffle of blocks")
+        return (self if shuffle is None else replace(self, seed=shuffle.seed)).later(epoch)
+
+    def sample_numbers(self, positions: Integers, epoch: int, shuffle: Shuffle | Blocks | None = None) -> Integers:
+        """Return the row within its source of the sample at each position of an epoch."""
+        order = self.for_epoch(epoch, shuffle)
+        return order._map_sources(positions, order._pass_rows)
+
+    def identity(self) -> tuple[Order, dict[str, Any]]:
+        """Return the rows of the sources and the seed: weights may change in the middle of a run."""
+        return Span(sum(self.lengths)), {"mix": self.seed}
+
+    def save(self) -> dict[str, Any]:
+        """Return the weights of the sources, and the position that each set of weights begins at."""
+        return {"phases": [[start, list(weights)] for start, weights in self.phases]}
+
+    def resumed(self, state: Mapping[str, Any], position: int, reweight: bool) -> MixOrder:
+        """Return the mixture with the saved weights before a position, and its own weights from there on."""
+        if "phases" not in state:
+            return self
+        before, weights = _phases_until(state["phases"], position), self.phases[-1][1]
+        if len(before[-1][1]) != len(weights):
+            return self  # a state of other sources, loaded with force=True: its weights do not apply
+        order = replace(self, phases=before)
+        if before[-1][1] != weights:
+            if not reweight:
+                raise StateError(
+                    f"expected the state of a mixture with the weights {weights}, got one with {before[-1][1]}; "
+                    "load_state_dict(state, reweight=True) continues with the new weights"
+                )
+            order = order.reweighted(position, weights)
+        return self if order == self else order
+
+
+def _phases_until(saved: Any, position: int) -> Phases:
+    """The saved phases that begin at a position or before it."""
+    try:
+        phases = [(int(start), tuple(int(weight) for weight in weights)) for start, weights in saved]
+    except (TypeError, ValueError):
+        phases = []
+    if not phases or phases[0][0] != 0:
+        raise StateError(f"expected phases of a mixture that begin at 0, got {saved!r:.200}")
+    return tuple(phase for phase in phases if phase[0] <= position)

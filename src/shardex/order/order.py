@@ -1,72 +1,94 @@
-"""From position to row: pure functions, vectorised, a few integers of state.
+"""Orders: pure functions from positions to rows, vectorised, with a few integers as their whole state.
 
-An order has a length and maps positions to rows. Slices and identity are a `Span`, a list of rows is a `Pick`, a
-shuffle is a `Shuffle` (a keyed permutation that is computed, not stored) or, for slow disks, `Blocks`; `Chain` puts
-one on top of another, `Concat` and `Repeat` put one after another. Orders hold no data and know no dataset.
-`deal.py` shares an epoch among ranks, `blend.py` mixes sources.
+`Span` is the identity or a slice, `Pick` a list of rows, `Shuffle` a permutation that is computed instead of stored,
+`Blocks` a shuffle for slow storage; `Chain` applies one order to the result of another, `Repeat` appends the epochs of
+an order. Orders hold no data. `rank_shares.py` divides an epoch among ranks, `mix_order.py` mixes several sources.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import RowError, SchemaError
+from shardex.errors import ArgumentError, RowError
 from shardex.kernel import Integers, permute
 
 __all__ = [
     "Blocks",
     "Chain",
-    "Concat",
     "Order",
     "Pick",
-    "Renewable",
     "Repeat",
     "Shuffle",
     "Span",
     "chain",
-    "cut",
-    "grouped",
-    "of_epoch",
+    "map_groups",
     "positions_of",
+    "split_bounds",
 ]
 
 
-class Order(Protocol):
-    """Maps positions to rows."""
+class Order(ABC):
+    """Maps the positions of a view to rows.
 
+    Subclasses need a length and `rows`. The other methods answer what a run of several epochs needs to know; their
+    defaults suit every order that is the same in all epochs.
+    """
+
+    @abstractmethod
     def __len__(self) -> int:
-        """How many positions there are."""
+        """Number of positions."""
 
+    @abstractmethod
     def rows(self, positions: Integers) -> Integers:
-        """The row at each position from 0 to len."""
-
-
-@runtime_checkable
-class Renewable(Protocol):
-    """An order that is another one in every epoch."""
+        """Return the row at each position, 0 <= position < len."""
 
     def later(self, epochs: int) -> Order:
-        """The order this many epochs later."""
+        """Return this order as it is `epochs` epochs later.
 
+        >>> Shuffle(10, seed=1).later(2), Span(10).later(2)
+        (Shuffle(length=10, seed=1, epoch=2), Span(length=10, start=0, step=1))
+        """
+        return self
 
-def of_epoch(order: Order, epoch: int) -> Order:
-    """What an order becomes in a later epoch: what is shuffled is shuffled anew, all else stays as it is.
+    def for_epoch(self, epoch: int, shuffle: Shuffle | Blocks | None = None) -> Order:
+        """Return the order of one epoch of a run over a dataset that has this order.
 
-    >>> of_epoch(Shuffle(10, seed=1), 2), of_epoch(Span(10), 2)
-    (Shuffle(length=10, seed=1, epoch=2), Span(length=10, start=0, step=1))
-    """
-    return order.later(epoch) if isinstance(order, Renewable) else order
+        :param shuffle: shuffles the positions in every epoch anew; None keeps them in order
+        """
+        return self if shuffle is None else chain(shuffle.later(epoch), self)
+
+    def sample_numbers(self, positions: Integers, epoch: int, shuffle: Shuffle | Blocks | None = None) -> Integers:
+        """Return the number that the sample at each position of an epoch has in the dataset of the run."""
+        return positions if shuffle is None else shuffle.later(epoch).rows(positions)
+
+    def identity(self) -> tuple[Order, dict[str, Any]]:
+        """Return what a saved run must have in common with the run that resumes it: an order, and further settings."""
+        return self, {}
+
+    def save(self) -> dict[str, Any]:
+        """Return what the state of a run must hold besides the position, as JSON values."""
+        return {}
+
+    def resumed(self, state: Mapping[str, Any], position: int, reweight: bool) -> Order:
+        """Return the order of a run that continues from a saved state.
+
+        :param state: what `save` returned, among other keys
+        :param position: where the run continues, counted over all epochs
+        :param reweight: whether a mixture may have other weights from there on
+        """
+        return self
 
 
 def positions_of(order: Order, rows: Integers) -> Integers:
-    """Where rows are in an order, -1 where they are not: looked for among all of it.
+    """Return the position of each row in an order, -1 if it has none. Computes the whole order.
 
     >>> positions_of(Span(3, start=10, step=-2), np.array([6, 10, 7])).tolist()
     [2, 0, -1]
@@ -79,23 +101,22 @@ def positions_of(order: Order, rows: Integers) -> Integers:
     return np.where(there[sort[at]] == rows, sort[at], -1)
 
 
-def cut(length: int, shares: Sequence[float]) -> list[int]:
-    """Where consecutive parts with these shares of a length begin, and where the last ends; one more part is what they
-    leave open.
+def split_bounds(length: int, shares: Sequence[float]) -> list[int]:
+    """Return the bounds of consecutive parts with these shares of a length; the remainder is one more part.
 
-    >>> cut(10, [0.8]), cut(10, [0.5, 0.5])
+    >>> split_bounds(10, [0.8]), split_bounds(10, [0.5, 0.5])
     ([0, 8, 10], [0, 5, 10])
     """
     if not shares or not all(0 <= share <= 1 for share in shares) or sum(shares) > 1 + 1e-9:
-        raise SchemaError(f"expected shares from 0 to 1 that add up to at most 1, got {tuple(shares)}")
+        raise ArgumentError(f"expected shares from 0 to 1 that add up to at most 1, got {tuple(shares)}")
     whole = (*shares, 1 - sum(shares)) if sum(shares) < 1 - 1e-9 else shares
     return [round(length * share) for share in np.cumsum([0, *whole]).tolist()]
 
 
-def grouped(groups: Integers, values: Integers, function: Callable[[int, Integers], Integers]) -> Integers:
-    """What the function makes of each group's values, put back where they were.
+def map_groups(groups: Integers, values: Integers, function: Callable[[int, Integers], Integers]) -> Integers:
+    """Call the function with each group and its values; return the results in the order of the values.
 
-    >>> grouped(np.array([0, 5, 0]), np.array([1, 2, 3]), lambda group, values: values + 100 * group).tolist()
+    >>> map_groups(np.array([0, 5, 0]), np.array([1, 2, 3]), lambda group, values: values + 100 * group).tolist()
     [1, 502, 3]
     """
     if len(groups) and groups.min() == groups.max():
@@ -108,8 +129,8 @@ def grouped(groups: Integers, values: Integers, function: Callable[[int, Integer
 
 
 @dataclass(frozen=True)
-class Span:
-    """Every `step`-th row from `start` on: identity, slices, reversal.
+class Span(Order):
+    """Every `step`-th row, beginning at `start`: the identity, a slice, or a reversed slice.
 
     >>> Span(5).rows(np.array([0, 4])).tolist(), Span(3, start=10, step=-2).rows(np.arange(3)).tolist()
     ([0, 4], [10, 8, 6])
@@ -123,16 +144,16 @@ class Span:
         return self.length
 
     def rows(self, positions: Integers) -> Integers:
-        """Arithmetic."""
+        """Return ``start + position * step``."""
         return positions if self.start == 0 and self.step == 1 else positions * self.step + self.start
 
     def positions(self, rows: Integers) -> Integers:
-        """The way back."""
+        """Return the position of each row; the inverse of `rows`."""
         return (rows - self.start) // self.step
 
 
-class Pick:
-    """These rows, in this order.
+class Pick(Order):
+    """A list of rows, in this order.
 
     >>> Pick(np.array([7, 3, 7])).rows(np.array([2, 1])).tolist()
     [7, 3]
@@ -145,47 +166,47 @@ class Pick:
         return len(self.chosen)
 
     def rows(self, positions: Integers) -> Integers:
-        """Look up."""
+        """Return ``chosen[position]``."""
         return self.chosen[positions]
 
 
 _ROUNDS = 8
-"""Fewer leave neighbours correlated for powers of two up to 31 (measured: chi-square over 4 000 seeds)."""
+"""Fewer rounds leave neighbouring rows correlated for powers of two up to 31 (chi-square over 4 000 seeds)."""
 
 
 class _Permutation:
-    """A permutation of [0, length) chosen by a name."""
+    """A permutation of [0, length), chosen by a key text."""
 
-    def __init__(self, length: int, name: str) -> None:
+    def __init__(self, length: int, key: str) -> None:
         bits = max(1, (length - 1).bit_length())
         mask = (1 << bits) - 1
-        named = f"shardex shuffle {name}".encode()
-        words = [np.frombuffer(hashlib.blake2b(named, salt=bytes([k])).digest(), "<u8") for k in range(2)]
+        text = f"shardex shuffle {key}".encode()
+        words = [np.frombuffer(hashlib.blake2b(text, salt=bytes([k])).digest(), "<u8") for k in range(2)]
         multiply: NDArray[np.uint64] = (words[0][:_ROUNDS] | np.uint64(1)) & np.uint64(mask)
         add: NDArray[np.uint64] = words[1][:_ROUNDS] & np.uint64(mask)
         inverse = np.array([pow(int(m), -1, mask + 1) for m in multiply], np.uint64)
         self._forward = length, multiply, add, (bits + 1) // 2, mask
-        self._back = length, inverse, add, (bits + 1) // 2, mask
+        self._backward = length, inverse, add, (bits + 1) // 2, mask
 
     def rows(self, positions: Integers) -> Integers:
-        """Where each position goes."""
+        """Return the row at each position."""
         return permute(*self._forward, positions)
 
     def positions(self, rows: Integers) -> Integers:
-        """Where each row comes from."""
-        return permute(*self._back, rows, inverse=True)
+        """Return the position of each row; the inverse of `rows`."""
+        return permute(*self._backward, rows, inverse=True)
 
 
 _permutation = lru_cache(1024)(_Permutation)
-"""The keys take 20 us to make, and every read of a run asks for the same few."""
+"""Cached: the constants take 20 us to compute, and all reads of an epoch use the same few permutations."""
 
 
 @dataclass(frozen=True)
-class Shuffle:
-    """A permutation of [0, length) chosen by seed and epoch, computed position by position.
+class Shuffle(Order):
+    """A permutation of [0, length) chosen by seed and epoch; each position is computed without the others.
 
-    Rounds of ``x = x * odd + add; x ^= x >> half`` permute the numbers of just enough bits; a result outside the
-    length is sent through again until it is inside. Each round can be undone, so `positions` is the exact inverse.
+    Rounds of ``x = x * odd + add; x ^= x >> half`` permute the numbers that have as many bits as the length; a result
+    that is not below the length goes through the rounds again. Rounds are invertible, so `positions` is exact.
 
     >>> order = Shuffle(10, seed=1); order.rows(np.arange(10)).tolist()
     [7, 0, 1, 6, 3, 5, 8, 4, 9, 2]
@@ -201,24 +222,24 @@ class Shuffle:
         return self.length
 
     def rows(self, positions: Integers) -> Integers:
-        """Where each position goes."""
+        """Return the row at each position."""
         return _permutation(self.length, f"{self.seed} {self.epoch}").rows(positions)
 
     def positions(self, rows: Integers) -> Integers:
-        """Where each row comes from."""
+        """Return the position of each row; the inverse of `rows`."""
         return _permutation(self.length, f"{self.seed} {self.epoch}").positions(rows)
 
     def later(self, epochs: int) -> Shuffle:
-        """Shuffled anew."""
+        """Return the shuffle of a later epoch."""
         return replace(self, epoch=self.epoch + epochs)
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """A shuffle that reads few places at a time, for cold disks and object stores.
+class Blocks(Order):
+    """A shuffle with few long reads instead of many short ones, for cold disks and object stores.
 
-    Blocks of `size` rows (the last may be short) are shuffled, then the rows of every `window` consecutive blocks
-    among themselves. So the rows of a window come from `window` blocks, which are read whole.
+    Blocks of `size` consecutive rows (the last may be shorter) are shuffled, then the rows within every `window`
+    consecutive shuffled blocks. So the samples of a window come from `window` blocks, each of which is read whole.
 
     >>> order = Blocks(10, size=2, window=2, seed=1); order.rows(np.arange(10)).tolist()
     [4, 6, 5, 7, 8, 2, 3, 9, 0, 1]
@@ -235,17 +256,17 @@ class Blocks:
     def __post_init__(self) -> None:
         if self.size < 1 or self.window < 1:
             found = f"size {self.size}, window {self.window}"
-            raise SchemaError(f"expected blocks of at least 1 row and windows of at least 1 block, got {found}")
+            raise ArgumentError(f"expected blocks of at least 1 row and windows of at least 1 block, got {found}")
 
     def __len__(self) -> int:
         return self.length
 
-    # Each shuffled block has a slot of `size` places. The short one leaves a gap at the end of its slot; without the
-    # gap places are consecutive, and a window is a range of them.
+    # Every shuffled block has a slot of `size` places. The short block leaves a gap at the end of its slot. Places
+    # without the gap are consecutive, and a window is a range of them.
 
     @cached_property
     def _blocks(self) -> Shuffle:
-        """Slot to block."""
+        """Maps slots to blocks."""
         return Shuffle(-(-self.length // self.size), self.seed, self.epoch)
 
     @cached_property
@@ -257,7 +278,7 @@ class Blocks:
 
     @cached_property
     def _width(self) -> int:
-        """How many places a window has."""
+        """Number of places in a window."""
         return max(1, min(self.window, len(self._blocks))) * self.size
 
     def _with_gap(self, places: Integers) -> Integers:
@@ -268,44 +289,44 @@ class Blocks:
         gap, end = self._gap
         return places - gap * (places >= end)
 
-    def _in(self, window: int) -> tuple[int, _Permutation]:
-        """Where a window begins, and how it is shuffled."""
+    def _window(self, window: int) -> tuple[int, _Permutation]:
+        """First place of a window, and the permutation of its places."""
         ends = np.minimum([window * self._width, (window + 1) * self._width], len(self._blocks) * self.size)
         begin, end = self._without_gap(ends).tolist()
         return begin, _permutation(end - begin, f"{self.seed} {self.epoch} window {window}")
 
-    def _shuffle(self, window: int, places: Integers) -> Integers:
-        begin, permutation = self._in(window)
+    def _shuffle_window(self, window: int, places: Integers) -> Integers:
+        begin, permutation = self._window(window)
         return permutation.rows(places - begin) + begin
 
-    def _sort(self, window: int, places: Integers) -> Integers:
-        begin, permutation = self._in(window)
+    def _unshuffle_window(self, window: int, places: Integers) -> Integers:
+        begin, permutation = self._window(window)
         return permutation.positions(places - begin) + begin
 
     def rows(self, positions: Integers) -> Integers:
-        """Shuffle in windows, then look up the blocks."""
+        """Return the row at each position: shuffled within its window, then looked up in its block."""
         windows = self._with_gap(positions) // self._width
-        places = self._with_gap(grouped(windows, positions, self._shuffle))
+        places = self._with_gap(map_groups(windows, positions, self._shuffle_window))
         slots = places // self.size
         return places + (self._blocks.rows(slots) - slots) * self.size
 
     def positions(self, rows: Integers) -> Integers:
-        """The way back."""
-        if len(rows) and rows.max() >= self.length:  # the short block has no such row
+        """Return the position of each row; the inverse of `rows`."""
+        if len(rows) and rows.max() >= self.length:  # the short block has no such rows
             raise RowError(f"expected rows from 0 to {self.length - 1}, got {rows.max()}")
         blocks = rows // self.size
         slots = self._blocks.positions(blocks)
         places = self._without_gap(rows + (slots - blocks) * self.size)
-        return grouped(slots // self.window, places, self._sort)
+        return map_groups(slots // self.window, places, self._unshuffle_window)
 
     def later(self, epochs: int) -> Blocks:
-        """Shuffled anew."""
+        """Return the shuffle of a later epoch."""
         return replace(self, epoch=self.epoch + epochs)
 
 
 @dataclass(frozen=True)
-class Chain:
-    """An order of an order: positions go through `outer`, then through `inner`."""
+class Chain(Order):
+    """Two orders, one after the other: positions go through `outer`, the result through `inner`."""
 
     outer: Order
     inner: Order
@@ -314,16 +335,16 @@ class Chain:
         return len(self.outer)
 
     def rows(self, positions: Integers) -> Integers:
-        """One after the other."""
+        """Return ``inner.rows(outer.rows(positions))``."""
         return self.inner.rows(self.outer.rows(positions))
 
     def later(self, epochs: int) -> Chain:
-        """With the outer order of that epoch; what it is an order of stays."""
-        return Chain(of_epoch(self.outer, epochs), self.inner)
+        """Return the chain with the outer order of a later epoch; `inner` stays."""
+        return Chain(self.outer.later(epochs), self.inner)
 
 
 def chain(outer: Order, inner: Order) -> Order:
-    """Put `outer` on top of `inner`, simplified where arithmetic allows.
+    """Return the order that applies `outer`, then `inner`; simplified if that is possible.
 
     >>> chain(Span(2, start=1), Span(5, start=10, step=2))
     Span(length=2, start=12, step=2)
@@ -341,31 +362,8 @@ def chain(outer: Order, inner: Order) -> Order:
 
 
 @dataclass(frozen=True)
-class Concat:
-    """One order after another.
-
-    >>> Concat((Span(2, start=7), Span(2))).rows(np.arange(4)).tolist()
-    [7, 8, 0, 1]
-    """
-
-    parts: tuple[Order, ...]
-
-    def __len__(self) -> int:
-        return int(self._starts[-1])
-
-    @cached_property
-    def _starts(self) -> Integers:
-        return np.cumsum([0, *map(len, self.parts)], dtype=np.int64)
-
-    def rows(self, positions: Integers) -> Integers:
-        """Each part's own."""
-        which = np.searchsorted(self._starts, positions, "right") - 1
-        return grouped(which, positions, lambda part, some: self.parts[part].rows(some - self._starts[part]))
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """An order, epoch after epoch.
+class Repeat(Order):
+    """The epochs of an order, appended: what is shuffled has another order in every epoch.
 
     >>> Repeat(Span(2), epochs=2).rows(np.arange(4)).tolist()
     [0, 1, 0, 1]
@@ -380,10 +378,10 @@ class Repeat:
         return len(self.order) * self.epochs
 
     def rows(self, positions: Integers) -> Integers:
-        """Each epoch's own."""
+        """Return the row at each position, by the order of its epoch."""
         length = max(1, len(self.order))
         epochs = positions // length
         inside = positions - epochs * length  # less than half the cost of %
-        if not isinstance(self.order, Renewable):
+        if self.order.later(1) is self.order:  # the same in every epoch
             return self.order.rows(inside)
-        return grouped(epochs, inside, lambda epoch, some: of_epoch(self.order, epoch).rows(some))
+        return map_groups(epochs, inside, lambda epoch, some: self.order.later(epoch).rows(some))

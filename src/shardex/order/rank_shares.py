@@ -1,7 +1,7 @@
-"""How an epoch is dealt out to the ranks of a run: `RankShares` batch by batch, `share` sample by sample.
+"""`RankShares`: how the batches of an epoch are divided among the ranks of a run.
 
-Both are arithmetic on positions, so every rank knows its own part without asking the others, a run can go on from any
-position with any number of ranks, and the samples come in the same order however many take them.
+It is arithmetic on positions: every rank computes its own part without asking the others, a run can continue from any
+position with any number of ranks, and the global sequence of samples does not depend on how many ranks there are.
 """
 
 from __future__ import annotations
@@ -12,34 +12,20 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import SchemaError
+from shardex.errors import ArgumentError
 from shardex.kernel import Integers
-from shardex.order.order import Span
+from shardex.order.order import Order
 
-__all__ = ["RankShares", "share"]
-
-
-def share(length: int, rank: int, world: int) -> Span:
-    """Every `world`-th position from `rank` on; together the ranks have each position once.
-
-    >>> share(5, rank=0, world=2), share(5, rank=1, world=2)
-    (Span(length=3, start=0, step=2), Span(length=2, start=1, step=2))
-    """
-    _check_rank(rank, world)
-    return Span(len(range(rank, length, world)), rank, world)
-
-
-def _check_rank(rank: int, world: int) -> None:
-    if not 0 <= rank < world:
-        raise SchemaError(f"expected a rank from 0 to {world - 1} in a world of {world}, got {rank}")
+__all__ = ["RankShares"]
 
 
 @dataclass(frozen=True)
-class RankShares:
-    """The positions of an epoch of `length` that one rank of a run gets from `start` on, batch by batch.
+class RankShares(Order):
+    """The positions of an epoch of `length` samples that one rank gets, batch by batch, beginning at `start`.
 
-    Every `batch * world` positions are one batch of each rank, in the order of the ranks. What is left at the end is
-    dropped, or dealt out in batches of one smaller size; to make them even, some begin the epoch again (see `mask`).
+    Every `batch * world` positions are one batch for each rank, in the order of the ranks. What remains at the end is
+    dropped, or divided into shorter batches of equal size; where samples are missing for that, the batch is filled with
+    samples from the beginning of the epoch (see `mask`).
 
     >>> [RankShares(10, batch=2, rank=rank, world=2).rows(np.arange(5)).tolist() for rank in (0, 1)]
     [[0, 1, 4, 5, 8], [2, 3, 6, 7, 9]]
@@ -53,29 +39,31 @@ class RankShares:
     drop_last: bool = False
 
     def __post_init__(self) -> None:
-        _check_rank(self.rank, self.world)
+        if not 0 <= self.rank < self.world:
+            expected = f"a rank from 0 to {self.world - 1} in a world of {self.world}"
+            raise ArgumentError(f"expected {expected}, got {self.rank}")
         if self.batch < 1:
-            raise SchemaError(f"expected batches of at least 1 sample, got {self.batch}")
+            raise ArgumentError(f"expected batches of at least 1 sample, got {self.batch}")
         if not 0 <= self.start <= self.length:
-            raise SchemaError(f"expected a start from 0 to {self.length}, got {self.start}")
+            raise ArgumentError(f"expected a start from 0 to {self.length}, got {self.start}")
 
     def __len__(self) -> int:
         return self._full * self.batch + self._last
 
     @cached_property
     def _full(self) -> int:
-        """How many batches are whole."""
+        """Number of full batches."""
         return (self.length - self.start) // (self.batch * self.world)
 
     @cached_property
     def _last(self) -> int:
-        """How many samples the last batch has if it is not."""
+        """Number of samples in the last batch if it is not full, else 0."""
         left = (self.length - self.start) % (self.batch * self.world)
         return 0 if self.drop_last else -(-left // self.world)
 
     @property
     def batches(self) -> int:
-        """How many batches each rank gets.
+        """Number of batches of each rank.
 
         >>> RankShares(10, batch=2, world=2).batches, RankShares(10, batch=2, world=2, drop_last=True).batches
         (3, 2)
@@ -83,34 +71,34 @@ class RankShares:
         return self._full + (self._last > 0)
 
     def span(self, number: int) -> tuple[int, int]:
-        """Begin and end of a batch among the samples of this rank.
+        """Return begin and end of a batch among the samples of this rank.
 
         >>> RankShares(10, batch=2, world=2).span(2)
         (4, 5)
         """
         return number * self.batch, min((number + 1) * self.batch, len(self))
 
-    def _dealt(self, numbers: Integers) -> Integers:
-        """Positions that count on after the end of the epoch."""
+    def _unwrapped(self, numbers: Integers) -> Integers:
+        """Positions of samples; those that fill up the last batch are beyond the end of the epoch."""
         others = (self.world - 1) * self.batch
-        dealt = numbers + numbers // self.batch * others + (self.start + self.rank * self.batch)
-        dealt[numbers >= self._full * self.batch] -= self.rank * (self.batch - self._last)
-        return dealt
+        positions = numbers + numbers // self.batch * others + (self.start + self.rank * self.batch)
+        positions[numbers >= self._full * self.batch] -= self.rank * (self.batch - self._last)
+        return positions
 
     def rows(self, numbers: Integers) -> Integers:
-        """The position in the epoch of each of this rank's samples."""
-        if self.world == 1:  # nobody to be even with
+        """Return the position in the epoch of each of this rank's samples."""
+        if self.world == 1:  # batches need not be filled up
             return numbers + self.start
-        dealt = self._dealt(numbers)
-        past = dealt >= self.length
-        dealt[past] %= max(1, self.length)
-        return dealt
+        positions = self._unwrapped(numbers)
+        beyond = positions >= self.length
+        positions[beyond] %= max(1, self.length)
+        return positions
 
     def mask(self, numbers: Integers) -> NDArray[np.bool_]:
-        """False where a sample comes a second time, only to make the last batch as long as that of other ranks.
+        """Return False for samples that only make the last batch as long as that of other ranks.
 
         >>> shares = RankShares(3, batch=2, rank=1, world=2)
         >>> shares.rows(np.arange(2)), shares.mask(np.arange(2))
         (array([2, 0]), array([ True, False]))
         """
-        return self._dealt(numbers) < self.length
+        return self._unwrapped(numbers) < self.length

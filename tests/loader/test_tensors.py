@@ -1,4 +1,4 @@
-"""With torch: tensors without a copy, torch's own loaders over a dataset, ranks from torch.distributed."""
+"""With torch: tensors without a copy, torch's own data loaders over a dataset, ranks from torch.distributed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_batches_as_tensors(folder: str, workers: int) -> None:
     assert batch.tokens.shape == (8, 4) and batch.mask_of("tokens").sum(1).tolist() == lengths.tolist()
     assert batch.mask.all() and batch.mask.dtype == torch.bool
     assert batch.name[7] == "n7"
-    batch.image += 1  # tensors are the caller's own
+    batch.image += 1  # tensors are writable
 
 
 def test_tensors_share_the_memory_of_the_arrays(folder: str) -> None:
@@ -68,31 +68,31 @@ def as_tensor(sample: sx.DictSample) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_transform_may_return_tensors(folder: str, workers: int) -> None:
+def test_transform_may_return_tensors(folder: str, workers: int) -> None:
     with sx.Loader(folder, 4, to="torch", transform=as_tensor, workers=workers) as loader:
         batch = next(iter(loader))
     assert batch.pixels.shape == (4, 2, 3) and batch.pixels[3, 0, 0] == 3 and batch.x.tolist() == [0, 1, 2, 3]
 
 
-def test_torchs_own_collate_takes_a_batch(folder: str) -> None:
+def test_default_collate_of_torch_takes_a_batch(folder: str) -> None:
     collate = torch.utils.data.default_collate
     batch = next(iter(sx.Loader(folder, 4, fields=["x", "image", "name"], collate=collate)))
     assert batch["image"].shape == (4, 2, 3) and batch["name"] == ["n0", "n1", "n2", "n3"]
 
 
-def test_what_torch_has_no_type_for_is_named() -> None:
+def test_type_that_torch_lacks_raises_and_names_the_field() -> None:
     data = [{"when": np.array(["2024-01-01"], "datetime64[D]")}, {"when": np.array(["2024-01-02"], "datetime64[D]")}]
     with pytest.raises(SchemaError, match=r"expected numbers for a tensor, got datetime64\[D\] - at field when"):
         next(iter(sx.Loader(data, 2, to="torch")))
 
 
-def test_other_byte_orders_become_tensors_too() -> None:
+def test_other_byte_orders_become_tensors() -> None:
     data = [{"a": np.arange(3, dtype=">i4")}, {"a": np.arange(3, dtype=">i4")}]
     assert next(iter(sx.Loader(data, 2, to="torch"))).a.tolist() == [[0, 1, 2], [0, 1, 2]]
 
 
-def test_pinned_memory_is_torchs_affair(folder: str) -> None:
-    """Without an accelerator torch refuses to pin, in its own words; with one the tensors are pinned."""
+def test_pinned_memory(folder: str) -> None:
+    """Tensors are pinned if there is an accelerator; otherwise torch raises its own error."""
     loader = sx.Loader(folder, 4, to="torch", pin_memory=True, fields=["x"])
     if torch.cuda.is_available():
         assert next(iter(loader)).x.is_pinned()
@@ -101,13 +101,13 @@ def test_pinned_memory_is_torchs_affair(folder: str) -> None:
             next(iter(loader))
 
 
-# -- torch's own loaders --------------------------------------------------------------------------------------------
+# -- torch data loaders ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("workers", "context"), [(0, None), (2, "fork"), (2, "forkserver")])
-def test_a_dataset_in_a_torch_dataloader(folder: str, workers: int, context: str | None) -> None:
+def test_dataset_in_a_torch_dataloader(folder: str, workers: int, context: str | None) -> None:
     ds = sx.open(folder).select("x", "image", "name")
-    assert ds[0].x == 0  # opened here already, as it is in most scripts
+    assert ds[0].x == 0  # already open before the workers start, as in most scripts
     loader = torch.utils.data.DataLoader(
         ds, batch_size=8, shuffle=True, num_workers=workers, multiprocessing_context=context
     )
@@ -118,7 +118,7 @@ def test_a_dataset_in_a_torch_dataloader(folder: str, workers: int, context: str
 
 @pytest.mark.filterwarnings("ignore:.*set_vital.*", "ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_stateful_dataloader_resumes_exactly(folder: str, workers: int) -> None:
+def test_stateful_dataloader_resumes_exactly(folder: str, workers: int) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
 
     def make() -> Any:
@@ -151,9 +151,9 @@ RANK = """
         dist.all_reduce(total)                    # hangs if one rank has a batch more than the other
         taken.append([batch.x[batch.mask].tolist(), int(total)])
         states.append(loader.state_dict())
-    everybody = [None] * int(world)
-    dist.all_gather_object(everybody, states)
-    assert all(one == states for one in everybody), "ranks disagree on where they are"
+    all_states = [None] * int(world)
+    dist.all_gather_object(all_states, states)
+    assert all(one == states for one in all_states), "ranks disagree on where they are"
     json.dump([loader.rank, loader.world_size, taken], open(out, "w"))
     dist.destroy_process_group()
 """
@@ -161,7 +161,7 @@ RANK = """
 
 @pytest.fixture
 def gloo(tmp_path: Path, folder: str) -> Iterator[list[Any]]:
-    """What two real processes that talk over gloo got."""
+    """The batches that two processes connected by gloo got."""
     script = tmp_path / "rank.py"
     script.write_text(textwrap.dedent(RANK))
     outs = [tmp_path / f"{rank}.json" for rank in range(2)]
@@ -176,7 +176,7 @@ def gloo(tmp_path: Path, folder: str) -> Iterator[list[Any]]:
 
 
 @pytest.mark.slow
-def test_two_processes_over_gloo_share_every_sample(gloo: list[Any], folder: str) -> None:
+def test_two_processes_over_gloo_divide_all_samples(gloo: list[Any], folder: str) -> None:
     (rank0, world0, first), (rank1, world1, second) = gloo
     assert (rank0, world0, rank1, world1) == (0, 2, 1, 2)
     assert len(first) == len(second) == 7
@@ -185,9 +185,10 @@ def test_two_processes_over_gloo_share_every_sample(gloo: list[Any], folder: str
     assert merged == alone
 
 
-def test_a_world_that_torch_was_not_told_of_is_pointed_out(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_world_size_without_init_process_group_warns(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.warns(UserWarning, match="WORLD_SIZE is 2, but torch.distributed is not initialised"):
+    with pytest.warns(UserWarning, match="WORLD_SIZE is 2, but torch.distributed is not initialised") as warned:
         loader = sx.Loader(folder, 4)
+    assert warned[0].filename == __file__
     assert (loader.rank, loader.world_size) == (0, 1)
     sx.Loader(folder, 4, rank=1, world_size=2)

@@ -1,0 +1,97 @@
+"""`LoaderOptions`: the arguments of a loader, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from shardex.errors import ArgumentError
+from shardex.loader.replacements import BadSample
+from shardex.loader.tensors import distributed_rank, require_torch
+from shardex.rows import whole_number
+from shardex.samples import Batch
+
+__all__ = ["LoaderOptions", "OnError", "OutputType", "RaggedForm", "WorkerType", "resolve_rank"]
+
+RaggedForm = Literal["pad", "pack", "list"]
+WorkerType = Literal["auto", "thread", "process"]
+OutputType = Literal["numpy", "torch"]
+OnError = Literal["raise", "skip"] | Callable[[BadSample], None]
+
+_NUMBERS = {"batch_size": 1, "seed": None, "world_size": 1, "rank": None, "workers": 0, "window": 1}
+"""Options that are whole numbers, and the least value of each."""
+_NUMBERS_OR_NONE = {"epochs": 1, "read_ahead": 0, "block": 1}
+_CHOICES = {"worker_type": get_args(WorkerType), "ragged": get_args(RaggedForm), "to": get_args(OutputType)}
+
+
+@dataclass(frozen=True)
+class LoaderOptions:
+    """The options of a `Loader`, under the names that users pass; its documentation describes them.
+
+    >>> LoaderOptions(batch_size=0)
+    Traceback (most recent call last):
+    shardex.errors.ArgumentError: expected at least 1 for batch_size, got 0
+    """
+
+    batch_size: int
+    shuffle: bool = False
+    seed: int = 0
+    epochs: int | None = 1
+    rank: int = 0
+    world_size: int = 1
+    drop_last: bool = False
+    workers: int = 0
+    worker_type: WorkerType = "auto"
+    read_ahead: int | None = None
+    fields: tuple[str, ...] | None = None
+    transform: Callable[..., Any] | None = None
+    collate: Callable[[Batch], Any] | None = None
+    ragged: RaggedForm = "pad"
+    fill: Any = 0
+    block: int | None = None
+    window: int = 16
+    on_error: OnError = "raise"
+    to: OutputType = "numpy"
+    pin_memory: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in {**_NUMBERS, **_NUMBERS_OR_NONE}.items():
+            if name in _NUMBERS or getattr(self, name) is not None:
+                object.__setattr__(self, name, whole_number(name, getattr(self, name), least))
+        for name in ("shuffle", "drop_last"):
+            object.__setattr__(self, name, bool(getattr(self, name)))
+        for name, known in _CHOICES.items():
+            _check_choice(name, getattr(self, name), known)
+        for name in ("transform", "collate"):
+            if (function := getattr(self, name)) is not None and not callable(function):
+                raise ArgumentError(f"expected a function for {name}, got {function!r:.200}")
+        if not callable(self.on_error):
+            _check_choice("on_error", self.on_error, ("raise", "skip"))
+        if not 0 <= self.rank < self.world_size:
+            raise ArgumentError(f"expected a rank from 0 to {self.world_size - 1}, got {self.rank}")
+        if self.block is not None and not self.shuffle:
+            raise ArgumentError("expected shuffle=True together with block=, got shuffle=False")
+        if self.pin_memory and self.to != "torch":
+            raise ArgumentError('expected to="torch" together with pin_memory=True, got to="numpy"')
+        if self.to == "torch":
+            require_torch()
+
+    @property
+    def replaces_bad_samples(self) -> bool:
+        """True if another sample takes the place of one that cannot be read or transformed."""
+        return self.on_error != "raise"
+
+
+def _check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ArgumentError(f"expected {name} to be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
+def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Return rank and world size: those of `torch.distributed` if both are None."""
+    if rank is None and world_size is None:
+        return distributed_rank()
+    if rank is None or world_size is None:
+        raise ArgumentError(f"expected rank and world_size together, got rank={rank}, world_size={world_size}")
+    return rank, world_size
