@@ -3,14 +3,15 @@
 `Rows` is the protocol: `len` and `read(rows, fields)`. Shards of any format, views, joins and a user's own class have
 these two. `AbstractRows` is the base class of all rows of this package: it has the same two duties and a default for
 everything else that datasets, loaders and SQL ask for. `AdaptedRows` gives a user's two-method object these defaults;
-`Dataset` wraps such objects once, so no other module asks what rows can do. `ListRows` are rows of a list.
+`Dataset` wraps such objects once, so no other module asks what rows can do. `JoinedRows` put fields of several tables
+side by side; `ListRows` are rows of a list.
 """
 
 from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,18 +19,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import samples_table
+from shardex.arrow import DecodedTable, MappedTable, samples_table, side_by_side
 from shardex.errors import ArgumentError, RowError
-from shardex.kernel import MISSING, Columns, Integers, digest
+from shardex.kernel import MISSING, Column, Columns, Integers, digest
 from shardex.progress import Bar
 from shardex.schema import Features, check_fields, infer
 
 __all__ = [
     "AbstractRows",
     "AdaptedRows",
+    "JoinedRows",
     "Keyed",
     "ListRows",
     "Rows",
+    "Table",
     "are_positions",
     "normalise",
     "whole_number",
@@ -206,6 +209,71 @@ class AdaptedRows(AbstractRows):
         """Those of the user's rows, or none."""
         found: Features | None = getattr(self.rows, "extracted", None)
         return super().extracted if found is None else found
+
+
+Table = AbstractRows | MappedTable | DecodedTable
+"""Some fields of all rows, as `JoinedRows` takes them."""
+
+
+class JoinedRows(AbstractRows):
+    """Fields of several tables of one length, side by side. `table_of` names the table of each field.
+
+    >>> tables = ListRows([{"x": 1}, {"x": 2}]), ListRows([{"y": 3}, {"y": 4}])
+    >>> JoinedRows({"x": tables[0], "y": tables[1]}).read(np.array([1]), ["y", "x"]).sample(0)
+    {'y': 4, 'x': 2}
+    """
+
+    def __init__(self, table_of: Mapping[str, Table]) -> None:
+        self._table_of = dict(table_of)
+        self._names = list(table_of)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._table_of.values())))
+
+    def _groups(self, names: Sequence[str]) -> Iterable[tuple[Table, list[str]]]:
+        """Each table with its share of the fields."""
+        groups: dict[int, tuple[Table, list[str]]] = {}
+        for name in names:
+            table = self._table_of[name]
+            groups.setdefault(id(table), (table, []))[1].append(name)
+        return groups.values()
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Read from each table its share of the fields."""
+        names = check_fields(self._names, fields)
+        data: dict[str, Column] = {}
+        for table, some in self._groups(names):
+            data.update(table.read(rows, some).data)
+        return Columns(data, len(rows)).select(names)
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Read one row from each table that has some of the fields."""
+        names = check_fields(self._names, fields)
+        found: dict[str, Any] = {}
+        for table, some in self._groups(names):
+            found.update(table.sample(row, some))
+        return {name: found[name] for name in names if name in found}
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Have each table fetch its share of the fields."""
+        for table, some in self._groups(check_fields(self._names, fields)):
+            table.advise(rows, some)
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """The column of the table that has the field."""
+        return self._table_of[name].column(name)
+
+    def attributes(self, names: Sequence[str]) -> pa.Table:
+        """Columns of all tables, not copied."""
+        return side_by_side(self._table_with(name).attributes([name]) for name in names)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Ask the table that has the field."""
+        return self._table_with(name).present(name)
+
+    def _table_with(self, name: str) -> Table:
+        """The table that has a field or an extracted column."""
+        return self._table_of[name]
 
 
 _FINGERPRINT_SAMPLES = 1000

@@ -298,3 +298,8 @@ def test_a_torch_loader_fetches_whole_batches(tmp_path: Path, workers: int) -> N
     assert sorted(int(n) for b in batches for n in b["n"]) == list(range(32))
     whole = torch.utils.data.DataLoader(ds, batch_size=8, collate_fn=lambda batch: batch)
     assert [type(b).__name__ for b in whole] == ["Batch"] * 4
+
+
+def test_sql_over_a_join_of_empty_datasets() -> None:
+    both = sx.join(sx.open([{"x": 1}])[:0], sx.open([{"y": 2}])[:0])
+    assert both.sql("SELECT x, y FROM ds").num_rows == 0

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import side_by_side, stacked
+from shardex.arrow import stacked
 from shardex.dataset.dataset import Dataset
 from shardex.errors import SchemaError
 from shardex.kernel import Columns, Integers, digest
-from shardex.rows import AbstractRows
+from shardex.rows import AbstractRows, JoinedRows, Table
 from shardex.samples import T_co
-from shardex.schema import Array, ClassLabel, Feature, Features, Optional, Value, check_fields
+from shardex.schema import Array, ClassLabel, Feature, Features, Optional, Value
 
 __all__ = ["ConcatRows", "JoinRows", "concat", "join"]
 
@@ -94,47 +94,30 @@ class ConcatRows(AbstractRows):
         return self.parts[number].sample(row - int(self.starts[number]), fields)
 
 
-class JoinRows(AbstractRows):
+class JoinRows(JoinedRows):
     """The fields of several datasets of one length, side by side."""
 
     def __init__(self, parts: Sequence[Dataset[Any]]) -> None:
+        super().__init__({name: part for part in parts for name in part.fields})
         self.parts = list(parts)
-        self.part_of = {name: part for part in self.parts for name in part.fields}
 
     def __len__(self) -> int:
         return len(self.parts[0])
 
     @property
     def features(self) -> Features:
-        """All fields of all parts."""
+        """Features of all parts."""
         return Features({name: feature for part in self.parts for name, feature in part.features.items()})
 
     @property
     def in_python(self) -> bool:
-        """Whether reading any part holds the interpreter."""
+        """True if that of any part is."""
         return any(part.in_python for part in self.parts)
 
     @property
     def fingerprint(self) -> str:
-        """Names all parts."""
+        """Made from those of all parts."""
         return digest("join", [part.fingerprint for part in self.parts])
-
-    def _shares(self, fields: Sequence[str] | None) -> list[tuple[Dataset[Any], list[str]]]:
-        names = check_fields(list(self.part_of), fields)
-        shares = [(part, [name for name in names if self.part_of[name] is part]) for part in self.parts]
-        return [(part, some) for part, some in shares if some]
-
-    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Each part reads its own fields."""
-        parts = [part.read(rows, some) for part, some in self._shares(fields)]
-        return Columns({name: column for part in parts for name, column in part.data.items()}, len(rows)).select(
-            check_fields(list(self.part_of), fields)
-        )
-
-    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
-        """Each part begins to fetch its own fields."""
-        for part, some in self._shares(fields):
-            part.advise(rows, some)
 
     def shards(self, rows: Integers) -> list[str]:
         """The files of the first part."""
@@ -142,25 +125,14 @@ class JoinRows(AbstractRows):
 
     @property
     def extracted(self) -> Features:
-        """What was taken out of the samples of any part, where no field is called so."""
+        """Extracted columns of all parts, except those named like a field."""
         every = {name: feature for part in reversed(self.parts) for name, feature in part.extracted.items()}
-        return Features({name: feature for name, feature in every.items() if name not in self.part_of})
+        return Features({name: feature for name, feature in every.items() if name not in self._table_of})
 
-    def attributes(self, names: Sequence[str]) -> pa.Table:
-        """Each part gives its own."""
-        return side_by_side(self._part_with(name).attributes([name]) for name in names)
-
-    def present(self, name: str) -> NDArray[np.bool_]:
-        """The part that has the field knows."""
-        return self._part_with(name).present(name)
-
-    def _part_with(self, name: str) -> Dataset[Any]:
-        return self.part_of.get(name) or next(part for part in self.parts if name in part.extracted)
-
-    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """Each part reads its own fields."""
-        found = {name: value for part, some in self._shares(fields) for name, value in part.sample(row, some).items()}
-        return {name: found[name] for name in check_fields(list(self.part_of), fields) if name in found}
+    def _table_with(self, name: str) -> Table:
+        if name in self._table_of:
+            return self._table_of[name]
+        return next(part for part in self.parts if name in part.extracted)
 
 
 def _refuse_others(datasets: Sequence[Any]) -> None:

@@ -11,7 +11,7 @@ from shardex.formats.registry import (
     open_rows,
     recognise,
 )
-from shardex.formats.table_rows import Table, TableRows
+from shardex.formats.table_rows import TableRows
 
 __all__ = [
     "EXTENSIONS",
@@ -19,7 +19,6 @@ __all__ = [
     "Format",
     "ShardRows",
     "ShardWriter",
-    "Table",
     "TableRows",
     "check_options",
     "format_named",

@@ -4,57 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Protocol
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 import xxhash
-from numpy.typing import NDArray
 
-from shardex.arrow import side_by_side
 from shardex.errors import ShardexError
 from shardex.files import Files
 from shardex.formats.registry import ShardRows
 from shardex.kernel import Columns, Integers
+from shardex.rows import JoinedRows, Table
 from shardex.schema import Features, check_fields
 
-__all__ = ["Table", "TableRows", "files_digest"]
+__all__ = ["TableRows", "files_digest"]
 
 
-class Table(Protocol):
-    """Some fields of all rows."""
+class TableRows(ShardRows, JoinedRows):
+    """Rows of the tables in some files.
 
-    def __len__(self) -> int:
-        """How many rows there are."""
-
-    @property
-    def features(self) -> Features:
-        """The fields."""
-
-    def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
-        """These fields of these rows."""
-
-    def advise(self, rows: Integers, fields: Sequence[str]) -> None:
-        """Begin to fetch these fields of these rows."""
-
-    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """One row."""
-
-    def column(self, name: str) -> pa.ChunkedArray | None:
-        """A whole field as it lies; none if it does not lie in a column."""
-
-    def attributes(self, names: Sequence[str]) -> pa.Table:
-        """Whole fields, as SQL sees them."""
-
-    def present(self, name: str) -> NDArray[np.bool_]:
-        """Which rows have a value for a field."""
-
-
-class TableRows(ShardRows):
-    """Rows of files. `fingerprint` names the data: its content where that is known, else sizes and times.
-
-    `rows` says how many rows are in each of the first `shards`; the others hold more fields of the same rows.
+    `rows` are the numbers of rows in the first `shards`, which hold the first fields; the other shards hold more fields
+    of the same rows. `fingerprint` is made from the content where that is known, otherwise from sizes and times.
     """
 
     in_python = False
@@ -62,17 +31,16 @@ class TableRows(ShardRows):
     def __init__(
         self, tables: Sequence[Table], rows: Sequence[int], features: Features, fingerprint: str, shards: list[str]
     ) -> None:
-        self._tables = list(tables)
-        self._table_of = {name: table for table in tables for name in table.features}
+        table_of = {name: table for table in tables for name in table.features}
+        super().__init__({name: table_of[name] for name in features})
         self._starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
         self._length = int(self._starts[-1])
         self._features = features
-        self._names = list(features)
         self._fingerprint = fingerprint
         self._shards = shards
-        self._only = self._tables[0] if [list(table.features) for table in tables] == [self._names] else None
+        self._only = tables[0] if [list(table.features) for table in tables] == [self._names] else None
         if self._only is not None:
-            self.sample = self._only.sample  # type: ignore[method-assign]  # one call less on the way to one sample
+            self.sample = self._only.sample  # type: ignore[method-assign]  # one call less for each sample
 
     def __len__(self) -> int:
         return self._length
@@ -84,50 +52,28 @@ class TableRows(ShardRows):
 
     @property
     def fingerprint(self) -> str:
-        """Changes when the data does."""
+        """A short text that changes when the data changes."""
         return self._fingerprint
 
     def shard_names(self) -> list[str]:
-        """The files, as messages name them."""
+        """Paths of the files, as error messages show them."""
         return self._shards
 
     def shards(self, rows: Integers) -> list[str]:
-        """The file that holds the first fields of each row."""
+        """Path of the file that holds the first fields of each row."""
         return [self._shards[number] for number in (np.searchsorted(self._starts, rows, "right") - 1).tolist()]
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
-        """Each table begins to fetch its own fields."""
-        inside = rows[(rows >= 0) & (rows < self._length)]
+        """Have each table fetch its share of the fields."""
         with suppress(ShardexError):
-            names = check_fields(self._names, fields)
-            for table in self._tables:
-                table.advise(inside, [name for name in names if self._table_of[name] is table])
+            super().advise(rows[(rows >= 0) & (rows < self._length)], fields)
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Each table reads its own fields."""
+        """Read from each table its share of the fields; a single table reads everything."""
         rows = np.ascontiguousarray(rows, np.int64)
-        names = check_fields(self._names, fields)
         if self._only is not None:
-            return self._only.read(rows, names)
-        parts = [table.read(rows, [name for name in names if self._table_of[name] is table]) for table in self._tables]
-        return Columns({name: column for part in parts for name, column in part.data.items()}, len(rows)).select(names)
-
-    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """One row; arrays are read-only views of the file."""
-        names = check_fields(self._names, fields)
-        return {name: self._table_of[name].sample(row, [name])[name] for name in names}
-
-    def attributes(self, names: Sequence[str]) -> pa.Table:
-        """Whole fields; nothing is copied of what is mapped."""
-        return side_by_side(self._table_of[name].attributes([name]) for name in names)
-
-    def column(self, name: str) -> pa.ChunkedArray | None:
-        """A whole field as it lies; none if it does not lie in a column."""
-        return self._table_of[name].column(name)
-
-    def present(self, name: str) -> NDArray[np.bool_]:
-        """Which rows have a value for a field."""
-        return self._table_of[name].present(name)
+            return self._only.read(rows, check_fields(self._names, fields))
+        return super().read(rows, fields)
 
 
 def files_digest(files: Files) -> str:

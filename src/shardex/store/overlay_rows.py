@@ -15,8 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow import side_by_side, stacked, taken
-from shardex.formats import ShardRows, Table, TableRows
+from shardex.formats import ShardRows, TableRows
 from shardex.kernel import Columns, Integers
+from shardex.rows import Table
 from shardex.schema import Features, check_fields
 from shardex.store.row_ids import Survivors
 

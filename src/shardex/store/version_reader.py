@@ -30,9 +30,10 @@ from shardex.errors import (
     VersionExpired,
 )
 from shardex.files import display_name
-from shardex.formats import ShardRows, Table, TableRows, open_file, open_rows, validated
+from shardex.formats import ShardRows, TableRows, open_file, open_rows, validated
 from shardex.kernel import Columns, Integers, Ranges
-from shardex.schema import Features
+from shardex.rows import AbstractRows, Table
+from shardex.schema import Features, check_fields
 from shardex.sources import ByteRange, Source
 from shardex.store.manifest import DataFile, Foreign, Fragment, Manifest
 from shardex.store.overlay_rows import Patch
@@ -88,16 +89,21 @@ _NOT_FROM_DATA = ("cache", "cache_limit", "trusted")
 """Options that are not taken from a manifest: where files are cached, and who is trusted."""
 
 
-class _ForeignTable:
+class _ForeignTable(AbstractRows):
     """Fields that lie in shards of another format, opened when they are first read, if they are still the same."""
 
     def __init__(self, foreign: Foreign, features: Features, rows: int) -> None:
         self._foreign = foreign
         self._rows = rows
-        self.features = features.select([name for name in features if name in foreign.fields])
+        self._features = features.select([name for name in features if name in foreign.fields])
 
     def __len__(self) -> int:
         return self._rows
+
+    @property
+    def features(self) -> Features:
+        """The fields that lie in the foreign shards."""
+        return self._features
 
     @cached_property
     def _opened(self) -> ShardRows:
@@ -117,22 +123,20 @@ class _ForeignTable:
     def _own(self, fields: Sequence[str]) -> list[str]:
         return [self._foreign.fields[name] for name in fields]
 
-    def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
-        """These fields of these rows."""
-        found = self._opened.read(rows, self._own(fields))
-        return Columns({name: found[own] for name, own in zip(fields, self._own(fields), strict=True)}, len(rows))
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Read these fields under the names that they have in the shards."""
+        names = check_fields(list(self._features), fields)
+        found = self._opened.read(rows, self._own(names))
+        return Columns({name: found[own] for name, own in zip(names, self._own(names), strict=True)}, len(rows))
 
-    def advise(self, rows: Integers, fields: Sequence[str]) -> None:
-        """Begin to fetch these fields of these rows."""
-        self._opened.advise(rows, self._own(fields))
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Start fetching these fields of these rows."""
+        self._opened.advise(rows, self._own(check_fields(list(self._features), fields)))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One row."""
-        names = list(self.features) if fields is None else fields
+        names = check_fields(list(self._features), fields)
         return {name: self.read(np.array([row]), [name]).sample(0).get(name) for name in names}
-
-    def column(self, name: str) -> None:
-        """Not in a column of ours."""
 
     def attributes(self, names: Sequence[str]) -> pa.Table:
         """Whole fields, as SQL sees them."""

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from shardex.arrow import MappedTable, arrow_schema
 from shardex.files import display_name
-from shardex.formats import Table, TableRows
+from shardex.formats import TableRows
 from shardex.kernel import Integers
 from shardex.progress import Bar
+from shardex.rows import Table
 from shardex.schema import Features
 from shardex.sources import Place
 from shardex.store.inventory import Use, uses_of
