@@ -156,7 +156,7 @@ def test_adapted_rows_have_defaults() -> None:
     rows = AdaptedRows(Plain())
     assert len(rows) == 100 and rows.features == Features({"x": Value("int64")})
     assert (rows.sample(3), rows.shards(np.array([3, 4]))) == ({"x": 3}, ["", ""])
-    assert rows.attributes(["x"]).column("x").to_pylist() == list(range(100)) and rows.present("x").all()
+    assert rows.sql_columns(["x"]).column("x").to_pylist() == list(range(100)) and rows.present("x").all()
     assert (rows.in_python, rows.extracted, rows.column("x"), rows.key_lookup) == (True, Features({}), None, None)
     rows.advise(np.array([0]))
 

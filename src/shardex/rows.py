@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import DecodedTable, MappedTable, samples_table, side_by_side
+from shardex.arrow import DecodedTable, MappedTable, concat_columns, samples_table
 from shardex.errors import ArgumentError, RowError
 from shardex.kernel import MISSING, Column, Columns, Integers, digest
 from shardex.progress import Bar
@@ -137,7 +137,7 @@ class AbstractRows(ABC):
         """Columns that only SQL sees: values extracted from the samples when they were indexed."""
         return Features({})
 
-    def attributes(self, names: Sequence[str]) -> pa.Table:
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Return whole fields (or extracted columns) as SQL sees them; by default all rows are read."""
         return samples_table(lambda: self._chunks(names), self.features.select(names))
 
@@ -173,7 +173,7 @@ class AdaptedRows(AbstractRows):
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        for name in ("sample", "advise", "shards", "column", "attributes", "present"):
+        for name in ("sample", "advise", "shards", "column", "sql_columns", "present"):
             if (method := getattr(rows, name, None)) is not None:
                 setattr(self, name, method)
 
@@ -263,9 +263,9 @@ class JoinedRows(AbstractRows):
         """The column of the table that has the field."""
         return self._table_of[name].column(name)
 
-    def attributes(self, names: Sequence[str]) -> pa.Table:
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Columns of all tables, not copied."""
-        return side_by_side(self._table_with(name).attributes([name]) for name in names)
+        return concat_columns(self._table_with(name).sql_columns([name]) for name in names)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Ask the table that has the field."""

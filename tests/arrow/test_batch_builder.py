@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardex.arrow import BatchBuilder, column_of, list_of
+from shardex.arrow import BatchBuilder, decode_array, to_list
 from shardex.errors import SchemaError
 from shardex.samples import DictSample
 from shardex.schema import Array, Features, Json, Optional, Sequence, Struct, Value
@@ -57,7 +57,7 @@ def good() -> dict[str, Any]:
 def samples_of(builder: BatchBuilder) -> list[DictSample]:
     batch = builder.finish()
     batch.validate(full=True)
-    columns = {n: list_of(column_of(batch.column(n), feature)) for n, feature in builder.features.items()}
+    columns = {n: to_list(decode_array(batch.column(n), feature)) for n, feature in builder.features.items()}
     return [DictSample({name: column[k] for name, column in columns.items()}) for k in range(batch.num_rows)]
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shardex.arrow import column_of, features_of_arrow, list_of, plain_array, stored_type
-from shardex.arrow.decode import array_of_bytes, take_rows, value_of
+from shardex.arrow import decode_array, features_of_arrow, storage_array, storage_type, to_list
+from shardex.arrow.decode import decode_array_bytes, decode_value, take_rows
 from shardex.errors import FormatError
 from shardex.kernel import Ragged
 from shardex.samples import DictSample
@@ -64,10 +64,10 @@ CASES: dict[str, tuple[pa.Array, list[Any]]] = {
 @pytest.mark.parametrize(("array", "expected"), CASES.values(), ids=CASES)
 def test_values_of_every_type(array: pa.Array, expected: list[Any]) -> None:
     feature = suggested(array)
-    assert DictSample(v=list_of(column_of(array, feature))) == {"v": expected}
-    assert DictSample(v=[value_of(array, k, feature) for k in range(len(array))]) == {"v": expected}
+    assert DictSample(v=to_list(decode_array(array, feature))) == {"v": expected}
+    assert DictSample(v=[decode_value(array, k, feature) for k in range(len(array))]) == {"v": expected}
     empty = array.slice(0, 0)
-    assert list_of(column_of(empty, feature)) == []
+    assert to_list(decode_array(empty, feature)) == []
 
 
 @pytest.mark.parametrize(("array", "expected"), CASES.values(), ids=CASES)
@@ -75,32 +75,32 @@ def test_the_same_with_a_null_in_the_middle(array: pa.Array, expected: list[Any]
     if pa.types.is_run_end_encoded(array.type):
         pytest.skip("Arrow cannot put a null between runs")
     with_null = pa.concat_arrays([array, pa.nulls(1, array.type), array])
-    found = list_of(column_of(with_null, Optional(suggested(array))))
+    found = to_list(decode_array(with_null, Optional(suggested(array))))
     assert DictSample(v=found) == {"v": [*expected, None, *expected]}
 
 
 def test_a_slice_reads_its_own_values() -> None:
     for array, expected in CASES.values():
-        found = list_of(column_of(array.slice(1), suggested(array)))
+        found = to_list(decode_array(array.slice(1), suggested(array)))
         assert DictSample(v=found) == {"v": expected[1:]}
 
 
 def test_plain_arrays_have_the_stored_type() -> None:
     for array, _ in CASES.values():
-        assert plain_array(array).type == stored_type(array.type)
+        assert storage_array(array).type == storage_type(array.type)
 
 
 def test_arrays_come_stacked_or_ragged() -> None:
-    fixed = column_of(pa.array([[1, 2, 3, 4]] * 2, pa.list_(pa.int8(), 4)), Array("int8", (2, 2)))
+    fixed = decode_array(pa.array([[1, 2, 3, 4]] * 2, pa.list_(pa.int8(), 4)), Array("int8", (2, 2)))
     assert isinstance(fixed, np.ndarray)
     assert fixed.tolist() == [[[1, 2], [3, 4]]] * 2
-    ragged = column_of(pa.array([[1, 2, 3, 4], []], pa.list_(pa.int8())), Array("int8", (None, 2)))
+    ragged = decode_array(pa.array([[1, 2, 3, 4], []], pa.list_(pa.int8())), Array("int8", (None, 2)))
     assert isinstance(ragged, Ragged)
     assert [row.tolist() for row in ragged] == [[[1, 2], [3, 4]], []]
-    listed = column_of(pa.array([[1, 2], [3, 4]], pa.list_(pa.int8())), Array("int8", (2,)))
+    listed = decode_array(pa.array([[1, 2], [3, 4]], pa.list_(pa.int8())), Array("int8", (2,)))
     assert isinstance(listed, np.ndarray)
     assert listed.tolist() == [[1, 2], [3, 4]]
-    points = column_of(pa.array([[5], [6]], pa.list_(pa.int8())), Array("int8", ()))
+    points = decode_array(pa.array([[5], [6]], pa.list_(pa.int8())), Array("int8", ()))
     assert DictSample(v=points) == {"v": [np.array(5, np.int8), np.array(6, np.int8)]}
 
 
@@ -137,25 +137,25 @@ def test_arrays_come_stacked_or_ragged() -> None:
 )
 def test_bad_values_are_errors(array: pa.Array, feature: Feature, message: str) -> None:
     with pytest.raises(FormatError, match=message):
-        column_of(array, feature)
+        decode_array(array, feature)
 
 
 def test_arrays_in_bytes() -> None:
     raw = np.arange(6, dtype=np.int16).tobytes()
-    assert array_of_bytes(raw, Array("int16", (2, 3))).shape == (2, 3)
-    assert array_of_bytes(raw, Array("int16", (None, 3))).shape == (2, 3)
-    assert array_of_bytes(raw[:2], Array("int16", ())).shape == ()
-    assert column_of(pa.array([raw, None]), Optional(Array("int16", (6,))))[1] is None
+    assert decode_array_bytes(raw, Array("int16", (2, 3))).shape == (2, 3)
+    assert decode_array_bytes(raw, Array("int16", (None, 3))).shape == (2, 3)
+    assert decode_array_bytes(raw[:2], Array("int16", ())).shape == ()
+    assert decode_array(pa.array([raw, None]), Optional(Array("int16", (6,))))[1] is None
 
 
 def test_told_features_decode() -> None:
-    assert column_of(pa.array([b'{"a":1}']), Json()) == [{"a": 1}]
-    assert column_of(pa.array(["é"]), Bytes()) == ["é".encode()]
-    assert column_of(pa.array([b"x"]), Text()) == ["x"]
-    assert list_of(column_of(pa.array([1, 0]), ClassLabel(("a", "b")))) == [1, 0]
-    assert column_of(pa.array([[b"\1"]]), Sequence(Array("int8", (1,)))) == [[np.array([1], np.int8)]]
+    assert decode_array(pa.array([b'{"a":1}']), Json()) == [{"a": 1}]
+    assert decode_array(pa.array(["é"]), Bytes()) == ["é".encode()]
+    assert decode_array(pa.array([b"x"]), Text()) == ["x"]
+    assert to_list(decode_array(pa.array([1, 0]), ClassLabel(("a", "b")))) == [1, 0]
+    assert decode_array(pa.array([[b"\1"]]), Sequence(Array("int8", (1,)))) == [[np.array([1], np.int8)]]
     nested = Struct(Features({"j": Json()}))
-    assert column_of(pa.array([{"j": "[1]"}]), nested) == [{"j": [1]}]
+    assert decode_array(pa.array([{"j": "[1]"}]), nested) == [{"j": [1]}]
 
 
 def test_rows_are_taken_from_chunks_in_any_order() -> None:
@@ -169,7 +169,7 @@ def test_rows_are_taken_from_chunks_in_any_order() -> None:
 
     rows = np.array([5, 0, 3, 5, 2])
     found = take_rows(rows, starts, {"x": Value("int64")}, arrays, str)
-    assert list_of(found["x"]) == [5, 0, 3, 5, 2]
+    assert to_list(found["x"]) == [5, 0, 3, 5, 2]
     assert opened == [0, 2, 3]
     assert len(take_rows(rows[:0], starts, {"x": Value("int64")}, arrays, str)) == 0
 

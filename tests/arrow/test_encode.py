@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shardex.arrow import arrow_type, column_of, list_of
+from shardex.arrow import arrow_type, decode_array, to_list
 from shardex.arrow.encode import encoder_of
 from shardex.errors import SchemaError
 from shardex.samples import DictSample
@@ -21,7 +21,7 @@ from tests.strategies import features, values
 
 def decoded(array: pa.Array, feature: Feature) -> list[Any]:
     array.validate(full=True)
-    return list_of(column_of(array, feature))
+    return to_list(decode_array(array, feature))
 
 
 def some(feature: Feature) -> st.SearchStrategy[list[Any]]:

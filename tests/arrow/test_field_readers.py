@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardex.arrow import arrow_type, list_of
+from shardex.arrow import arrow_type, to_list
 from shardex.arrow.encode import encoder_of
-from shardex.arrow.field_readers import Chunks, Field, field_of
+from shardex.arrow.field_readers import Chunks, Field, reader_of
 from shardex.errors import FormatError
 from shardex.kernel import Ragged
 from shardex.samples import DictSample
@@ -29,7 +29,7 @@ def field_over(chunks: list[pa.Array], feature: Feature, opened: list[int] | Non
             opened.append(number)
         field.put(number, chunks[number])
 
-    field = field_of("x", feature, chunks[0].type, Chunks(starts, open_chunk, "chunk {}".format))
+    field = reader_of("x", feature, chunks[0].type, Chunks(starts, open_chunk, "chunk {}".format))
     return field
 
 
@@ -42,7 +42,7 @@ def one_by_one(field: Field, chunks: list[pa.Array]) -> list[Any]:
 
 def check(chunks: list[pa.Array], feature: Feature, expected: list[Any]) -> None:
     rows = np.random.default_rng(0).permutation(len(expected))
-    found = list_of(field_over(chunks, feature).read(rows))
+    found = to_list(field_over(chunks, feature).read(rows))
     assert DictSample(v=found) == {"v": [expected[row] for row in rows]}
     assert DictSample(v=one_by_one(field_over(chunks, feature), chunks)) == {"v": expected}
     assert len(field_over(chunks, feature).read(rows[:0])) == 0
@@ -83,7 +83,9 @@ def test_what_was_packed_is_read(drawn: tuple[Feature, list[list[Any]]]) -> None
     ],
 )
 def test_each_feature_has_its_reader(feature: Feature, kind: str) -> None:
-    assert type(field_of("x", feature, arrow_type(feature), Chunks(np.zeros(1, np.int64), print, str))).__name__ == kind
+    assert (
+        type(reader_of("x", feature, arrow_type(feature), Chunks(np.zeros(1, np.int64), print, str))).__name__ == kind
+    )
 
 
 def test_images_of_any_size_come_ragged() -> None:
@@ -102,7 +104,7 @@ def test_only_the_chunks_of_the_rows_are_opened() -> None:
     opened: list[int] = []
     chunks = [pa.array([k]) for k in range(10)]
     column = field_over(chunks, Value("int64"), opened).read(np.array([7, 2, 7]))
-    assert (list_of(column), sorted(opened)) == ([7, 2, 7], [2, 7])
+    assert (to_list(column), sorted(opened)) == ([7, 2, 7], [2, 7])
 
 
 def padded(array: pa.Array) -> pa.Array:

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardex as sx
-from shardex.arrow import can_be_asked, presence, stacked, table_of, taken, valid, widest
+from shardex.arrow import (
+    concat_tables,
+    feature_of_values,
+    is_queryable,
+    sql_table,
+    take_table,
+    true_or_null,
+    valid_mask,
+)
 from shardex.dataset.sql_sandbox import run
 from shardex.errors import QueryError
 from shardex.schema import Feature, feature_of
@@ -47,7 +55,7 @@ from shardex.schema import Feature, feature_of
     ],
 )
 def test_what_can_be_asked(feature: Any, asked: bool) -> None:
-    assert can_be_asked(feature_of(feature)) is asked
+    assert is_queryable(feature_of(feature)) is asked
 
 
 def test_arrays_of_several_dimensions(tmp_path: Any) -> None:
@@ -55,9 +63,9 @@ def test_arrays_of_several_dimensions(tmp_path: Any) -> None:
     ds = sx.write(
         tmp_path / "a", [{"g": g} for g in grids], {"g": sx.Optional(sx.Array("int16", (2, 3)))}, shard_rows=4
     )
-    table = ds.attributes(["g"])
+    table = ds.sql_columns(["g"])
     assert table["g"].to_pylist() == [None if g is None else g.tolist() for g in grids]
-    assert ds[2:9].attributes(["g"])["g"].to_pylist() == table["g"].to_pylist()[2:9]
+    assert ds[2:9].sql_columns(["g"])["g"].to_pylist() == table["g"].to_pylist()[2:9]
     table.validate(full=True)
 
 
@@ -74,7 +82,7 @@ def test_halves() -> None:
         "f": sx.Array("float16", (2,)),
     }
     for name, column in columns.items():
-        seen = table_of({name: column}, features)
+        seen = sql_table({name: column}, features)
         assert seen[name].to_pylist() in ([1.5, 2.5], [[1.5, 2.5]])
         assert run(f"SELECT {name} FROM ds", None, seen).num_rows == len(column)
 
@@ -83,8 +91,8 @@ def test_json_says_that_it_is_json() -> None:
     texts = pa.chunked_array([["1", None]], pa.large_string())
     for feature, kind in ((sx.Json(), "JSON"), (sx.Optional(sx.Json()), "JSON"), (sx.Text(), "VARCHAR")):
         for table in (
-            table_of({"x": texts}, {"x": feature}),
-            taken(table_of({"x": texts}, {"x": feature}), np.array([1])),
+            sql_table({"x": texts}, {"x": feature}),
+            take_table(sql_table({"x": texts}, {"x": feature}), np.array([1])),
         ):
             assert run("SELECT DISTINCT typeof(x) AS t FROM ds", None, table)["t"].to_pylist() == [kind]
 
@@ -93,8 +101,8 @@ def test_json_says_that_it_is_json() -> None:
 def test_where_nulls_lie(chunks: list[list[int | None]], begin: int) -> None:
     column = pa.chunked_array(chunks, pa.int64()).slice(begin)
     expected = [value is not None for value in column.to_pylist()]
-    assert valid(column).tolist() == expected
-    assert presence(valid(column)).to_pylist() == [True if there else None for there in expected]
+    assert valid_mask(column).tolist() == expected
+    assert true_or_null(valid_mask(column)).to_pylist() == [True if there else None for there in expected]
 
 
 @pytest.mark.parametrize(
@@ -115,9 +123,9 @@ def test_where_nulls_lie(chunks: list[list[int | None]], begin: int) -> None:
     ],
 )
 def test_widest(values: list[Any], feature: str) -> None:
-    assert str(widest(values)) == feature
+    assert str(feature_of_values(values)) == feature
 
 
 def test_tables_that_do_not_stack() -> None:
     with pytest.raises(QueryError, match="expected fields of one type in all parts"):
-        stacked([pa.table({"x": [1]}), pa.table({"x": ["a"]})])
+        concat_tables([pa.table({"x": [1]}), pa.table({"x": ["a"]})])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from shardex.arrow import column_of, list_of, to_table
+from shardex.arrow import decode_array, to_list, to_table
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Columns, Ragged
 from shardex.samples import DictSample
@@ -28,7 +28,7 @@ def test_columns_of_any_schema(data: tuple[Features, list[dict[str, Any]]]) -> N
         assert table.column_names == list(features)
         for name, feature in features.items():
             array = pa.concat_arrays([pa.nulls(0, table[name].type), *table[name].chunks])
-            assert DictSample(v=list_of(column_of(array, feature))) == {"v": [sample[name] for sample in samples]}
+            assert DictSample(v=to_list(decode_array(array, feature))) == {"v": [sample[name] for sample in samples]}
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "complex64", "datetime64[us]"])
@@ -38,8 +38,8 @@ def test_stacked_and_ragged_arrays_are_not_packed_one_by_one(dtype: str) -> None
     features = Features({"s": Array(dtype, (2, 2)), "r": Array(dtype, (None, 2))})
     table = to_table(Columns({"s": stacked, "r": ragged}), features)
     table.validate(full=True)
-    assert np.array_equal(np.asarray(column_of(table["s"].chunk(0), features["s"])), stacked)
-    assert [len(row) for row in list_of(column_of(table["r"].chunk(0), features["r"]))] == [0, 1, 2]
+    assert np.array_equal(np.asarray(decode_array(table["s"].chunk(0), features["s"])), stacked)
+    assert [len(row) for row in to_list(decode_array(table["r"].chunk(0), features["r"]))] == [0, 1, 2]
     address = table["s"].chunk(0).values.buffers()[1].address
     assert address == stacked.__array_interface__["data"][0]
 

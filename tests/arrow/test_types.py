@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from shardex.arrow import arrow_schema, arrow_type, features_of_arrow, items_per_row, numbers
-from shardex.arrow.types import storage
+from shardex.arrow import arrow_schema, arrow_type, features_of_arrow, items_per_row, number_array
+from shardex.arrow.types import storage_dtype
 from shardex.errors import FormatError, SchemaError
 from shardex.schema import (
     Array,
@@ -212,7 +212,7 @@ def test_columns_need_different_names() -> None:
 
 
 def test_storage_and_items() -> None:
-    assert [str(storage(d)) for d in ("bool", "complex128", "timedelta64[s]", "float16")] == [
+    assert [str(storage_dtype(d)) for d in ("bool", "complex128", "timedelta64[s]", "float16")] == [
         "uint8",
         "float64",
         "int64",
@@ -223,7 +223,7 @@ def test_storage_and_items() -> None:
 
 def test_numbers_are_not_copied() -> None:
     values = np.arange(5, dtype=np.int16)
-    assert numbers(values).buffers()[1].address == values.__array_interface__["data"][0]
-    assert numbers(values[::2]).to_pylist() == [0, 2, 4]
-    assert numbers(np.array([True, False, True] * 3)).to_pylist() == [True, False, True] * 3
-    assert numbers(np.zeros(0, np.float16)).to_pylist() == []
+    assert number_array(values).buffers()[1].address == values.__array_interface__["data"][0]
+    assert number_array(values[::2]).to_pylist() == [0, 2, 4]
+    assert number_array(np.array([True, False, True] * 3)).to_pylist() == [True, False, True] * 3
+    assert number_array(np.zeros(0, np.float16)).to_pylist() == []

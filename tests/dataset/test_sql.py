@@ -205,7 +205,7 @@ def test_all_fields(ds: sx.Dataset) -> None:
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 def test_plain_files(ds: sx.Dataset, tmp_path: Path, format: str) -> None:
     names = [name for name in SCHEMA if name not in ("grid", "forecast")]
-    table, path = ds.attributes(names), tmp_path / f"a.{format}"
+    table, path = ds.sql_columns(names), tmp_path / f"a.{format}"
     table = table.cast(pa.schema([field.remove_metadata() for field in table.schema]))
     table = table.set_column(2, "source", table["source"].dictionary_encode())
     if format == "parquet":
@@ -399,13 +399,13 @@ def test_lines_whose_later_values_are_others(tmp_path: Path) -> None:
 def test_a_field_in_crumbs(tmp_path: Path) -> None:
     wide = [{"x": np.zeros(300_000, np.float32), "n": k, "s": "t" * 300} for k in range(12)]
     ds = sx.write(tmp_path / "a", wide, {"x": sx.Array("float32", (300_000,)), "n": int, "s": str})
-    assert ds.attributes(["n"])["n"].num_chunks == 1 < ds.attributes(["s"])["s"].num_chunks
+    assert ds.sql_columns(["n"])["n"].num_chunks == 1 < ds.sql_columns(["s"])["s"].num_chunks
     assert found(ds, "n % 5 = 2 AND s LIKE 't%' AND x[1] = 0 AND x IS NOT NULL") == [2, 7]
 
 
 def test_columns_are_not_copied(ds: sx.Dataset) -> None:
-    table = ds.attributes(["vector", "n", "tokens", "grid"])
-    again = ds.attributes(["vector", "n", "tokens", "grid"])
+    table = ds.sql_columns(["vector", "n", "tokens", "grid"])
+    again = ds.sql_columns(["vector", "n", "tokens", "grid"])
     where = [
         [b and b.address for c in t[name].chunks for b in c.buffers()]
         for t in (table, again)

@@ -251,7 +251,7 @@ def test_in_other_processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_blocks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extract, "_BLOCK_ROWS", 7)
     ds = index(folder, KEYS)
-    assert ds.attributes(["lang"])["lang"].num_chunks == 7
+    assert ds.sql_columns(["lang"])["lang"].num_chunks == 7
     assert ids(ds.where("note IS NOT NULL AND ok AND score > 5")) == [22, 24, 26, 28, 30, 32, 34, 36, 38]
 
 

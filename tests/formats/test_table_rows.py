@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shardex.arrow import MappedTable, features_of_arrow, list_of
+from shardex.arrow import MappedTable, features_of_arrow, to_list
 from shardex.errors import FieldError
 from shardex.files import find
 from shardex.formats import TableRows
@@ -41,7 +41,7 @@ def test_fields_of_several_tables(order: str) -> None:
     assert rows.sample(1, ["c", "b"]) == {"c": False, "b": "y"}
     found = rows.read(np.array([1, 0, 1]))
     assert found.names == list(order)
-    assert list_of(found["a"]) == [2, 1, 2]
+    assert to_list(found["a"]) == [2, 1, 2]
     assert rows.read(np.array([0], np.int32), ["c", "a"]).names == ["c", "a"]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.types import is_binary, is_list, items_per_row, numbers, sizes, stored_type
+from shardex.arrow.types import fixed_sizes, is_binary, is_list, items_per_row, number_array, storage_type
 from shardex.errors import FormatError
 from shardex.kernel import Column, Columns, Integers, Ragged
 from shardex.schema import (
@@ -35,41 +35,41 @@ from shardex.schema import (
     unwrap_optional,
 )
 
-__all__ = ["array_of_bytes", "column_of", "list_of", "plain_array", "reshaped", "take_rows", "value_of"]
+__all__ = ["decode_array", "decode_array_bytes", "decode_value", "reshape", "storage_array", "take_rows", "to_list"]
 
 
-def column_of(array: pa.Array, feature: Feature) -> Column:
+def decode_array(array: pa.Array, feature: Feature) -> Column:
     """The values of a whole array; `None` where it has nulls.
 
-    >>> column_of(pa.array([[1, 2], None]), Array("int64", (None,)))
+    >>> decode_array(pa.array([[1, 2], None]), Array("int64", (None,)))
     [array([1, 2]), None]
     """
-    array = plain_array(array)
+    array = storage_array(array)
     if isinstance(array, pa.DictionaryArray):
-        return column_of(array.dictionary_decode(), feature)
+        return decode_array(array.dictionary_decode(), feature)
     inner = unwrap_optional(feature)
     if not array.null_count:
         return _column(array, inner)
     valid = array.is_valid().to_numpy(zero_copy_only=False)
-    values = iter(list_of(_column(array.drop_null(), inner)))
+    values = iter(to_list(_column(array.drop_null(), inner)))
     return [next(values) if ok else None for ok in valid.tolist()]
 
 
-def plain_array(array: pa.Array) -> pa.Array:
-    """The array below extensions and encodings; its type is what `stored_type` says."""
+def storage_array(array: pa.Array) -> pa.Array:
+    """The array below extensions and encodings; its type is what `storage_type` says."""
     if isinstance(array, pa.ExtensionArray):
-        return plain_array(array.storage)
+        return storage_array(array.storage)
     if isinstance(array, pa.RunEndEncodedArray):
         from pyarrow import compute  # takes 40 ms, and few files need it
 
-        return plain_array(compute.run_end_decode(array))
+        return storage_array(compute.run_end_decode(array))
     views = pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type)
-    return array.cast(stored_type(array.type)) if views else array
+    return array.cast(storage_type(array.type)) if views else array
 
 
-def value_of(array: pa.Array, row: int, feature: Feature) -> Any:
+def decode_value(array: pa.Array, row: int, feature: Feature) -> Any:
     """One value of an array."""
-    return Columns({"": column_of(array.slice(row, 1), feature)}, 1).sample(0)[""]
+    return Columns({"": decode_array(array.slice(row, 1), feature)}, 1).sample(0)[""]
 
 
 def take_rows(
@@ -90,7 +90,7 @@ def take_rows(
         some = {}
         for field, feature in features.items():
             try:
-                some[field] = column_of(found[field].take(numbers(local)), feature)
+                some[field] = decode_array(found[field].take(number_array(local)), feature)
             except (FormatError, pa.ArrowException) as error:
                 row = _first_bad(found[field], local, feature)
                 where = f"{name(chunk)}, sample {starts[chunk] + row}, field {field}"
@@ -103,13 +103,13 @@ def _first_bad(array: pa.Array, rows: Integers, feature: Feature) -> int:
     """The first row that cannot be read."""
     for row in rows.tolist():
         try:
-            value_of(array, row, feature)
+            decode_value(array, row, feature)
         except (FormatError, pa.ArrowException):
             return int(row)
     return int(rows[0])
 
 
-def list_of(column: Column) -> list[Any]:
+def to_list(column: Column) -> list[Any]:
     """The values of a column one by one: Python's numbers, arrays, or what they are."""
     if isinstance(column, np.ndarray):
         return column.tolist() if column.ndim == 1 and column.dtype.kind in "biuf" else list(column)
@@ -128,7 +128,7 @@ def _column(array: pa.Array, feature: Feature) -> Column:
             raw = array if is_binary(array.type) else array.cast(pa.large_binary())
             return [JSON.decode(one) for one in raw.to_pylist()]
         case Array() if is_binary(array.type):
-            return [array_of_bytes(raw, feature) for raw in array.to_pylist()]
+            return [decode_array_bytes(raw, feature) for raw in array.to_pylist()]
         case Array():
             return _arrays(array, feature)
         case Sequence():
@@ -152,7 +152,7 @@ def _objects(array: pa.Array) -> list[Any]:
 def _structs(array: pa.StructArray, feature: Struct) -> list[dict[str, Any]]:
     if not feature.fields:
         return [{} for _ in range(len(array))]
-    columns = [list_of(column_of(array.field(name), inner)) for name, inner in feature.fields.items()]
+    columns = [to_list(decode_array(array.field(name), inner)) for name, inner in feature.fields.items()]
     return [dict(zip(feature.fields, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -164,23 +164,23 @@ def _lists(array: pa.Array, feature: Sequence) -> list[list[Any]]:
         offsets = array.offsets.to_numpy()
         values = array.values.slice(offsets[0], offsets[-1] - offsets[0])
         offsets = offsets - offsets[0]
-    items = list_of(column_of(values, feature.feature))
+    items = to_list(decode_array(values, feature.feature))
     return [items[a:b] for a, b in pairwise(offsets.tolist())]
 
 
 # -- arrays ---------------------------------------------------------------------------------------------------
 
 
-def array_of_bytes(raw: bytes, feature: Array) -> NDArray[Any]:
+def decode_array_bytes(raw: bytes, feature: Array) -> NDArray[Any]:
     """An array kept as bytes: bare elements if dtype and shape are known, else the compact form.
 
-    >>> array_of_bytes(b"\\1\\0\\2\\0", Array("int16", (2,)))
+    >>> decode_array_bytes(b"\\1\\0\\2\\0", Array("int16", (2,)))
     array([1, 2], dtype=int16)
     """
     if feature.dtype is None or feature.shape is None:
         return COMPACT.decode(raw)  # type: ignore[no-any-return]
     dtype = np.dtype(feature.dtype)
-    known = math.prod(sizes(feature)) * dtype.itemsize
+    known = math.prod(fixed_sizes(feature)) * dtype.itemsize
     free = feature.shape.count(None)
     if free > 1 or (len(raw) != known if not free else not known or len(raw) % known):
         raise FormatError(f"expected the bytes of {feature}, got {len(raw)} bytes")
@@ -205,11 +205,11 @@ def _one_by_one(array: pa.Array, feature: Array) -> list[Any]:
     """Lists where elements are null, arrays where none is."""
     if len(array) == 1:
         return list(array.to_pylist())
-    return [list_of(_arrays(array.slice(row, 1), feature))[0] for row in range(len(array))]
+    return [to_list(_arrays(array.slice(row, 1), feature))[0] for row in range(len(array))]
 
 
 def _stacked(values: NDArray[Any], count: int, feature: Array) -> Column:
-    stacked = values.reshape(count, *sizes(feature))
+    stacked = values.reshape(count, *fixed_sizes(feature))
     return stacked if feature.shape else [np.asarray(value) for value in stacked]
 
 
@@ -225,7 +225,9 @@ def _listed(array: pa.Array, feature: Array, dtype: np.dtype[Any]) -> Column:
     values = np.asarray(items).view(dtype)
     if feature.fixed:
         return _stacked(values, len(array), feature)
-    return Ragged.from_values(values.reshape(-1, *sizes(feature)), (offsets - offsets[0]) // step, sizes(feature))
+    return Ragged.from_values(
+        values.reshape(-1, *fixed_sizes(feature)), (offsets - offsets[0]) // step, fixed_sizes(feature)
+    )
 
 
 def _shaped(array: pa.StructArray, dtype: np.dtype[Any]) -> list[NDArray[Any]]:
@@ -233,10 +235,10 @@ def _shaped(array: pa.StructArray, dtype: np.dtype[Any]) -> list[NDArray[Any]]:
     offsets = values.offsets.to_numpy().tolist()
     flat = np.asarray(values.values)
     rows = (flat[a:b].view(dtype) for a, b in pairwise(offsets))
-    return [reshaped(row, shape) for row, shape in zip(rows, shapes.to_pylist(), strict=True)]
+    return [reshape(row, shape) for row, shape in zip(rows, shapes.to_pylist(), strict=True)]
 
 
-def reshaped(row: NDArray[Any], shape: SequenceOf[int]) -> NDArray[Any]:
+def reshape(row: NDArray[Any], shape: SequenceOf[int]) -> NDArray[Any]:
     """The elements of one array in their shape."""
     try:
         return row.reshape(shape)

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.decode import column_of, plain_array, take_rows, value_of
-from shardex.arrow.sql_columns import table_of, valid
-from shardex.arrow.types import stored_type
+from shardex.arrow.decode import decode_array, decode_value, storage_array, take_rows
+from shardex.arrow.sql_columns import sql_table, valid_mask
+from shardex.arrow.types import storage_type
 from shardex.errors import FormatError
 from shardex.kernel import Columns, Integers, Ranges
 from shardex.schema import Features, check_fields
@@ -73,7 +73,7 @@ class DecodedTable:
         features = {name: self.features[name] for name in fields}
         if not len(rows):
             empty = self._schema.empty_table()
-            return Columns({n: column_of(_whole(empty.column(n)), f) for n, f in features.items()}, 0)
+            return Columns({n: decode_array(_whole(empty.column(n)), f) for n, f in features.items()}, 0)
         ahead = self._missing(rows, fields) if self._is_remote else None
         held = None if ahead is None else ahead.hold()
         columns = take_rows(rows, self._starts, features, lambda group: self._arrays(group, features), self._name)
@@ -98,15 +98,15 @@ class DecodedTable:
         if self._is_remote:
             self.advise(self._starts[:-1], [name])
         arrays = [self._arrays(group, [name])[name] for group in range(len(self._starts) - 1)]
-        return pa.chunked_array(arrays, stored_type(self._schema.field(name).type))
+        return pa.chunked_array(arrays, storage_type(self._schema.field(name).type))
 
-    def attributes(self, names: Sequence[str]) -> pa.Table:
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Whole fields, as SQL sees them."""
-        return table_of({name: self.column(name) for name in names}, self.features)
+        return sql_table({name: self.column(name) for name in names}, self.features)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which rows have a value for a field."""
-        return valid(self.column(name))
+        return valid_mask(self.column(name))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One row."""
@@ -114,7 +114,7 @@ class DecodedTable:
         group = int(np.searchsorted(self._starts, row, "right")) - 1
         arrays, at = self._arrays(group, names), row - int(self._starts[group])
         try:
-            return {name: value_of(arrays[name], at, self.features[name]) for name in names}
+            return {name: decode_value(arrays[name], at, self.features[name]) for name in names}
         except FormatError as error:
             raise FormatError(f"{error} - at {self._name(group)}, sample {row}") from None
 
@@ -132,7 +132,7 @@ class DecodedTable:
         try:
             table = self._decode(group, names)
             table.validate(full=True)
-            found = {name: plain_array(_whole(table.column(name))) for name in names}
+            found = {name: storage_array(_whole(table.column(name))) for name in names}
         except (pa.ArrowException, OSError) as error:
             raise FormatError(f"{self._name(group)}: expected rows, got bytes that Arrow refuses: {error}") from None
         if table.num_rows != (rows := int(self._starts[group + 1] - self._starts[group])):

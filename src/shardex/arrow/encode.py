@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.types import arrow_type, numbers, sizes, storage
+from shardex.arrow.types import arrow_type, fixed_sizes, number_array, storage_dtype
 from shardex.errors import SchemaError
 from shardex.schema import (
     COMPACT,
@@ -141,7 +141,7 @@ class _Numbers:
     def finish(self) -> pa.Array:
         array = np.array(self._values, self._dtype)
         self._values = []
-        return numbers(array)
+        return number_array(array)
 
 
 class _Pieces:
@@ -204,7 +204,7 @@ class _FixedArrays:
     def __init__(self, feature: Array) -> None:
         self._feature = feature
         self._dtype = np.dtype(feature.dtype)
-        self._shape = sizes(feature)
+        self._shape = fixed_sizes(feature)
         self._width = self._dtype.itemsize * math.prod(self._shape)
         self._pieces: list[bytes] = []
 
@@ -225,7 +225,7 @@ class _FixedArrays:
 
     def finish(self) -> pa.Array:
         pieces, self._pieces = self._pieces, []
-        values = numbers(np.frombuffer(b"".join(pieces), storage(self._dtype)))
+        values = number_array(np.frombuffer(b"".join(pieces), storage_dtype(self._dtype)))
         return pa.Array.from_buffers(arrow_type(self._feature), len(pieces), [None], 0, children=[values])
 
 
@@ -238,7 +238,7 @@ class _RaggedArrays(_Pieces):
         super().__init__()
         self._feature = feature
         self._dtype = np.dtype(feature.dtype)
-        self._inner = sizes(feature)
+        self._inner = fixed_sizes(feature)
         self._ndim = 1 + len(self._inner)
 
     def append(self, value: Any) -> None:
@@ -255,9 +255,9 @@ class _RaggedArrays(_Pieces):
 
     def finish(self) -> pa.Array:
         rows, offsets, data = self._take()
-        values = np.frombuffer(data, storage(self._dtype))
+        values = np.frombuffer(data, storage_dtype(self._dtype))
         buffers = [None, pa.py_buffer(offsets // values.itemsize)]
-        return pa.Array.from_buffers(arrow_type(self._feature), rows, buffers, 0, children=[numbers(values)])
+        return pa.Array.from_buffers(arrow_type(self._feature), rows, buffers, 0, children=[number_array(values)])
 
 
 class _ShapedArrays:

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.decode import array_of_bytes, list_of, reshaped, take_rows, value_of
-from shardex.arrow.types import is_binary, is_list, is_text, items_per_row, sizes, storage
+from shardex.arrow.decode import decode_array_bytes, decode_value, reshape, take_rows, to_list
+from shardex.arrow.types import fixed_sizes, is_binary, is_list, is_text, items_per_row, storage_dtype
 from shardex.errors import FormatError
 from shardex.kernel import Bytes as ByteArray
 from shardex.kernel import (
@@ -36,7 +36,7 @@ from shardex.kernel import (
 )
 from shardex.schema import JSON, TEXT, Array, Bytes, ClassLabel, Feature, Json, Optional, Text, Value
 
-__all__ = ["Chunks", "Field", "Getter", "field_of"]
+__all__ = ["Chunks", "Field", "Getter", "reader_of"]
 
 
 class Chunks:
@@ -93,7 +93,7 @@ class Chunks:
 Getter = Callable[[int], Any]
 
 
-def field_of(name: str, feature: Feature, kind: pa.DataType, chunks: Chunks) -> Field:
+def reader_of(name: str, feature: Feature, kind: pa.DataType, chunks: Chunks) -> Field:
     """The reader for a feature that lies as an Arrow type."""
     match feature:
         case Optional():
@@ -105,7 +105,7 @@ def field_of(name: str, feature: Feature, kind: pa.DataType, chunks: Chunks) -> 
         case Text() | Bytes() | Json() | Array() if _has_offsets(kind):
             return _Blob(name, feature, chunks, kind)
         case Array() if feature.fixed and feature.shape and pa.types.is_fixed_size_list(kind):
-            return _Dense(name, feature, chunks, np.dtype(feature.dtype), sizes(feature))
+            return _Dense(name, feature, chunks, np.dtype(feature.dtype), fixed_sizes(feature))
         case Array() if feature.ragged and is_list(kind):
             return _Ragged(name, feature, chunks, kind)
         case Array() if feature.shape and pa.types.is_struct(kind) and _has_sized_shapes(kind):
@@ -171,7 +171,7 @@ class Field:
     def getter(self, chunk: int) -> Getter:
         """Gives one value of an open batch."""
         array, feature = self.array(chunk), self._feature
-        return lambda row: self.located(chunk, row, value_of, array, row, feature)
+        return lambda row: self.located(chunk, row, decode_value, array, row, feature)
 
     def located(self, chunk: int, row: int, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function that may find bad data, and say where it was."""
@@ -187,7 +187,7 @@ class _Maybe(Field):
 
     def __init__(self, name: str, feature: Optional, chunks: Chunks, kind: pa.DataType) -> None:
         super().__init__(name, feature, chunks)
-        self._inner = field_of(name, feature.feature, kind, chunks)
+        self._inner = reader_of(name, feature.feature, kind, chunks)
         self._valid = chunks.segments()
 
     def put(self, chunk: int, array: pa.Array) -> None:
@@ -204,7 +204,7 @@ class _Maybe(Field):
         valid = self._chunks.bits(self._valid, rows)
         if valid.all():
             return self._inner.read(rows)
-        values = iter(list_of(self._inner.read(rows[valid])))
+        values = iter(to_list(self._inner.read(rows[valid])))
         return [next(values) if there else None for there in valid.tolist()]
 
     def advise(self, rows: Integers) -> None:
@@ -328,7 +328,7 @@ class _Blob(Field):
         if isinstance(feature, Json | Text):
             self._decode = (JSON if isinstance(feature, Json) else TEXT).decode
         elif isinstance(feature, Array):
-            self._decode = lambda raw: array_of_bytes(raw, feature)
+            self._decode = lambda raw: decode_array_bytes(raw, feature)
 
     def put(self, chunk: int, array: pa.Array) -> None:
         super().put(chunk, array)
@@ -362,8 +362,8 @@ class _Ragged(Field):
     def __init__(self, name: str, feature: Array, chunks: Chunks, kind: pa.DataType) -> None:
         super().__init__(name, feature, chunks)
         self._dtype = np.dtype(feature.dtype)
-        self._inner = sizes(feature)
-        item = storage(self._dtype).itemsize
+        self._inner = fixed_sizes(feature)
+        item = storage_dtype(self._dtype).itemsize
         self._step = items_per_row(feature) * item
         self._lists = _Lists(chunks, kind, item)
 
@@ -387,7 +387,7 @@ class _Ragged(Field):
         elements, shape = self._lists.elements(chunk, self._dtype), (-1, *self._inner)
         if not self._inner:
             return elements
-        return lambda row: self.located(chunk, row, reshaped, elements(row), shape)
+        return lambda row: self.located(chunk, row, reshape, elements(row), shape)
 
 
 class _Shaped(Field):
@@ -397,7 +397,7 @@ class _Shaped(Field):
         super().__init__(name, feature, chunks)
         self._dtype = np.dtype(feature.dtype)
         self._ndim = len(feature.shape or ())
-        self._lists = _Lists(chunks, kind.field("values").type, storage(self._dtype).itemsize)
+        self._lists = _Lists(chunks, kind.field("values").type, storage_dtype(self._dtype).itemsize)
         self._shapes = chunks.segments()
 
     def put(self, chunk: int, array: pa.Array) -> None:
@@ -426,4 +426,4 @@ class _Shaped(Field):
         elements = self._lists.elements(chunk, self._dtype)
         rows = self._chunks.rows_in(chunk)
         shapes = _typed(self._shapes.open(chunk), np.dtype(np.int64), rows * self._ndim).reshape(rows, self._ndim)
-        return lambda row: self.located(chunk, row, reshaped, elements(row), shapes[row].tolist())
+        return lambda row: self.located(chunk, row, reshape, elements(row), shapes[row].tolist())

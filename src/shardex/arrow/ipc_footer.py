@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from shardex.errors import FormatError
 
-__all__ = ["TAIL", "Block", "batch_is_packed", "blocks_of", "foot_size"]
+__all__ = ["FOOTER_TAIL", "Block", "batch_is_compressed", "footer_blocks", "footer_size"]
 
-TAIL = 10
+FOOTER_TAIL = 10
 """Bytes at the end of a file: the size of the foot, and the magic."""
 _MAGIC = b"ARROW1"
 _COMPRESSION = 3
@@ -34,15 +34,15 @@ class Block(NamedTuple):
         return self.begin + self.head + self.body
 
 
-def foot_size(tail: bytes, size: int, where: str) -> int:
+def footer_size(tail: bytes, size: int, where: str) -> int:
     """Bytes of the foot, tail included, by the last bytes of a file."""
-    found = int.from_bytes(tail[:4], "little", signed=True) + TAIL
-    if tail[4:] != _MAGIC or not TAIL < found <= size:
+    found = int.from_bytes(tail[:4], "little", signed=True) + FOOTER_TAIL
+    if tail[4:] != _MAGIC or not FOOTER_TAIL < found <= size:
         raise FormatError(f"{where}: expected an Arrow IPC file, got one that does not end as such; is it cut off?")
     return found
 
 
-def blocks_of(foot: bytes, size: int, where: str) -> tuple[list[Block], list[Block]]:
+def footer_blocks(foot: bytes, size: int, where: str) -> tuple[list[Block], list[Block]]:
     """The dictionaries and the batches that a foot names."""
     try:
         root = _u32(foot, 0)
@@ -55,7 +55,7 @@ def blocks_of(foot: bytes, size: int, where: str) -> tuple[list[Block], list[Blo
     return found
 
 
-def batch_is_packed(head: bytes, where: str) -> bool:
+def batch_is_compressed(head: bytes, where: str) -> bool:
     """Whether the body of a batch is compressed, by its head."""
     start = 8 if _u32(head, 0) == _CONTINUES else 4
     try:

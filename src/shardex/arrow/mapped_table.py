@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.decode import plain_array
-from shardex.arrow.field_readers import Chunks, Getter, field_of
-from shardex.arrow.sql_columns import table_of, valid
-from shardex.arrow.types import stored_type
+from shardex.arrow.decode import storage_array
+from shardex.arrow.field_readers import Chunks, Getter, reader_of
+from shardex.arrow.sql_columns import sql_table, valid_mask
+from shardex.arrow.types import storage_type
 from shardex.errors import FormatError
 from shardex.kernel import Columns, Integers, Ranges
 from shardex.schema import Features, Optional, check_fields
@@ -31,8 +31,8 @@ _WIDE = 256
 class MappedTable:
     """Record batches one after another; `load(k)` gives batch k, checked, and `rows[k]` is how many rows it has.
 
-    Where loading reads all of a batch, `extents` tells which bytes batches take. If the files are
-    remote, those of all batches of a read are fetched at once, and `let_go` closes batches of files that are evicted.
+    `extents(batches)` are the byte ranges that loading these batches reads. If the files are remote, a read downloads
+    the ranges of all its batches at once, and `close_batches` releases batches whose file is evicted.
 
     >>> from shardex.schema import Value
     >>> batch = pa.record_batch({"x": [5, 6, 7]})
@@ -60,8 +60,8 @@ class MappedTable:
         self._extents = extents
         self._getters: list[dict[str, Getter] | None] = [None] * len(rows)
         self._is_open = np.zeros(len(rows), np.bool_)
-        self._kinds = {name: stored_type(schema.field(name).type) for name in features}
-        self._fields = {n: field_of(n, feature, self._kinds[n], self._chunks) for n, feature in features.items()}
+        self._kinds = {name: storage_type(schema.field(name).type) for name in features}
+        self._fields = {n: reader_of(n, feature, self._kinds[n], self._chunks) for n, feature in features.items()}
         self._whole: dict[str, pa.ChunkedArray] = {}
 
     def __len__(self) -> int:
@@ -82,7 +82,7 @@ class MappedTable:
         closed = chunks[~self._is_open[chunks]]
         return self._extents(np.unique(closed)).hold() if self._extents is not None and len(closed) else None
 
-    def let_go(self, chunks: Sequence[int]) -> None:
+    def close_batches(self, chunks: Sequence[int]) -> None:
         """Hold nothing of these batches; they are loaded again when they are needed."""
         for chunk in chunks:
             self._is_open[chunk] = False
@@ -125,13 +125,13 @@ class MappedTable:
                 self._whole[name] = whole
         return whole
 
-    def attributes(self, names: Sequence[str]) -> pa.Table:
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Whole fields, as SQL sees them."""
-        return table_of({name: self.column(name) for name in names}, self.features)
+        return sql_table({name: self.column(name) for name in names}, self.features)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which rows have a value for a field."""
-        return valid(self.column(name))
+        return valid_mask(self.column(name))
 
     def _open(self, chunk: int) -> None:
         """Load a batch and give its arrays to the fields."""
@@ -140,7 +140,7 @@ class MappedTable:
         if batch.num_rows != rows:
             raise FormatError(f"{self._chunks.name(chunk)}: expected {rows} rows, got {batch.num_rows}")
         for name, field in self._fields.items():
-            array = plain_array(batch.column(name))
+            array = storage_array(batch.column(name))
             if array.null_count and not isinstance(self.features[name], Optional):
                 raise FormatError(
                     f"{self._chunks.name(chunk)}: expected a value in every row, got nulls - at field {name}"

@@ -1,7 +1,7 @@
 """What SQL sees of samples: a table with an Arrow column for each field asked for, copied only where it must be.
 
 Numbers, text, bytes, lists and structs are as they lie, arrays of numbers are lists, JSON is text that says it is JSON.
-Rows that store such columns return them from `AbstractRows.attributes`; of others all samples are read
+Rows that store such columns return them from `AbstractRows.sql_columns`; of others all samples are read
 (`samples_table`). `dataset/sql.py` decides which fields a query needs.
 """
 
@@ -14,23 +14,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.decode import list_of
+from shardex.arrow.decode import to_list
 from shardex.arrow.to_table import to_table
-from shardex.arrow.types import is_binary, is_list, numbers
+from shardex.arrow.types import is_binary, is_list, number_array
 from shardex.errors import FormatError, QueryError, SchemaError
 from shardex.kernel import MISSING, Columns, Integers
 from shardex.schema import Array, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
 
 __all__ = [
-    "can_be_asked",
-    "presence",
+    "concat_columns",
+    "concat_tables",
+    "feature_of_values",
+    "is_queryable",
     "samples_table",
-    "side_by_side",
-    "stacked",
-    "table_of",
-    "taken",
-    "valid",
-    "widest",
+    "sql_table",
+    "take_table",
+    "true_or_null",
+    "valid_mask",
 ]
 
 _IS_JSON = {"ARROW:extension:name": "arrow.json", "ARROW:extension:metadata": ""}
@@ -40,10 +40,10 @@ _INT64 = range(-(1 << 63), 1 << 63)
 # -- columns as they lie --------------------------------------------------------------------------------------
 
 
-def can_be_asked(feature: Feature, *, inside: bool = False) -> bool:
+def is_queryable(feature: Feature, *, inside: bool = False) -> bool:
     """Whether SQL can see the values of a field; of every field it can see whether they are there.
 
-    >>> can_be_asked(Array("float32", (3, 4))), can_be_asked(Array("float32", (None, None))), can_be_asked(Array())
+    >>> is_queryable(Array("float32", (3, 4))), is_queryable(Array("float32", (None, None))), is_queryable(Array())
     (True, False, False)
     """
     match feature:
@@ -53,15 +53,15 @@ def can_be_asked(feature: Feature, *, inside: bool = False) -> bool:
         case Array():
             return False
         case Optional():
-            return can_be_asked(feature.feature, inside=inside)
+            return is_queryable(feature.feature, inside=inside)
         case Sequence():
-            return can_be_asked(feature.feature, inside=True)
+            return is_queryable(feature.feature, inside=True)
         case Struct():
-            return bool(feature.fields) and all(can_be_asked(one, inside=True) for one in feature.fields.values())
+            return bool(feature.fields) and all(is_queryable(one, inside=True) for one in feature.fields.values())
     return True
 
 
-def table_of(columns: Mapping[str, pa.ChunkedArray], features: Mapping[str, Feature]) -> pa.Table:
+def sql_table(columns: Mapping[str, pa.ChunkedArray], features: Mapping[str, Feature]) -> pa.Table:
     """The table that SQL sees of columns as they lie."""
     inner = {name: f.feature if isinstance(f, Optional) else f for name, f in features.items()}
     seen = {name: _seen(column, inner[name], name) for name, column in columns.items()}
@@ -117,7 +117,7 @@ def _nested(array: pa.FixedSizeListArray, shape: list[int]) -> pa.FixedSizeListA
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:1], offset=array.offset, children=[items])
 
 
-def valid(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+def valid_mask(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Which values of a column are not null."""
     parts = [_bits(chunk.is_valid()) if chunk.null_count else np.ones(len(chunk), np.bool_) for chunk in column.chunks]
     return np.concatenate([np.empty(0, np.bool_), *parts])
@@ -128,10 +128,10 @@ def _bits(array: pa.BooleanArray) -> NDArray[np.bool_]:
     return bits[array.offset : array.offset + len(array)].astype(np.bool_)
 
 
-def presence(present: NDArray[np.bool_]) -> pa.Array:
+def true_or_null(present: NDArray[np.bool_]) -> pa.Array:
     """A column that is true where something is present, and else null.
 
-    >>> presence(np.array([True, False])).to_pylist()
+    >>> true_or_null(np.array([True, False])).to_pylist()
     [True, None]
     """
     bits = pa.py_buffer(np.packbits(present, bitorder="little"))
@@ -141,12 +141,12 @@ def presence(present: NDArray[np.bool_]) -> pa.Array:
 # -- tables made of tables ------------------------------------------------------------------------------------
 
 
-def taken(table: pa.Table, rows: Integers) -> pa.Table:
+def take_table(table: pa.Table, rows: Integers) -> pa.Table:
     """These rows of a table."""
-    return table.combine_chunks().take(numbers(rows))
+    return table.combine_chunks().take(number_array(rows))
 
 
-def stacked(tables: Iterable[pa.Table]) -> pa.Table:
+def concat_tables(tables: Iterable[pa.Table]) -> pa.Table:
     """One table after another; numbers become as wide as the widest, and what is JSON in one is JSON in all."""
     tables = list(tables)
     json = {field.name for table in tables for field in table.schema if _is_json(field)}
@@ -168,12 +168,12 @@ def _with_json(table: pa.Table, names: Collection[str]) -> pa.Table:
         if field.name in names and not _is_json(field):
             values, features = table.column(number).to_pylist(), Features({field.name: Optional(Json())})
             made = to_table(Columns({field.name: values}, len(values)), features)
-            seen = table_of({field.name: made.column(0)}, features)
+            seen = sql_table({field.name: made.column(0)}, features)
             table = table.set_column(number, seen.schema.field(0), seen.column(0))
     return table
 
 
-def side_by_side(tables: Iterable[pa.Table]) -> pa.Table:
+def concat_columns(tables: Iterable[pa.Table]) -> pa.Table:
     """The columns of all tables."""
     columns = [(column, field) for table in tables for column, field in zip(table.columns, table.schema, strict=True)]
     return pa.Table.from_arrays([column for column, _ in columns], schema=pa.schema([field for _, field in columns]))
@@ -198,18 +198,18 @@ def samples_table(read: Callable[[], Iterable[Columns]], features: Features) -> 
         for columns in read():
             rows += len(columns)
             for name, column in columns.data.items():
-                values[name] += list_of(column)
-        features = Features({name: widest(column) for name, column in values.items()})
+                values[name] += to_list(column)
+        features = Features({name: feature_of_values(column) for name, column in values.items()})
         parts = [to_table(Columns(values, rows), features)]
-    table = stacked(parts)
-    return table_of({name: table.column(name) for name in features}, features)
+    table = concat_tables(parts)
+    return sql_table({name: table.column(name) for name in features}, features)
 
 
-def widest(values: Iterable[Any]) -> Feature:
+def feature_of_values(values: Iterable[Any]) -> Feature:
     """The feature of plain values: a number, a truth value or text if all are such, else JSON; any may be missing.
 
-    >>> str(widest([1, None, 2.5])), str(widest(["a", "b"])), str(widest([1, "a"])), str(widest([2**63]))
-    ('float64 or none', 'text or none', 'json or none', 'json or none')
+    >>> str(feature_of_values([1, None, 2.5])), str(feature_of_values([1, "a"])), str(feature_of_values([2**63]))
+    ('float64 or none', 'json or none', 'json or none')
     """
     kinds = {type(value) for value in values if value is not None and value is not MISSING}
     if kinds == {str}:

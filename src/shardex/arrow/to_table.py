@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.decode import list_of
+from shardex.arrow.decode import to_list
 from shardex.arrow.encode import encoder_of, offsets_of
-from shardex.arrow.types import arrow_type, items_per_row, numbers, sizes, storage
+from shardex.arrow.types import arrow_type, fixed_sizes, items_per_row, number_array, storage_dtype
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Column, Columns, Ragged
 from shardex.schema import (
@@ -76,30 +76,35 @@ def is_opaque(feature: Feature) -> bool:
 
 def _inferred(column: Column, name: str, kind: pa.DataType | None) -> pa.Array:
     try:
-        return pa.array(list_of(column), kind)
+        return pa.array(to_list(column), kind)
     except (pa.ArrowException, TypeError) as error:
         raise SchemaError(f"expected values that Arrow can infer a type for, got {error} - at field {name}") from None
 
 
 def _from_stacked(column: NDArray[Any], feature: Value | Array) -> pa.Array | None:
     if isinstance(feature, Value):
-        return numbers(column) if column.ndim == 1 else None
+        return number_array(column) if column.ndim == 1 else None
     if not feature.shape or column.shape[1:] != feature.shape:
         return None
-    values = numbers(np.ascontiguousarray(column).reshape(-1).view(storage(column.dtype)))
+    values = number_array(np.ascontiguousarray(column).reshape(-1).view(storage_dtype(column.dtype)))
     return pa.Array.from_buffers(arrow_type(feature), len(column), [None], 0, children=[values])
 
 
 def _from_ragged(column: Ragged, feature: Value | Array) -> pa.Array | None:
-    if isinstance(feature, Value) or not feature.ragged or column.shapes is not None or column.inner != sizes(feature):
+    if (
+        isinstance(feature, Value)
+        or not feature.ragged
+        or column.shapes is not None
+        or column.inner != fixed_sizes(feature)
+    ):
         return None
-    values = numbers(np.ascontiguousarray(column.values).reshape(-1).view(storage(column.dtype)))
+    values = number_array(np.ascontiguousarray(column.values).reshape(-1).view(storage_dtype(column.dtype)))
     offsets = pa.py_buffer(np.ascontiguousarray(column.offsets * items_per_row(feature)))
     return pa.Array.from_buffers(arrow_type(feature), len(column), [None, offsets], 0, children=[values])
 
 
 def _encoded(column: Column, feature: Feature, name: str, first: int) -> pa.Array:
-    values = [None if value is MISSING else value for value in list_of(column)]
+    values = [None if value is MISSING else value for value in to_list(column)]
     if (array := _from_python_values(values, unwrap_optional(feature))) is not None:
         return array
     if any(value is None for value in values) and not isinstance(feature, Optional | Json):  # null is a value of JSON
@@ -125,7 +130,7 @@ def _from_python_values(values: list[Any], feature: Feature) -> pa.Array | None:
     filler = kind()
     filled = values if valid.all() else [filler if value is None else value for value in values]
     try:
-        array = numbers(np.array(filled, feature.dtype)) if isinstance(feature, Value) else _texts(filled)
+        array = number_array(np.array(filled, feature.dtype)) if isinstance(feature, Value) else _texts(filled)
     except (OverflowError, UnicodeEncodeError):
         return None
     bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))

@@ -48,34 +48,34 @@ from shardex.schema import (
 __all__ = [
     "arrow_schema",
     "arrow_type",
-    "check_names",
+    "check_column_names",
     "features_of_arrow",
+    "fixed_sizes",
     "is_binary",
     "is_list",
     "is_text",
     "items_per_row",
-    "numbers",
+    "number_array",
     "schema_text",
-    "sizes",
-    "storage",
-    "stored_type",
+    "storage_dtype",
+    "storage_type",
 ]
 
 
-def numbers(values: NDArray[Any]) -> pa.Array:
+def number_array(values: NDArray[Any]) -> pa.Array:
     """Numbers of numpy as an Arrow array, nothing copied; `pa.array` would import pandas for it, if that is installed.
 
-    >>> numbers(np.array([True, False])).to_pylist(), str(numbers(np.array([7], "f4")).type)
+    >>> number_array(np.array([True, False])).to_pylist(), str(number_array(np.array([7], "f4")).type)
     ([True, False], 'float')
     """
     data = np.packbits(values, bitorder="little") if values.dtype.kind == "b" else np.ascontiguousarray(values)
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(data)], 0)
 
 
-def storage(dtype: DTypeLike) -> np.dtype[Any]:
+def storage_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """The dtype that elements lie as, for dtypes Arrow has no list of.
 
-    >>> storage("bool"), storage("complex64"), storage("datetime64[us]")
+    >>> storage_dtype("bool"), storage_dtype("complex64"), storage_dtype("datetime64[us]")
     (dtype('uint8'), dtype('float32'), dtype('int64'))
     """
     kind = np.dtype(dtype)
@@ -109,7 +109,7 @@ def arrow_type(feature: Feature) -> pa.DataType:
 
 
 def _array_type(feature: Array) -> pa.DataType:
-    item = pa.field("item", pa.from_numpy_dtype(storage(np.dtype(feature.dtype))), nullable=False)
+    item = pa.field("item", pa.from_numpy_dtype(storage_dtype(np.dtype(feature.dtype))), nullable=False)
     if feature.fixed:
         return pa.list_(item, items_per_row(feature))
     if feature.ragged:
@@ -124,13 +124,13 @@ def _array_type(feature: Array) -> pa.DataType:
 def items_per_row(feature: Array) -> int:
     """Stored elements per row of a fixed array, or per step of a ragged one."""
     pairs = 2 if np.dtype(feature.dtype).kind == "c" else 1
-    return pairs * math.prod(sizes(feature))
+    return pairs * math.prod(fixed_sizes(feature))
 
 
-def sizes(feature: Array) -> tuple[int, ...]:
+def fixed_sizes(feature: Array) -> tuple[int, ...]:
     """The sizes that are not free.
 
-    >>> sizes(Array("uint8", (None, None, 3)))
+    >>> fixed_sizes(Array("uint8", (None, None, 3)))
     (3,)
     """
     return tuple(n for n in feature.shape or () if n is not None)
@@ -168,7 +168,7 @@ def features_of_arrow(schema: pa.Schema, told: Features | None = None, nulls: Co
     >>> print(features_of_arrow(pa.schema([("x", pa.binary())]), Features.of({"x": Array("int8", (2, 2))})))
     x int8[2, 2]
     """
-    check_names(schema)
+    check_column_names(schema)
     told = told or Features({})
     for name in told:
         if name not in schema.names:
@@ -178,7 +178,7 @@ def features_of_arrow(schema: pa.Schema, told: Features | None = None, nulls: Co
     return Features({name: Optional(feature) if name in nulls else feature for name, feature in found.items()})
 
 
-def check_names(schema: pa.Schema) -> None:
+def check_column_names(schema: pa.Schema) -> None:
     """Refuse columns without a name of their own, and names at any depth that are no text."""
     try:
         _walk_names(schema)
@@ -214,16 +214,16 @@ def _read_as(field: pa.Field, told: Feature | None, own: Feature | None) -> Feat
     return own if own is not None and _readable(own, field.type) else _suggested(field.type)
 
 
-def stored_type(kind: pa.DataType) -> pa.DataType:
+def storage_type(kind: pa.DataType) -> pa.DataType:
     """The type below extensions and encodings that only a whole array can be freed of.
 
-    >>> stored_type(pa.uuid()), stored_type(pa.string_view())
+    >>> storage_type(pa.uuid()), storage_type(pa.string_view())
     (FixedSizeBinaryType(fixed_size_binary[16]), DataType(large_string))
     """
     if isinstance(kind, pa.BaseExtensionType):
-        return stored_type(kind.storage_type)
+        return storage_type(kind.storage_type)
     if pa.types.is_run_end_encoded(kind):
-        return stored_type(kind.value_type)
+        return storage_type(kind.value_type)
     if pa.types.is_string_view(kind):
         return pa.large_string()
     return pa.large_binary() if pa.types.is_binary_view(kind) else kind
@@ -231,7 +231,7 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
 
 def _value_type(kind: pa.DataType) -> pa.DataType:
     """The type of the values themselves, below dictionaries too."""
-    kind = stored_type(kind)
+    kind = storage_type(kind)
     return _value_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
 
 

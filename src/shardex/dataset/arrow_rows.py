@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import MappedTable, features_of_arrow, is_opaque, plain_array, table_of, valid
+from shardex.arrow import MappedTable, features_of_arrow, is_opaque, sql_table, storage_array, valid_mask
 from shardex.formats import validated
 from shardex.kernel import Columns, Integers, digest
 from shardex.rows import AbstractRows
@@ -89,9 +89,9 @@ class HeldRows(AbstractRows):
         """Copied out of the buffers."""
         return self._mapped.read(np.ascontiguousarray(rows, np.int64), check_fields(list(self.features), fields))
 
-    def attributes(self, names: Sequence[str]) -> pa.Table:
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Whole fields."""
-        return table_of({name: self.column(name) for name in names}, self.features)
+        return sql_table({name: self.column(name) for name in names}, self.features)
 
     def column(self, name: str) -> pa.ChunkedArray:
         """A whole field as it is read."""
@@ -99,7 +99,7 @@ class HeldRows(AbstractRows):
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which rows have a value for a field."""
-        return valid(self.column(name))
+        return valid_mask(self.column(name))
 
 
 # -- what the columns are ---------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def _features(table: pa.Table, schema: pa.Schema, told: Features | None) -> Feat
 
 def _with_nulls(feature: Feature, arrays: Iterable[pa.Array]) -> Feature:
     """The feature with those parts optional that have nulls."""
-    plain = [plain_array(array) for array in arrays] if isinstance(feature, Optional | Struct | SequenceOf) else []
+    plain = [storage_array(array) for array in arrays] if isinstance(feature, Optional | Struct | SequenceOf) else []
     match feature:
         case Optional():
             return Optional(_with_nulls(feature.feature, plain))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import stacked
+from shardex.arrow import concat_tables
 from shardex.dataset.dataset import Dataset
 from shardex.errors import SchemaError
 from shardex.kernel import Columns, Integers, digest
@@ -80,9 +80,9 @@ class ConcatRows(AbstractRows):
         first, *others = self.parts
         return Features({n: f for n, f in first.extracted.items() if all(n in part.extracted for part in others)})
 
-    def attributes(self, names: Sequence[str]) -> pa.Table:
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Those of the parts."""
-        return stacked(part.attributes(names) for part in self.parts)
+        return concat_tables(part.sql_columns(names) for part in self.parts)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Each part knows its own."""

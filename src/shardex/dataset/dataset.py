@@ -330,9 +330,9 @@ class Dataset(AbstractRows, Generic[T_co]):
         """
         return select(text, self._askable).answer(self, params, Limits(timeout, memory_limit))
 
-    def attributes(self, names: Sequence[str]) -> pa.Table:
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Whole fields in the order of this view, as SQL sees them."""
-        return self._sight.attributes(names)
+        return self._sight.sql_columns(names)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which samples have a value for a field."""

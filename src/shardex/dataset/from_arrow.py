@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardex.arrow import is_list, stored_type
+from shardex.arrow import is_list, storage_type
 from shardex.dataset.arrow_rows import HeldRows
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.huggingface import is_many, rows_of
@@ -85,7 +85,7 @@ def _viewless(kind: pa.DataType) -> pa.DataType:
         if types.is_fixed_size_list(kind):
             return pa.list_(item, kind.list_size)
         return pa.large_list(item) if types.is_large_list(kind) else pa.list_(item)
-    return stored_type(kind) if types.is_string_view(kind) or types.is_binary_view(kind) else kind
+    return storage_type(kind) if types.is_string_view(kind) or types.is_binary_view(kind) else kind
 
 
 def from_huggingface(data: Any) -> Any:

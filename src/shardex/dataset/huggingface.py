@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import column_of, features_of_arrow, is_opaque, items_per_row, list_of, numbers
+from shardex.arrow import decode_array, features_of_arrow, is_opaque, items_per_row, number_array, to_list
 from shardex.dataset.arrow_rows import HeldRows
 from shardex.dataset.to_arrow import View, check_names, table
 from shardex.errors import FormatError, MissingExtraError, SchemaError
@@ -137,7 +137,7 @@ def _flat(array: pa.ExtensionArray, feature: Array, kind: pa.DataType, name: str
     values = values.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
     if pa.types.is_fixed_size_list(kind):
         return pa.FixedSizeListArray.from_arrays(values, type=kind)
-    return pa.LargeListArray.from_arrays(numbers(bounds - bounds[0]), values, type=kind, mask=_mask(lists))
+    return pa.LargeListArray.from_arrays(number_array(bounds - bounds[0]), values, type=kind, mask=_mask(lists))
 
 
 def _check_lengths(
@@ -193,7 +193,7 @@ def _gone_back(view: View, rows: HubRows) -> Any:
     data, order = rows.data.select(list(view.features)), view.order
     if isinstance(order, Span) and order.step == 1:
         return datasets.Dataset(data.slice(order.start, order.length), info=info, fingerprint=fingerprint)
-    chosen = pa.table({"indices": numbers(order.rows(np.arange(len(order))).astype(np.uint64))})
+    chosen = pa.table({"indices": number_array(order.rows(np.arange(len(order))).astype(np.uint64))})
     indices = datasets.table.InMemoryTable(chosen)
     return datasets.Dataset(data, info=info, indices_table=indices, fingerprint=fingerprint)
 
@@ -297,7 +297,7 @@ def _nested(array: pa.Array, feature: Array, theirs: Any) -> pa.Array:
     if len(shape) == 1 and not pa.types.is_struct(array.type):
         return array.cast(kind)
     if not shape or 0 in shape or pa.types.is_struct(array.type):
-        return pa.array([None if one is None else one.tolist() for one in list_of(column_of(array, feature))], kind)
+        return pa.array([None if one is None else one.tolist() for one in to_list(decode_array(array, feature))], kind)
     step, sizes = items_per_row(feature), [size or 0 for size in shape]
     if feature.fixed:
         bounds = np.arange(len(array) + 1) * sizes[0]
@@ -318,4 +318,4 @@ def _own_values(lists: pa.Array) -> tuple[Integers, pa.Array]:
 
 
 def _offsets(bounds: Integers) -> pa.Array:
-    return numbers(bounds.astype(np.int32))
+    return number_array(bounds.astype(np.int32))

@@ -144,10 +144,10 @@ class TypedRows(Layer):
         names = check_fields(self._names, fields)
         self.below.advise(rows, [name for name in names if name in self._there])
 
-    def attributes(self, names: Sequence[str]) -> pa.Table:
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Those of the rows below, where they are what the class says."""
         same_below = all(name in self._there and self.below.features[name] == self.features[name] for name in names)
-        return self.below.attributes(names) if same_below else super().attributes(names)
+        return self.below.sql_columns(names) if same_below else super().sql_columns(names)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which rows have a value, as the rows below know."""

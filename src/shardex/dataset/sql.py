@@ -26,11 +26,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow import (
-    can_be_asked,
-    numbers,
-    presence,
-    side_by_side,
-    taken,
+    concat_columns,
+    is_queryable,
+    number_array,
+    take_table,
+    true_or_null,
 )
 from shardex.dataset.sql_sandbox import RefusedError, parse, run
 from shardex.errors import QueryError
@@ -53,14 +53,14 @@ class SqlView:
     below: AbstractRows
     order: Order
 
-    def attributes(self, names: Sequence[str]) -> pa.Table:
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Whole fields in this order."""
         if self._few and not set(names) & set(self.below.extracted):
-            return AbstractRows.attributes(self.view, names)
-        table = self.below.attributes(names)
+            return AbstractRows.sql_columns(self.view, names)
+        table = self.below.sql_columns(names)
         if (begin := self._begin) is not None:
             return table.slice(begin, len(self.order))
-        return taken(table, self._rows())
+        return take_table(table, self._rows())
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which samples have a value for a field, in this order."""
@@ -263,18 +263,18 @@ class Query:
         named = [name for name in self.features if name.lower() in reading.names]
         tested = [name for name in self.features if name.lower() in reading.tested]
         self._check(named, tested)
-        values = [n for n, f in self.features.items() if n in named or (reading.everything and can_be_asked(f))]
-        parts = [pa.table({name: presence(rows.present(name))}) for name in tested if name not in values]
+        values = [n for n, f in self.features.items() if n in named or (reading.everything and is_queryable(f))]
+        parts = [pa.table({name: true_or_null(rows.present(name))}) for name in tested if name not in values]
         if values:
-            parts.append(rows.attributes(values))
+            parts.append(rows.sql_columns(values))
         if self.before or self.row in reading.names or not parts:
             parts.append(pa.table({self.row: _count(len(rows))}))
-        return side_by_side(parts)
+        return concat_columns(parts)
 
     def _check(self, named: list[str], tested: list[str]) -> None:
         """Refuse values that SQL cannot see, and names that it cannot tell apart."""
         for name in named:
-            if not can_be_asked(self.features[name]):
+            if not is_queryable(self.features[name]):
                 raise QueryError(
                     f"expected fields with values that SQL knows, got {self.features[name]} - at field {name}; "
                     f"it can only be asked whether they are there ({_quoted(name)} IS NOT NULL)"
@@ -356,12 +356,12 @@ def _condition_in(tree: Node, before: str, text: str) -> Node:
 
 def _count(rows: int) -> pa.Array:
     """The numbers of all rows."""
-    return _kept_count(rows) if rows <= _FEW_ROWS else numbers(np.arange(rows))
+    return _kept_count(rows) if rows <= _FEW_ROWS else number_array(np.arange(rows))
 
 
 @lru_cache(1)
 def _kept_count(rows: int) -> pa.Array:
-    return numbers(np.arange(rows))
+    return number_array(np.arange(rows))
 
 
 def _row_name(features: Features) -> str:

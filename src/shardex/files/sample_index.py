@@ -23,7 +23,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.arrow import numbers
+from shardex.arrow import number_array
 from shardex.errors import ChecksumError, RowError, SchemaError, ShardexError, StaleIndexError, TruncatedShardError
 from shardex.files.find import Files
 from shardex.files.scan import Scan, Scanner, scan_all
@@ -243,7 +243,8 @@ def encode(scanner: str, files: list[IndexedFile], scans: list[Scan]) -> memoryv
     heads = [{"file": number, "rows": _rows(block), "xxh3": _digest(block)} for number, block in blocks]
     entries = [asdict(file) for file in files]
     head = {"version": VERSION, "scanner": scanner, "files": entries, "blocks": heads, "spans": spans}
-    return encode_sidecar(head, _schema(types), ([numbers(column) for column in block.values()] for _, block in blocks))
+    arrays = ([number_array(column) for column in block.values()] for _, block in blocks)
+    return encode_sidecar(head, _schema(types), arrays)
 
 
 def _types(spans: dict[str, tuple[int, int]]) -> dict[str, np.dtype[Any]]:

@@ -18,15 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.arrow import (
-    TAIL,
+    FOOTER_TAIL,
     Block,
     DecodedTable,
     MappedTable,
-    batch_is_packed,
-    blocks_of,
-    check_names,
+    batch_is_compressed,
+    check_column_names,
     features_of_arrow,
-    foot_size,
+    footer_blocks,
+    footer_size,
     schema_text,
 )
 from shardex.errors import FormatError, TruncatedShardError
@@ -104,7 +104,7 @@ def _table(shards: list[_Shard], features: Features, opened: _OpenFiles) -> Mapp
         return validated(batches[number].load(None), name(number))
 
     table = MappedTable(features, schema, rows, load, name, opened.extents, opened.is_remote)
-    opened.close_batches = weakref.WeakMethod(table.let_go)
+    opened.close_batches = weakref.WeakMethod(table.close_batches)
     return table
 
 
@@ -115,7 +115,7 @@ def open_file(data: Any, where: str, fields: Iterable[int] = ()) -> pa.ipc.Recor
     """A reader of an Arrow IPC file: of all columns, or of those with these numbers."""
     try:
         reader = pa.ipc.open_file(pa.py_buffer(data), options=pa.ipc.IpcReadOptions(included_fields=sorted(fields)))
-        check_names(reader.schema)
+        check_column_names(reader.schema)
     except (*_REFUSED, FormatError) as error:
         raise FormatError(f"{where}: expected an Arrow IPC file, got something else: {error}") from None
     return reader
@@ -170,7 +170,7 @@ def _nulls(batches: Iterable[pa.RecordBatch]) -> set[str]:
 def _stream(data: memoryview, where: str) -> _Shard:
     try:
         stream = pa.ipc.open_stream(pa.py_buffer(data))
-        check_names(stream.schema)
+        check_column_names(stream.schema)
         found = list(stream)
     except (*_REFUSED, FormatError) as error:
         raise FormatError(f"{where}: expected an Arrow IPC file or stream, got {bytes(data[:8])!r}: {error}") from None
@@ -213,11 +213,11 @@ class _OpenFiles:
         ends = [(n, begin, size) for n in every for begin, size in _ends(sizes[n])]
         self._fetch(ends)
         is_file = [bytes(data[: len(_MAGIC)]) == _MAGIC for data in held]
-        feet = [foot_size(_tail(held[n]), sizes[n], self._names[n]) if is_file[n] else 0 for n in every]
+        feet = [footer_size(_tail(held[n]), sizes[n], self._names[n]) if is_file[n] else 0 for n in every]
         self._fetch([(n, sizes[n] - feet[n], feet[n]) for n in every if feet[n] > _LIKELY_FOOT])
         for n in every:
             if feet[n]:
-                self._blocks[n] = blocks_of(held[n][sizes[n] - feet[n] :].tobytes(), sizes[n], self._names[n])
+                self._blocks[n] = footer_blocks(held[n][sizes[n] - feet[n] :].tobytes(), sizes[n], self._names[n])
         self._fetch([(n, *extent) for n in every for extent in self._heads(n)])
         shards = [self._shard(n) if is_file[n] else self._streamed(n) for n in every]
         self._places = [(n if n in self._in_place else -1, k) for n in every for k in range(len(shards[n].batches))]
@@ -236,7 +236,7 @@ class _OpenFiles:
 
     def _shard(self, number: int) -> _Shard:
         where, data, blocks = self._names[number], self._data.open(number), self._blocks[number][1]
-        if any(batch_is_packed(data[one.begin : one.begin + one.head].tobytes(), where) for one in blocks):
+        if any(batch_is_compressed(data[one.begin : one.begin + one.head].tobytes(), where) for one in blocks):
             self._fetch([(number, 0, data.size)])
             return _compressed_file(data.data, where)
         reader = self._reader(number)
@@ -251,7 +251,7 @@ class _OpenFiles:
     def _reader(self, number: int) -> pa.ipc.RecordBatchFileReader:
         if (reader := self._readers[number]) is None:
             data = self._data.open(number)
-            size = foot_size(self._data.slice(number, data.size - TAIL, data.size).tobytes(), data.size, "")
+            size = footer_size(self._data.slice(number, data.size - FOOTER_TAIL, data.size).tobytes(), data.size, "")
             self._fetch([(number, data.size - size, size), *((number, *one) for one in self._heads(number))])
             reader = open_file(data.data, self._names[number])
             if self._blocks[number][1]:
@@ -279,7 +279,7 @@ def _ends(size: int) -> list[tuple[int, int]]:
 
 
 def _tail(data: Bytes) -> bytes:
-    return data[max(0, data.size - TAIL) :].tobytes()
+    return data[max(0, data.size - FOOTER_TAIL) :].tobytes()
 
 
 # -- which files, in which order ------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.arrow import arrow_type, side_by_side, table_of, to_table, valid, widest
+from shardex.arrow import arrow_type, concat_columns, feature_of_values, sql_table, to_table, valid_mask
 from shardex.errors import ChecksumError, SchemaError, ShardexError, StaleIndexError
 from shardex.files import Files, IndexedFile, decode_sidecar, encode_sidecar, load_sidecars, save_sidecar, scan_all
 from shardex.formats.registry import format_named
@@ -80,7 +80,7 @@ _INTEGER, _NUMBER = Optional(Value("int64")), Optional(Value("float64"))
 
 
 def _packed(values: list[Any]) -> tuple[Feature | None, pa.Array]:
-    feature = widest(values) if any(value is not None for value in values) else None
+    feature = feature_of_values(values) if any(value is not None for value in values) else None
     return feature, _array(values, feature or _ANY)
 
 
@@ -230,12 +230,12 @@ class Extraction:
         mine = [name for name in names if name in extracted]
         parts = [read([name for name in names if name not in extracted])] if len(mine) < len(names) else []
         if self._found is not None and mine:
-            parts.append(table_of({name: self._column(name) for name in mine}, self.features))
-        return side_by_side(parts)
+            parts.append(sql_table({name: self._column(name) for name in mine}, self.features))
+        return concat_columns(parts)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which rows have a value for a key that was taken out."""
-        return valid(self._column(name))
+        return valid_mask(self._column(name))
 
     def _column(self, name: str) -> pa.ChunkedArray:
         """A key that was taken out; if it was damaged since, it is taken out again."""

@@ -177,9 +177,9 @@ class JsonLines(_LineRows):
         kept = self.extraction.features.items()
         return Features({key: f for key, f in kept if key not in told or Optional(told[key]) == f})
 
-    def attributes(self, names: Sequence[str]) -> pa.Table:
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """What was taken out, and of other fields what is read."""
-        return self.extraction.table(names, self.extracted, super().attributes)
+        return self.extraction.table(names, self.extracted, super().sql_columns)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which lines have a value for a key."""

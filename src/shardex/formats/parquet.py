@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardex.arrow import CACHE_BYTES, BatchBuilder, DecodedTable, check_names, features_of_arrow, schema_text
+from shardex.arrow import CACHE_BYTES, BatchBuilder, DecodedTable, check_column_names, features_of_arrow, schema_text
 from shardex.errors import ClosedError, FormatError, SchemaError, storage_errors
 from shardex.files import Files, Stage
 from shardex.formats.registry import Format
@@ -160,7 +160,7 @@ def _reader(data: Any, name: str, metadata: pq.FileMetaData | None = None) -> pq
         reader = pq.ParquetFile(
             pa.BufferReader(pa.py_buffer(data)), metadata=metadata, pre_buffer=False, page_checksum_verification=True
         )
-        check_names(reader.schema_arrow)
+        check_column_names(reader.schema_arrow)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FormatError(f"{name}: expected a Parquet file, got something else: {error}") from None
     return reader

@@ -276,9 +276,9 @@ class TarRows(RecordRows):
         """The keys that were taken out; those that fields are called like stay fields."""
         return Features({key: f for key, f in self.extraction.features.items() if key not in self._names})
 
-    def attributes(self, names: Sequence[str]) -> pa.Table:
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """What was taken out, and of fields what is read."""
-        return self.extraction.table(names, self.extracted, super().attributes)
+        return self.extraction.table(names, self.extracted, super().sql_columns)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which samples have the part of a field, as the index knows."""

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from shardex.arrow import BatchBuilder, numbers, to_table
+from shardex.arrow import BatchBuilder, number_array, to_table
 from shardex.errors import SchemaError, storage_errors
 from shardex.kernel import Columns
 from shardex.schema import Features
@@ -119,7 +119,7 @@ def write_numbers(place: Place, columns: Mapping[str, np.ndarray[Any, Any]]) -> 
     schema = pa.schema([(name, pa.from_numpy_dtype(column.dtype)) for name, column in columns.items()])
     shard = ShardWriter(place, schema)
     try:
-        arrays = [numbers(np.ascontiguousarray(column)) for column in columns.values()]
+        arrays = [number_array(np.ascontiguousarray(column)) for column in columns.values()]
         if len(arrays[0]):
             shard.write(pa.record_batch(arrays, schema))
         shard.finish()

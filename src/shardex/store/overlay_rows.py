@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import side_by_side, stacked, taken
+from shardex.arrow import concat_columns, concat_tables, take_table
 from shardex.formats import ShardRows, TableRows
 from shardex.kernel import Columns, Integers
 from shardex.rows import Table
@@ -133,16 +133,16 @@ class EditedRows(ShardRows):
             where.append(left)
         return Columns.scatter(parts, where)
 
-    def attributes(self, names: Sequence[str]) -> pa.Table:
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Whole fields; what was never edited is not copied."""
-        return side_by_side(self._attribute(name) for name in names)
+        return concat_columns(self._attribute(name) for name in names)
 
     def _attribute(self, name: str) -> pa.Table:
-        found = self._base.attributes([name])
+        found = self._base.sql_columns([name])
         if self._survivors is None and not self._patches[name]:
             return found
-        newer = [patch.table.attributes([name]) for patch in self._patches[name]]
-        return taken(stacked([found, *newer]), self._newest(name))
+        newer = [patch.table.sql_columns([name]) for patch in self._patches[name]]
+        return take_table(concat_tables([found, *newer]), self._newest(name))
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which rows have a value for a field."""

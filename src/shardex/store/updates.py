@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import BatchBuilder, numbers
+from shardex.arrow import BatchBuilder, number_array
 from shardex.kernel import Integers
 from shardex.schema import Feature, Features
 from shardex.sources import Place
@@ -58,7 +58,7 @@ class Updates:
         self._shard = self._shard or ShardWriter(self._place, self._schema)
         ids = np.array(self._waiting, np.int64)
         values = self._builder.finish()
-        rows = numbers(ids.astype(np.uint64))
+        rows = number_array(ids.astype(np.uint64))
         self._shard.write(pa.RecordBatch.from_arrays([rows, *values.columns], schema=self._schema))
         self._ids.append(ids)
         self._waiting.clear()

@@ -138,9 +138,9 @@ class _ForeignTable(AbstractRows):
         names = check_fields(list(self._features), fields)
         return {name: self.read(np.array([row]), [name]).sample(0).get(name) for name in names}
 
-    def attributes(self, names: Sequence[str]) -> pa.Table:
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Whole fields, as SQL sees them."""
-        return self._opened.attributes(self._own(names)).rename_columns(list(names))
+        return self._opened.sql_columns(self._own(names)).rename_columns(list(names))
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Which rows have a value for a field."""
@@ -163,7 +163,7 @@ def _mapped(
 ) -> MappedTable:
     batches = _Batches(source, holders)
     made = MappedTable(features, schema, batches.rows, batches.load, batches.name, batches.extents, source.is_remote)
-    batches.let_go = weakref.WeakMethod(made.let_go)
+    batches.let_go = weakref.WeakMethod(made.close_batches)
     return made
 
 
