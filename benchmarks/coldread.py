@@ -30,7 +30,7 @@ import numpy as np
 
 import shardex as sx
 from shardex.kernel import gather
-from shardex.loader.read_ahead import ReadAhead
+from shardex.loader.read_ahead import AdviceThread, ReadAhead
 from shardex.loader.stats import TimeSpent
 from shardex.order import Shuffle
 
@@ -177,14 +177,14 @@ def ahead(depth: int, threads: int = 1) -> Way:
     """Always announced, so many reads ahead."""
 
     def way(ds: sx.Dataset, reads: Reads) -> TimeSpent:
-        spent, helpers = TimeSpent(), [ReadAhead(ds.advise, depth + 1) for _ in range(threads)]
+        spent, helpers = TimeSpent(), [AdviceThread(ds.advise, depth + 1) for _ in range(threads)]
         for number, rows in enumerate(reads[:depth]):
             helpers[number % threads].plan(rows)
         for number, rows in enumerate(reads):
             if number + depth < len(reads):
                 helpers[(number + depth) % threads].plan(reads[number + depth])
             with spent.reading():
-                helpers[number % threads].hurry(rows)
+                helpers[number % threads].ensure_announced(rows)
                 ds.read(rows)
         for helper in helpers:
             helper.close()
@@ -193,16 +193,16 @@ def ahead(depth: int, threads: int = 1) -> Way:
     return way
 
 
-def foresight(ds: sx.Dataset, reads: Reads) -> TimeSpent:
+def read_ahead(ds: sx.Dataset, reads: Reads) -> TimeSpent:
     """As a loader does it: announced where reads turn out to be cold."""
-    total, sight = TimeSpent(), ReadAhead(iter(reads), ds.advise)
-    while (rows := sight.next()) is not None:
+    total, reader = TimeSpent(), ReadAhead(iter(reads), ds.advise)
+    while (rows := reader.next()) is not None:
         spent = TimeSpent()
         with spent.reading():
             ds.read(rows)
-        sight.note(spent.faults)
+        reader.note(spent.faults)
         total.add(spent)
-    sight.close()
+    reader.close()
     return total
 
 
@@ -244,7 +244,7 @@ WAYS: dict[str, Way] = {
     "ahead 4": ahead(4),
     "ahead 16": ahead(16),
     "ahead 64": ahead(64),
-    "foresight": foresight,
+    "read_ahead": read_ahead,
 }
 MORE: dict[str, Way] = {
     "plain, MADV_RANDOM": plain,

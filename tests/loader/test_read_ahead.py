@@ -1,4 +1,4 @@
-"""Reads announced ahead: when that pays, in which order, and that nothing of it can disturb a run."""
+"""Read-ahead: which reads are announced, in which order, and that failures do not disturb a run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pytest
 
 import shardex as sx
 from shardex.kernel import Integers
-from shardex.loader import read_ahead as readahead
+from shardex.loader import read_ahead as read_ahead_module
 from shardex.loader.read_ahead import AdviceThread, ColdDataDetector, ReadAhead
 from shardex.loader.stats import TimeSpent
 from tests.residency import drop, resident
 
 
 def wait_for(condition: Callable[[], bool]) -> bool:
-    """Whether it becomes true within some seconds."""
+    """True if a condition becomes true within five seconds."""
     for _ in range(1000):
         if condition():
             return True
@@ -30,22 +30,22 @@ def wait_for(condition: Callable[[], bool]) -> bool:
     return False
 
 
-def helpers() -> list[threading.Thread]:
+def advice_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "shardex read-ahead"]
 
 
 @pytest.fixture(autouse=True)
-def _short_lives(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(readahead, "_IDLE", 0.05)
-    assert wait_for(lambda: not helpers())
+def _threads_end_quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(read_ahead_module, "_IDLE_SECONDS", 0.05)
+    assert wait_for(lambda: not advice_threads())
     yield
-    assert wait_for(lambda: not helpers()), "a thread did not end"
+    assert wait_for(lambda: not advice_threads()), "a thread did not end"
 
 
-# -- the thermometer ----------------------------------------------------------------------------------------------
+# -- detecting cold data ------------------------------------------------------------------------------------------
 
 
-def test_cold_as_long_as_the_disk_has_to_read() -> None:
+def test_cold_while_announcements_make_the_disk_read() -> None:
     detector = ColdDataDetector()
     for blocks in (8, 8, 1, 800):
         detector.announced(blocks)
@@ -54,7 +54,7 @@ def test_cold_as_long_as_the_disk_has_to_read() -> None:
     assert not detector.cold
 
 
-def test_warm_until_a_read_has_to_wait() -> None:
+def test_warm_until_a_read_has_a_page_fault() -> None:
     detector = ColdDataDetector()
     detector.announced(0)
     for _ in range(100):
@@ -72,16 +72,16 @@ def announcements_until_warm(detector: ColdDataDetector) -> int:
     return count
 
 
-def test_a_disk_that_counts_nothing_is_believed_less_each_time() -> None:
+def test_cold_period_doubles_after_each_page_fault() -> None:
     detector = ColdDataDetector(longest=20)
     assert announcements_until_warm(detector) == 1
     for expected in (2, 4, 8, 16, 21, 21):
         detector.read(5)
-        detector.read(5)  # was under way, too
+        detector.read(5)  # a read that had already begun
         assert announcements_until_warm(detector) == expected
 
 
-def test_trust_comes_back_while_it_is_warm() -> None:
+def test_cold_period_shrinks_while_data_is_warm() -> None:
     detector = ColdDataDetector()
     for _ in range(6):
         announcements_until_warm(detector)
@@ -97,178 +97,178 @@ def test_trust_comes_back_while_it_is_warm() -> None:
 
 
 def test_plans_are_announced_in_order() -> None:
-    told: SimpleQueue[Integers] = SimpleQueue()
-    ahead = AdviceThread(told.put, depth=100)
+    announced: SimpleQueue[Integers] = SimpleQueue()
+    thread = AdviceThread(announced.put, depth=100)
     plans = [np.array([k, k + 1]) for k in range(50)]
     for plan in plans:
-        ahead.plan(plan)
-    assert all(told.get(timeout=5) is plan for plan in plans)
-    ahead.close()
+        thread.plan(plan)
+    assert all(announced.get(timeout=5) is plan for plan in plans)
+    thread.close()
 
 
-class Slow:
-    """Gives advice only when it is let."""
+class SlowAdvice:
+    """An `advise` function that waits for a semaphore."""
 
     def __init__(self) -> None:
         self.began: SimpleQueue[Any] = SimpleQueue()
         self.go = threading.Semaphore(0)
-        self.told: list[Any] = []
+        self.announced: list[Any] = []
 
     def __call__(self, plan: Any) -> None:
         self.began.put(plan)
         assert self.go.acquire(timeout=5)
-        self.told.append(plan)
+        self.announced.append(plan)
 
 
-def test_at_most_so_many_wait_and_the_oldest_is_left_out() -> None:
-    slow = Slow()
-    ahead = AdviceThread(slow, depth=3)
-    ahead.plan("first")
+def test_oldest_plan_is_left_out_if_too_many_wait() -> None:
+    slow = SlowAdvice()
+    thread = AdviceThread(slow, depth=3)
+    thread.plan("first")
     assert slow.began.get(timeout=5) == "first"
     for plan in "abcdef":
-        ahead.plan(plan)
+        thread.plan(plan)
     slow.go.release(9)
-    assert wait_for(lambda: slow.told == ["first", "d", "e", "f"])
-    ahead.close()
+    assert wait_for(lambda: slow.announced == ["first", "d", "e", "f"])
+    thread.close()
 
 
-def test_a_read_does_not_overtake_its_advice() -> None:
-    slow, (a, b, c) = Slow(), ([1], [2], [3])
-    ahead = AdviceThread(slow, depth=9)
-    ahead.plan(a)
-    ahead.plan(b)
+def test_read_waits_for_its_announcement() -> None:
+    slow, (a, b, c) = SlowAdvice(), ([1], [2], [3])
+    thread = AdviceThread(slow, depth=9)
+    thread.plan(a)
+    thread.plan(b)
     assert slow.began.get(timeout=5) is a
     threading.Timer(0.05, slow.go.release).start()
-    ahead.hurry(a)  # waits for it
-    assert slow.told == [a]
+    thread.ensure_announced(a)  # waits for it
+    assert slow.announced == [a]
     slow.go.release(2)
-    ahead.plan(c)
-    ahead.hurry(b)  # waits for it or does it
-    assert b in slow.told
-    ahead.hurry([4])  # never planned
-    ahead.hurry(a)  # long ago
-    assert wait_for(lambda: slow.told == [a, b, c])
-    ahead.close()
+    thread.plan(c)
+    thread.ensure_announced(b)  # waits for it or does it
+    assert b in slow.announced
+    thread.ensure_announced([4])  # never planned
+    thread.ensure_announced(a)  # long ago
+    assert wait_for(lambda: slow.announced == [a, b, c])
+    thread.close()
 
 
-def test_a_read_waits_for_its_advice_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readahead, "_PATIENCE", 0.02)
-    slow, plan = Slow(), [1]
-    ahead = AdviceThread(slow)
-    ahead.plan(plan)
+def test_read_waits_for_its_announcement_only_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead_module, "_MAX_WAIT_SECONDS", 0.02)
+    slow, plan = SlowAdvice(), [1]
+    thread = AdviceThread(slow)
+    thread.plan(plan)
     assert slow.began.get(timeout=5) is plan
-    ahead.hurry(plan)
-    assert slow.told == []
+    thread.ensure_announced(plan)
+    assert slow.announced == []
     slow.go.release()
-    ahead.close()
+    thread.close()
 
 
-def test_errors_are_left_for_the_read(capfd: pytest.CaptureFixture[str]) -> None:
-    told: SimpleQueue[int] = SimpleQueue()
+def test_errors_in_announcements_are_ignored(capfd: pytest.CaptureFixture[str]) -> None:
+    announced: SimpleQueue[int] = SimpleQueue()
 
     def advise(plan: int) -> None:
-        told.put(plan)
+        announced.put(plan)
         raise (OSError, MemoryError, KeyError, RecursionError)[plan % 4]("bad")
 
     detector = ColdDataDetector()
-    ahead = AdviceThread(advise, 9, detector)
+    thread = AdviceThread(advise, 9, detector)
     for plan in range(9):
-        ahead.plan(plan)
-        assert told.get(timeout=5) == plan
-    ahead.plan(9)
-    ahead.hurry(9)
-    ahead.close()
-    assert wait_for(lambda: not helpers())
+        thread.plan(plan)
+        assert announced.get(timeout=5) == plan
+    thread.plan(9)
+    thread.ensure_announced(9)
+    thread.close()
+    assert wait_for(lambda: not advice_threads())
     assert capfd.readouterr() == ("", "")
-    assert detector.cold  # advice that failed says nothing
+    assert detector.cold  # an announcement that failed does not count
 
 
-def test_no_thread_before_it_is_needed_and_none_for_long() -> None:
-    told: SimpleQueue[int] = SimpleQueue()
-    ahead = AdviceThread(told.put)
-    assert not helpers()
+def test_thread_starts_when_needed_and_ends_when_idle() -> None:
+    announced: SimpleQueue[int] = SimpleQueue()
+    thread = AdviceThread(announced.put)
+    assert not advice_threads()
     for plan in range(3):
-        ahead.plan(plan)
-        assert told.get(timeout=5) == plan
-        assert len(helpers()) <= 1
-        assert wait_for(lambda: not helpers())
-    ahead.close()
+        thread.plan(plan)
+        assert announced.get(timeout=5) == plan
+        assert len(advice_threads()) <= 1
+        assert wait_for(lambda: not advice_threads())
+    thread.close()
 
 
-def test_closed() -> None:
-    slow = Slow()
-    ahead = AdviceThread(slow)
+def test_closed_thread_announces_nothing() -> None:
+    slow = SlowAdvice()
+    thread = AdviceThread(slow)
     for plan in "abc":
-        ahead.plan(plan)
+        thread.plan(plan)
     assert slow.began.get(timeout=5) == "a"
-    ahead.close()
-    ahead.close()
-    ahead.plan("d")
-    ahead.hurry("d")
+    thread.close()
+    thread.close()
+    thread.plan("d")
+    thread.ensure_announced("d")
     slow.go.release(9)
-    assert wait_for(lambda: not helpers())
-    assert slow.told == ["a"]
+    assert wait_for(lambda: not advice_threads())
+    assert slow.announced == ["a"]
 
 
-def test_no_depth_no_advice() -> None:
-    told: list[str] = []
-    ahead = AdviceThread(told.append, depth=0)
-    ahead.plan("a")
-    ahead.hurry("a")
-    assert not helpers() and not told
+def test_depth_zero_announces_nothing() -> None:
+    announced: list[str] = []
+    thread = AdviceThread(announced.append, depth=0)
+    thread.plan("a")
+    thread.ensure_announced("a")
+    assert not advice_threads() and not announced
 
 
-def test_no_room_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_are_announced_without_a_thread_if_none_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    told, plans = list[list[int]](), [[1], [2], [3], [4]]
-    ahead = AdviceThread(told.append, depth=2)
+    announced, plans = list[list[int]](), [[1], [2], [3], [4]]
+    thread = AdviceThread(announced.append, depth=2)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         for plan in plans[:3]:
-            ahead.plan(plan)
-        ahead.hurry(plans[1])
-    assert told == [[2]]
-    ahead.plan(plans[3])
-    assert wait_for(lambda: told == [[2], [3], [4]])
-    ahead.close()
+            thread.plan(plan)
+        thread.ensure_announced(plans[1])
+    assert announced == [[2]]
+    thread.plan(plans[3])
+    assert wait_for(lambda: announced == [[2], [3], [4]])
+    thread.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_has_a_thread_of_its_own() -> None:
-    slow = Slow()
-    ahead = AdviceThread(slow)
+def test_forked_process_starts_its_own_thread() -> None:
+    slow = SlowAdvice()
+    thread = AdviceThread(slow)
     for plan in "abc":
-        ahead.plan(plan)
+        thread.plan(plan)
     assert slow.began.get(timeout=5) == "a"
-    with ahead._wake:  # held by somebody who does not come along
+    with thread._wake:  # held by a thread that the fork does not copy
         child = os.fork()
         if not child:
-            told: list[str] = []
-            ahead._advise = told.append
-            ahead.plan("x")
-            done = wait_for(lambda: told == ["x"])
-            ahead.close()
+            announced: list[str] = []
+            thread._advise = announced.append
+            thread.plan("x")
+            done = wait_for(lambda: announced == ["x"])
+            thread.close()
             os._exit(0 if done else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     slow.go.release(9)
-    assert wait_for(lambda: slow.told == ["a", "b", "c"])
-    ahead.close()
+    assert wait_for(lambda: slow.announced == ["a", "b", "c"])
+    thread.close()
 
 
-# -- both ----------------------------------------------------------------------------------------------------------
+# -- plans ---------------------------------------------------------------------------------------------------------
 
 
 class Disk:
-    """Plans, some of them cold, as a thermometer would feel them."""
+    """A disk on which some plans are cold; counts what announcements make it read."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cold: Callable[[int], bool]) -> None:
         self.cold = cold
         self.announced: list[int] = []
         self.blocks = 0
-        monkeypatch.setattr(readahead, "_blocks_read", lambda: self.blocks)
+        monkeypatch.setattr(read_ahead_module, "_blocks_read", lambda: self.blocks)
 
     def advise(self, plan: int) -> None:
         self.announced.append(plan)
@@ -291,36 +291,36 @@ class Disk:
 
 
 @pytest.mark.parametrize("under_way", [1, 4])
-def test_cold_plans_are_announced_before_they_are_given(monkeypatch: pytest.MonkeyPatch, under_way: int) -> None:
+def test_cold_plans_are_announced_before_they_are_read(monkeypatch: pytest.MonkeyPatch, under_way: int) -> None:
     disk = Disk(monkeypatch, lambda plan: True)
     assert disk.run(50, depth=4, under_way=under_way) == list(range(50))
     assert sorted(disk.announced) == list(range(50))
 
 
 @pytest.mark.parametrize("under_way", [1, 4])
-def test_warm_plans_are_left_alone(monkeypatch: pytest.MonkeyPatch, under_way: int) -> None:
+def test_warm_plans_are_not_announced(monkeypatch: pytest.MonkeyPatch, under_way: int) -> None:
     disk = Disk(monkeypatch, lambda plan: False)
     assert disk.run(500, under_way=under_way) == list(range(500))
     assert len(disk.announced) <= under_way
 
 
-def test_it_notices_when_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_announcements_follow_changes_between_cold_and_warm(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk(monkeypatch, lambda plan: 100 <= plan < 200 or plan >= 300)
     assert disk.run(400, depth=4) == list(range(400))
-    told = set(disk.announced)
-    assert len(told & set(range(100))) <= 5
-    assert len(told & set(range(100, 200))) >= 98
-    assert len(told & set(range(200, 300))) <= 10
-    assert len(told & set(range(300, 400))) >= 98
+    announced = set(disk.announced)
+    assert len(announced & set(range(100))) <= 5
+    assert len(announced & set(range(100, 200))) >= 98
+    assert len(announced & set(range(200, 300))) <= 10
+    assert len(announced & set(range(300, 400))) >= 98
 
 
-def test_without_depth_nothing_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_ahead_of_depth_zero_announces_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk(monkeypatch, lambda plan: True)
     assert disk.run(50, depth=0) == list(range(50))
     assert disk.announced == []
 
 
-def test_plans_are_taken_as_late_as_may_be() -> None:
+def test_plans_are_taken_as_late_as_possible() -> None:
     taken: list[int] = []
 
     def plans() -> Iterator[int]:
@@ -328,27 +328,27 @@ def test_plans_are_taken_as_late_as_may_be() -> None:
             taken.append(plan)
             yield plan
 
-    warm, told = ColdDataDetector(), list[int]()
+    warm, announced = ColdDataDetector(), list[int]()
     warm.announced(0)
-    read_ahead = ReadAhead(plans(), told.append, depth=8, detector=warm)
+    read_ahead = ReadAhead(plans(), announced.append, depth=8, detector=warm)
     for plan in range(10):
         assert read_ahead.next() == plan and taken[-1] == plan
         read_ahead.note(0)
-    assert not told
+    assert not announced
     warm.cold = True
     assert read_ahead.next() == 10 and taken[-1] == 18
-    assert told[:1] == [10]
+    assert announced[:1] == [10]
     read_ahead.close()
 
 
-def test_foresight_of_nothing() -> None:
+def test_no_plans() -> None:
     read_ahead = ReadAhead(iter([0][1:]), lambda plan: None)
     assert read_ahead.next() is None
     read_ahead.close()
 
 
-def test_a_real_file(tmp_path: Path) -> None:
-    """Reads of a file on disk: cold ones are announced, warm ones are not."""
+def test_file_on_disk(tmp_path: Path) -> None:
+    """Cold reads of a file are announced, warm ones are not."""
     rows = np.random.default_rng(1).integers(0, 9, (1 << 14, 1024), dtype=np.uint16)
     samples = ({"x": row} for row in rows)
     sx.write(tmp_path, samples, {"x": sx.Array("uint16", (1024,))}, format="tokens", progress=False)

@@ -1,9 +1,9 @@
-"""Read-ahead for a loader: tells the storage which rows are read next, as long as the data is cold.
+"""Read-ahead for a loader: announces the next reads to the storage, as long as the data is cold.
 
-`ReadAhead` hands out plans in order and gives advice for those that follow; `AdviceThread` gives it in a thread of its
-own; `ColdDataDetector` decides whether the data comes from disk at all. On warm data advice costs more than the reads
-it is for (1 us a range, measured), so none is given; on cold data reads are up to 20 times as fast
-(`benchmarks/coldread.py`). The caller says what a plan is and how to advise the storage of it.
+`ReadAhead` returns plans in order and announces those that follow; `AdviceThread` makes the announcements in a thread;
+`ColdDataDetector` decides whether the data is read from disk at all. On warm data an announcement costs more than the
+read (1 us a range, measured), so none is made; on cold data reads are up to 20 times as fast
+(`benchmarks/coldread.py`). The caller decides what a plan is and how it is announced.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from shardex.sources import fetches_started
 __all__ = ["DEPTH", "AdviceThread", "ColdDataDetector", "ReadAhead"]
 
 DEPTH = 16
-"""How many reads are announced ahead where nobody says: a few keep the disk busy, and all fit into memory."""
-_IDLE = 1.0
-"""Seconds after which a thread that has nothing to do ends."""
-_PATIENCE = 1.0
-"""Seconds that a read waits for advice that is being given."""
-_HERE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+"""Default number of reads announced ahead: enough to keep the disk busy, few enough to stay in memory."""
+_IDLE_SECONDS = 1.0
+"""Time after which an idle thread ends."""
+_MAX_WAIT_SECONDS = 1.0
+"""Longest time that a read waits for its own announcement."""
+_THIS_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 Plan = TypeVar("Plan")
 
 
 class ColdDataDetector:
-    """Whether data comes from the disk: by what announcements make it read, and by page faults of other reads.
+    """Decides whether data is cold, that is read from disk and not from the page cache.
 
-    Taken to be cold until an announcement makes the disk read nothing. Should a read that was not announced then have
-    to wait for a page, it is cold again, for twice as many announcements each time: not every file system counts what
-    is read, and such a one would always look warm.
+    Data counts as cold until an announcement makes the disk read nothing. If a read that was not announced then has a
+    major page fault, the data is cold again, each time for twice as many announcements: some file systems do not count
+    what they read, and would always look warm.
 
     >>> detector = ColdDataDetector(); detector.announced(blocks=0); detector.cold
     False
@@ -47,34 +47,34 @@ class ColdDataDetector:
     def __init__(self, longest: int = 1024) -> None:
         self.cold = True
         self._longest = longest
-        self._span = self._left = 0
-        """For how many announcements it was cold, the last time that it turned so, and how many of them are left."""
+        self._period = self._left = 0
+        """Number of announcements for which the data counts as cold after a page fault, and how many are left."""
 
     def announced(self, blocks: int) -> None:
-        """An announcement made the disk read so many blocks."""
+        """Record how many blocks an announcement made the disk read."""
         if not blocks and not self._left:
             self.cold = False
         self._left = max(0, self._left - 1)
 
     def read(self, faults: int) -> None:
-        """A read that was not announced had so many major page faults."""
+        """Record how many major page faults a read had that was not announced."""
         if not faults:
-            self._span = max(0, self._span - 1)
+            self._period = max(0, self._period - 1)
         elif not self.cold:
-            self._span = self._left = min(2 * self._span + 1, self._longest)
+            self._period = self._left = min(2 * self._period + 1, self._longest)
             self.cold = True
 
 
 class AdviceThread(Generic[Plan]):
-    """Calls `advise` with what is planned, in order, in a thread of its own. Errors are left for the read to meet.
+    """Calls `advise` with each plan, in order, in a thread. Errors are ignored: the read itself will raise them.
 
-    At most `depth` plans wait; when there are more, the oldest is left out, because its read comes first.
+    At most `depth` plans wait; if there are more, the oldest is left out, because its read comes first anyway.
 
     >>> from queue import SimpleQueue
-    >>> told = SimpleQueue(); ahead = AdviceThread(told.put, depth=4)
-    >>> ahead.plan([7, 3]); told.get()
+    >>> announced = SimpleQueue(); thread = AdviceThread(announced.put, depth=4)
+    >>> thread.plan([7, 3]); announced.get()
     [7, 3]
-    >>> ahead.close()
+    >>> thread.close()
     """
 
     def __init__(
@@ -84,23 +84,23 @@ class AdviceThread(Generic[Plan]):
         self._depth = depth
         self._detector = detector or ColdDataDetector()
         self._closed = False
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._process = os.getpid()
         self._wake = threading.Condition()
         self._planned: deque[Plan] = deque(maxlen=self._depth)
         self._current: Plan | None = None
         self._thread: threading.Thread | None = None
 
-    def _begin_again_after_fork(self) -> None:
-        """A fork copies neither the thread nor the promise that somebody will release the lock."""
+    def _reset_after_fork(self) -> None:
+        """In a forked process the thread does not exist, and nothing would release a lock that was held."""
         if self._process != os.getpid():
-            self._begin()
+            self._reset()
 
     def plan(self, plan: Plan) -> None:
-        """Have this read announced soon."""
-        self._begin_again_after_fork()
+        """Announce a read soon, in the thread."""
+        self._reset_after_fork()
         with self._wake:
             if self._closed or not self._depth:
                 return
@@ -109,20 +109,20 @@ class AdviceThread(Generic[Plan]):
             if self._thread is None:
                 self._start()
 
-    def hurry(self, plan: Plan) -> None:
-        """Have the oldest plan announced before this returns: a read that overtakes its advice is slow."""
-        self._begin_again_after_fork()
+    def ensure_announced(self, plan: Plan) -> None:
+        """Wait for the announcement of the oldest plan, or make it here: a read before its announcement is slow."""
+        self._reset_after_fork()
         with self._wake:
-            waits = bool(self._planned) and self._planned[0] is plan
-            if waits:
+            waiting = bool(self._planned) and self._planned[0] is plan
+            if waiting:
                 self._planned.popleft()
-            self._wake.wait_for(lambda: self._current is not plan, _PATIENCE)
-        if waits:
+            self._wake.wait_for(lambda: self._current is not plan, _MAX_WAIT_SECONDS)
+        if waiting:
             self._announce(plan)
 
     def close(self) -> None:
-        """Announce no more."""
-        self._begin_again_after_fork()
+        """Make no more announcements."""
+        self._reset_after_fork()
         with self._wake:
             self._closed = True
             self._planned.clear()
@@ -130,21 +130,21 @@ class AdviceThread(Generic[Plan]):
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name="shardex read-ahead", daemon=True)
-        with suppress(RuntimeError):  # no room for a thread: then plans wait until they are in a hurry
+        with suppress(RuntimeError):  # no more threads: `ensure_announced` makes the announcements
             thread.start()
             self._thread = thread
 
     def _run(self) -> None:
-        while (plan := self._take()) is not None:
+        while (plan := self._next_plan()) is not None:
             self._announce(plan)
 
-    def _take(self) -> Plan | None:
-        """The oldest plan; without one the thread ends, and another is started when there is one."""
+    def _next_plan(self) -> Plan | None:
+        """Wait for the oldest plan; None ends the thread, and the next plan starts another."""
         with self._wake:
             self._current = None
             self._wake.notify_all()
             while not self._planned:
-                if self._closed or not (self._wake.wait(_IDLE) or self._planned):
+                if self._closed or not (self._wake.wait(_IDLE_SECONDS) or self._planned):
                     self._thread = None
                     return None
             self._current = self._planned.popleft()
@@ -159,14 +159,13 @@ class AdviceThread(Generic[Plan]):
 
 def _blocks_read() -> int:
     """Blocks this thread read from disk plus downloads of remote ranges it started."""
-    return resource.getrusage(_HERE).ru_inblock + fetches_started()
+    return resource.getrusage(_THIS_THREAD).ru_inblock + fetches_started()
 
 
 class ReadAhead(Generic[Plan]):
-    """Plans one after another, those that follow announced while data are cold.
+    """Returns plans in order, and announces those that follow while the data is cold.
 
-    `next` gives the next plan; `note` must be told what each took, in the same order. A thermometer that is given
-    knows what was learned before.
+    `note` must be called for each plan that `next` returned, in the same order.
 
     >>> read_ahead = ReadAhead(iter(["first", "second"]), lambda plan: None)
     >>> while (plan := read_ahead.next()) is not None:
@@ -187,41 +186,41 @@ class ReadAhead(Generic[Plan]):
         self._plans = plans
         self._depth = DEPTH if depth is None else depth
         self._detector = detector or ColdDataDetector()
-        self._ahead = AdviceThread(advise, self._depth + 1, self._detector)
-        self._coming: deque[tuple[Plan, bool]] = deque()
-        self._under_way: deque[bool] = deque()
-        self._given = 0
+        self._thread = AdviceThread(advise, self._depth + 1, self._detector)
+        self._upcoming: deque[tuple[Plan, bool]] = deque()
+        self._running: deque[bool] = deque()
+        self._returned = 0
 
     def next(self) -> Plan | None:
-        """The next plan, or none if there are no more."""
-        # As few as may be, and at first none: each plan is as large as the reads before it suggest.
-        ahead = min(self._depth, self._given) if self._detector.cold else 0
-        while len(self._coming) <= ahead and self._look():
+        """Return the next plan, None if there are no more."""
+        # As few plans as possible, at first none: the size of each plan depends on the reads before it.
+        ahead = min(self._depth, self._returned) if self._detector.cold else 0
+        while len(self._upcoming) <= ahead and self._take_plan():
             pass
-        if not self._coming:
+        if not self._upcoming:
             return None
-        plan, announced = self._coming.popleft()
+        plan, announced = self._upcoming.popleft()
         if announced:
-            self._ahead.hurry(plan)
-        self._under_way.append(announced)
-        self._given += 1
+            self._thread.ensure_announced(plan)
+        self._running.append(announced)
+        self._returned += 1
         return plan
 
-    def _look(self) -> bool:
-        """Take one more plan, and announce it if that pays."""
+    def _take_plan(self) -> bool:
+        """Take one more plan, and announce it if the data is cold; False if there are no more."""
         for plan in self._plans:
             announced = self._depth > 0 and self._detector.cold
             if announced:
-                self._ahead.plan(plan)
-            self._coming.append((plan, announced))
+                self._thread.plan(plan)
+            self._upcoming.append((plan, announced))
             return True
         return False
 
     def note(self, faults: int) -> None:
-        """How many major page faults the oldest plan under way had."""
-        if not self._under_way.popleft():
+        """Record how many major page faults the read of the oldest plan had that is not recorded yet."""
+        if not self._running.popleft():
             self._detector.read(faults)
 
     def close(self) -> None:
-        """Announce no more."""
-        self._ahead.close()
+        """Make no more announcements."""
+        self._thread.close()
