@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardex.errors import NotFoundError, PathError, SchemaError, ShardexError, UnknownFormatError, UnsafeError
 from shardex.files import expand_braces, find, natural_order
-from shardex.sources import absolute
+from shardex.sources import absolute_path
 
 NAMES = [
     "a-0.tar",
@@ -214,7 +214,7 @@ def test_unknown_schemes(what: str) -> None:
         with pytest.raises(PathError, match="expected an address that begins with"):
             find(spelled)
     with pytest.raises(UnknownFormatError, match="expected a local path"):
-        absolute(what)
+        absolute_path(what)
 
 
 @pytest.mark.parametrize("what", [3, None, [3], b"bytes", {"a": 1}, {"a"}])

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardex.errors import NotFoundError, SchemaError, SourceError, TruncatedShardError
+from shardex.errors import ArgumentError, NotFoundError, SourceError, TruncatedShardError
 from shardex.sources import ByteRange, CachedSource, Source
 from shardex.sources.byte_ranges import pages_of, reach, runs
 from shardex.sources.memory import MemorySource
@@ -172,9 +172,9 @@ def test_the_rest_of_a_large_file_comes_behind(remote: FarSource, folder: Path) 
 
 
 def test_a_wrong_word_for_access() -> None:
-    with pytest.raises(SchemaError, match="expected access to be one of auto, ranged, whole, got 'all'"):
+    with pytest.raises(ArgumentError, match="expected access to be one of auto, ranged, whole, got 'all'"):
         CachedSource(MemorySource(), False, access="all")
-    with pytest.raises(SchemaError, match="such as 5_000_000 or \"50 GB\", got 'many'"):
+    with pytest.raises(ArgumentError, match="such as 5_000_000 or \"50 GB\", got 'many'"):
         CachedSource(MemorySource(), False, limit="many")
 
 

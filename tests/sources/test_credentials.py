@@ -1,4 +1,4 @@
-"""The keyring: which settings an address gets, and that nobody gets to see them."""
+"""The credentials: which settings an address gets, and that nobody gets to see them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.errors import SchemaError
-from shardex.sources import adopt, export, open_source, shown, storage
-from shardex.sources import credentials as keyring
-from shardex.sources.credentials import Settings, scrub, settings_for
+from shardex.errors import ArgumentError
+from shardex.sources import credentials, export_credentials, import_credentials, open_source, redact_url, storage
+from shardex.sources.credentials import Settings, redact, settings_for
 from shardex.sources.object_store import ObjectSource
 from tests.servers import KEY, SECRET
 from tests.servers.faulty import FaultyServer
@@ -27,10 +26,10 @@ from tests.servers.faulty import FaultyServer
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
     """Whatever a test notes is forgotten."""
-    before = keyring._ring.noted
+    before = credentials._registry.settings
     yield
-    keyring._ring.noted = before
-    keyring._ring.changes += 1
+    credentials._registry.settings = before
+    credentials._registry.version += 1
 
 
 def region(url: str) -> Any:
@@ -76,14 +75,14 @@ def test_a_host_is_the_same_in_any_letters() -> None:
         ("s3://b", {"region": 5}, "expected region to be a string, got 5"),
         ("s3://b", {"secret_access_key": b"shh-shh"}, "expected secret_access_key to be a string, got a bytes$"),
         ("https://h", {"headers": {"X": 1}}, "expected headers to be a dict of strings, got a dict$"),
-        ("ftp://h", {}, "expected an URL prefix that begins with s3://, .*got 'ftp://h'"),
+        ("ftp://h", {}, "expected a URL prefix that begins with s3://, .*got 'ftp://h'"),
         ("bucket", {}, "got 'bucket'"),
     ],
 )
 def test_what_cannot_be_noted(url: str, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(SchemaError, match=message):
+    with pytest.raises(ArgumentError, match=message):
         storage(url, **settings)
-    with pytest.raises(SchemaError) as caught:
+    with pytest.raises(ArgumentError) as caught:
         storage(url, **settings)
     assert "shh-shh" not in str(caught.value)
 
@@ -97,15 +96,15 @@ def test_settings_never_show() -> None:
         pickle.dumps(settings)
 
 
-def test_a_keyring_is_handed_over() -> None:
+def test_a_credentials_is_handed_over() -> None:
     storage("s3://b", secret_access_key="shh", retries=2, allow_http=True)
     storage("https://h", headers={"X-Key": "shh"})
-    before = {prefix: dict(settings.values) for prefix, settings in keyring._ring.noted.items()}
-    ring = export()
+    before = {prefix: dict(settings.values) for prefix, settings in credentials._registry.settings.items()}
+    ring = export_credentials()
     storage("s3://b")
     storage("https://h")
-    adopt(ring)
-    assert {prefix: dict(settings.values) for prefix, settings in keyring._ring.noted.items()} == before
+    import_credentials(ring)
+    assert {prefix: dict(settings.values) for prefix, settings in credentials._registry.settings.items()} == before
 
 
 @pytest.mark.parametrize(
@@ -120,20 +119,20 @@ def test_a_keyring_is_handed_over() -> None:
     ],
 )
 def test_shown(url: str, text: str) -> None:
-    assert shown(url) == text
-    assert scrub(f"see '{url}', please") == f"see '{text}', please"
+    assert redact_url(url) == text
+    assert redact(f"see '{url}', please") == f"see '{text}', please"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60), st.text("abcxyz019", min_size=8, max_size=20))
 def test_no_secret_survives(around: str, secret: str) -> None:
     storage("s3://hypothesis", secret_access_key=secret)
-    assert secret not in scrub(f"{around}{secret}{around} {secret}")
-    assert secret not in shown(f"https://{secret}:{secret}@host/x?{secret}")
+    assert secret not in redact(f"{around}{secret}{around} {secret}")
+    assert secret not in redact_url(f"https://{secret}:{secret}@host/x?{secret}")
 
 
 def test_secrets_of_the_environment_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-the-environment")
-    assert scrub("bad key from-the-environment") == "bad key ***"
+    assert redact("bad key from-the-environment") == "bad key ***"
 
 
 def test_user_and_password_leave_the_url(web: FaultyServer) -> None:
@@ -154,7 +153,7 @@ def test_tokens_and_headers_reach_the_server(web: FaultyServer) -> None:
     assert (web.headers[-1]["authorization"], web.headers[-1]["x-extra"]) == ("Bearer abc", "yes")
 
 
-def test_a_source_follows_the_keyring(web: FaultyServer) -> None:
+def test_a_source_follows_the_credentials(web: FaultyServer) -> None:
     web.files["a"] = b"content"
     place = open_source(web.url())
     place.load("a")

@@ -25,8 +25,7 @@ from shardex.errors import (
     RemoteWriteError,
     SourceError,
 )
-from shardex.sources import ByteRange, open_source, storage
-from shardex.sources import credentials as keyring
+from shardex.sources import ByteRange, export_credentials, open_source, storage
 from shardex.sources import object_store as objects
 from shardex.sources.credentials import settings_for
 from shardex.sources.object_store import ObjectSource
@@ -212,7 +211,7 @@ def test_touch_keeps_the_tag_so_that_readers_go_on(bucket: str) -> None:
 def test_a_store_that_ignores_conditions_is_found_out(careless_bucket: str) -> None:
     place = ObjectSource(careless_bucket)
     place.put("a", b"content")
-    with pytest.raises(ConditionalPutError, match="lose each other's work"):
+    with pytest.raises(ConditionalPutError, match="would lose data"):
         place.put_if_absent("b", b"x")
     requests = place.traffic.requests
     with pytest.raises(ConditionalPutError):
@@ -257,8 +256,8 @@ def test_a_pickle_holds_the_url_and_no_secrets(bucket: str) -> None:
     pickled = pickle.dumps(place)
     assert len(pickled) < 300
     assert KEY.encode() not in pickled and SECRET.encode() not in pickled
-    wire = place._connect("a")
-    for secretive in (wire, wire.settings):
+    client = place._connect("a")
+    for secretive in (client, client.settings):
         with pytest.raises(TypeError, match="not pickled"):
             pickle.dumps(secretive)
         assert SECRET not in repr(secretive)
@@ -305,12 +304,11 @@ def test_a_query_goes_with_every_request_and_is_not_shown(files: FaultyServer) -
 
 
 def run(code: str, *arguments: str) -> str:
-    """Run Python code in a process of its own, with the keyring of this one."""
+    """Run Python code in a process of its own, with the credentials of this one."""
     begin = """
 import multiprocessing, os, pickle, sys, time
 from shardex.errors import *
-from shardex.sources import credentials as keyring
-from shardex.sources import open_source
+from shardex.sources import export_credentials, import_credentials, open_source
 def read(url):
     try:
         return bytes(open_source(url).load("a"))
@@ -324,8 +322,13 @@ def in_child(work, *arguments):
     os.close(here); result = os.read(there, 100); os.waitpid(child, 0); return result
 """
     done = subprocess.run(
-        [sys.executable, "-c", f"{begin}\nkeyring.adopt(bytes.fromhex(sys.stdin.read()))\n{code}", *arguments],
-        input=keyring.export().hex(),
+        [
+            sys.executable,
+            "-c",
+            f"{begin}\nimport_credentials(bytes.fromhex(sys.stdin.read()))\n{code}",
+            *arguments,
+        ],
+        input=export_credentials().hex(),
         capture_output=True,
         text=True,
         check=False,
@@ -375,17 +378,16 @@ for _ in range(3):
 
 SPAWNED = """
 import sys
-from shardex.sources import open_source
-from shardex.sources import credentials as keyring
+from shardex.sources import import_credentials
 def work(pipe):
-    keyring.adopt(pipe.recv_bytes())
+    import_credentials(pipe.recv_bytes())
     place = pipe.recv()
     pipe.send_bytes(place.load("a"))
 """
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_a_fresh_process_gets_the_keyring_over_a_pipe(bucket: str, tmp_path: Path, method: str) -> None:
+def test_a_spawned_process_imports_credentials_from_a_pipe(bucket: str, tmp_path: Path, method: str) -> None:
     ObjectSource(bucket).put("a", b"content")
     (tmp_path / "spawned.py").write_text(SPAWNED)
     run(
@@ -398,7 +400,7 @@ if __name__ == "__main__":
     context = multiprocessing.get_context(sys.argv[3])
     here, there = context.Pipe()
     process = context.Process(target=spawned.work, args=(there,)); process.start()
-    here.send_bytes(keyring.export()); here.send(place)
+    here.send_bytes(export_credentials()); here.send(place)
     assert here.recv_bytes() == b"content"
     process.join()
 """,

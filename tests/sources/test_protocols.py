@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardex.errors import NotFoundError, PathError, TruncatedShardError
-from shardex.sources import ByteRange, LocalSource, Place, inside
+from shardex.sources import ByteRange, LocalSource, Place, check_path
 from shardex.sources.memory import MemorySource
 from shardex.sources.object_store import ObjectSource
 
@@ -262,10 +262,10 @@ def test_a_place_travels_between_processes(place: Place) -> None:
 
 @pytest.mark.parametrize("path", ["a", "a/b", ".hidden", "...", "a..b", "12:30.tar", "a/c:d", "é", " "])
 def test_inside(path: str) -> None:
-    assert inside(path) == path
+    assert check_path(path) == path
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
 def test_outside(path: str) -> None:
     with pytest.raises(PathError):
-        inside(path)
+        check_path(path)

@@ -1,4 +1,4 @@
-"""Addresses: what is opened, what is refused, and where an URL that data names may lead."""
+"""Addresses: what is opened, what is refused, and where a URL that data names may lead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardex.sources import is_url, open_source, place_of
 from shardex.sources.guarded_http import check_untrusted, is_public
 from shardex.sources.memory import MemorySource
 from shardex.sources.object_store import ObjectSource
-from shardex.sources.url import SCHEMES, split
+from shardex.sources.url import SCHEMES
 
 
 def test_is_url() -> None:
@@ -69,15 +69,6 @@ def test_what_is_opened(scheme: str) -> None:
 def test_an_address_needs_a_name(url: str) -> None:
     with pytest.raises(AddressError, match="expected the name of a bucket or a host"):
         open_source(url)
-
-
-@pytest.mark.parametrize(
-    "url", ["s3://b/x/a.tar", "https://h/a.tar?sig=1%2F2/3", "memory://m/x/y/z", "http://h:81/d/f"]
-)
-def test_split_and_open_again(url: str) -> None:
-    folder, name = split(url)
-    place, query, rest = open_source(folder).url.partition("?")
-    assert f"{place}/{name}{query}{rest}" == url
 
 
 # -- URLs that data names ---------------------------------------------------------------------------------------------
@@ -233,7 +224,7 @@ with faulty_server("93.184.216.34") as one, faulty_server("93.184.216.35") as tw
         told(AddressError, "public internet", lambda: follow(target))
     told(AddressError, "expected a redirect to http://", lambda: follow("https://93.184.216.34/a"))
     for target in ("file:///etc/passwd", "ftp://93.184.216.34/a", "http://me:pw@93.184.216.34/a"):
-        told(AddressError, "in an URL that data names", lambda: follow(target))
+        told(AddressError, "in a URL that data names", lambda: follow(target))
     told(RemoteError, "at most 5 redirects", lambda: follow(one.url("redirect") + "/a"))
     assert not inner.headers
 print("done")

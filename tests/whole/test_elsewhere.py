@@ -17,7 +17,7 @@ import pytest
 
 import shardex as sx
 from shardex.dataset import Dataset
-from shardex.errors import NotFoundError, SchemaError, ShardexError
+from shardex.errors import ArgumentError, NotFoundError, SchemaError, ShardexError
 from shardex.formats.tar_members import TarScanner
 from shardex.sources import ByteRange, CachedSource, LocalSource
 from shardex.sources.url import SCHEMES
@@ -427,7 +427,7 @@ def test_an_index_is_made_again_when_a_file_changed(lines: Path) -> None:
 
 def test_options_must_be_right(lines: Path) -> None:
     for options in ({"access": "sometimes"}, {"cache_limit": -1}, {"cache_limit": "much"}):
-        with pytest.raises(SchemaError, match="expected"):
+        with pytest.raises(ArgumentError, match="expected"):
             sx.open(far(lines), **options)
     ds = sx.open(far(lines), access="whole", cache=str(lines.parent / "own"), cache_limit="1 GB")
     assert len(ds) == 4 and (lines.parent / "own" / "pages").is_dir() and len(pickle.dumps(ds)) < 2000

@@ -13,7 +13,7 @@ from shardex.errors import SchemaError, StaleIndexError
 from shardex.files.find import STORE_FOLDER, Files
 from shardex.files.sample_index import Index
 from shardex.files.scan import Scan
-from shardex.sources import CheckedSource, Source, Sums, sums_of
+from shardex.sources import CheckedSource, Checksums, Source, block_checksums
 
 __all__ = ["with_checksums"]
 
@@ -27,7 +27,7 @@ class SumScanner:
 
     def scan(self, source: Source, path: str) -> Scan:
         """One number for each block."""
-        return {"xxh3": sums_of(source.load(path))}
+        return {"xxh3": block_checksums(source.load(path))}
 
 
 def with_checksums(files: Files, make: bool = False, *, rebuild: bool = False, progress: bool | None = None) -> Files:
@@ -57,7 +57,7 @@ def with_checksums(files: Files, make: bool = False, *, rebuild: bool = False, p
         return files
     known = {file.path for file in index.files}
 
-    def sums(path: str) -> Sums | None:
+    def sums(path: str) -> Checksums | None:
         return index.scan_of(path)["xxh3"].astype("int64") if path in known else None
 
     return replace(files, source=CheckedSource(files.source.url, sums))

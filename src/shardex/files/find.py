@@ -25,12 +25,12 @@ from shardex.sources import (
     LocalSource,
     Source,
     Stat,
-    absolute,
+    absolute_path,
+    has_credentials,
     is_url,
-    is_vouched,
     open_source,
-    shown,
-    without_secrets,
+    redact_url,
+    strip_credentials,
 )
 
 __all__ = ["STORE_FOLDER", "Files", "display_name", "expand_braces", "find", "natural_order"]
@@ -51,7 +51,7 @@ class How(NamedTuple):
 
     def open(self, url: str) -> CachedSource:
         """The files below an address. A web server that the user noted secrets for is as good as given by the user."""
-        trusted = self.trusted or not url.startswith(("http://", "https://")) or is_vouched(url)
+        trusted = self.trusted or not url.startswith(("http://", "https://")) or has_credentials(url)
         return CachedSource(open_source(url, trusted=trusted), self.cache, self.limit, self.access)
 
 
@@ -123,12 +123,12 @@ def find(
     names = tuple(_address(os.fspath(one)) for one in what)
     if any(map(_is_far, names)):
         return _find_all_far(names, how)
-    given = tuple(map(absolute, names))
+    given = tuple(map(absolute_path, names))
     return _files([path for one in given for path in _matches(one)], given)
 
 
 def _find_one(what: str) -> Files:
-    given = absolute(what)
+    given = absolute_path(what)
     if os.path.isdir(given):
         return Files(LocalSource(given), None, given, folder=True)
     return _files(_matches(given), given)
@@ -171,7 +171,7 @@ def _address(what: str) -> str:
         return what
     scheme, _, rest = what.partition("://")
     plain = what if scheme.islower() else f"{scheme.lower()}://{rest}"
-    return without_secrets(plain) if plain.startswith(("http://", "https://")) else plain
+    return strip_credentials(plain) if plain.startswith(("http://", "https://")) else plain
 
 
 def display_name(what: str | Sequence[str]) -> str:
@@ -181,7 +181,7 @@ def display_name(what: str | Sequence[str]) -> str:
     ('https://host/a.tar?***', "['a', 'b']")
     """
     if isinstance(what, str):
-        return shown(what) if is_url(what) else what
+        return redact_url(what) if is_url(what) else what
     return str([display_name(one) for one in what])
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from shardex.errors import FormatError, PathError, RowError, TruncatedShardError
 from shardex.files import Files, IndexedFile
 from shardex.kernel import Integers, take
-from shardex.sources import LocalSource, inside
+from shardex.sources import LocalSource, check_path
 
 __all__ = ["ForagerIndex", "listed", "open_index"]
 
@@ -44,7 +44,7 @@ def open_index(files: Files, *, trust_paths: bool = False) -> tuple[Files, Forag
 def _below(files: Files, names: tuple[str, ...]) -> Files:
     for number, name in enumerate(names):
         try:
-            inside(name)
+            check_path(name)
         except PathError as error:
             place = os.path.join(files.source.url, NAMES)
             raise PathError(

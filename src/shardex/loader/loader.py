@@ -32,7 +32,7 @@ from shardex.loader.tensors import require_torch, to_tensors
 from shardex.rows import whole_number
 from shardex.samples import Batch
 from shardex.schema import check_fields
-from shardex.sources import adopt, export
+from shardex.sources import export_credentials, import_credentials
 from shardex.workers import ProcessPool
 
 __all__ = ["Loader"]
@@ -300,7 +300,8 @@ class Loader:
             if not options.workers:
                 self._executor = InlineExecutor(recipe.lazily)
             elif options.worker_type == "process" or (options.worker_type == "auto" and recipe.in_python):
-                self._executor = ProcessPool(recipe, options.workers, initializer=partial(adopt, export()))
+                credentials = partial(import_credentials, export_credentials())
+                self._executor = ProcessPool(recipe, options.workers, initializer=credentials)
             else:
                 self._executor = ThreadExecutor(recipe, options.workers)
         return self._executor

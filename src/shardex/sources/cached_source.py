@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from shardex.errors import SchemaError, ShardexError, TruncatedShardError
+from shardex.errors import ArgumentError, ShardexError, TruncatedShardError
 from shardex.kernel import Integers, Segments
 from shardex.sources.buffer_tables import EvictingTable, Wanted
 from shardex.sources.byte_ranges import ACCESS, ByteRange, between, pages_of, reach, runs
@@ -27,7 +27,7 @@ from shardex.sources.io_threads import count_fetches, is_busy, is_ending, one_ah
 from shardex.sources.page_cache import Cache, bytes_of, cache_in
 from shardex.sources.page_file import PAGE, Coming, PagedFile
 from shardex.sources.protocols import Source, Stat, default_cache_folder
-from shardex.sources.retry import UNTAGGED
+from shardex.sources.retry import NO_ETAG
 
 __all__ = ["CachedSource", "Traffic"]
 
@@ -69,7 +69,7 @@ class CachedSource(Source):
         access: str = "auto",
     ) -> None:
         if access not in ACCESS:
-            raise SchemaError(f"expected access to be one of {', '.join(ACCESS)}, got {access!r}")
+            raise ArgumentError(f"expected access to be one of {', '.join(ACCESS)}, got {access!r}")
         self.remote = remote
         self._now = secrets.token_hex(8)
         self._gap: int = getattr(remote, "gap", 0)
@@ -122,7 +122,7 @@ class CachedSource(Source):
 
     def _told_apart(self, stat: Stat) -> Stat:
         """Where a server tells no tag, only the whole address names a file; and if it tells no time, for now only."""
-        if not stat.tag.startswith(UNTAGGED):
+        if not stat.tag.startswith(NO_ETAG):
             return stat
         query = hashlib.sha256(self.remote.url.partition("?")[2].encode()).hexdigest()[:8]
         return replace(stat, tag=f"{stat.tag} {query} {'' if stat.modified else self._now}")

@@ -19,19 +19,19 @@ from shardex.kernel import Integers, Segments
 from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.local import LocalSource
 
-__all__ = ["BLOCK", "CheckedSource", "Sums", "sums_of"]
+__all__ = ["BLOCK", "CheckedSource", "Checksums", "block_checksums"]
 
 BLOCK = 1 << 20
 """Bytes that share a checksum."""
 
-Sums = NDArray[np.int64]
+Checksums = NDArray[np.int64]
 """The checksum of each block of a file, without its lowest bit."""
 
 
-def sums_of(data: memoryview) -> Sums:
+def block_checksums(data: memoryview) -> Checksums:
     """The checksums of a file.
 
-    >>> len(sums_of(memoryview(bytes(3 * BLOCK + 1)))), len(sums_of(memoryview(b"")))
+    >>> len(block_checksums(memoryview(bytes(3 * BLOCK + 1)))), len(block_checksums(memoryview(b"")))
     (4, 0)
     """
     return np.array([_sum(data, number) for number in range(-(-len(data) // BLOCK))], np.int64)
@@ -44,13 +44,13 @@ def _sum(data: memoryview, number: int) -> int:
 class CheckedSource(LocalSource):
     """A folder; `sums` tells the checksums of a file, if it has any.
 
-    >>> import tempfile; place = CheckedSource(tempfile.mkdtemp(), {"a": sums_of(memoryview(b"then"))}.get)
+    >>> import tempfile; place = CheckedSource(tempfile.mkdtemp(), {"a": block_checksums(memoryview(b"then"))}.get)
     >>> place.put("a", b"now"); place.load("a")
     Traceback (most recent call last):
     shardex.errors.ChecksumError: ...: expected bytes 0 to 3 as they were when checksums were made, got others; ...
     """
 
-    def __init__(self, root: str, sums: Callable[[str], Sums | None]) -> None:
+    def __init__(self, root: str, sums: Callable[[str], Checksums | None]) -> None:
         super().__init__(root)
         self._sums = sums
         self._files: dict[str, _File | None] = {}
@@ -101,7 +101,7 @@ class CheckedSource(LocalSource):
 class _File:
     """A file, its checksums, and which blocks were found to be good."""
 
-    def __init__(self, name: str, data: memoryview, sums: Sums) -> None:
+    def __init__(self, name: str, data: memoryview, sums: Checksums) -> None:
         self._name, self._data, self._sums = name, data, sums
         self._good = np.zeros(-(-len(data) // BLOCK), np.bool_)
 

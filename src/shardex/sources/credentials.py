@@ -1,8 +1,8 @@
-"""The keyring: what is needed to reach a storage, by URL prefix, kept out of datasets and of everything that is shown.
+"""Settings and secrets for storages, by URL prefix; they are kept out of datasets, pickles and messages.
 
-A dataset carries URLs only. `storage` notes settings and secrets in this process; where nothing is noted, the
-environment speaks (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``). `export` and `adopt` hand the keyring to a worker process,
-over a private pipe. `shown` and `scrub` are for every text that a person may see.
+A dataset holds only URLs. `storage` registers settings in this process; without them the environment counts (``AWS_*``,
+``GOOGLE_*``, ``AZURE_*``). `export_credentials` and `import_credentials` pass them to a worker process over a private
+pipe. Texts for users go through `redact_url` or `redact`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import unquote
 
-from shardex.errors import SchemaError
+from shardex.errors import ArgumentError
 
 __all__ = [
-    "SLOWEST",
+    "MIN_SPEED",
     "Settings",
-    "adopt",
-    "changes",
-    "export",
-    "is_vouched",
-    "noted",
-    "scrub",
+    "credentials_version",
+    "export_credentials",
+    "has_credentials",
+    "import_credentials",
+    "is_in_use",
+    "redact",
+    "redact_url",
     "settings_for",
-    "shown",
     "storage",
-    "without_secrets",
+    "strip_credentials",
 ]
 
 Setting = str | int | float | bool | dict[str, str]
@@ -65,7 +65,7 @@ _AZ = {
 }
 _HTTP = {"username": "", "password": "", "token": "", "headers": ""}
 STORES: dict[str, dict[str, str]] = {"s3": _S3, "gs": _GS, "az": _AZ, "http": _HTTP, "https": _HTTP}
-"""By scheme: the settings that belong to the store, and what obstore calls them."""
+"""Settings of each kind of store, by scheme, with their names in obstore."""
 
 _DEFAULTS: dict[str, Setting] = {
     "timeout": 15.0,
@@ -88,13 +88,13 @@ _SECRET = {
     "headers",
 }
 _HIDDEN = "***"
-SLOWEST = 128 << 10
-"""Bytes per second that a connection must reach: a timeout is longer by the time that the bytes take at this speed."""
+MIN_SPEED = 128 << 10
+"""Minimum speed of a connection in bytes per second: timeouts are extended by the size of a request over this."""
 
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """What is noted for one prefix; shows the names of its settings, never their values, and is not pickled.
+    """Settings of one URL prefix; its repr shows names only, and it cannot be pickled.
 
     >>> Settings({"region": "eu-west-1", "secret_access_key": "shh"})
     Settings(region, secret_access_key)
@@ -106,33 +106,33 @@ class Settings:
         return f"Settings({', '.join(sorted(self.values))})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("settings may hold secrets and are not pickled: hand them over by keyring.export() and adopt()")
+        raise TypeError("settings may hold secrets and are not pickled: use export_credentials and import_credentials")
 
     def number(self, name: str) -> float:
-        """A number: what was set, or the default."""
+        """Return a numeric setting or its default."""
         value = self.values.get(name, _DEFAULTS[name])
         assert isinstance(value, int | float)
         return value
 
     def store(self, scheme: str) -> dict[str, Setting]:
-        """What the store is made with, in obstore's words."""
+        """Return the settings of the store under the names that obstore uses."""
         return {name: self.values[ours] for ours, name in STORES[scheme].items() if name and ours in self.values}
 
 
 @dataclass
-class _Ring:
-    """What this process has noted, by prefix, and how often that changed."""
+class _Registry:
+    """Settings of this process by URL prefix, and a number that grows with each change."""
 
-    noted: dict[str, Settings] = field(default_factory=dict)
-    changes: int = 0
+    settings: dict[str, Settings] = field(default_factory=dict)
+    version: int = 0
 
 
-_ring = _Ring()
-_NONE = Settings()
+_registry = _Registry()
+_NO_SETTINGS = Settings()
 
 
 def storage(prefix: str, **settings: Setting) -> None:
-    """Note how the storage at an URL prefix is reached, in this process; the longest prefix that fits is used.
+    """Set how this process reaches the storage at a URL prefix; for a URL the longest matching prefix counts.
 
     For all: `timeout` (seconds without progress, 15), `deadline` (seconds for one request with its retries, 120),
     `retries` (6), `concurrency` (requests at once, 32), `allow_http` (no encryption), `allow_invalid_certificates`.
@@ -140,27 +140,27 @@ def storage(prefix: str, **settings: Setting) -> None:
     `request_payer`, `role_arn`. For ``gs://``: `service_account` (a file), `service_account_key` (its content),
     `token`, `anonymous`, `endpoint`. For ``az://``: `account_name`, `account_key`, `sas_token`, `token`, `tenant_id`,
     `client_id`, `client_secret`, `anonymous`, `endpoint`. For ``http(s)://``: `username` and `password`, `token`,
-    `headers`. Without settings, what was noted is forgotten.
+    `headers`. Without settings, earlier ones for this prefix are removed.
 
     >>> storage("s3://my-bucket", endpoint="https://minio.example", region="us-east-1", anonymous=True)
     >>> settings_for("s3://my-bucket/data/x.tar")
     Settings(anonymous, endpoint, region)
     >>> storage("s3://my-bucket", colour="red")
     Traceback (most recent call last):
-    shardex.errors.SchemaError: storage('s3://my-bucket'): expected settings among access_key_id, ..., got 'colour'
+    shardex.errors.ArgumentError: storage('s3://my-bucket'): expected settings among access_key_id, ..., got 'colour'
     >>> storage("s3://my-bucket")
     """
-    key = _prefix(prefix)
+    key = _normalized(prefix)
     known = {**_DEFAULTS, **STORES[key.partition("://")[0]]}
     if unknown := [name for name in settings if name not in known]:
         among, got = ", ".join(sorted(known)), ", ".join(map(repr, unknown))
-        raise SchemaError(f"storage({shown(prefix)!r}): expected settings among {among}, got {got}")
+        raise ArgumentError(f"storage({redact_url(prefix)!r}): expected settings among {among}, got {got}")
     for name, value in settings.items():
-        _check(prefix, name, value)
-    _note({key: Settings(dict(settings)) if settings else None})
+        _check_value(prefix, name, value)
+    _register({key: Settings(dict(settings)) if settings else None})
 
 
-def _check(prefix: str, name: str, value: Setting) -> None:
+def _check_value(prefix: str, name: str, value: Setting) -> None:
     if name in ("allow_http", "allow_invalid_certificates", "anonymous", "virtual_hosted", "request_payer"):
         good, expected = isinstance(value, bool), "True or False"
     elif name in _DEFAULTS:
@@ -175,50 +175,51 @@ def _check(prefix: str, name: str, value: Setting) -> None:
         good, expected = isinstance(value, str), "a string"
     if not good:
         got = f"a {type(value).__name__}" if name in _SECRET else repr(value)
-        raise SchemaError(f"storage({shown(prefix)!r}): expected {name} to be {expected}, got {got}")
+        raise ArgumentError(f"storage({redact_url(prefix)!r}): expected {name} to be {expected}, got {got}")
 
 
-def _note(entries: Mapping[str, Settings | None]) -> None:
-    kept = {prefix: settings for prefix, settings in _ring.noted.items() if prefix not in entries}
-    _ring.noted = kept | {prefix: settings for prefix, settings in entries.items() if settings is not None}
-    _ring.changes += 1
+def _register(entries: Mapping[str, Settings | None]) -> None:
+    kept = {prefix: settings for prefix, settings in _registry.settings.items() if prefix not in entries}
+    _registry.settings = kept | {prefix: settings for prefix, settings in entries.items() if settings is not None}
+    _registry.version += 1
 
 
-def changes() -> int:
-    """How often the keyring was changed: who keeps settings looks here whether to ask again."""
-    return _ring.changes
+def credentials_version() -> int:
+    """Return a number that changes with every change of settings, so that callers can cache settings."""
+    return _registry.version
 
 
-def noted(settings: Settings) -> bool:
-    """Whether settings are still in use."""
-    return settings is _NONE or any(settings is one for one in _ring.noted.values())
+def is_in_use(settings: Settings) -> bool:
+    """Return True if these settings are still registered."""
+    return settings is _NO_SETTINGS or any(settings is one for one in _registry.settings.values())
 
 
 def settings_for(url: str) -> Settings:
-    """What is noted for the longest prefix of an URL, or nothing."""
-    url = _prefix(url)
-    fitting = [one for one in _ring.noted if url == one or url.startswith(one if one.endswith("://") else f"{one}/")]
-    return _ring.noted[max(fitting, key=len)] if fitting else _NONE
+    """Return the settings of the longest prefix of a URL, or empty settings."""
+    url = _normalized(url)
+    known = _registry.settings
+    matching = [one for one in known if url == one or url.startswith(one if one.endswith("://") else f"{one}/")]
+    return known[max(matching, key=len)] if matching else _NO_SETTINGS
 
 
-def is_vouched(url: str) -> bool:
-    """Whether the user noted for a web server what is sent to it: its name came from the user, then.
+def has_credentials(url: str) -> bool:
+    """Return True if the user set credentials or headers for a web server, and so chose to trust it.
 
     >>> storage("https://lab.example", token="t"); storage("http://", timeout=5)
-    >>> is_vouched("https://lab.example/a.tar"), is_vouched("http://other.example")
+    >>> has_credentials("https://lab.example/a.tar"), has_credentials("http://other.example")
     (True, False)
     >>> storage("https://lab.example"); storage("http://")
     """
     return not _HTTP.keys().isdisjoint(settings_for(url).values)
 
 
-def _prefix(url: str) -> str:
-    """One spelling for one place: small letters in scheme and host, no slash at the end, no query."""
+def _normalized(url: str) -> str:
+    """Return a URL in its normal form: scheme and web host in lower case, no slash at the end, no user, no query."""
     scheme, found, rest = url.partition("://")
     scheme = scheme.lower()
     if not found or scheme not in STORES:
         known = ", ".join(f"{name}://" for name in STORES)
-        raise SchemaError(f"storage: expected an URL prefix that begins with {known}, got {shown(url)!r}")
+        raise ArgumentError(f"storage: expected a URL prefix that begins with {known}, got {redact_url(url)!r}")
     host, slash, path = rest.partition("?")[0].partition("/")
     host = host.rpartition("@")[2]
     return (
@@ -226,25 +227,25 @@ def _prefix(url: str) -> str:
     )
 
 
-def export() -> bytes:
-    """The keyring, secrets and all: for a private pipe to a process of ours, never for a file."""
-    return json.dumps({prefix: dict(settings.values) for prefix, settings in _ring.noted.items()}).encode()
+def export_credentials() -> bytes:
+    """Return all settings, secrets included, for a private pipe to a worker process; never write them to a file."""
+    return json.dumps({prefix: dict(settings.values) for prefix, settings in _registry.settings.items()}).encode()
 
 
-def adopt(exported: bytes) -> None:
-    """Take over what another process exported.
+def import_credentials(exported: bytes) -> None:
+    """Register the settings that another process exported.
 
-    >>> storage("s3://there", region="eu-west-1"); ring = export(); storage("s3://there")
-    >>> adopt(ring); settings_for("s3://there"); storage("s3://there")
+    >>> storage("s3://there", region="eu-west-1"); exported = export_credentials()
+    >>> storage("s3://there"); import_credentials(exported); settings_for("s3://there"); storage("s3://there")
     Settings(region)
     """
-    _note({prefix: Settings(values) for prefix, values in json.loads(exported).items()})
+    _register({prefix: Settings(values) for prefix, values in json.loads(exported).items()})
 
 
-def without_secrets(url: str) -> str:
-    """The URL without ``user:password@``, which goes to the keyring instead.
+def strip_credentials(url: str) -> str:
+    """Return the URL without ``user:password@``, which is registered for its host instead.
 
-    >>> without_secrets("https://me:pw@host.example/data"), settings_for("https://host.example/data")
+    >>> strip_credentials("https://me:pw@host.example/data"), settings_for("https://host.example/data")
     ('https://host.example/data', Settings(password, username))
     >>> storage("https://host.example")
     """
@@ -255,14 +256,14 @@ def without_secrets(url: str) -> str:
         return url
     name, _, password = userinfo.partition(":")
     values = {**settings_for(url).values, "username": unquote(name), "password": unquote(password)}
-    _note({_prefix(f"{scheme}://{host}"): Settings(values)})
+    _register({_normalized(f"{scheme}://{host}"): Settings(values)})
     return f"{scheme}://{host}{slash}{path}"
 
 
-def shown(url: str) -> str:
-    """An URL as it may be shown: no user, no password, no query, which may hold a signature.
+def redact_url(url: str) -> str:
+    """Return a URL for messages: without user, password and query, which may hold a signature.
 
-    >>> shown("https://me:pw@host/a.tar?X-Amz-Signature=0f3a"), shown("s3://bucket/a")
+    >>> redact_url("https://me:pw@host/a.tar?X-Amz-Signature=0f3a"), redact_url("s3://bucket/a")
     ('https://***@host/a.tar?***', 's3://bucket/a')
     """
     url, query, _ = url.partition("?")
@@ -273,20 +274,20 @@ def shown(url: str) -> str:
     return url + (query and f"?{_HIDDEN}")
 
 
-def scrub(text: str) -> str:
-    """A text of somebody else without the secrets that we know or that look like some.
+def redact(text: str) -> str:
+    """Return a message of a server or library without known secrets and without secrets in URLs.
 
-    >>> scrub("cannot GET https://me:pw@host/a?sig=1 now")
+    >>> redact("cannot GET https://me:pw@host/a?sig=1 now")
     'cannot GET https://***@host/a?*** now'
     """
     for secret in _secrets():
         text = text.replace(secret, _HIDDEN)
-    return re.sub(r"\b[a-z0-9+.-]+://[^\s\"'<>,)]+", lambda match: shown(match[0]), text)
+    return re.sub(r"\b[a-z0-9+.-]+://[^\s\"'<>,)]+", lambda match: redact_url(match[0]), text)
 
 
 def _secrets() -> Iterator[str]:
-    """Every secret of the keyring and of the environment that is long enough to be told from ordinary words."""
-    values = [value for one in _ring.noted.values() for name, value in one.values.items() if name in _SECRET]
+    """Yield the secrets of settings and environment that are too long to be ordinary words."""
+    values = [value for one in _registry.settings.values() for name, value in one.values.items() if name in _SECRET]
     values += [
         value for name, value in os.environ.items() if re.match(r"(AWS|AZURE|GOOGLE)_.*(KEY|SECRET|TOKEN)", name)
     ]

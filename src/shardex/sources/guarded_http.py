@@ -1,9 +1,9 @@
-"""Web addresses that come from data, not from the user: read without ever reaching into the machine or its network.
+"""Requests to web URLs that come from data and not from the user: they never reach this machine or its network.
 
-A manifest or a record may name any URL, and could so have us read what only we can reach. Here every connection is
-made to an address that was looked up and found public just before, and to no other: neither another spelling, nor a
-name that changes, nor a redirect gets around that. A redirect is followed by hand, keeps the scheme, is checked as
-the first address was, and gets no secrets if it leads to another host. Proxies of the environment are not used.
+A manifest or a record may name any URL, and could make shardex read what only this machine can reach. So every
+connection goes to an address that was resolved and found public immediately before; another spelling, a name that
+changes its address or a redirect does not get around that. Redirects are followed here: they must keep the scheme, are
+checked like the first URL, and get no secrets if they lead to another host. Proxies of the environment are not used.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from shardex.errors import AddressError, PathError, RemoteError, SourceError
 from shardex.sources.byte_ranges import ByteRange
-from shardex.sources.credentials import SLOWEST, Settings, shown
-from shardex.sources.object_client import Bucket, aside, headers_for, slots
+from shardex.sources.credentials import MIN_SPEED, Settings, redact_url
+from shardex.sources.object_client import Bucket, auth_headers, request_slots, run_in_thread
 from shardex.sources.protocols import Stat
-from shardex.sources.retry import Again, refusal, same, stat_of
+from shardex.sources.retry import RetryableError, check_unchanged, error_for_status, stat_from_headers
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
 
-__all__ = ["GuardedWire", "check_untrusted", "is_public"]
+__all__ = ["GuardedClient", "check_untrusted", "is_public"]
 
 T = TypeVar("T")
 
 _SCHEMES = ("http", "https", "s3", "gs", "az")
-_HOPS = 5
+_MAX_REDIRECTS = 5
 _REDIRECTS = {301, 302, 303, 307, 308}
-_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 def check_untrusted(url: str) -> str:
-    """The URL itself, if data may name it: a bucket, or a web server at a public address.
+    """Return the URL if data may name it: a bucket, or a web server with a public address.
 
     >>> check_untrusted("s3://bucket/data/a.tar")
     's3://bucket/data/a.tar'
@@ -51,17 +51,17 @@ def check_untrusted(url: str) -> str:
     Traceback (most recent call last):
     shardex.errors.AddressError: 'http://0x7f000001/': expected an address of the public internet, got 127.0.0.1
     """
-    scheme, host, port = _parts(url)
+    scheme, host, port = _split(url)
     if scheme in ("http", "https"):
-        _public(host, port, url)
+        _public_addresses(host, port, url)
     return url
 
 
-def _parts(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port of an URL that is written as one should be."""
+def _split(url: str) -> tuple[str, str, int]:
+    """Return scheme, host and port of a well-formed URL; a bucket has neither host nor port."""
 
     def refuse(expected: str) -> AddressError:
-        return AddressError(f"{shown(url)!r}: expected {expected} in an URL that data names")
+        return AddressError(f"{redact_url(url)!r}: expected {expected} in a URL that data names")
 
     if re.search(r"[\x00-\x20\x7f\\]", url):
         raise refuse("no spaces, control characters or backslashes")
@@ -84,7 +84,7 @@ def _parts(url: str) -> tuple[str, str, int]:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address belongs to the public internet, and so does the one that may be wrapped in it.
+    """Return True if an address and any IPv4 address embedded in it belong to the public internet.
 
     >>> [is_public(one) for one in ("8.8.8.8", "10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1", "2002:7f00:1::")]
     [True, False, False, False, False]
@@ -92,7 +92,7 @@ def is_public(address: str) -> bool:
     one = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(one, ipaddress.IPv6Address):
         wrapped = [one.ipv4_mapped, one.sixtofour, *(one.teredo or ())]
-        if one in _TRANSLATED:
+        if one in _NAT64:
             wrapped.append(ipaddress.IPv4Address(int(one) & 0xFFFFFFFF))
         inner = [str(address) for address in wrapped if address is not None]
         if inner:
@@ -101,15 +101,15 @@ def is_public(address: str) -> bool:
     return one.is_global and not special and not one.is_unspecified
 
 
-def _answer_of(connection: HTTPConnection, seconds: float) -> HTTPResponse:
-    """The headers of an answer, all of them in time: a server that sends them byte by byte is cut off."""
+def _read_headers(connection: HTTPConnection, seconds: float) -> HTTPResponse:
+    """Read the headers of an answer; a server that does not send all of them in time is disconnected."""
 
-    def cut_off() -> None:
+    def disconnect() -> None:
         with suppress(OSError):
             if connection.sock is not None:
                 connection.sock.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(seconds, cut_off)
+    timer = threading.Timer(seconds, disconnect)
     timer.daemon = True
     timer.start()
     try:
@@ -118,29 +118,29 @@ def _answer_of(connection: HTTPConnection, seconds: float) -> HTTPResponse:
         timer.cancel()
 
 
-def _public(host: str, port: int, url: str) -> list[tuple[int, tuple[object, ...]]]:
-    """What a host's name stands for: families and addresses to connect to, all of them public."""
+def _public_addresses(host: str, port: int, url: str) -> list[tuple[int, tuple[object, ...]]]:
+    """Resolve a host to families and addresses to connect to; raise an error if one is not public."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         found = []
     if not found:
-        raise AddressError(f"{shown(url)!r}: expected a host that has an address, got {host!r}")
+        raise AddressError(f"{redact_url(url)!r}: expected a host that has an address, got {host!r}")
     for *_, address in found:
         if not is_public(str(address[0])):
-            raise AddressError(f"{shown(url)!r}: expected an address of the public internet, got {address[0]}")
+            raise AddressError(f"{redact_url(url)!r}: expected an address of the public internet, got {address[0]}")
     return [(family, address) for family, *_, address in found]
 
 
-def _dial(scheme: str, host: str, port: int, timeout: float) -> HTTPConnection:
-    """A connection to one of the checked addresses; it never makes another by itself."""
+def _connect(scheme: str, host: str, port: int, timeout: float) -> HTTPConnection:
+    """Return a connection to one of the checked addresses; it never reconnects by itself."""
     from http.client import HTTPConnection, HTTPSConnection
     from ssl import create_default_context
 
     connection = (HTTPSConnection if scheme == "https" else HTTPConnection)(host, port, timeout=timeout)
     connection.auto_open = 0
     failure: OSError | None = None
-    for family, address in _public(host, port, f"{scheme}://{host}:{port}/"):
+    for family, address in _public_addresses(host, port, f"{scheme}://{host}:{port}/"):
         link = socket.socket(family, socket.SOCK_STREAM)
         link.settimeout(timeout)
         try:
@@ -155,45 +155,45 @@ def _dial(scheme: str, host: str, port: int, timeout: float) -> HTTPConnection:
     raise failure or OSError(errno.EHOSTUNREACH, "no address")
 
 
-class GuardedWire:
-    """Requests to one web server that data has named."""
+class GuardedClient:
+    """Requests to one untrusted web server."""
 
     def __init__(self, bucket: Bucket, settings: Settings) -> None:
         self.settings = settings
-        self.slots = slots(settings)
+        self.slots = request_slots(settings)
         self._bucket, self._query = bucket, f"?{bucket.query}" if bucket.query else ""
         self._threads = ThreadPoolExecutor(int(settings.number("concurrency")), thread_name_prefix="shardex-guarded")
         self._idle: defaultdict[tuple[str, str], list[HTTPConnection]] = defaultdict(list)
-        self._settled: dict[str, str] = {}
-        """Where redirects ended, by key."""
+        self._final_urls: dict[str, str] = {}
+        """The URL at the end of the redirects of a key."""
 
     async def head(self, key: str) -> Stat:
-        """Ask for a file's headers."""
-        return await self._aside(lambda: self._ask("HEAD", key, None, self._whole))
+        """Send a HEAD request."""
+        return await self._in_thread(lambda: self._ask("HEAD", key, None, self._whole))
 
-    async def peek(self, key: str) -> Stat:
-        """Ask for a file, and read only the headers."""
-        return await self._aside(lambda: self._ask("GET", key, None, self._whole))
+    async def head_by_get(self, key: str) -> Stat:
+        """Send a GET request and read only the headers."""
+        return await self._in_thread(lambda: self._ask("GET", key, None, self._whole))
 
     async def get(self, key: str, wanted: ByteRange, pinned: Stat) -> memoryview:
-        """Ask for a range; look at the headers before the body is read."""
-        limit = time.monotonic() + self.settings.number("deadline") + wanted.length / SLOWEST
+        """Request a range; check the headers before the body is read."""
+        limit = time.monotonic() + self.settings.number("deadline") + wanted.length / MIN_SPEED
 
         def read(answer: HTTPResponse) -> memoryview:
             span = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", answer.getheader("Content-Range", ""))
             if answer.status != 206 or span is None or answer.getheader("Content-Encoding"):
-                raise Again(f"status {answer.status} and not the range that was asked for")
+                raise RetryableError(f"status {answer.status} and not the range that was asked for")
             if (int(span[1]), int(span[2]) + 1) != (wanted.begin, wanted.end):
-                raise Again(
+                raise RetryableError(
                     f"bytes {span[1]} to {int(span[2]) + 1}, where {wanted.begin} to {wanted.end} were asked for"
                 )
-            same(_stat(answer, int(span[3])), pinned, key)
-            return _body(answer, wanted.length, limit)
+            check_unchanged(_stat(answer, int(span[3])), pinned, key)
+            return _read_body(answer, wanted.length, limit)
 
-        return await self._aside(lambda: self._ask("GET", key, wanted, read))
+        return await self._in_thread(lambda: self._ask("GET", key, wanted, read))
 
-    async def _aside(self, work: Callable[[], T]) -> T:
-        return await aside(self._threads, work)
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await run_in_thread(self._threads, work)
 
     @staticmethod
     def _whole(answer: HTTPResponse) -> Stat:
@@ -203,27 +203,27 @@ class GuardedWire:
         return _stat(answer, int(length))
 
     def _ask(self, method: str, key: str, wanted: ByteRange | None, use: Callable[[HTTPResponse], T]) -> T:
-        """Send one request, follow where it leads, and use the answer."""
+        """Send one request, follow its redirects and return `use(answer)`."""
         from http.client import HTTPException
 
         first = f"{self._bucket.scheme}://{self._bucket.name}/{quote(key)}{self._query}"
-        url = self._settled.pop(key, first)
+        url = self._final_urls.pop(key, first)
         try:
-            for _ in range(_HOPS):
+            for _ in range(_MAX_REDIRECTS):
                 answer, connection = self._send(method, url, wanted)
                 if answer.status not in _REDIRECTS:
                     return self._finish(answer, connection, key, url, use)
                 connection.close()
-                url = self._next(url, answer.getheader("Location", ""))
-        except (SourceError, PathError, Again):
+                url = self._redirect_target(url, answer.getheader("Location", ""))
+        except (SourceError, PathError, RetryableError):
             raise
         except (OSError, HTTPException) as error:
             text = "no answer, or no more of it, in time" if isinstance(error, TimeoutError) else type(error).__name__
         else:
             text = ""
         if text:
-            raise Again(text)
-        raise RemoteError(errno.ELOOP, f"expected at most {_HOPS} redirects, got more", key)
+            raise RetryableError(text)
+        raise RemoteError(errno.ELOOP, f"expected at most {_MAX_REDIRECTS} redirects, got more", key)
 
     def _finish(
         self,
@@ -235,12 +235,12 @@ class GuardedWire:
     ) -> T:
         try:
             if answer.status not in (200, 206):
-                raise refusal(answer.status, f"{answer.status} {answer.reason}", key)
+                raise error_for_status(answer.status, f"{answer.status} {answer.reason}", key)
             result = use(answer)
         except BaseException:
             connection.close()
             raise
-        self._settled[key] = url
+        self._final_urls[key] = url
         if answer.isclosed() and not answer.will_close:
             parts = urlsplit(url)
             self._idle[parts.scheme, parts.netloc].append(connection)
@@ -250,29 +250,30 @@ class GuardedWire:
 
     def _send(self, method: str, url: str, wanted: ByteRange | None) -> tuple[HTTPResponse, HTTPConnection]:
         parts = urlsplit(url)
-        scheme, host, port = _parts(url)
+        scheme, host, port = _split(url)
         headers = {"User-Agent": "shardex", "Accept-Encoding": "identity"}
         if (scheme, parts.netloc) == (self._bucket.scheme, self._bucket.name):
-            headers |= headers_for(self.settings)
+            headers |= auth_headers(self.settings)
         if wanted:
             headers["Range"] = f"bytes={wanted.begin}-{wanted.end - 1}"
         try:
             connection = self._idle[scheme, parts.netloc].pop()
         except IndexError:
-            connection = _dial(scheme, host, port, self.settings.number("timeout"))
+            connection = _connect(scheme, host, port, self.settings.number("timeout"))
         try:
             connection.request(method, f"{parts.path or '/'}{parts.query and '?'}{parts.query}", headers=headers)
-            return _answer_of(connection, self.settings.number("timeout")), connection
+            return _read_headers(connection, self.settings.number("timeout")), connection
         except BaseException:
             connection.close()
             raise
 
-    def _next(self, url: str, location: str) -> str:
-        """Where a redirect leads, if we go there."""
+    def _redirect_target(self, url: str, location: str) -> str:
+        """Return the target of a redirect; raise an error if it must not be followed."""
         to = urljoin(url, location)
-        scheme, _, _ = _parts(to)
+        scheme, _, _ = _split(to)
         if scheme != self._bucket.scheme:
-            raise AddressError(f"{shown(url)!r}: expected a redirect to {self._bucket.scheme}://, got {shown(to)!r}")
+            expected = f"expected a redirect to {self._bucket.scheme}://"
+            raise AddressError(f"{redact_url(url)!r}: {expected}, got {redact_url(to)!r}")
         return to.partition("#")[0]
 
 
@@ -281,16 +282,16 @@ def _stat(answer: HTTPResponse, size: int) -> Stat:
         modified = parsedate_to_datetime(answer.getheader("Last-Modified", ""))
     except ValueError:
         modified = None
-    return stat_of(size, answer.getheader("ETag"), modified)
+    return stat_from_headers(size, answer.getheader("ETag"), modified)
 
 
-def _body(answer: HTTPResponse, length: int, limit: float) -> memoryview:
-    """As much of the body as was asked for, or less if it ends; not slower than allowed."""
+def _read_body(answer: HTTPResponse, length: int, limit: float) -> memoryview:
+    """Read `length` bytes of the body, or fewer if it ends; raise an error after the time limit."""
     block = bytearray(length)
     view, at = memoryview(block), 0
     while at < length:
         if time.monotonic() > limit:
-            raise Again("no end of the answer in time")
+            raise RetryableError("no end of the answer in time")
         got = answer.readinto(view[at : at + (1 << 18)])
         if not got:
             break

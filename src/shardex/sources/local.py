@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 from shardex.errors import TruncatedShardError, storage_errors
 from shardex.sources.byte_ranges import ByteRange, plan
-from shardex.sources.protocols import Place, Stat, inside
+from shardex.sources.protocols import Place, Stat, check_path
 
 __all__ = ["LocalSource", "libc", "make_folder", "sync_folder"]
 
@@ -59,7 +59,7 @@ class LocalSource(Place):
 
     def path(self, path: str) -> str:
         """Where a file of this source lies on disk."""
-        return os.path.join(self.root, inside(path))
+        return os.path.join(self.root, check_path(path))
 
     def stat(self, path: str) -> Stat:
         """Size and modification time."""

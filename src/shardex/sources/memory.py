@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from shardex.errors import NotFoundError, SourceError, TruncatedShardError
 from shardex.sources.byte_ranges import ByteRange
-from shardex.sources.protocols import Place, Stat, inside
+from shardex.sources.protocols import Place, Stat, check_path
 
 __all__ = ["MemorySource"]
 
@@ -29,7 +29,7 @@ class MemorySource(Place):
     """
 
     def __init__(self, files: dict[str, bytes] | None = None, url: str = "memory:") -> None:
-        self.files = {inside(path): bytes(data) for path, data in (files or {}).items()}
+        self.files = {check_path(path): bytes(data) for path, data in (files or {}).items()}
         self._times = dict.fromkeys(self.files, time.time())
         self._url = url
 
@@ -40,7 +40,7 @@ class MemorySource(Place):
 
     def _get(self, path: str) -> bytes:
         try:
-            return self.files[inside(path)]
+            return self.files[check_path(path)]
         except KeyError:
             raise NotFoundError(errno.ENOENT, "no such file in memory", path) from None
 
@@ -68,13 +68,13 @@ class MemorySource(Place):
 
     def put(self, path: str, data: Any) -> None:
         """Keep a copy."""
-        self.files[inside(path)] = bytes(data)
+        self.files[check_path(path)] = bytes(data)
         self._times[path] = time.time()
 
     def put_if_absent(self, path: str, data: Any) -> bool:
         """Keep a copy if there is none; `setdefault` makes it one step."""
         mine = _Copy(data)
-        if won := self.files.setdefault(inside(path), mine) is mine:
+        if won := self.files.setdefault(check_path(path), mine) is mine:
             self._times[path] = time.time()
         return won
 
@@ -89,7 +89,7 @@ class MemorySource(Place):
 
     def remove(self, path: str) -> None:
         """Forget a file."""
-        if self.files.pop(inside(path), None) is None:
+        if self.files.pop(check_path(path), None) is None:
             self._get(path)
         self._times.pop(path, None)
 

@@ -1,9 +1,9 @@
-"""The wire to an object store: single requests through obstore, and the loop that many of them wait in at once.
+"""Single requests to an object store or web server through obstore, and the event loop in which requests wait.
 
-obstore is called in threads, not by its `async` functions: those call back into Python from threads of their own, which
-aborts the process if it ends at that moment (one exit in six of short programs on a busy machine). And its threads do
-not survive a fork: whatever a child asks would hang for ever. So the loop and all connections belong to one process,
-and a child of a process that has used them is told so at once.
+obstore is called in threads, not by its `async` functions: those call back into Python from their own threads, which
+aborts the process if it exits at that moment (one exit in six of short programs on a busy machine). Its threads do not
+survive a fork, and every request of a forked child would hang. So the loop and all clients belong to one process, and
+`connect` raises an error in a child of a process that has used them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from shardex.errors import ForkSafetyError, RemoteError, ShardexError
 from shardex.sources.byte_ranges import ByteRange
-from shardex.sources.credentials import SLOWEST, Settings, noted
+from shardex.sources.credentials import MIN_SPEED, Settings, is_in_use
 from shardex.sources.protocols import Stat
-from shardex.sources.retry import Again, reason, same, stat_of, translate
+from shardex.sources.retry import RetryableError, check_unchanged, one_line, stat_from_headers, translate_error
 
 if TYPE_CHECKING:
     import asyncio
@@ -34,107 +34,107 @@ __all__ = [
     "LARGEST_READ",
     "LARGEST_WRITE",
     "Bucket",
-    "ObjectWire",
-    "Wire",
-    "aside",
+    "Client",
+    "ObjectClient",
+    "auth_headers",
     "connect",
-    "headers_for",
-    "run",
-    "slots",
+    "request_slots",
+    "run_in_loop",
+    "run_in_thread",
 ]
 
 T = TypeVar("T")
 
-_MINE = "shardex-writer"
+_WRITER = "shardex-writer"
 _PART = 16 << 20
 _ENVIRONMENT = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
 LARGEST_READ = 8 << 20
-"""The most that one request reads."""
+"""Maximum size of one read request in bytes."""
 LARGEST_WRITE = 128 << 20
-"""The most that is written by one request, and not in parts."""
+"""Maximum size of a write in one request; larger files are uploaded in parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What one connection reaches: a bucket, or a host with the query that all its URLs end in."""
+    """Target of one client: a bucket, or a host and the query at the end of all its URLs."""
 
     scheme: str
     name: str
     query: str = ""
 
 
-class Wire(Protocol):
-    """Single requests to one bucket, one attempt each."""
+class Client(Protocol):
+    """Single requests to one bucket or host, one attempt each."""
 
     settings: Settings
     slots: asyncio.Semaphore
 
     async def head(self, key: str) -> Stat:
-        """Size, tag and time of a file."""
+        """Return size, tag and time of a file."""
 
-    async def peek(self, key: str) -> Stat:
-        """The same by a request for the file, which is then not read."""
+    async def head_by_get(self, key: str) -> Stat:
+        """Return the same by a GET request whose body is not read."""
 
     async def get(self, key: str, wanted: ByteRange, pinned: Stat) -> memoryview:
-        """Bytes of a file that is still the pinned one; how many, the caller checks."""
+        """Return bytes of a file that has not changed since `pinned`; the caller checks how many."""
 
 
-# -- one loop and one set of connections for each process -------------------------------------------------------------
+# -- one event loop and one set of clients per process ----------------------------------------------------------------
 
 
-class _Process:
-    """What must not be shared between processes."""
+class _ProcessState:
+    """Loop and clients of this process, which a forked child must not use."""
 
     def __init__(self, forked: bool = False) -> None:
         self.lock = threading.Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.wires: dict[tuple[Bucket, int], ObjectWire] = {}
+        self.clients: dict[tuple[Bucket, int], ObjectClient] = {}
         self.used = self.forked = forked
-        """Whether this process has used obstore, or one above it."""
+        """True if this process or one that it was forked from has used obstore."""
 
 
-_process = _Process()
+_process = _ProcessState()
 
 
-def _begin_child() -> None:
+def _reset_child() -> None:
     _process.__init__(_process.used)  # type: ignore[misc]
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_child)
+    os.register_at_fork(after_in_child=_reset_child)
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Have the loop do some work, and wait for it."""
+def run_in_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in the loop of this process and return its result."""
     import asyncio
 
     with _process.lock:
         if _process.loop is None:
             _process.loop = asyncio.new_event_loop()
-            threading.Thread(target=_process.loop.run_forever, name="shardex-wire", daemon=True).start()
+            threading.Thread(target=_process.loop.run_forever, name="shardex-requests", daemon=True).start()
     future = asyncio.run_coroutine_threadsafe(work, _process.loop)
     try:
         return future.result()
     finally:
-        future.cancel()  # after a KeyboardInterrupt nobody waits for it any more
+        future.cancel()  # after a KeyboardInterrupt its result is not needed
 
 
-async def aside(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-    """Do something that blocks in a thread; who is called off does not wait for its end."""
+async def run_in_thread(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    """Run a blocking function in a thread; a caller that is cancelled does not wait for its end."""
     import asyncio
 
     return await asyncio.get_running_loop().run_in_executor(threads, work)
 
 
-def slots(settings: Settings) -> asyncio.Semaphore:
-    """As many as requests may be under way at once."""
+def request_slots(settings: Settings) -> asyncio.Semaphore:
+    """Return a semaphore for the number of concurrent requests."""
     import asyncio
 
     return asyncio.Semaphore(int(settings.number("concurrency")))
 
 
-def connect(bucket: Bucket, settings: Settings, where: str) -> ObjectWire:
-    """The connection of this process to a bucket."""
+def connect(bucket: Bucket, settings: Settings, where: str) -> ObjectClient:
+    """Return the client of this process for a bucket."""
     if _process.forked:
         raise ForkSafetyError(
             errno.EDEADLK,
@@ -143,76 +143,76 @@ def connect(bucket: Bucket, settings: Settings, where: str) -> ObjectWire:
             where,
         )
     with _process.lock:
-        key = bucket, id(settings)  # the wire keeps the settings, so no others get their number
-        if key not in _process.wires:
-            _process.wires = {key: wire for key, wire in _process.wires.items() if noted(wire.settings)}
-            _process.wires[key] = ObjectWire(bucket, settings, where)
+        key = bucket, id(settings)  # the client keeps the settings alive, so the id is not used again
+        if key not in _process.clients:
+            _process.clients = {key: client for key, client in _process.clients.items() if is_in_use(client.settings)}
+            _process.clients[key] = ObjectClient(bucket, settings, where)
             _process.used = True
-        return _process.wires[key]
+        return _process.clients[key]
 
 
 # -- obstore ----------------------------------------------------------------------------------------------------------
 
 
-class ObjectWire:
+class ObjectClient:
     """Requests to one bucket through obstore."""
 
     def __init__(self, bucket: Bucket, settings: Settings, where: str) -> None:
         self.settings = settings
-        self.slots = slots(settings)
-        # Twice as many as wait at once: a thread whose request took too long is left alone until that ends by itself.
-        self._threads = ThreadPoolExecutor(2 * int(settings.number("concurrency")), thread_name_prefix="shardex-wire")
-        self.keeps_conditions: bool | None = None
-        """Whether the store refuses to create what is there; unknown until it was tried."""
+        self.slots = request_slots(settings)
+        # Twice as many as concurrent requests: the thread of a request that timed out is busy until that request ends.
+        self._threads = ThreadPoolExecutor(2 * int(settings.number("concurrency")), thread_name_prefix="shardex-http")
+        self.create_is_conditional: bool | None = None
+        """True if the store refuses to create a file that exists; None before that was tested."""
         try:
             self._store = _store(bucket, settings, retries=0, largest=LARGEST_READ)
             self._uploads = _store(bucket, settings, retries=0, largest=LARGEST_WRITE)
             self._parts = _store(bucket, settings, retries=int(settings.number("retries")), largest=_PART)
             return
         except Exception as error:
-            text = reason(error)
+            text = one_line(error)
         raise RemoteError(errno.EINVAL, f"cannot be opened: {text}; see shardex.storage", where)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a connection holds secrets and is not pickled: send the URL, and open it there")
+        raise TypeError("a client holds secrets and is not pickled: send the URL and open it in the other process")
 
     async def _call(self, key: str, work: Callable[[], T]) -> T:
-        """What obstore answers, in a thread; its errors become ours, and keep nothing of its own."""
+        """Call obstore in a thread; its errors become ours and do not keep its own as their context."""
         try:
-            return await aside(self._threads, work)
-        except (ShardexError, Again):
+            return await run_in_thread(self._threads, work)
+        except (ShardexError, RetryableError):
             raise
         except Exception as error:
-            failure = translate(error, key)
+            failure = translate_error(error, key)
         raise failure
 
     async def head(self, key: str) -> Stat:
-        """Ask for a file's headers."""
+        """Send a HEAD request."""
         import obstore
 
         return await self._call(key, lambda: _stat(obstore.head(self._store, key)))
 
-    async def peek(self, key: str) -> Stat:
-        """Ask for a file, and read only the headers."""
+    async def head_by_get(self, key: str) -> Stat:
+        """Send a GET request and read only the headers."""
         import obstore
 
         return await self._call(key, lambda: _stat(obstore.get(self._store, key).meta))
 
     async def get(self, key: str, wanted: ByteRange, pinned: Stat) -> memoryview:
-        """Ask for a range; look at the headers before the body comes."""
+        """Request a range; check the headers before the body is read."""
         import obstore
 
         def read() -> memoryview:
             answer = obstore.get(self._store, key, options={"range": (wanted.begin, wanted.end)})
-            same(_stat(answer.meta), pinned, key)
+            check_unchanged(_stat(answer.meta), pinned, key)
             return memoryview(answer.bytes())
 
         return await self._call(key, read)
 
     def list(self, prefix: str) -> Callable[[], Awaitable[list[str]]]:
-        """A function that gives some keys below a prefix, then some more, and none at the end.
+        """Return a function that gives the next keys below a prefix, and none at the end.
 
-        After a failure it goes on behind the last key."""
+        After a failure it continues after the last key."""
         import obstore
 
         stream: Iterator[Sequence[ObjectMeta]] | None = None
@@ -226,7 +226,7 @@ class ObjectWire:
 
         async def more() -> list[str]:
             nonlocal stream, last
-            # A thread that nobody waits for any more goes on taking keys from its stream, so that is not used again.
+            # The thread of a cancelled request still takes keys from its stream, so that stream is not used again.
             taken, stream = stream, None
             keys, taken = await self._call(prefix, lambda: some(taken, last))
             stream, last = taken, keys[-1] if keys else last
@@ -235,13 +235,13 @@ class ObjectWire:
         return more
 
     async def put(self, key: str, data: memoryview) -> str:
-        """Create or replace a file in one request; its tag."""
+        """Create or replace a file in one request; return its tag."""
         import obstore
 
         return await self._call(key, lambda: obstore.put(self._uploads, key, data, use_multipart=False)["e_tag"] or "")
 
     async def upload(self, key: str, data: memoryview) -> str:
-        """The same in many parts, each of which is tried again by itself."""
+        """Create or replace a file in parts, which are retried one by one; return its tag."""
         import obstore
 
         def send() -> str:
@@ -251,27 +251,27 @@ class ObjectWire:
         return await self._call(key, send)
 
     async def create(self, key: str, data: memoryview, writer: str) -> bool:
-        """Create a file that notes its writer; false if there is one."""
+        """Create a file with the name of its writer as an attribute; return False if it exists."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
         def send() -> bool:
-            marks = {_MINE: writer}
+            attributes = {_WRITER: writer}
             try:
-                obstore.put(self._uploads, key, data, mode="create", use_multipart=False, attributes=marks)
+                obstore.put(self._uploads, key, data, mode="create", use_multipart=False, attributes=attributes)
                 return True
             except AlreadyExistsError as error:
                 if "status code: 409" in str(error):
-                    raise Again("409 Conflict: somebody else writes it at this moment") from None
+                    raise RetryableError("409 Conflict: another writer is writing it") from None
                 return False
 
         return await self._call(key, send)
 
     async def writer(self, key: str) -> str:
-        """Who created a file."""
+        """Return the writer that created a file."""
         import obstore
 
-        return await self._call(key, lambda: str(obstore.get(self._store, key).attributes.get(_MINE, "")))
+        return await self._call(key, lambda: str(obstore.get(self._store, key).attributes.get(_WRITER, "")))
 
     async def copy(self, key: str, to: str) -> None:
         """Copy a file inside the bucket."""
@@ -280,7 +280,7 @@ class ObjectWire:
         await self._call(key, lambda: obstore.copy(self._uploads, key, to))
 
     async def delete(self, key: str) -> None:
-        """Delete a file; most stores do not say whether there was one."""
+        """Delete a file; most stores do not tell whether it existed."""
         import obstore
 
         await self._call(key, lambda: obstore.delete(self._store, key))
@@ -293,16 +293,16 @@ def _store(bucket: Bucket, settings: Settings, *, retries: int, largest: int) ->
     client: Any = {
         "connect_timeout": timedelta(seconds=min(timeout, 5)),
         "read_timeout": timedelta(seconds=timeout),
-        "timeout": timedelta(seconds=timeout + largest / SLOWEST),
+        "timeout": timedelta(seconds=timeout + largest / MIN_SPEED),
         "user_agent": "shardex",
         "pool_max_idle_per_host": str(int(settings.number("concurrency"))),
     }
     for name in ("allow_http", "allow_invalid_certificates"):
-        # Options that are given make obstore forget those of the environment.
-        told = os.environ.get(f"{_ENVIRONMENT.get(bucket.scheme, 'HTTP')}_{name.upper()}", "").lower()
-        client[name] = settings.values.get(name, told in ("1", "true", "yes"))
+        # Explicit options make obstore ignore those of the environment.
+        allowed = os.environ.get(f"{_ENVIRONMENT.get(bucket.scheme, 'HTTP')}_{name.upper()}", "").lower()
+        client[name] = settings.values.get(name, allowed in ("1", "true", "yes"))
     if bucket.scheme in ("http", "https"):
-        client |= {"allow_http": bucket.scheme == "http", "default_headers": headers_for(settings)}
+        client |= {"allow_http": bucket.scheme == "http", "default_headers": auth_headers(settings)}
     patience = timedelta(seconds=settings.number("deadline"))
     options: Any = {"client_options": client, "retry_config": {"max_retries": retries, "retry_timeout": patience}}
     config: Any = settings.store(bucket.scheme)
@@ -317,8 +317,8 @@ def _store(bucket: Bucket, settings: Settings, *, retries: int, largest: int) ->
             return HTTPStore(f"{bucket.scheme}://{bucket.name}/{bucket.query and '?'}{bucket.query}", **options)
 
 
-def headers_for(settings: Settings) -> dict[str, str]:
-    """The headers that let us in at a web server."""
+def auth_headers(settings: Settings) -> dict[str, str]:
+    """Return the authorization headers and extra headers for a web server."""
     values = settings.values
     headers: dict[str, str] = {}
     if "username" in values or "password" in values:
@@ -331,4 +331,4 @@ def headers_for(settings: Settings) -> dict[str, str]:
 
 
 def _stat(meta: ObjectMeta) -> Stat:
-    return stat_of(meta["size"], meta["e_tag"], meta["last_modified"])
+    return stat_from_headers(meta["size"], meta["e_tag"], meta["last_modified"])

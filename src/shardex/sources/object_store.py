@@ -1,8 +1,8 @@
 """Files in an object store or on a web server: ``s3://``, ``gs://``, ``az://``, ``http://``, ``https://``.
 
-Ranges that lie near each other are fetched together, large ones in pieces, many at once. Every answer is checked
-against what is known of the file since it was first looked at; what fails is tried again (`patience`). Sources share
-the connections of their process (`wire`) and find their secrets in the keyring. A web server is only read.
+Ranges close to each other are fetched together, large ones in pieces, many concurrently. Every answer is checked
+against the first stat of the file, and failed requests are retried (`retry`). Sources share the clients of their
+process (`object_client`) and get their secrets from `credentials`. A web server can only be read.
 """
 
 from __future__ import annotations
@@ -30,11 +30,19 @@ from shardex.errors import (
     storage_errors,
 )
 from shardex.sources.byte_ranges import ByteRange, plan
-from shardex.sources.credentials import changes, settings_for, shown, without_secrets
-from shardex.sources.guarded_http import GuardedWire, check_untrusted
-from shardex.sources.object_client import LARGEST_READ, LARGEST_WRITE, Bucket, ObjectWire, Wire, connect, run
-from shardex.sources.protocols import Place, Stat, inside
-from shardex.sources.retry import Again, Request, Traffic, all_of
+from shardex.sources.credentials import credentials_version, redact_url, settings_for, strip_credentials
+from shardex.sources.guarded_http import GuardedClient, check_untrusted
+from shardex.sources.object_client import (
+    LARGEST_READ,
+    LARGEST_WRITE,
+    Bucket,
+    Client,
+    ObjectClient,
+    connect,
+    run_in_loop,
+)
+from shardex.sources.protocols import Place, Stat, check_path
+from shardex.sources.retry import Request, RequestCounts, RetryableError, gather_or_cancel
 
 __all__ = ["ObjectSource"]
 
@@ -42,7 +50,7 @@ T = TypeVar("T")
 
 
 class ObjectSource(Place):
-    """A folder in a bucket or on a web server; source, and where the storage can be written, sink.
+    """A folder in a bucket or on a web server.
 
     >>> place = ObjectSource("https://data.example/sets?token=abc")
     >>> place, place.url
@@ -50,55 +58,54 @@ class ObjectSource(Place):
     """
 
     gap = 512 << 10
-    """Bytes between two ranges that are read rather than asked for twice: they come in about the same time."""
+    """Two ranges with at most this many bytes between them are read by one request: that takes about the same time."""
 
     def __init__(self, url: str, *, trusted: bool = True) -> None:
-        self._url = without_secrets(url) if trusted else check_untrusted(url)
+        self._url = strip_credentials(url) if trusted else check_untrusted(url)
         self._trusted = trusted
         parts = urlsplit(self._url)
-        self._web = parts.scheme in ("http", "https")
+        self._is_web = parts.scheme in ("http", "https")
         self._bucket = Bucket(parts.scheme, parts.netloc, parts.query)
-        self._root = (unquote(parts.path) if self._web else parts.path).strip("/")
+        self._root = (unquote(parts.path) if self._is_web else parts.path).strip("/")
         self._pins: dict[str, Stat] = {}
-        self._wire: tuple[Wire, int, int] | None = None
-        self.traffic = Traffic()
+        self._client: tuple[Client, int, int] | None = None
+        self.traffic = RequestCounts()
 
     def __repr__(self) -> str:
-        return f"ObjectSource({shown(self._url)!r})"
+        return f"ObjectSource({redact_url(self._url)!r})"
 
     def __reduce__(self) -> tuple[Callable[..., ObjectSource], tuple[str, bool]]:
-        return _again, (self._url, self._trusted)
+        return _unpickle, (self._url, self._trusted)
 
     @property
     def url(self) -> str:
-        """The root; a query in it belongs to every file below."""
+        """Address of the root; its query is part of the URL of every file."""
         return self._url
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def stat(self, path: str) -> Stat:
-        """Size, ETag and time of a file as it is now; the first one is what all reads expect."""
+        """Return current size, ETag and time of a file; reads expect the first one."""
         key, refused = self._key(path), False
         try:
             found = self._ask(path, "look at", lambda: self._connect(path).head(key))
         except (AccessDeniedError, RemoteError) as error:
-            refused = self._web and type(error) in (AccessDeniedError, RemoteError)
+            refused = self._is_web and type(error) in (AccessDeniedError, RemoteError)
             if not refused:
                 raise
         if refused:
-            found = self._ask(
-                path, "look at", lambda: self._connect(path).peek(key)
-            )  # what is signed for GET allows no HEAD
+            # A URL that is signed for GET does not allow HEAD.
+            found = self._ask(path, "look at", lambda: self._connect(path).head_by_get(key))
         self._pins.setdefault(path, found)
         return found
 
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
-        """Fetch ranges: near ones together, large ones in pieces, many at once."""
+        """Read ranges: close ones together, large ones in pieces, many concurrently."""
         size = self._pinned(path).size
         for one in ranges:
             if one.end > size:
                 expected = f"expected bytes {one.begin} to {one.end}, got a file of {size} bytes"
-                raise TruncatedShardError(f"{self._shown(path)}: {expected}")
+                raise TruncatedShardError(f"{self._redacted(path)}: {expected}")
         steps = plan(ranges, gap=self.gap, largest=LARGEST_READ)
         blocks = self._fetch(path, [step.range for step in steps])
         out: list[memoryview] = [memoryview(b"")] * len(ranges)
@@ -109,15 +116,15 @@ class ObjectSource(Place):
         return out
 
     def map(self, path: str) -> memoryview:
-        """Fetch all of a file: nothing here is loaded as it is touched."""
+        """Read the whole file into memory."""
         return self._fetch(path, [ByteRange(0, self._pinned(path).size)])[0]
 
     def paths(self, prefix: str = "") -> list[str]:
-        """Every file below, sorted; a web server cannot be asked that."""
-        if self._web:
+        """Return the paths of all files; a web server cannot list them."""
+        if self._is_web:
             hint = "a web server does not list its files; give their names, or a pattern such as part-{000..127}.tar"
-            raise RemoteError(errno.ENOTSUP, hint, shown(self._url))
-        more = self._store(prefix).list("/".join(filter(None, [self._root, prefix.rpartition("/")[0]])))
+            raise RemoteError(errno.ENOTSUP, hint, redact_url(self._url))
+        more = self._writing_client(prefix).list("/".join(filter(None, [self._root, prefix.rpartition("/")[0]])))
         found: list[str] = []
         while some := self._ask(prefix, "list", more):
             found += some
@@ -125,19 +132,19 @@ class ObjectSource(Place):
         return sorted(key[start:] for key in found if key[start:].startswith(prefix))
 
     def _pinned(self, path: str) -> Stat:
-        inside(path)
+        check_path(path)
         return self._pins.get(path) or self.stat(path)
 
     def _fetch(self, path: str, wanted: Sequence[ByteRange]) -> list[memoryview]:
-        """Each range as one block; all that they need is asked for at once."""
+        """Return each range as one block; all requests run concurrently."""
         out: list[memoryview] = [memoryview(b"")] * len(wanted)
-        wire, work = self._connect(path), list[Awaitable[None]]()
+        client, work = self._connect(path), list[Awaitable[None]]()
 
         async def whole(number: int, one: ByteRange) -> None:
-            out[number] = await self._piece(wire, path, one)
+            out[number] = await self._read_piece(client, path, one)
 
         async def part(block: memoryview, at: int, one: ByteRange) -> None:
-            block[at : at + one.length] = await self._piece(wire, path, one)
+            block[at : at + one.length] = await self._read_piece(client, path, one)
 
         for number, one in enumerate(wanted):
             if 0 < one.length <= LARGEST_READ:
@@ -148,35 +155,35 @@ class ObjectSource(Place):
                 for at in range(0, one.length, LARGEST_READ):
                     work.append(part(block, at, ByteRange(one.begin + at, min(LARGEST_READ, one.length - at))))
         if work:
-            run(all_of(work))
+            run_in_loop(gather_or_cancel(work))
         return out
 
-    async def _piece(self, wire: Wire, path: str, wanted: ByteRange) -> memoryview:
+    async def _read_piece(self, client: Client, path: str, wanted: ByteRange) -> memoryview:
         key, pinned = self._key(path), self._pins[path]
 
         async def once() -> memoryview:
-            data = await wire.get(key, wanted, pinned)
+            data = await client.get(key, wanted, pinned)
             self.traffic.bytes_read += len(data)
             if len(data) != wanted.length:
-                raise Again(f"an answer of {len(data)} bytes that should have {wanted.length}")
+                raise RetryableError(f"an answer of {len(data)} bytes that should have {wanted.length}")
             return data
 
         doing = f"read bytes {wanted.begin} to {wanted.end}"
-        async with wire.slots:
-            request = Request(doing, self._shown(path), wanted.length)
-            return await request.patiently(once, wire.settings, self.traffic)
+        async with client.slots:
+            request = Request(doing, self._redacted(path), wanted.length)
+            return await request.run(once, client.settings, self.traffic)
 
     def _ask(self, path: str, doing: str, once: Callable[[], Awaitable[T]], size: int = -1) -> T:
-        """One request, alone; a write if it sends `size` bytes."""
-        wire = self._connect(path)
+        """Run one request; it is a write if it sends `size` bytes."""
+        client = self._connect(path)
         failed: type[RemoteError] = RemoteReadError if size < 0 else RemoteWriteError
-        request = Request(doing, self._shown(path), max(size, 0), failed)
+        request = Request(doing, self._redacted(path), max(size, 0), failed)
 
         async def ask() -> T:
-            async with wire.slots:
-                return await request.patiently(once, wire.settings, self.traffic)
+            async with client.slots:
+                return await request.run(once, client.settings, self.traffic)
 
-        return run(ask())
+        return run_in_loop(ask())
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -185,122 +192,124 @@ class ObjectSource(Place):
         self.upload(path, memoryview(data).cast("B"))
 
     def upload(self, path: str, data: memoryview) -> str:
-        """Upload a file; the tag it got."""
+        """Upload a file; return its tag."""
         key = self._writable(path)
         self._pins.pop(path, None)
-        wire = self._store(path)
-        send = wire.upload if data.nbytes > LARGEST_WRITE else wire.put
+        client = self._writing_client(path)
+        send = client.upload if data.nbytes > LARGEST_WRITE else client.put
         return self._ask(path, "write", lambda: send(key, data), data.nbytes)
 
     def put_if_absent(self, path: str, data: Any) -> bool:
-        """Create a file, on the condition that there is none; an error where the store ignores conditions."""
+        """Create a file on the condition that it does not exist; raise an error if the store ignores conditions."""
         key, view = self._writable(path), memoryview(data).cast("B")
         self._probe(path)
         self._pins.pop(path, None)
         return self._create(path, key, view)
 
     def _create(self, path: str, key: str, data: memoryview) -> bool:
-        """Create a file. When an answer was lost, the file itself says whether it is ours."""
-        wire, writer, sent = self._store(path), secrets.token_hex(16), 0
+        """Create a file. If an answer was lost, the writer attribute of the file tells whether it is ours."""
+        client, writer, sent = self._writing_client(path), secrets.token_hex(16), 0
 
         async def create() -> bool:
             nonlocal sent
             sent += 1
-            return await wire.create(key, data, writer) or (sent > 1 and await wire.writer(key) == writer)
+            return await client.create(key, data, writer) or (sent > 1 and await client.writer(key) == writer)
 
         return self._ask(path, "create", create, data.nbytes)
 
     def _probe(self, path: str) -> None:
-        """Find out, once for each connection, whether the store keeps conditions: create the same file twice."""
-        wire = self._store(path)
-        if wire.keeps_conditions is None:
-            key = self._aside()
+        """Raise an error if the store ignores conditions; tested once per client by creating a file twice."""
+        client = self._writing_client(path)
+        if client.create_is_conditional is None:
+            key = self._temporary_key()
             try:
                 first, second = (self._create(path, key, memoryview(b"probe")) for _ in range(2))
             finally:
-                self._ask(path, "tidy up after creating", lambda: wire.delete(key), 0)
-            wire.keeps_conditions = first and not second
-        if not wire.keeps_conditions:
+                self._ask(path, "clean up after creating", lambda: client.delete(key), 0)
+            client.create_is_conditional = first and not second
+        if not client.create_is_conditional:
             raise ConditionalPutError(
                 errno.ENOTSUP,
-                "expected a store that refuses to create what is there already, got one that overwrites it: two "
-                "writers would lose each other's work; write elsewhere and copy, or use another store",
-                self._shown(path),
+                "expected a store that refuses to create a file that exists, got one that overwrites it: concurrent "
+                "writers would lose data; write to a local folder and copy it, or use another store",
+                self._redacted(path),
             )
 
     def draft(self) -> ObjectDraft:
-        """A local temporary file that `publish` uploads."""
+        """Start a local temporary file that `publish` uploads."""
         self._writable("draft")
         return ObjectDraft(self)
 
     def touch(self, path: str) -> None:
-        """Copy a file onto itself; by a detour, since S3 refuses the direct way."""
-        key, aside, wire = self._writable(path), self._aside(), self._store(path)
+        """Copy a file onto itself; on S3, which refuses that, by way of a temporary file."""
+        key, run_in_thread, client = self._writable(path), self._temporary_key(), self._writing_client(path)
         self._pins.pop(path, None)
         if self._bucket.scheme != "s3":
-            return self._ask(path, "touch", lambda: wire.copy(key, key), 0)
-        size = self._ask(path, "touch", lambda: wire.head(key)).size
-        self._ask(path, "touch", lambda: wire.copy(key, aside), size)
+            return self._ask(path, "touch", lambda: client.copy(key, key), 0)
+        size = self._ask(path, "touch", lambda: client.head(key)).size
+        self._ask(path, "touch", lambda: client.copy(key, run_in_thread), size)
         try:
-            self._ask(path, "touch", lambda: wire.copy(aside, key), size)
+            self._ask(path, "touch", lambda: client.copy(run_in_thread, key), size)
         finally:
-            self._ask(path, "tidy up after touching", lambda: wire.delete(aside), 0)
+            self._ask(path, "clean up after touching", lambda: client.delete(run_in_thread), 0)
 
     def remove(self, path: str) -> None:
         """Delete a file."""
-        key, wire = self._writable(path), self._store(path)
-        self._ask(path, "remove", lambda: wire.head(key))
+        key, client = self._writable(path), self._writing_client(path)
+        self._ask(path, "remove", lambda: client.head(key))
         self._pins.pop(path, None)
-        with suppress(NotFoundError):  # the answer to an earlier attempt was lost
-            self._ask(path, "remove", lambda: wire.delete(key), 0)
+        with suppress(NotFoundError):  # an earlier attempt deleted it and its answer was lost
+            self._ask(path, "remove", lambda: client.delete(key), 0)
 
     def _writable(self, path: str) -> str:
         key = self._key(path)
-        if self._web:
+        if self._is_web:
             hint = "a web server is only read; write to a folder or a bucket"
-            raise AccessDeniedError(errno.EROFS, hint, shown(self._url))
+            raise AccessDeniedError(errno.EROFS, hint, redact_url(self._url))
         return key
 
-    # -- where it is --------------------------------------------------------------------------------------------------
+    # -- addresses and clients ----------------------------------------------------------------------------------------
 
     def _key(self, path: str) -> str:
-        """What the bucket calls a file."""
-        return f"{self._root}/{inside(path)}" if self._root else inside(path)
+        """Return the key of a file in the bucket."""
+        return f"{self._root}/{check_path(path)}" if self._root else check_path(path)
 
-    def _aside(self) -> str:
-        """A free name, of the kind that is cleaned up if it stays."""
+    def _temporary_key(self) -> str:
+        """Return an unused key that `clean` removes if it is left over."""
         return self._key(f".{secrets.token_hex(8)}.tmp")
 
-    def _shown(self, path: str) -> str:
-        """The address of a file, for people."""
-        root, query, rest = shown(self._url).partition("?")
+    def _redacted(self, path: str) -> str:
+        """Return the address of a file for messages."""
+        root, query, rest = redact_url(self._url).partition("?")
         return f"{root}/{path}{query}{rest}"
 
-    def _connect(self, path: str) -> Wire:
-        """The connection to read through: of this process, and as the keyring has it now."""
-        if self._wire is None or self._wire[1:] != (os.getpid(), changes()):
+    def _connect(self, path: str) -> Client:
+        """Return the client of this process for reading, with the current credentials."""
+        if self._client is None or self._client[1:] != (os.getpid(), credentials_version()):
             settings = settings_for(self._url)
-            guarded = self._web and not self._trusted
-            wire = (
-                GuardedWire(self._bucket, settings) if guarded else connect(self._bucket, settings, self._shown(path))
+            guarded = self._is_web and not self._trusted
+            client: Client = (
+                GuardedClient(self._bucket, settings)
+                if guarded
+                else connect(self._bucket, settings, self._redacted(path))
             )
-            self._wire = wire, os.getpid(), changes()
-        return self._wire[0]
+            self._client = client, os.getpid(), credentials_version()
+        return self._client[0]
 
-    def _store(self, path: str) -> ObjectWire:
-        """The connection to list and to write through."""
-        wire = self._connect(path)
-        assert isinstance(wire, ObjectWire), "a guarded web server is neither listed nor written"
-        return wire
+    def _writing_client(self, path: str) -> ObjectClient:
+        """Return the client for listing and writing."""
+        client = self._connect(path)
+        assert isinstance(client, ObjectClient), "a guarded web server is neither listed nor written"
+        return client
 
 
-def _again(url: str, trusted: bool) -> ObjectSource:
-    """A source that was pickled: what it knew of files stays behind."""
+def _unpickle(url: str, trusted: bool) -> ObjectSource:
+    """Open a source again in another process; the stats of files are not passed on."""
     return ObjectSource(url, trusted=trusted)
 
 
 class ObjectDraft:
-    """A temporary file of this machine that becomes an object by `publish`; it vanishes with the process."""
+    """A local temporary file that `publish` uploads; it is deleted when the process ends."""
 
     def __init__(self, place: ObjectSource) -> None:
         self._place = place
@@ -309,11 +318,11 @@ class ObjectDraft:
 
     @property
     def file(self) -> BinaryIO:
-        """Write here."""
+        """The open file to write to."""
         return self._file
 
     def close(self, size: int) -> None:
-        """End the writing; an error if another number of bytes is there than were given."""
+        """End the writing; raise an error if the file does not have `size` bytes."""
         with storage_errors(tempfile.gettempdir(), "write a temporary file in"):
             self._file.flush()
             if (found := os.fstat(self._file.fileno()).st_size) != size:
@@ -321,7 +330,7 @@ class ObjectDraft:
 
     def publish(self, path: str) -> None:
         """Upload what was written."""
-        inside(path)
+        check_path(path)
         with storage_errors(tempfile.gettempdir(), "write a temporary file in"):
             self._file.flush()
             size = os.fstat(self._file.fileno()).st_size
@@ -331,11 +340,11 @@ class ObjectDraft:
         if found.size != size or (tag and found.tag != tag):
             raise RemoteWriteError(
                 errno.EIO,
-                f"expected {size} bytes with the tag {tag} to be there, got {found.size} with the tag {found.tag}",
-                f"{shown(self._place.url)}/{path}",
+                f"expected {size} bytes with the tag {tag} after the upload, got {found.size} with the tag {found.tag}",
+                f"{redact_url(self._place.url)}/{path}",
             )
         self.discard()
 
     def discard(self) -> None:
-        """Drop the file."""
+        """Delete the temporary file."""
         self._file.close()

@@ -19,7 +19,7 @@ import weakref
 from contextlib import suppress
 from typing import Protocol
 
-from shardex.errors import SchemaError
+from shardex.errors import ArgumentError
 from shardex.sources.page_file import PagedFile
 
 __all__ = ["Cache", "Holder", "bytes_of", "cache_in"]
@@ -46,7 +46,7 @@ def bytes_of(limit: int | str) -> int:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)b?\s*", str(limit).lower())
     if isinstance(limit, bool) or not found or float(found[1]) <= 0:
-        raise SchemaError(f'expected a limit such as 5_000_000 or "50 GB", got {limit!r}')
+        raise ArgumentError(f'expected a limit such as 5_000_000 or "50 GB", got {limit!r}')
     return int(float(found[1]) * _UNITS[found[2]])
 
 

@@ -1,7 +1,7 @@
 """The contracts of this room: `Source` reads files below a root, `Sink` writes them, a `Place` does both.
 
-Paths are relative to the root, use slashes and never leave the root (`inside` checks that). Nothing here knows shards
-or samples. Code above asks `is_remote` where local and remote files need different work and never tests the class.
+Paths are relative to the root, use slashes and never leave the root (`check_path`). This room knows no shards and no
+samples. Code above asks `is_remote` where local and remote files need different work and never tests the class.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardex.errors import PathError
 from shardex.kernel import Fetch, Segments
 from shardex.sources.byte_ranges import ByteRange
 
-__all__ = ["Draft", "Place", "Sink", "Source", "Stat", "default_cache_folder", "inside"]
+__all__ = ["Draft", "Place", "Sink", "Source", "Stat", "check_path", "default_cache_folder"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -182,12 +182,12 @@ def default_cache_folder() -> str:
     return os.environ.get("SHARDEX_CACHE") or os.path.join(os.path.expanduser("~"), ".cache", "shardex")
 
 
-def inside(path: str) -> str:
+def check_path(path: str) -> str:
     """Return the path if it stays inside its root and is spelled as a listing spells it; else raise `PathError`.
 
-    >>> inside("data/a.arrow")
+    >>> check_path("data/a.arrow")
     'data/a.arrow'
-    >>> inside("../secret")
+    >>> check_path("../secret")
     Traceback (most recent call last):
     shardex.errors.PathError: expected a relative path inside the dataset's folder, got '../secret'
     """

@@ -1,13 +1,10 @@
-"""Patience: a request is tried until it works, but neither too often nor too long.
+"""Retries and errors of requests to a server.
 
-Two clocks run. An attempt may take `timeout` seconds, and a request with all its attempts and pauses `deadline`
-seconds; both are longer by the time that its bytes take at the slowest speed worth waiting for. So nothing waits
-without end, and a server that sends a byte now and then is noticed too.
-
-What a server answered, looked at: is it the file it was, and what does a refusal mean.
-
-Whatever goes wrong in one request becomes `Again`, if another attempt may mend it, or one of our errors. What others
-say is cut down to one line and stripped of secrets.
+A `Request` repeats an attempt until it succeeds, its retries are used up or its deadline has passed. An attempt may
+take `timeout` seconds, the request with all attempts and pauses `deadline` seconds; both are extended by the time its
+bytes take at the minimum speed, so that a server that sends a byte now and then is given up too. An attempt that fails
+raises `RetryableError` or one of the errors of shardex. Messages of servers and libraries are cut to one line without
+secrets.
 """
 
 from __future__ import annotations
@@ -32,12 +29,25 @@ from shardex.errors import (
     ShardexError,
     SourceError,
 )
-from shardex.sources.credentials import SLOWEST, Settings, scrub
+from shardex.sources.credentials import MIN_SPEED, Settings, redact
 from shardex.sources.protocols import Stat
 
-__all__ = ["UNTAGGED", "Again", "Request", "Traffic", "all_of", "reason", "refusal", "same", "stat_of", "translate"]
+__all__ = [
+    "NO_ETAG",
+    "Request",
+    "RequestCounts",
+    "RetryableError",
+    "check_unchanged",
+    "error_for_status",
+    "gather_or_cancel",
+    "one_line",
+    "stat_from_headers",
+    "translate_error",
+]
 
-_MARKS = {
+T = TypeVar("T")
+
+_CAUSES = {
     "169.254.169.254": "no keys: shardex.storage and the environment name none, and the machine has no role",
     "BadScheme": "http:// is not encrypted and was not allowed; set allow_http=True with shardex.storage",
     "TimedOut": "no answer, or no more of it, in time",
@@ -48,100 +58,23 @@ _MARKS = {
     "dns error": "no such host",
     "RangeNotSupported": "all of the file, where a range was asked for",
 }
-"""What stands in obstore's account of an error, and what it means."""
-
-_WORTH_ANOTHER = {408, 409, 425, 429}
-
-
-class Again(Exception):
-    """A request that failed in a way that another attempt may mend; says what happened."""
-
-
-def stat_of(size: int, tag: str | None, modified: datetime | None) -> Stat:
-    """What the headers of an answer say; without an ETag, time and size must do for one."""
-    seconds = modified.timestamp() if modified else 0.0
-    return Stat(size, tag or _untagged(size, seconds), seconds)
-
-
-UNTAGGED = "~"
-"""How a tag begins that is made of time and size, because the server gives none."""
-
-
-def _untagged(size: int, modified: float) -> str:
-    return f"{UNTAGGED}{modified:.0f}-{size}"
-
-
-def same(found: Stat, pinned: Stat, key: str) -> None:
-    """Nothing, if two answers speak of the same file.
-
-    >>> same(Stat(5, '"b"', 2.0), Stat(5, '"a"', 1.0), "x.tar")
-    Traceback (most recent call last):
-    shardex.errors.RemoteChangedError: [Errno ...] expected the file of 5 bytes with the tag "a", ...: 'x.tar'
-    """
-    untagged = found.tag == _untagged(found.size, found.modified) and found.modified == pinned.modified
-    if found.size == pinned.size and (found.tag == pinned.tag or untagged):
-        return
-    raise RemoteChangedError(
-        errno.ESTALE,
-        f"expected the file of {pinned.size} bytes with the tag {pinned.tag}, as it was when first looked at, got one "
-        f"of {found.size} bytes with the tag {found.tag}; open the dataset again to read the new one",
-        key,
-    )
-
-
-def refusal(status: int, text: str, key: str) -> SourceError | Again:
-    """What a status of HTTP means: nothing more to hope for, or `Again`."""
-    if status in (404, 410):
-        return NotFoundError(errno.ENOENT, text, key)
-    if status in (401, 403, 407):
-        return AccessDeniedError(errno.EACCES, f"{text}; see shardex.storage for keys and tokens", key)
-    if 400 <= status < 500 and status not in _WORTH_ANOTHER:
-        return RemoteError(errno.EINVAL, text, key)
-    return Again(text)
-
-
-def translate(error: BaseException, key: str) -> SourceError | PathError | Again:
-    """An error of obstore in our words."""
-    import obstore.exceptions as theirs
-
-    text, status = reason(error), 0
-    if found := re.search(r"status code: (\d{3})", str(error)):
-        status = int(found[1])
-    if isinstance(error, FileNotFoundError):
-        status = 404
-    if isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError):
-        status = 403
-    if isinstance(error, theirs.InvalidPathError):
-        return PathError(f"{key}: expected a path that the storage can hold, got: {text}")
-    ours = theirs.UnknownConfigurationKeyError | ValueError | TypeError | RuntimeError
-    if isinstance(error, ours) or "BadScheme" in str(error):
-        return RemoteError(errno.EINVAL, text, key)
-    return refusal(status, text, key)
-
-
-def reason(error: BaseException) -> str:
-    """One line of what obstore says, without its insides and without secrets."""
-    whole = str(error)
-    text = whole.partition("\n\nDebug source:")[0]
-    if status := re.search(r"status code: (\d{3}[ A-Za-z]*)", text):
-        said = [match[1] for name in ("Code", "Message") if (match := re.search(rf"<{name}>([^<]*)</{name}>", text))]
-        return scrub(status[1].strip() + (f" ({': '.join(said)})" if said else ""))
-    for mark, meaning in _MARKS.items():
-        if mark in whole:
-            return meaning
-    return scrub(text.splitlines()[0].strip() if text.strip() else type(error).__name__)
-
-
-T = TypeVar("T")
-
+"""Marks in the error messages of obstore, and what they mean."""
+_RETRYABLE_STATUS = {408, 409, 425, 429}
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
-_LATER = 0.25
-"""Our clock is behind the library's, which can say more about what it waited for."""
+_TIMEOUT_MARGIN = 0.25
+"""Seconds by which our timeout is later than the library's, whose error says more."""
+
+
+class RetryableError(Exception):
+    """An attempt failed for a reason that another attempt may not have."""
+
+
+# -- requests ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class Traffic:
-    """What a source has asked of its server, retries included."""
+class RequestCounts:
+    """Requests of a source and the bytes it read, retries included."""
 
     requests: int = 0
     bytes_read: int = 0
@@ -149,42 +82,43 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Something to ask of a server, and how to say that it failed."""
+    """A request to a server: what it does, for which file and with how many bytes, for limits and messages."""
 
     doing: str
     where: str
     size: int = 0
     failed: type[RemoteError] = RemoteReadError
 
-    async def patiently(self, once: Callable[[], Awaitable[T]], settings: Settings, traffic: Traffic) -> T:
-        """Try until it works, or until retries or deadline are used up."""
+    async def run(self, attempt: Callable[[], Awaitable[T]], settings: Settings, counts: RequestCounts) -> T:
+        """Repeat an attempt until it succeeds, or until retries or deadline are used up."""
         import asyncio
 
-        longer = self.size / SLOWEST
+        transfer = self.size / MIN_SPEED
         begin = time.monotonic()
-        end = begin + settings.number("deadline") + longer
-        for attempt in itertools.count(1):
-            traffic.requests += 1
+        end = begin + settings.number("deadline") + transfer
+        limit = settings.number("timeout") + transfer + _TIMEOUT_MARGIN
+        for number in itertools.count(1):
+            counts.requests += 1
             try:
-                async with asyncio.timeout(min(end - time.monotonic(), settings.number("timeout") + longer + _LATER)):
-                    return await once()
+                async with asyncio.timeout(min(end - time.monotonic(), limit)):
+                    return await attempt()
             except TimeoutError:
                 reason = "no answer in time"
-            except Again as error:
+            except RetryableError as error:
                 reason = str(error)
             except ShardexError as error:
-                failure = self._named(error)
+                failure = self._with_address(error)
                 break
-            # A part of the pause is chance, so that many who failed together do not come back together.
-            pause = random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt))
-            if attempt > settings.number("retries") or time.monotonic() + pause > end:
-                failure = self._given_up(attempt, time.monotonic() - begin, reason)
+            # The pause is random, so that requests that failed together are not repeated together.
+            pause = random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**number))
+            if number > settings.number("retries") or time.monotonic() + pause > end:
+                failure = self._given_up(number, time.monotonic() - begin, reason)
                 break
             await asyncio.sleep(pause)
-        raise failure  # here, where no error of others is being handled that would hang on to it
+        raise failure  # outside of `except`, so that it does not keep the library's error as its context
 
-    def _named(self, error: ShardexError) -> ShardexError:
-        """The same error with the file's whole address."""
+    def _with_address(self, error: ShardexError) -> ShardexError:
+        """Return the same error with the full address of the file."""
         if isinstance(error, SourceError):
             return type(error)(error.errno, f"cannot {self.doing}: {error.strerror}", self.where)
         return error
@@ -198,8 +132,8 @@ class Request:
         )
 
 
-async def all_of(work: Sequence[Awaitable[None]]) -> None:
-    """Do all at once; when one fails, the others are called off."""
+async def gather_or_cancel(work: Sequence[Awaitable[None]]) -> None:
+    """Await all concurrently; when one fails, cancel the others."""
     import asyncio
 
     tasks = [asyncio.ensure_future(one) for one in work]
@@ -209,3 +143,81 @@ async def all_of(work: Sequence[Awaitable[None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+NO_ETAG = "~"
+"""Prefix of tags made of time and size, because the server sends no ETag."""
+
+
+def stat_from_headers(size: int, tag: str | None, modified: datetime | None) -> Stat:
+    """Return size, tag and time by the headers of an answer; without an ETag the tag is made of time and size."""
+    seconds = modified.timestamp() if modified else 0.0
+    return Stat(size, tag or _tag_without_etag(size, seconds), seconds)
+
+
+def _tag_without_etag(size: int, modified: float) -> str:
+    return f"{NO_ETAG}{modified:.0f}-{size}"
+
+
+def check_unchanged(found: Stat, pinned: Stat, key: str) -> None:
+    """Raise `RemoteChangedError` if an answer is about another file than the first answer was.
+
+    >>> check_unchanged(Stat(5, '"b"', 2.0), Stat(5, '"a"', 1.0), "x.tar")
+    Traceback (most recent call last):
+    shardex.errors.RemoteChangedError: [Errno ...] expected the file of 5 bytes with the tag "a", ...: 'x.tar'
+    """
+    same_time = found.tag == _tag_without_etag(found.size, found.modified) and found.modified == pinned.modified
+    if found.size == pinned.size and (found.tag == pinned.tag or same_time):
+        return
+    raise RemoteChangedError(
+        errno.ESTALE,
+        f"expected the file of {pinned.size} bytes with the tag {pinned.tag}, as it was when first looked at, got one "
+        f"of {found.size} bytes with the tag {found.tag}; open the dataset again to read the new one",
+        key,
+    )
+
+
+def error_for_status(status: int, text: str, key: str) -> SourceError | RetryableError:
+    """Return the error that an HTTP status means."""
+    if status in (404, 410):
+        return NotFoundError(errno.ENOENT, text, key)
+    if status in (401, 403, 407):
+        return AccessDeniedError(errno.EACCES, f"{text}; see shardex.storage for keys and tokens", key)
+    if 400 <= status < 500 and status not in _RETRYABLE_STATUS:
+        return RemoteError(errno.EINVAL, text, key)
+    return RetryableError(text)
+
+
+def translate_error(error: BaseException, key: str) -> SourceError | PathError | RetryableError:
+    """Return our error for an error of obstore."""
+    import obstore.exceptions as theirs
+
+    text, status = one_line(error), 0
+    if found := re.search(r"status code: (\d{3})", str(error)):
+        status = int(found[1])
+    if isinstance(error, FileNotFoundError):
+        status = 404
+    if isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError):
+        status = 403
+    if isinstance(error, theirs.InvalidPathError):
+        return PathError(f"{key}: expected a path that the storage can hold, got: {text}")
+    ours = theirs.UnknownConfigurationKeyError | ValueError | TypeError | RuntimeError
+    if isinstance(error, ours) or "BadScheme" in str(error):
+        return RemoteError(errno.EINVAL, text, key)
+    return error_for_status(status, text, key)
+
+
+def one_line(error: BaseException) -> str:
+    """Return the message of an obstore error as one line without internals and secrets."""
+    message = str(error)
+    text = message.partition("\n\nDebug source:")[0]
+    if status := re.search(r"status code: (\d{3}[ A-Za-z]*)", text):
+        said = [match[1] for name in ("Code", "Message") if (match := re.search(rf"<{name}>([^<]*)</{name}>", text))]
+        return redact(status[1].strip() + (f" ({': '.join(said)})" if said else ""))
+    for mark, meaning in _CAUSES.items():
+        if mark in message:
+            return meaning
+    return redact(text.splitlines()[0].strip() if text.strip() else type(error).__name__)

@@ -20,7 +20,7 @@ import xxhash
 from shardex.errors import ChecksumError, FormatError, NotFoundError, ShardexError
 from shardex.files import STORE_FOLDER
 from shardex.schema import Features, Optional
-from shardex.sources import Sink, Source, inside
+from shardex.sources import Sink, Source, check_path
 
 __all__ = [
     "Batch",
@@ -227,7 +227,7 @@ def _check_fields(fragment: Fragment, features: Features) -> None:
 
 
 def _check_file(file: DataFile, rows: int) -> None:
-    inside(file.path)
+    check_path(file.path)
     at = 0
     for batch in file.batches:
         if batch.begin != at or batch.end <= at or batch.rows < 1:
