@@ -1,6 +1,6 @@
 """Build the copy kernel, the only compiled part; everything else is in pyproject.toml.
 
-The kernel is optional: without a C compiler the install succeeds and `shardex.kernel` uses its numpy twin.
+The kernel is optional: without a C compiler the install succeeds and `shardex.kernel` uses its numpy kernel.
 """
 
 import os

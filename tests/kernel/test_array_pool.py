@@ -1,4 +1,4 @@
-"""Memory that is used again: never while anybody can see it."""
+"""Pooled memory is reused, but never while a view of it exists."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def address(array: np.ndarray[Any, Any]) -> int:
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=3), st.sampled_from(["uint8", "float32", "<M8[s]", "bool"]))
-def test_arrays_are_as_numpy_makes_them(shape: list[int], dtype: str) -> None:
+def test_arrays_have_shape_and_dtype_like_numpy_empty(shape: list[int], dtype: str) -> None:
     array = pooled_empty(tuple(shape), dtype)
     assert array.shape == tuple(shape) and array.dtype == np.dtype(dtype)
     assert array.flags.c_contiguous and array.flags.writeable and array.flags.aligned
 
 
-def test_memory_is_used_again_when_nobody_looks_at_it() -> None:
+def test_memory_is_reused_after_the_last_view() -> None:
     first = pooled_empty((LARGE,), np.uint8)
     where = address(first)
     del first
     assert address(pooled_empty((LARGE // 2,), np.float16)) == where
 
 
-def test_any_view_keeps_it() -> None:
+def test_view_keeps_memory_in_use() -> None:
     first = pooled_empty((LARGE // 4,), np.int32)
     first[:] = 7
     view = first.reshape(2, -1)[1:, ::3].view(np.uint32)
@@ -53,7 +53,7 @@ def test_any_view_keeps_it() -> None:
     assert (view == 7).all()
 
 
-def test_pieces_that_are_much_too_large_wait_for_others() -> None:
+def test_much_too_large_pieces_are_not_used_for_small_arrays() -> None:
     large = pooled_empty((16 * LARGE,), np.uint8)
     where = address(large)
     del large
@@ -62,7 +62,7 @@ def test_pieces_that_are_much_too_large_wait_for_others() -> None:
     assert address(pooled_empty((16 * LARGE,), np.uint8)) == where
 
 
-def test_only_a_few_are_kept() -> None:
+def test_number_of_free_pieces_is_bounded() -> None:
     arrays = [pooled_empty((LARGE,), np.uint8) for _ in range(50)]
     del arrays
     assert len(pool._free) == 8

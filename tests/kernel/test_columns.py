@@ -1,4 +1,4 @@
-"""Columns against plain Python lists of the same values."""
+"""`Columns` and `Ragged` compared with Python lists of the same values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def array_of(shape: tuple[int, ...], dtype: str, seed: int) -> NDArray[Any]:
 
 @st.composite
 def rows_of_arrays(draw: st.DrawFn, least: int = 0) -> Arrays:
-    """Arrays of one dtype and number of dimensions: the first size is free, or all are."""
+    """Draw arrays of one dtype and number of dimensions: the first size varies, or all do."""
     dtype = draw(st.sampled_from(DTYPES))
     inner = draw(st.lists(st.integers(1, 3), max_size=2))
     sizes = st.tuples(st.integers(0, 4), *(st.just(n) for n in inner))
@@ -38,7 +38,7 @@ def rows_of_arrays(draw: st.DrawFn, least: int = 0) -> Arrays:
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Equal values of equal types, arrays with their dtype and shape."""
+    """Return whether values and types are equal, arrays with their dtype and shape."""
     if isinstance(expected, np.ndarray):
         return (
             isinstance(found, np.ndarray)
@@ -57,7 +57,7 @@ def same(found: Any, expected: Any) -> bool:
 
 
 @given(rows_of_arrays(least=1))
-def test_ragged_is_a_list_of_arrays(arrays: Arrays) -> None:
+def test_ragged_behaves_like_a_list_of_arrays(arrays: Arrays) -> None:
     ragged = Ragged.from_arrays(arrays)
     assert len(ragged) == len(arrays)
     assert ragged.ndim == arrays[0].ndim
@@ -72,7 +72,7 @@ def test_ragged_is_a_list_of_arrays(arrays: Arrays) -> None:
 
 
 @given(rows_of_arrays(least=1), st.data())
-def test_parts_of_ragged(arrays: Arrays, data: st.DataObject) -> None:
+def test_indexing_ragged(arrays: Arrays, data: st.DataObject) -> None:
     ragged, n = Ragged.from_arrays(arrays), len(arrays)
     picked = data.draw(st.lists(st.integers(-n, n - 1), max_size=9))
     assert same(ragged[np.array(picked, np.int64)].to_list(), [arrays[k] for k in picked])
@@ -113,19 +113,19 @@ def test_pad_and_mask(arrays: Arrays, more: int, value: int) -> None:
             ragged.pad(longest - 1)
 
 
-def test_pad_with_something_that_is_not_equal_to_itself() -> None:
+def test_pad_with_nan() -> None:
     padded = Ragged.from_arrays([np.ones(1), np.ones(2)]).pad(value=np.nan)
     assert np.array_equal(padded, np.array([[1, np.nan], [1, 1]]), equal_nan=True)
 
 
 @given(rows_of_arrays(least=1))
-def test_ragged_after_a_pickle(arrays: Arrays) -> None:
+def test_pickled_ragged_is_equal(arrays: Arrays) -> None:
     for again in (pickle.loads(pickle.dumps(Ragged.from_arrays(arrays))), copy.deepcopy(Ragged.from_arrays(arrays))):
         assert isinstance(again, Ragged)
         assert same(again.to_list(), arrays)
 
 
-def test_a_pickled_part_holds_only_that_part() -> None:
+def test_pickle_of_a_part_contains_only_that_part() -> None:
     whole = Ragged.from_arrays([np.zeros(100_000), np.zeros(3)])
     assert len(pickle.dumps(whole[1:])) < 1000
 
@@ -154,12 +154,12 @@ def test_ragged_from_values_takes_the_inner_sizes_of_its_values() -> None:
         [np.array([None, 1])],
     ],
 )
-def test_arrays_that_are_not_of_one_kind(arrays: Arrays) -> None:
+def test_from_arrays_of_different_kinds_raises(arrays: Arrays) -> None:
     with pytest.raises(SchemaError, match="expected arrays of one dtype and one number of dimensions"):
         Ragged.from_arrays(arrays)
 
 
-def test_bytes_that_are_no_whole_elements() -> None:
+def test_bytes_of_partial_elements_raise() -> None:
     ragged = Ragged(Ranges(Segments.of(bytes(16)), [0, 0], [0, 8], [8, 6]), np.float32)
     for read in (lambda: ragged.values, ragged.to_list, lambda: ragged[1], ragged.pad):
         with pytest.raises(FormatError):
@@ -167,7 +167,7 @@ def test_bytes_that_are_no_whole_elements() -> None:
     assert same(ragged[0], np.zeros(2, np.float32))
 
 
-def test_shapes_that_do_not_fit_their_bytes() -> None:
+def test_shapes_that_do_not_fit_their_bytes_raise() -> None:
     ranges = Ranges(Segments.of(bytes(16)), [0, 0], [0, 8], [8, 8])
     ragged = Ragged(ranges, np.float32, shapes=np.array([[1, 2], [2, 2]]))
     for read in (ragged.to_list, lambda: ragged[1], ragged.pad):
@@ -175,7 +175,7 @@ def test_shapes_that_do_not_fit_their_bytes() -> None:
             read()
 
 
-def test_ragged_says_what_it_is() -> None:
+def test_repr_of_ragged() -> None:
     assert repr(Ragged.from_arrays([np.zeros((2, 3)), np.zeros((1, 3))])) == "Ragged(2 rows of float64[3])"
 
 
@@ -188,7 +188,7 @@ values = st.one_of(
 
 @st.composite
 def columns_of(draw: st.DrawFn, size: int) -> tuple[Column, list[Any]]:
-    """A column of this many rows, and the values that its samples have."""
+    """Draw a column of `size` rows, and the values of its samples."""
     kind = draw(st.integers(0, 4))
     if kind == 0:
         return (numbers := [draw(st.one_of(values, st.just(MISSING))) for _ in range(size)]), numbers
@@ -206,7 +206,7 @@ def columns_of(draw: st.DrawFn, size: int) -> tuple[Column, list[Any]]:
 
 @st.composite
 def tables(draw: st.DrawFn, least: int = 0) -> tuple[Columns, list[dict[str, Any]]]:
-    """Columns, and their samples."""
+    """Draw columns, and their samples."""
     size = draw(st.integers(least, 7))
     made = {name: draw(columns_of(size)) for name in draw(st.sets(st.sampled_from("abcd")))}
     samples = [{name: column[k] for name, (_, column) in made.items() if column[k] is not MISSING} for k in range(size)]
@@ -214,7 +214,7 @@ def tables(draw: st.DrawFn, least: int = 0) -> tuple[Columns, list[dict[str, Any
 
 
 @given(tables())
-def test_samples(table: tuple[Columns, list[dict[str, Any]]]) -> None:
+def test_to_samples(table: tuple[Columns, list[dict[str, Any]]]) -> None:
     columns, samples = table
     assert len(columns) == len(samples)
     assert same(columns.to_samples(), samples)
@@ -240,7 +240,7 @@ def test_slice_and_split(table: tuple[Columns, list[dict[str, Any]]], start: int
 
 
 @given(st.lists(tables(), max_size=4))
-def test_concat(parts: list[tuple[Columns, list[dict[str, Any]]]]) -> None:
+def test_concat_appends_rows(parts: list[tuple[Columns, list[dict[str, Any]]]]) -> None:
     whole = Columns.concat([columns for columns, _ in parts])
     names = list(dict.fromkeys(name for columns, _ in parts for name in columns.names))
     expected = [{name: s[name] for name in names if name in s} for _, samples in parts for s in samples]
@@ -314,7 +314,7 @@ def test_stack_makes_arrays(column: list[Any], dtype: str, shape: tuple[int, ...
         [np.float32(1), 1.0],
     ],
 )
-def test_stack_leaves_the_rest_alone(column: list[Any]) -> None:
+def test_stack_leaves_other_columns_unchanged(column: list[Any]) -> None:
     assert Columns({"x": column}, len(column)).stack()["x"] is column
 
 
@@ -336,19 +336,19 @@ def test_select_and_names() -> None:
     assert repr(columns) == "Columns(2 rows: x, y)"
 
 
-def test_columns_of_different_length() -> None:
+def test_columns_of_different_length_raise() -> None:
     with pytest.raises(SchemaError, match="expected 2 values in every column, got 1 - at field y"):
         Columns({"x": [1, 2], "y": [3]})
 
 
-def test_columns_after_a_pickle() -> None:
+def test_pickled_columns_are_equal() -> None:
     columns = Columns(
         {"x": np.arange(3), "r": Ragged.from_arrays([np.zeros(k) for k in range(3)]), "m": [1, MISSING, None]}
     )
     assert same(pickle.loads(pickle.dumps(columns)).to_samples(), columns.to_samples())
 
 
-def test_missing_is_one_thing_everywhere() -> None:
+def test_missing_is_a_singleton_after_pickle() -> None:
     assert pickle.loads(pickle.dumps(MISSING)) is MISSING
     assert copy.deepcopy([MISSING])[0] is MISSING
     assert repr(MISSING) == "MISSING"

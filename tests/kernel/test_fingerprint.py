@@ -1,4 +1,4 @@
-"""Names of values: the same for equal ones, in every process; others for others."""
+"""`digest` is equal for equal values in every process, and different for different values."""
 
 from __future__ import annotations
 
@@ -76,38 +76,38 @@ DIFFERENT: list[Any] = [
 ]
 
 
-def test_other_values_have_other_names() -> None:
+def test_different_values_have_different_digests() -> None:
     names = [digest(value) for value in DIFFERENT]
     assert len(set(names)) == len(names)
     assert all(len(name) == 16 and int(name, 16) >= 0 for name in names)
 
 
 @pytest.mark.parametrize("value", DIFFERENT, ids=lambda value: type(value).__name__)
-def test_equal_values_have_one_name(value: Any) -> None:
+def test_equal_values_have_equal_digests(value: Any) -> None:
     assert digest(value) == digest(pickle.loads(pickle.dumps(value))) == digest(value)
 
 
-def test_several_values_are_not_one() -> None:
+def test_several_values_differ_from_one_sequence() -> None:
     assert len({digest(), digest("a", "b"), digest("ab"), digest(["a", "b"]), digest(("a", "b"))}) == 5
 
 
-def test_it_does_not_matter_how_an_array_lies() -> None:
+def test_memory_layout_does_not_matter() -> None:
     array = np.arange(24).reshape(4, 6)
     assert digest(array[::2, ::-1]) == digest(array[::2, ::-1].copy())
     assert digest(np.asfortranarray(array)) == digest(array)
 
 
-def test_what_is_not_compared_is_not_named() -> None:
+def test_uncompared_dataclass_fields_are_ignored() -> None:
     assert digest(Point(1, seen=1)) == digest(Point(1, seen=2))
 
 
-def test_what_holds_itself() -> None:
+def test_object_that_contains_itself() -> None:
     one, other = Plain(name="a"), Plain(name="a")
     one.__dict__["self"], other.__dict__["self"] = one, other
     assert digest(one) == digest(other) != digest(Plain(name="a"))
 
 
-def test_the_same_in_another_process() -> None:
+def test_digest_is_the_same_in_another_process() -> None:
     code = (
         "import numpy as np; from shardex.kernel import digest; print(digest({'a': {1, 2}}, {'x', 'y'}, np.arange(3)))"
     )

@@ -31,13 +31,13 @@ from shardex.kernel import (
     gather,
     line_ends,
     locate,
+    numpy_kernel,
     permute,
     row_ranges,
     take,
     value_reader,
 )
 from shardex.kernel import buffers as segments
-from shardex.kernel import numpy_kernel as _twin
 from shardex.kernel.gather import KERNEL
 from shardex.sources import LocalSource
 from tests.residency import PAGE, arrived, drop, resident
@@ -58,7 +58,7 @@ buffers = st.lists(st.binary(max_size=40), min_size=1, max_size=6)
 
 
 def lazy(contents: list[bytes]) -> tuple[Segments, list[int]]:
-    """A table of which nothing is open yet, and the list of what it opens."""
+    """Return a table without open segments, and the list of the segments that it opens."""
     opened: list[int] = []
 
     def opener(number: int) -> None:
@@ -87,7 +87,7 @@ def triples_in(draw: st.DrawFn, contents: list[bytes]) -> Triple:
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[list[bytes], list[Triple], list[bytes]]:
-    """Buffers, ranges in them, and what each range holds."""
+    """Draw buffers, ranges in them, and the content of each range."""
     contents = draw(buffers)
     triples = draw(st.lists(triples_in(contents), max_size=30))
     return contents, triples, [contents[number][begin : begin + length] for number, begin, length in triples]
@@ -97,7 +97,7 @@ def requests(draw: st.DrawFn) -> tuple[list[bytes], list[Triple], list[bytes]]:
 
 
 @given(requests())
-def test_packed(request: tuple[list[bytes], list[Triple], list[bytes]]) -> None:
+def test_packed_puts_ranges_end_to_end(request: tuple[list[bytes], list[Triple], list[bytes]]) -> None:
     contents, triples, expected = request
     table, opened = lazy(contents)
     data, offsets = ranges_of(table, triples).packed()
@@ -107,7 +107,7 @@ def test_packed(request: tuple[list[bytes], list[Triple], list[bytes]]) -> None:
 
 
 @given(requests(), st.integers(0, 9))
-def test_padded(request: tuple[list[bytes], list[Triple], list[bytes]], more: int) -> None:
+def test_padded_fills_rows_with_zeros(request: tuple[list[bytes], list[Triple], list[bytes]], more: int) -> None:
     contents, triples, expected = request
     longest = max(map(len, expected), default=0)
     for stride in (None, longest + more):
@@ -120,7 +120,7 @@ def test_padded(request: tuple[list[bytes], list[Triple], list[bytes]], more: in
 
 
 @given(requests())
-def test_bytes_and_views(request: tuple[list[bytes], list[Triple], list[bytes]]) -> None:
+def test_bytes_and_views_hold_each_range(request: tuple[list[bytes], list[Triple], list[bytes]]) -> None:
     contents, triples, expected = request
     for form in (Ranges.bytes, Ranges.views):
         table, opened = lazy(contents)
@@ -130,7 +130,7 @@ def test_bytes_and_views(request: tuple[list[bytes], list[Triple], list[bytes]])
 
 
 @given(st.lists(st.lists(st.text(max_size=30), max_size=8), min_size=1, max_size=4), st.randoms())
-def test_text(pieces: list[list[str]], random: Any) -> None:
+def test_text_decodes_each_range(pieces: list[list[str]], random: Any) -> None:
     encoded = [[piece.encode() for piece in segment] for segment in pieces]
     table, _ = lazy([b"".join(segment) for segment in encoded])
     known = [
@@ -142,7 +142,7 @@ def test_text(pieces: list[list[str]], random: Any) -> None:
     assert ranges_of(table, [triple for triple, _ in chosen]).text() == [text for _, text in chosen]
 
 
-def test_short_texts_that_share_a_slot_stay_apart() -> None:
+def test_short_texts_of_one_hash_slot_are_distinguished() -> None:
     words = [f"{k:02x}" for k in range(256)] + ["é", "日本", "", "x" * 23, "x" * 24, "x" * 25]
     data = "".join(words).encode()
     lengths = [len(word.encode()) for word in words]
@@ -155,7 +155,7 @@ def test_short_texts_that_share_a_slot_stay_apart() -> None:
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"abc\xc3", b"\xed\xa0\x80", b"x" * 30 + b"\x80"])
-def test_invalid_utf8(bad: bytes) -> None:
+def test_invalid_utf8_raises(bad: bytes) -> None:
     with pytest.raises(UnicodeDecodeError):
         Ranges(Segments.of(b"fine" + bad), [0, 0], [0, 4], [4, len(bad)]).text()
 
@@ -168,7 +168,7 @@ def test_views_are_read_only_and_copy_nothing() -> None:
     assert bytes(view) == b"Xcd"
 
 
-def test_a_part_of_ranges() -> None:
+def test_indexing_selects_ranges() -> None:
     ranges = Ranges(Segments.of(b"abcdef"), [0, 0, 0], [0, 2, 4], [2, 2, 2])
     assert len(ranges) == 3
     assert ranges[1:].bytes() == [b"cd", b"ef"]
@@ -197,7 +197,7 @@ WRONG = [
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_range_outside_its_segment(form: str, wrong: Triple) -> None:
+def test_range_outside_its_segment_raises(form: str, wrong: Triple) -> None:
     table = Segments(2, name="file {}".format)
     table.put(0, b"0123456789")
     table.put(1, b"")
@@ -209,19 +209,19 @@ def test_a_range_outside_its_segment(form: str, wrong: Triple) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("number", [-1, 1, -(2**63), MOST])
-def test_a_segment_that_is_not_in_the_table(form: str, number: int) -> None:
+def test_unknown_segment_raises(form: str, number: int) -> None:
     with pytest.raises(RowError):
         FORMS[form](ranges_of(Segments.of(b"0123456789"), [(0, 0, 1), (number, 0, 1)]))
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_ranges_of_different_number(form: str) -> None:
+def test_arrays_of_different_length_raise(form: str) -> None:
     with pytest.raises(RangeError, match="of one size"):
         FORMS[form](Ranges(Segments.of(b"abc"), [0, 0], [0], [1, 1]))
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_length_of_3_gb_in_1_kb_is_refused_before_memory_is_asked_for(form: str) -> None:
+def test_huge_length_raises_before_memory_is_allocated(form: str) -> None:
     for triples in ([(0, 0, 3 << 30)], [(0, 0, 1 << 20)] * 4096, [(0, 0, 2**62)] * 4):
         tracemalloc.start()
         try:
@@ -242,7 +242,7 @@ edges = st.one_of(
 @given(
     buffers, st.lists(st.tuples(st.integers(0, 5), edges, edges), max_size=6), st.integers(-1, 50), st.integers(0, 99)
 )
-def test_any_numbers_give_the_bytes_or_an_error_with_the_output_unchanged(
+def test_arbitrary_ranges_give_bytes_or_an_error_and_unchanged_output(
     contents: list[bytes], triples: list[Triple], stride: int, room: int
 ) -> None:
     table, _ = lazy(contents)
@@ -265,7 +265,7 @@ def test_any_numbers_give_the_bytes_or_an_error_with_the_output_unchanged(
 
 
 @pytest.mark.parametrize(("stride", "room"), [(-1, 4), (-1, 6), (3, 5), (3, 7), (2, 4), (2**62, 8), (2**62, 0), (0, 0)])
-def test_an_output_of_the_wrong_size(stride: int, room: int) -> None:
+def test_output_of_wrong_size_raises(stride: int, room: int) -> None:
     ranges, out = Ranges(Segments.of(b"abcdef"), [0, 0], [0, 2], [2, 3]), np.full(room, 0xAA, np.uint8)
     with pytest.raises(RangeError, match="does not fit the output"):
         ranges.segments.call(segments.kernel.ranges, ranges.which, ranges.begin, ranges.length, out, stride, 1)
@@ -275,7 +275,7 @@ def test_an_output_of_the_wrong_size(stride: int, room: int) -> None:
 # -- the table ------------------------------------------------------------------------------------------------
 
 
-def test_only_what_is_needed_is_opened_and_only_once() -> None:
+def test_needed_segments_are_opened_once() -> None:
     table, opened = lazy([bytes([k]) * 3 for k in range(100)])
     ranges = Ranges(table, [70, 3, 70, 3], [0, 0, 1, 2], [1, 1, 2, 1])
     assert ranges.bytes() == [b"F", b"\3", b"FF", b"\3"]
@@ -285,21 +285,21 @@ def test_only_what_is_needed_is_opened_and_only_once() -> None:
     assert opened == [70, 3, 4]
 
 
-def test_an_empty_segment_is_open() -> None:
+def test_empty_segment_can_be_open() -> None:
     table, opened = lazy([b"", b"x"])
     for _ in range(2):
         assert Ranges(table, [0, 1], [0, 0], [0, 1]).bytes() == [b"", b"x"]
     assert opened == [0, 1]
 
 
-def test_an_opener_that_opens_nothing() -> None:
+def test_opener_that_opens_nothing_raises() -> None:
     with pytest.raises(RangeError, match="segment 0: expected its opener to open it"):
         Ranges(Segments(1, lambda number: None), [0], [0], [1]).bytes()
     with pytest.raises(RangeError, match="expected segment 0 to be open"):
         Ranges(Segments(1), [0], [0], [1]).bytes()
 
 
-def test_the_error_of_an_opener_stays_what_it_is() -> None:
+def test_error_of_an_opener_is_raised_unchanged() -> None:
     def opener(number: int) -> None:
         raise TruncatedShardError("too short")
 
@@ -308,13 +308,13 @@ def test_the_error_of_an_opener_stays_what_it_is() -> None:
             form(Ranges(Segments(1, opener), [0], [0], [1]))
 
 
-def test_an_open_segment_is_never_replaced() -> None:
+def test_put_does_not_replace_an_open_segment() -> None:
     table = Segments.of(b"first")
     table.put(0, b"other bytes")
     assert Ranges(table, [0], [0], [5]).bytes() == [b"first"]
 
 
-def test_threads_that_open_the_same_segments() -> None:
+def test_threads_open_the_same_segments() -> None:
     contents = [bytes([k]) * 4096 for k in range(32)]
     barrier = threading.Barrier(8)
 
@@ -343,7 +343,7 @@ def test_buffers_of_any_dtype(dtype: str, shape: tuple[int, ...]) -> None:
     assert out.tobytes() == array.tobytes()
 
 
-def test_buffers_must_be_contiguous() -> None:
+def test_noncontiguous_buffer_raises() -> None:
     with pytest.raises(ValueError, match="contiguous"):
         Segments.of(np.zeros((3, 4), order="F"))
 
@@ -353,7 +353,7 @@ def test_buffers_must_be_contiguous() -> None:
 
 @st.composite
 def tables_of_rows(draw: st.DrawFn) -> tuple[int, list[list[bytes]], list[int]]:
-    """A width, rows of that width by segment, and numbers of rows to take."""
+    """Draw a width, rows of that width by segment, and the rows to take."""
     width = draw(st.one_of(st.integers(0, 17), st.sampled_from([64, 100, 700])))
     counts = draw(st.one_of(st.lists(st.integers(0, 6), min_size=1, max_size=6), st.just([4] * 7)))
     data = np.random.default_rng(draw(st.integers(0, 99))).bytes(width * sum(counts))
@@ -364,7 +364,7 @@ def tables_of_rows(draw: st.DrawFn) -> tuple[int, list[list[bytes]], list[int]]:
 
 
 @given(tables_of_rows(), st.binary(max_size=3))
-def test_take(case: tuple[int, list[list[bytes]], list[int]], tail: bytes) -> None:
+def test_take_copies_rows(case: tuple[int, list[list[bytes]], list[int]], tail: bytes) -> None:
     width, segments, wanted = case
     table, opened = lazy([b"".join(rows) + tail for rows in segments])
     starts = np.array([0, *accumulate(map(len, segments))])
@@ -380,7 +380,7 @@ def test_take(case: tuple[int, list[list[bytes]], list[int]], tail: bytes) -> No
     st.integers(0, 20),
     st.lists(st.integers(0, 30)),
 )
-def test_rows_and_ranges_that_follow_each_other(runs: list[tuple[int, int]], width: int, cuts: list[int]) -> None:
+def test_adjacent_rows_and_ranges(runs: list[tuple[int, int]], width: int, cuts: list[int]) -> None:
     contents = [bytes(range(k * 10, k * 10 + 10)) * width for k in range(3)]  # three segments of ten rows
     table, _ = lazy(contents)
     rows = [row for first, count in runs for row in range(first, min(first + count, 30))]
@@ -393,7 +393,7 @@ def test_rows_and_ranges_that_follow_each_other(runs: list[tuple[int, int]], wid
 
 
 @pytest.mark.parametrize("row", [-1, 4, -(2**63), MOST])
-def test_take_a_row_outside(row: int) -> None:
+def test_take_row_outside_raises(row: int) -> None:
     out = np.full(2, 0xAA, np.uint8)
     with pytest.raises(RowError, match="row 1 of the request lies outside"):
         take(Segments.of(b"abcd"), np.array([0, 4]), np.array([0, row]), 1, out)
@@ -401,7 +401,7 @@ def test_take_a_row_outside(row: int) -> None:
 
 
 @pytest.mark.parametrize("room", [0, 3, 5])
-def test_take_into_the_wrong_size(room: int) -> None:
+def test_take_into_output_of_wrong_size_raises(room: int) -> None:
     out = np.full(room, 0xAA, np.uint8)
     with pytest.raises(RangeError, match=f"expected 2 rows of 2 bytes, got {room} bytes"):
         take(Segments.of(b"abcd"), np.array([0, 2]), np.array([0, 1]), 2, out)
@@ -409,7 +409,7 @@ def test_take_into_the_wrong_size(room: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "first"), [(0, 0), (1, 0), (2, 1), (3, 1)])
-def test_take_from_a_segment_that_is_shorter_than_its_rows(size: int, first: int) -> None:
+def test_take_from_truncated_segment_raises(size: int, first: int) -> None:
     out = np.full(4, 0xAA, np.uint8)
     with pytest.raises(RangeError, match=f"segment 0, {size} bytes: .* range {first} of the request"):
         take(Segments.of(b"abcd"[:size]), np.array([0, 2]), np.array([0, 1]), 2, out)
@@ -422,9 +422,7 @@ def test_take_from_a_segment_that_is_shorter_than_its_rows(size: int, first: int
     st.integers(0, 9),
     st.sampled_from([4, 8]),
 )
-def test_starts_that_make_no_sense_read_nothing_outside(
-    starts: list[int], rows: list[int], width: int, offset_width: int
-) -> None:
+def test_arbitrary_starts_never_read_outside(starts: list[int], rows: list[int], width: int, offset_width: int) -> None:
     table = Segments(len(starts), lambda number: table.put(number, bytes(range(10, 30))))
     numbers, wanted = np.array([0, *starts], np.int64), np.array(rows, np.int64)
     out = np.full(len(rows) * width, 0xAA, np.uint8)
@@ -439,13 +437,13 @@ def test_starts_that_make_no_sense_read_nothing_outside(
 
 
 @pytest.mark.parametrize("starts", [[], [0], [1, 4], [0, 2, 4]])
-def test_starts_that_do_not_fit_the_table(starts: list[int]) -> None:
+def test_starts_of_wrong_length_raise(starts: list[int]) -> None:
     with pytest.raises(RangeError, match="starts"):
         take(Segments.of(b"abcd"), np.array(starts, np.int64), np.array([0]), 1, np.empty(1, np.uint8))
 
 
 def unaligned(array: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers at an odd address."""
+    """Return the same numbers at an unaligned address."""
     return np.frombuffer(bytearray(b"x" + array.tobytes()), np.uint8)[1:].view(array.dtype)
 
 
@@ -460,7 +458,7 @@ def unaligned(array: NDArray[Any]) -> NDArray[Any]:
         unaligned,
     ],
 )
-def test_integers_however_they_lie(spelled: Callable[[Integers], Any]) -> None:
+def test_integers_of_any_memory_layout(spelled: Callable[[Integers], Any]) -> None:
     data, rows, starts = Segments.of(b"abcdef"), np.array([5, 0, 3]), np.array([0, 6])
     take(data, spelled(starts), spelled(rows), 1, out := np.empty(3, np.uint8))
     assert out.tobytes() == b"fad"
@@ -481,7 +479,7 @@ def test_integers_however_they_lie(spelled: Callable[[Integers], Any]) -> None:
     st.booleans(),
     st.data(),
 )
-def test_locate(
+def test_locate_finds_ranges_by_offsets(
     lengths: list[list[int]], first: int, dtype: type[np.signedinteger[Any]], item: int, odd: bool, data: st.DataObject
 ) -> None:
     ends = [[first, *(first + end for end in accumulate(segment))] for segment in lengths]
@@ -503,28 +501,28 @@ def test_locate(
     "offsets",
     [[0, 3, 2], [0, -1, 2], [-1, 0, 2], [5, 0, 2], [MOST, 0, 0], [0, MOST, MOST], [-(2**63), MOST, MOST]],
 )
-def test_offsets_that_run_backwards_or_too_far(offsets: list[int]) -> None:
+def test_descending_or_too_large_offsets_raise(offsets: list[int]) -> None:
     table = Segments.of(np.array(offsets, np.int64))
     with pytest.raises(RangeError, match=r"segment 0, 24 bytes: expected offsets that rise from 0"):
         locate(table, np.array([0, 2]), np.array([0, 1]), 8, 4, table)
 
 
 @pytest.mark.parametrize("row", [-1, 2, MOST])
-def test_locate_a_row_outside(row: int) -> None:
+def test_locate_row_outside_raises(row: int) -> None:
     table = Segments.of(np.zeros(3, np.int64))
     with pytest.raises(RowError):
         locate(table, np.array([0, 2]), np.array([row]), 8, 1, table)
 
 
 @pytest.mark.parametrize("size", [0, 1, 8, 15])
-def test_locate_with_too_few_offsets(size: int) -> None:
+def test_locate_with_too_few_offsets_raises(size: int) -> None:
     table = Segments.of(bytes(size))
     with pytest.raises(RangeError, match="inside it, range 0"):
         locate(table, np.array([0, 1]), np.array([0]), 8, 1, table)
 
 
 @pytest.mark.parametrize(("width", "item"), [(2, 1), (0, 1), (16, 1), (8, 0), (8, -4)])
-def test_locate_with_wrong_sizes(width: int, item: int) -> None:
+def test_locate_with_wrong_sizes_raises(width: int, item: int) -> None:
     table = Segments.of(bytes(64))
     with pytest.raises(RangeError, match="4 or 8 bytes"):
         locate(table, np.array([0, 1]), np.array([0]), width, item, table)
@@ -576,7 +574,7 @@ def ends_by_hand(data: bytes) -> list[int]:
 
 
 @given(st.lists(st.sampled_from([b"\n", b"a", b"bc", b"\n\n", b"x" * 9]), max_size=40).map(b"".join))
-def test_line_ends(data: bytes) -> None:
+def test_line_ends_after_each_newline(data: bytes) -> None:
     assert line_ends(data).tolist() == ends_by_hand(data)
     assert (
         line_ends(memoryview(data)).tolist() == line_ends(np.frombuffer(data, np.uint8)).tolist() == ends_by_hand(data)
@@ -585,14 +583,14 @@ def test_line_ends(data: bytes) -> None:
 
 @pytest.mark.parametrize("last", [b"", b"no newline"])
 @pytest.mark.parametrize("count", [(1 << 16) - 1, 1 << 16, (1 << 16) + 1, 1 << 17])
-def test_more_lines_than_are_found_at_once(count: int, last: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_twin, "_BLOCK", 1000)
+def test_line_ends_of_more_lines_than_one_call_finds(count: int, last: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numpy_kernel, "_BLOCK", 1000)
     data = b"ab\n" * count + last
     assert line_ends(data).tolist() == ends_by_hand(data)
 
 
 @pytest.mark.parametrize("start", [-1, 4, MOST])
-def test_lines_from_outside(start: int) -> None:
+def test_line_ends_from_outside_raises(start: int) -> None:
     with pytest.raises(ValueError, match="start: expected 0 to 3"):
         segments.kernel.line_ends(b"a\nb", start, np.empty(3, np.int64))
 
@@ -602,7 +600,7 @@ def test_lines_from_outside(start: int) -> None:
 
 @st.composite
 def keys(draw: st.DrawFn, sizes: st.SearchStrategy[int]) -> dict[str, Any]:
-    """Arguments of `permute`; `inverse` are the multipliers for the way back."""
+    """Draw arguments of `permute`; `inverse` are the multipliers of the inverse permutation."""
     size = draw(sizes)
     bits = min(64, max(1, (size - 1).bit_length()) + draw(st.integers(0, 1)))
     rounds = draw(st.integers(0, 6))
@@ -646,14 +644,14 @@ def test_permute_is_a_bijection_with_an_inverse(key: dict[str, Any]) -> None:
 
 
 @given(keys(st.integers(2**40, MOST)), st.lists(st.integers(0, MOST), max_size=20))
-def test_permute_of_large_sizes(key: dict[str, Any], numbers: list[int]) -> None:
+def test_permute_large_sizes(key: dict[str, Any], numbers: list[int]) -> None:
     positions = np.array([number % key["size"] for number in numbers], np.int64)
     rows = there(key, positions)
     assert rows.tolist() == [by_hand(key, k) for k in positions.tolist()]
     assert back(key, rows).tolist() == positions.tolist()
 
 
-def test_permute_of_nothing() -> None:
+def test_permute_without_positions() -> None:
     one = np.ones(1, np.uint64)
     assert permute(0, one, one, 1, 0, np.empty(0, np.int64)).tolist() == []
     with pytest.raises(RowError):
@@ -661,7 +659,7 @@ def test_permute_of_nothing() -> None:
 
 
 @pytest.mark.parametrize("position", [-1, 10, MOST])
-def test_permute_a_position_outside(position: int) -> None:
+def test_permute_position_outside_raises(position: int) -> None:
     with pytest.raises(RowError, match="row 1 of the request"):
         permute(10, np.ones(1, np.uint64), np.zeros(1, np.uint64), 2, 15, np.array([0, position]))
 
@@ -678,24 +676,24 @@ def test_permute_a_position_outside(position: int) -> None:
         {"mask": 14},
     ],
 )
-def test_keys_that_make_no_permutation(wrong: dict[str, Any]) -> None:
+def test_invalid_keys_raise(wrong: dict[str, Any]) -> None:
     right: dict[str, Any] = {"multiply": np.ones(1, np.uint64), "add": np.ones(1, np.uint64), "shift": 2, "mask": 15}
     with pytest.raises(ValueError, match="permute: expected odd multipliers"):
         permute(10, **right | wrong, positions=np.arange(10))
 
 
-# -- kernel and twin -------------------------------------------------------------------------------------------
+# -- C and numpy kernel -------------------------------------------------------------------------------------------
 
-kernel: Any = sys.modules.get("shardex._gather")
+kernel: Any = sys.modules.get("shardex.kernel._gather")
 compiled = pytest.mark.skipif(kernel is None, reason="the C kernel is not compiled")
 
 
 def answers(
     name: str, table: Segments, *arguments: Any, outputs: list[NDArray[Any]], after: tuple[Any, ...] = ()
 ) -> Any:
-    """What kernel and twin return or raise, and what they wrote; they must be the same."""
+    """Return what both kernels return or raise and what they wrote; asserts that it is the same."""
     found = []
-    for module, first in ((kernel, (table.address, table.size)), (_twin, (table,))):
+    for module, first in ((kernel, (table.address, table.size)), (numpy_kernel, (table,))):
         written = [np.copy(output) for output in outputs]
         try:
             answer = getattr(module, name)(*first, *arguments, *written, *after)
@@ -711,7 +709,7 @@ one_wrong = st.one_of(st.none(), st.tuples(st.integers(-2, 8), edges, edges))
 
 @compiled
 @given(requests(), one_wrong, st.integers(-1, 45), st.integers(0, 60), st.booleans())
-def test_kernel_and_twin_agree_on_ranges(
+def test_kernels_agree_on_ranges(
     request: tuple[list[bytes], list[Triple], list[bytes]], wrong: Triple | None, stride: int, room: int, closed: bool
 ) -> None:
     contents, triples, expected = request
@@ -729,7 +727,7 @@ def test_kernel_and_twin_agree_on_ranges(
 
 @compiled
 @given(tables_of_rows(), edges)
-def test_kernel_and_twin_agree_on_rows(case: tuple[int, list[list[bytes]], list[int]], row: int) -> None:
+def test_kernels_agree_on_rows(case: tuple[int, list[list[bytes]], list[int]], row: int) -> None:
     width, segments, wanted = case
     table, _ = lazy([b"".join(rows) for rows in segments])
     for number in range(len(segments)):
@@ -745,10 +743,10 @@ def test_kernel_and_twin_agree_on_rows(case: tuple[int, list[list[bytes]], list[
 
 @compiled
 @given(keys(st.integers(1, 2**40)), st.lists(st.integers(0, 2**40), max_size=20), st.booleans())
-def test_kernel_and_twin_agree_on_permutations(key: dict[str, Any], numbers: list[int], inverse: bool) -> None:
+def test_kernels_agree_on_permutations(key: dict[str, Any], numbers: list[int], inverse: bool) -> None:
     positions, multiply = np.array(numbers, np.int64) % key["size"], key["inverse" if inverse else "multiply"]
     found = []
-    for module in (kernel, _twin):
+    for module in (kernel, numpy_kernel):
         out = np.empty(len(positions), np.int64)
         module.permute(key["size"], multiply, key["add"], key["shift"], key["mask"], positions, out, inverse)
         found.append(out.tolist())
@@ -757,9 +755,9 @@ def test_kernel_and_twin_agree_on_permutations(key: dict[str, Any], numbers: lis
 
 @compiled
 @given(st.binary(max_size=60).map(lambda data: data.replace(b"\x00", b"\n")), st.integers(-1, 61), st.integers(0, 9))
-def test_kernel_and_twin_agree_on_lines(data: bytes, start: int, room: int) -> None:
+def test_kernels_agree_on_lines(data: bytes, start: int, room: int) -> None:
     found = []
-    for module in (kernel, _twin):
+    for module in (kernel, numpy_kernel):
         out = np.zeros(room, np.int64)
         try:
             found.append((module.line_ends(data, start, out), out.tolist()))
@@ -772,7 +770,7 @@ def test_kernel_and_twin_agree_on_lines(data: bytes, start: int, room: int) -> N
 
 
 @given(st.lists(st.text(max_size=9), min_size=1, max_size=9), st.sampled_from([4, 8]))
-def test_one_value_is_what_locate_finds(texts: list[str], width: int) -> None:
+def test_value_reader_gives_what_locate_finds(texts: list[str], width: int) -> None:
     raw = [text.encode() for text in texts]
     ends = np.cumsum([0, *map(len, raw)]).astype(np.int32 if width == 4 else np.int64)
     offsets, values = Segments.of(ends), Segments.of(b"".join(raw))
@@ -780,11 +778,11 @@ def test_one_value_is_what_locate_finds(texts: list[str], width: int) -> None:
     assert [value_reader(offsets, values, 0, width, text=False)(k) for k in range(len(texts))] == raw
 
 
-@pytest.mark.skipif(KERNEL != "c", reason="the twin leaves these checks to numpy")
+@pytest.mark.skipif(KERNEL != "c", reason="the numpy kernel leaves these checks to numpy")
 @pytest.mark.parametrize(
     ("ends", "row"), [([0, 2], 1), ([0, 2], -1), ([0, 2], 2**64 - 1), ([0, 9], 0), ([2, 0], 0), ([-1, 2], 0), ([], 0)]
 )
-def test_one_value_refuses_what_lies_outside(ends: list[int], row: int) -> None:
+def test_value_reader_raises_for_rows_and_offsets_outside(ends: list[int], row: int) -> None:
     get = value_reader(Segments.of(np.array(ends, np.int64)), Segments.of(b"ab"), 0, 8, text=False)
     with pytest.raises((IndexError, ValueError, OverflowError)):
         get(row)
@@ -792,12 +790,14 @@ def test_one_value_refuses_what_lies_outside(ends: list[int], row: int) -> None:
 
 # -- advice -----------------------------------------------------------------------------------------------------------
 
-both_kernels = pytest.mark.parametrize("module", [pytest.param(kernel, marks=compiled), _twin], ids=["c", "numpy"])
+both_kernels = pytest.mark.parametrize(
+    "module", [pytest.param(kernel, marks=compiled), numpy_kernel], ids=["c", "numpy"]
+)
 
 
 def advise(module: Any, ranges: Ranges, gap: int = 0, most: int = 1 << 30) -> int:
     table = ranges.segments
-    first = (table,) if module is _twin else (table.address, table.size)
+    first = (table,) if module is numpy_kernel else (table.address, table.size)
     return int(module.advise(*first, ranges.which, ranges.begin, ranges.length, gap, most))
 
 
@@ -820,7 +820,7 @@ def cold_file(folder: Path, pages: int) -> tuple[Path, Segments]:
         (100 * PAGE, 1 << 30, list(range(3, 41))),
     ],
 )
-def test_advice_has_pages_read(module: Any, tmp_path: Path, gap: int, most: int, expected: list[int]) -> None:
+def test_advise_reads_pages(module: Any, tmp_path: Path, gap: int, most: int, expected: list[int]) -> None:
     path, table = cold_file(tmp_path, 4096)
     triples = [(0, 40 * PAGE - 1, 2), (0, 3 * PAGE + 5, 10), (0, 6 * PAGE, 1), (0, 5 * PAGE, PAGE), (0, 3 * PAGE, 0)]
     assert advise(module, ranges_of(table, triples), gap, most) == -1
@@ -829,7 +829,7 @@ def test_advice_has_pages_read(module: Any, tmp_path: Path, gap: int, most: int,
 
 
 @both_kernels
-def test_advice_leaves_out_what_is_not_there(module: Any, tmp_path: Path) -> None:
+def test_advise_skips_missing_segments_and_ranges_outside(module: Any, tmp_path: Path) -> None:
     path, data = cold_file(tmp_path, 256)
     table = Segments(3)
     table.put(1, data.open(0))
@@ -841,7 +841,7 @@ def test_advice_leaves_out_what_is_not_there(module: Any, tmp_path: Path) -> Non
 
 
 @both_kernels
-def test_advice_on_the_last_page_of_a_file(module: Any, tmp_path: Path) -> None:
+def test_advise_last_page_of_a_file(module: Any, tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_bytes(bytes(PAGE + 1))
     table = Segments.of(LocalSource(tmp_path).map("data"))
@@ -852,7 +852,7 @@ def test_advice_on_the_last_page_of_a_file(module: Any, tmp_path: Path) -> None:
 
 @both_kernels
 @given(requests(), one_wrong, st.integers(0, 2**40), st.integers(0, 2**40))
-def test_advice_on_other_memory_changes_nothing(
+def test_advise_memory_without_file_does_nothing(
     module: Any, request: tuple[list[bytes], list[Triple], list[bytes]], wrong: Triple | None, gap: int, most: int
 ) -> None:
     contents, triples, expected = request
@@ -867,13 +867,13 @@ def test_advice_on_other_memory_changes_nothing(
 
 @both_kernels
 @pytest.mark.parametrize(("gap", "most"), [(-1, 0), (0, -1)])
-def test_advice_with_wrong_limits(module: Any, gap: int, most: int) -> None:
+def test_advise_with_wrong_limits_raises(module: Any, gap: int, most: int) -> None:
     with pytest.raises(ValueError, match="advise: expected a gap"):
         advise(module, ranges_of(Segments.of(b"abc"), []), gap, most)
 
 
 @both_kernels
-def test_advice_with_ranges_of_different_sizes(module: Any) -> None:
+def test_advise_arrays_of_different_length_raise(module: Any) -> None:
     ranges = ranges_of(Segments.of(b"abc"), [(0, 0, 1)])
     ranges.length = ranges.length[:0]
     with pytest.raises(ValueError, match="of one size"):
@@ -881,11 +881,11 @@ def test_advice_with_ranges_of_different_sizes(module: Any) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 40)), max_size=20), st.integers(0, 30))
-def test_pages_of_the_twin(ranges: list[tuple[int, int]], gap: int) -> None:
+def test_pages_of_the_numpy_kernel(ranges: list[tuple[int, int]], gap: int) -> None:
     table = Segments.of(bytes(200))
     table.address[0] = 1000
     begin, length = np.array(ranges, np.int64).reshape(-1, 2).T
-    found = list(_twin._pages(table, np.zeros(len(ranges), np.int64), begin, length, 8, gap))
+    found = list(numpy_kernel._pages(table, np.zeros(len(ranges), np.int64), begin, length, 8, gap))
     wanted = {page for a, n in ranges for page in range((1000 + a) // 8, (1000 + a + n - 1) // 8 + 1)}
     assert wanted <= {page for a, b in found for page in range(a // 8, b // 8)}
     assert all(a // 8 in wanted and b // 8 - 1 in wanted for a, b in found)
@@ -894,7 +894,7 @@ def test_pages_of_the_twin(ranges: list[tuple[int, int]], gap: int) -> None:
         assert sum(b - a for a, b in found) == 8 * len(wanted)
 
 
-def test_advice_opens_what_can_be_opened(tmp_path: Path) -> None:
+def test_advise_opens_segments_that_can_be_opened(tmp_path: Path) -> None:
     path, data = cold_file(tmp_path, 256)
 
     def opener(number: int) -> None:
@@ -911,7 +911,7 @@ def test_advice_opens_what_can_be_opened(tmp_path: Path) -> None:
 
 
 @both_kernels
-def test_advice_lets_other_threads_run(module: Any) -> None:
+def test_advise_releases_the_gil(module: Any) -> None:
     table = Segments.of(bytes(1 << 20))
     many = Ranges(table, np.zeros(1 << 16, np.int64), np.arange(1 << 16) * 16, np.ones(1 << 16, np.int64))
     with ThreadPoolExecutor(4) as pool:
@@ -919,7 +919,7 @@ def test_advice_lets_other_threads_run(module: Any) -> None:
 
 
 @given(tables_of_rows())
-def test_spread_is_what_take_copies(case: tuple[int, list[list[bytes]], list[int]]) -> None:
+def test_row_ranges_are_what_take_copies(case: tuple[int, list[list[bytes]], list[int]]) -> None:
     width, segments, wanted = case
     table, _ = lazy([b"".join(rows) for rows in segments])
     starts = np.array([0, *accumulate(map(len, segments))])
@@ -927,7 +927,7 @@ def test_spread_is_what_take_copies(case: tuple[int, list[list[bytes]], list[int
     assert row_ranges(table, starts, np.array(wanted, np.int64), width).bytes() == [every[row] for row in wanted]
 
 
-def test_ranges_together() -> None:
+def test_concat_ranges() -> None:
     table = Segments.of(b"abcdef")
     one, other = (np.array([0]), np.array([1]), np.array([2])), (np.array([0, 0]), np.array([0, 5]), np.array([1, 1]))
     assert Ranges.concat(table, [one, other]).text() == ["bc", "a", "f"]

@@ -1,11 +1,11 @@
 /* The gather kernel: copy many ranges of many mapped buffers into one.
  *
- * A table of segments is two arrays, the address and the size of each buffer; an address of zero says
+ * A table of segments is two arrays, the address and the size of each buffer; an address of zero means
  * "not opened yet". Every function first checks all of its ranges against that table and only then copies,
- * so a wrong range is refused with nothing copied. When a range lies in a segment that is not open, the
- * function returns the number of that segment, and the caller opens it and asks again; -1 means done.
- * An error that one segment is to blame for carries its number as a second argument: `gather.py` beside this
- * file knows its name. It also owns the tables and keeps the buffers alive; `_twin.py` is the same in numpy.
+ * so a wrong range raises and nothing is copied. When a range lies in a segment that is not open, the
+ * function returns the number of that segment, and the caller opens it and calls again; -1 means done.
+ * An error caused by one segment carries its number as a second argument; `buffers.py` adds the name.
+ * That module also owns the tables and keeps the buffers alive. `numpy_kernel.py` has the same functions in numpy.
  */
 #define PY_SSIZE_T_CLEAN
 #ifndef Py_LIMITED_API
@@ -28,7 +28,7 @@
 #endif
 
 enum { AHEAD = 8, MAX_THREADS = 16 };
-static const int64_t THREAD_BYTES = 4 << 20; /* a thread takes 0.1 ms to come and go: as long as copying half a MiB */
+static const int64_t THREAD_BYTES = 4 << 20; /* starting and joining a thread takes 0.1 ms: as long as copying half a MiB */
 
 typedef enum { FINE, CLOSED, OUTSIDE, SHORT, BROKEN, OVERFLOWS } verdict;
 
@@ -86,13 +86,13 @@ static PyObject *answer(verdict v, int64_t at, int64_t segment) {
 typedef struct {
     const int64_t *starts;
     int64_t segments;
-    double per_row; /* segments mostly have one size: one multiplication guesses which */
+    double per_row; /* most segments have the same size: one multiplication guesses the segment of a row */
 } places;
 
 static int64_t segment_of(const places *p, int64_t row) {
     int64_t low = 0, high = p->segments;
     double near = (double)row * p->per_row;
-    int64_t guess = near < (double)high ? (int64_t)near : 0; /* compared first: what is too large for int64 has no cast */
+    int64_t guess = near < (double)high ? (int64_t)near : 0; /* compared first: a cast of a number too large for int64 is undefined */
     if (p->starts[guess] <= row && row < p->starts[guess + 1]) return guess;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
@@ -102,8 +102,8 @@ static int64_t segment_of(const places *p, int64_t row) {
     return low;
 }
 
-/* `starts` begins with 0, and so segment_of finds a segment of the table that starts at the row or before it,
- * whatever the other numbers are; that they rise is the caller's duty, because checking it costs more than reading. */
+/* `starts` begins with 0, so segment_of always finds a segment of the table that starts at the row or before it,
+ * whatever the other numbers are. The caller ensures that they ascend: checking it would cost more than reading. */
 static int places_of(const Py_buffer *b, int64_t segments, places *p) {
     int64_t n;
     const int64_t *s = b->buf;
@@ -119,7 +119,7 @@ static int places_of(const Py_buffer *b, int64_t segments, places *p) {
     return 1;
 }
 
-/* Where each row's item of `width` bytes begins, with `items` of them (itself and what must follow) in its buffer. */
+/* Find the address of each row's item of `width` bytes; `items` consecutive ones must fit into its buffer. */
 static verdict place(const table *t, const places *p, const int64_t *rows, int64_t n, uint64_t width, uint64_t items,
                      const uint8_t **source, int64_t *which, int64_t *at, int64_t *segment) {
     int64_t total = p->starts[p->segments];
@@ -161,7 +161,7 @@ static void copy_fixed(const job *j) {
     case 8: COPY_ITEMS(uint64_t) return;
     }
     for (int64_t k = j->from, run; k < j->to; k += run) {
-        for (run = 1; k + run < j->to && j->source[k + run] == j->source[k] + run * width; run++) {} /* rows in a row */
+        for (run = 1; k + run < j->to && j->source[k + run] == j->source[k] + run * width; run++) {} /* adjacent rows are copied at once */
         if (k + AHEAD < j->to)
             for (int64_t b = 0; b < fetch; b += 64) PREFETCH(j->source[k + AHEAD] + b);
         memcpy(j->out + k * width, j->source[k], (size_t)(run * width));
@@ -173,7 +173,7 @@ static void copy_ranges(const job *j) {
         const uint8_t *from = j->source[k];
         uint8_t *to = j->target ? j->out + j->target[k] : j->out + k * j->stride;
         int64_t length = j->length[k];
-        while (j->target && k + 1 < j->to && j->source[k + 1] == from + length) length += j->length[++k]; /* in a row */
+        while (j->target && k + 1 < j->to && j->source[k + 1] == from + length) length += j->length[++k]; /* adjacent */
         if (k + AHEAD < j->to) {
             int64_t fetch = j->length[k + AHEAD] < 512 ? j->length[k + AHEAD] : 512;
             for (int64_t b = 0; b < fetch; b += 64) PREFETCH(j->source[k + AHEAD] + b);
@@ -356,7 +356,7 @@ static PyObject *ranges(PyObject *self, PyObject *args) {
     verdict v;
     Py_BEGIN_ALLOW_THREADS
     v = check(&t, which.buf, begin.buf, l, n, source, &k, &segment);
-    for (int64_t i = 0; v == FINE && i < n; i++) { /* where each range goes, and whether it fits */
+    for (int64_t i = 0; v == FINE && i < n; i++) { /* target of each range, and whether it fits */
         int64_t room = stride < 0 ? l[i] : stride;
         target[i] = total;
         if (l[i] > room || room > out.len - total) v = OVERFLOWS, k = i;
@@ -377,7 +377,7 @@ end:
     return result;
 }
 
-/* Short texts repeat (labels, sources): remember the last object made for each of a few hash slots. */
+/* Short texts repeat (labels, sources): keep the last object made for each of a few hash slots. */
 enum { SLOTS = 64, SHORTEST_LONG = 24 };
 
 static PyObject *one_text(const uint8_t *p, int64_t length, const uint8_t **seen, int64_t *sizes, PyObject **made) {
@@ -427,7 +427,7 @@ end:
     return result;
 }
 
-/* ---- value(offsets, their size, their width, data, its size, text, row): one text or bytes, by addresses ---- */
+/* ---- value(offsets, size of offsets, width of an offset, data, size of data, text, row): one str or bytes ---- */
 
 enum { VALUE_ARGUMENTS = 7 };
 
@@ -449,7 +449,7 @@ static PyObject *value(PyObject *self, PyObject *const *args, Py_ssize_t count) 
     return n[5] ? PyUnicode_DecodeUTF8(data, (Py_ssize_t)(to - from), NULL) : PyBytes_FromStringAndSize(data, (Py_ssize_t)(to - from));
 }
 
-/* ---- advise(address, size, which, begin, length, gap, most): begin to read, wait for nothing ------------ */
+/* ---- advise(address, size, which, begin, length, gap, most): start reading without waiting ---------------- */
 
 typedef struct {
     uintptr_t begin, end;
@@ -468,7 +468,7 @@ static uintptr_t page_size(void) {
 #endif
 }
 
-/* The pages of the ranges. Advice is no read: what is not open or lies outside is left out, for a read to refuse. */
+/* Pages of the ranges. Ranges that are not open or lie outside are skipped: a later read raises for them. */
 static int64_t pages_of(const table *t, const int64_t *which, const int64_t *begin, const int64_t *length, int64_t n,
                         uintptr_t page, span *out) {
     int64_t found = 0;
@@ -483,7 +483,7 @@ static int64_t pages_of(const table *t, const int64_t *which, const int64_t *beg
     return found;
 }
 
-/* Errors are ignored: the system refuses pages that are not mapped from a file, and there is nothing to do for them. */
+/* Errors are ignored: the system refuses pages that are not mapped from a file, which need no reading. */
 static void will_need(span *spans, int64_t n, uintptr_t gap, uintptr_t most) {
 #ifdef MADV_WILLNEED
     qsort(spans, (size_t)n, sizeof *spans, by_begin);
@@ -567,7 +567,7 @@ static uint64_t forward(uint64_t x, const uint64_t *multiply, const uint64_t *ad
     return x;
 }
 
-/* `multiply` then holds the inverses, in the same order as for the way forward. */
+/* `multiply` holds the inverses here, in the same order as for `forward`. */
 static uint64_t backward(uint64_t x, const uint64_t *multiply, const uint64_t *add, int64_t rounds, int shift, uint64_t mask) {
     for (int64_t r = rounds; r-- > 0;) {
         x ^= x >> shift;
@@ -576,7 +576,7 @@ static uint64_t backward(uint64_t x, const uint64_t *multiply, const uint64_t *a
     return x;
 }
 
-/* What makes every round a permutation that one xor undoes, and so the walk back into the size come to an end. */
+/* Whether every round is a permutation with a one-step inverse, so that repeating rounds ends below size. */
 static int keys_fit(uint64_t size, const uint64_t *multiply, int64_t rounds, int shift, uint64_t mask) {
     if (shift < 1 || shift > 63 || mask >> shift >> shift || mask & (mask + 1) || (size && mask < size - 1)) return 0;
     for (int64_t r = 0; r < rounds; r++)
@@ -624,7 +624,7 @@ static PyMethodDef methods[] = {
     {"ranges", ranges, METH_VARARGS, "Copy byte ranges end to end (stride < 0) or one per stride, zero-filled."},
     {"values", values, METH_VARARGS, "Make one bytes or str object per range."},
     {"value", (PyCFunction)(void (*)(void))value, METH_FASTCALL, "Make one bytes or str object, found by offsets."},
-    {"advise", advise, METH_VARARGS, "Have the system begin to read the pages of ranges."},
+    {"advise", advise, METH_VARARGS, "Ask the system to start reading the pages of ranges."},
     {"line_ends", line_ends, METH_VARARGS, "Find the position after each newline."},
     {"permute", permute, METH_VARARGS, "Map positions through a keyed permutation of [0, size)."},
     {NULL, NULL, 0, NULL},

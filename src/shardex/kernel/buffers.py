@@ -1,9 +1,11 @@
-"""A table of buffers by number, some not open yet, some not here yet: what ranges lie in, and what the kernel runs on.
+"""`Segments`: a table of numbered buffers that are opened on demand; and the choice of the kernel that runs on it.
 
-`Segments` opens a buffer when a range first lies in it. Of files that lie elsewhere it has bytes fetched before the
-kernel looks at them, and lets go of buffers when their room is needed, though other threads may be reading. `gather.py`
-says what is copied. The kernel is `_gather.c` or, where that is not compiled (or ``SHARDEX_KERNEL=numpy`` says so), the
-numpy twin `_twin.py`, which gives the same answers.
+A segment is opened when a range first lies in it. If the buffers are cached parts of remote files, `Segments` fetches
+the bytes before the kernel reads them, and segments may be closed again while other threads read. What is copied out
+of the table is decided in `gather`.
+
+The kernel is the C extension `_gather.c`. Where it is not compiled, or with ``SHARDEX_KERNEL=numpy``, the numpy kernel
+(`numpy_kernel`) runs instead; its results are the same.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import RangeError, RowError, ShardexError
-from shardex.kernel import numpy_kernel as _twin
+from shardex.kernel import numpy_kernel
 
 try:
     from shardex.kernel import _gather  # type: ignore[attr-defined]
-except ImportError:  # no compiler when it was installed
+except ImportError:  # it was installed without a compiler
     _gather = None
 
 __all__ = ["KERNEL", "Bytes", "Fetch", "Integers", "Segments", "Triple", "kernel"]
@@ -31,7 +33,7 @@ __all__ = ["KERNEL", "Bytes", "Fetch", "Integers", "Segments", "Triple", "kernel
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 Triple = tuple[Integers, Integers, Integers]
-"""Segment, begin and length of ranges."""
+"""Ranges: segment, begin and length of each."""
 
 
 class _Kernel(Protocol):
@@ -51,7 +53,7 @@ if (_wanted := os.environ.get("SHARDEX_KERNEL", "")) not in ("", "c", "numpy"):
 KERNEL = "numpy" if _gather is None or _wanted == "numpy" else "c"
 """Which kernel runs: ``"c"`` or ``"numpy"``."""
 
-kernel = cast(_Kernel, _twin if KERNEL == "numpy" else _gather)
+kernel = cast(_Kernel, numpy_kernel if KERNEL == "numpy" else _gather)
 
 
 def _nothing_to_open(number: int) -> None:
@@ -59,14 +61,17 @@ def _nothing_to_open(number: int) -> None:
 
 
 class Fetch(Protocol):
-    """Has bytes be there that lie elsewhere."""
+    """Downloads ranges of remote files into their mapped buffers."""
 
     def __call__(self, which: Integers, begin: Integers, length: Integers, wait: bool) -> bool:
-        """Have these ranges of open segments be there, or only begin to; whether they were there already."""
+        """Download ranges of open segments, or only start to if not `wait`; returns whether all were there already."""
 
 
 class Segments:
-    """Buffers by number. One that is not open yet is opened by `opener` when a range first lies in it.
+    """Numbered buffers. One that is not open is opened by `opener` when a range first lies in it.
+
+    `name` gives the name of a segment for error messages. `fetch` downloads ranges of segments that may be incomplete.
+    `closable` says that segments may be closed while other threads read; with `fetch` they always may.
 
     >>> table = Segments(2)
     >>> table.put(0, b"hello"), table.put(1, b"world")
@@ -90,20 +95,19 @@ class Segments:
         self.buffers: dict[int, Bytes] = {}
         self.name = name
         self.fetch = fetch
-        """Has ranges of open segments be there, where they may not be yet."""
         self._opener = opener
         self._calls: dict[int, list[Bytes]] = {}
-        """What running calls keep of that which was forgotten since they began."""
+        """For each running call: buffers that were closed since it began, kept alive for it."""
         self.complete = False
-        """Whether all segments are open and nothing of them has to be fetched; changes only under the lock."""
+        """Whether all segments are open and completely downloaded; changes only under the lock."""
         self.lock: threading.RLock | None = None
         if fetch is not None or closable:
             self.lock = threading.RLock()
-            _far.add(self)
+            _closable.add(self)
 
     @classmethod
     def of(cls, buffer: Any) -> Segments:
-        """A table of one buffer."""
+        """Return a table of one buffer."""
         table = cls(1)
         table.put(0, buffer)
         return table
@@ -113,11 +117,11 @@ class Segments:
 
     @property
     def closable(self) -> bool:
-        """Whether segments may be closed while others read; a table with `fetch` does."""
+        """Whether segments may be closed while other threads read."""
         return self.lock is not None
 
     def put(self, number: int, buffer: Any) -> None:
-        """Open a segment with these bytes. One that is open stays as it is: a read may be looking at it."""
+        """Open a segment with these bytes. An open one keeps its buffer: another thread may be reading it."""
         if self.lock is not None:
             with self.lock:
                 self._put(number, buffer)
@@ -125,14 +129,14 @@ class Segments:
             self._put(number, buffer)
 
     def _put(self, number: int, buffer: Any) -> None:
-        # `setdefault` is one step, so of two threads that open a segment one wins; a lock could be held over a fork.
+        # `setdefault` is atomic, so of two threads that open a segment one wins; a lock could be held during a fork.
         array = self.buffers.setdefault(number, np.frombuffer(buffer, np.uint8))
         self.size[number] = array.size
         # An empty buffer is open too; address 1 is never read because no byte of it is in range.
         self.address[number] = array.__array_interface__["data"][0] or 1
 
     def open(self, number: int) -> Bytes:
-        """The bytes of a segment, opened if need be."""
+        """Return the bytes of a segment; opens it first if necessary."""
         while (buffer := self.buffers.get(number)) is None:
             self._opener(number)
             if not self.closable and number not in self.buffers:
@@ -140,14 +144,14 @@ class Segments:
         return buffer
 
     def try_open(self, numbers: Integers) -> None:
-        """Open those of these segments that are there and can be opened."""
+        """Open those of these segments that exist and can be opened; errors are ignored."""
         known = numbers[(numbers >= 0) & (numbers < len(self))]
         for number in np.unique(known[self.address[known] == 0]).tolist():
             with suppress(ShardexError):
                 self.open(number)
 
     def slice(self, number: int, begin: int, end: int) -> Bytes:
-        """Some bytes of a segment, not copied; fewer if it ends before."""
+        """Return bytes `begin` to `end` of a segment without a copy, fetched if necessary; fewer if it ends before."""
         if (data := self.buffers.get(number)) is None:
             data = self.open(number)
         if self.fetch is not None:
@@ -157,7 +161,7 @@ class Segments:
         return data[begin:end]
 
     def close(self, number: int) -> None:
-        """Close a segment of a table that `closable`; calls that look at it keep it until they have ended."""
+        """Close a segment if the table is `closable`; running calls keep its buffer alive until they end."""
         if self.lock is None:
             return
         with self.lock:
@@ -165,39 +169,39 @@ class Segments:
             buffer = self.buffers.pop(number, None)
             self.address[number] = 0
             if buffer is not None:
-                for kept in list(self._calls.values()):
-                    kept.append(buffer)
+                for kept_alive in list(self._calls.values()):
+                    kept_alive.append(buffer)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a kernel function on this table, opening the segments that it turns out to need."""
+        """Run a kernel function on this table; opens the segments that it needs."""
         if self.lock is not None:
-            return self.call_far(function, arguments)
+            return self.call_closable(function, arguments)
         first = (self,) if KERNEL == "numpy" else (self.address, self.size)
-        return self._settle(function, *first, *arguments)
+        return self._call_until_open(function, *first, *arguments)
 
-    def call_far(
+    def call_closable(
         self, function: Callable[..., Any], arguments: Sequence[Any], ranges: Callable[[], Triple] | None = None
     ) -> Any:
-        """The same for a table that `closable`, maybe in another thread: `ranges` are there when they are looked at."""
-        kept: list[Bytes] = []
-        self._calls[id(kept)] = kept  # from here on nothing that is open goes away
+        """Like `call`, for a closable table: `ranges` are fetched first, and stay valid while the function runs."""
+        kept_alive: list[Bytes] = []
+        self._calls[id(kept_alive)] = kept_alive  # from here on no open buffer is freed
         try:
             while True:
-                state = self._as_it_is()
-                answer = -1 if ranges is None or self.complete else self._fetch_inside(state, *ranges())
+                snapshot = self._snapshot()
+                answer = -1 if ranges is None or self.complete else self._fetch_valid(snapshot, *ranges())
                 if answer < 0:
-                    first = (state,) if KERNEL == "numpy" else (state.address, state.size)
+                    first = (snapshot,) if KERNEL == "numpy" else (snapshot.address, snapshot.size)
                     answer = function(*first, *arguments)
                     if not isinstance(answer, int) or answer < 0:
                         return answer
                 self.open(answer)
         except (IndexError, ValueError) as error:
-            raise (error if isinstance(error, ShardexError) else self._refusal(error)) from None
+            raise (error if isinstance(error, ShardexError) else self._translated(error)) from None
         finally:
-            del self._calls[id(kept)]
+            del self._calls[id(kept_alive)]
 
-    def _as_it_is(self) -> Segments:
-        """A copy that stays the same."""
+    def _snapshot(self) -> Segments:
+        """Return a copy of the table that other threads do not change."""
         assert self.lock is not None
         copy = Segments(0, self._opener, self.name)
         with self.lock:
@@ -206,50 +210,50 @@ class Segments:
                 copy.buffers = dict(self.buffers)
         return copy
 
-    def _fetch_inside(self, state: Segments, which: Integers, begin: Integers, length: Integers) -> int:
-        """Fetch ranges; or the number of a segment to open before, as a kernel function gives it."""
-        which, begin, length = state.inside(which, begin, length)
-        if (shut := state.address[which] == 0).any():
-            return int(which[shut.argmax()])
+    def _fetch_valid(self, snapshot: Segments, which: Integers, begin: Integers, length: Integers) -> int:
+        """Fetch ranges and return -1, or return the number of a segment that must be opened first."""
+        which, begin, length = snapshot.valid(which, begin, length)
+        if (closed := snapshot.address[which] == 0).any():
+            return int(which[closed.argmax()])
         if self.fetch is not None and len(which):
             self.fetch(which, begin, length, True)
         return -1
 
-    def inside(self, which: Integers, begin: Integers, length: Integers) -> Triple:
-        """Those of some ranges that lie in their segments, or in ones that are not open; others are refused later."""
+    def valid(self, which: Integers, begin: Integers, length: Integers) -> Triple:
+        """Return the ranges that fit their segment or whose segment is closed; the kernel refuses the others later."""
         known = (which >= 0) & (which < len(self)) & (begin >= 0) & (length > 0)
         if not known.all():
             which, begin, length = which[known], begin[known], length[known]
         fits = (length <= self.size[which].astype(np.int64) - begin) | (self.address[which] == 0)
         return (which, begin, length) if fits.all() else (which[fits], begin[fits], length[fits])
 
-    def begin(self, which: Integers, begin: Integers, length: Integers) -> bool:
-        """Have bytes of open segments be fetched, and do not wait for them; whether they were there already."""
+    def start_fetch(self, which: Integers, begin: Integers, length: Integers) -> bool:
+        """Start to fetch ranges of open segments without waiting; returns whether all were there already."""
         if self.fetch is None:
             return True
-        state = self._as_it_is()
-        which, begin, length = state.inside(which, begin, length)
-        is_open = state.address[which] != 0
+        snapshot = self._snapshot()
+        which, begin, length = snapshot.valid(which, begin, length)
+        is_open = snapshot.address[which] != 0
         if not is_open.any():
             return True
         return self.fetch(which[is_open], begin[is_open], length[is_open], False)
 
     def check(self, which: Integers, begin: Integers, length: Integers) -> None:
-        """Open the segments of some ranges and refuse a range that does not lie in its segment."""
-        self._settle(_twin.check, self, which, begin, length)
+        """Open the segments of ranges; raise if a range does not lie in its segment."""
+        self._call_until_open(numpy_kernel.check, self, which, begin, length)
 
-    def _settle(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _call_until_open(self, function: Callable[..., Any], *arguments: Any) -> Any:
         while True:
             try:
                 answer = function(*arguments)
             except (IndexError, ValueError) as error:
-                raise self._refusal(error) from None
+                raise self._translated(error) from None
             if not isinstance(answer, int) or answer < 0:
                 return answer
             self.open(answer)
 
-    def _refusal(self, error: IndexError | ValueError) -> Exception:
-        """What a kernel function refused, as our own error."""
+    def _translated(self, error: IndexError | ValueError) -> Exception:
+        """Return the error of a kernel function as one of shardex."""
         if isinstance(error, UnicodeDecodeError):
             return error
         return RowError(str(error)) if isinstance(error, IndexError) else RangeError(self._describe(*error.args))
@@ -258,12 +262,12 @@ class Segments:
         return message if segment is None else f"{self.name(segment)}, {self.size[segment]} bytes: {message}"
 
 
-_far: weakref.WeakSet[Segments] = weakref.WeakSet()
+_closable: weakref.WeakSet[Segments] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """A fork copies neither the calls that run nor the promise that somebody will release a lock."""
-    for table in _far:
+    """Reset locks and running calls in a forked process: the threads that would release them do not exist there."""
+    for table in _closable:
         table.lock, table._calls = threading.RLock(), {}
 
 

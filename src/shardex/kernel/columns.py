@@ -1,8 +1,8 @@
-"""Many values of many fields, as reads return them: `Columns`, and `Ragged` for values of different length.
+"""The result of a read: `Columns`, one column per field, and `Ragged` for arrays of different shapes.
 
 A column is one of three things: a numpy array stacked along its first axis (numbers, arrays of one shape), a
-`Ragged` (arrays of different shape), or a plain list (text, bytes, anything else, `None` where nothing is).
-`MISSING` in a list marks a sample that does not have the field at all. Knows nothing of files or schemas.
+`Ragged` (arrays of different shapes), or a list (text, bytes, anything else; `None` for a missing value).
+`MISSING` in a list marks a sample that does not have the field at all. Files and schemas are unknown here.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ MISSING = _Missing()
 
 
 class Ragged:
-    """Arrays of one dtype and different shapes, read but not copied until you say in which form.
+    """Arrays of one dtype and different shapes; the bytes are copied when a form (padded, packed, list) is chosen.
 
-    `inner` are the fixed sizes after the free first one; `shapes` (one row each) replaces both when more is free.
+    The size of the first axis varies, `inner` are the fixed sizes of the other axes. If more axes vary, `shapes` has
+    the whole shape of each row.
 
     >>> r = Ragged.from_arrays([np.array([1, 2]), np.array([3, 4, 5])])
     >>> r.pad()
@@ -65,7 +66,7 @@ class Ragged:
     def from_values(
         cls, values: NDArray[Any], offsets: Integers, inner: tuple[int, ...] = (), shapes: Integers | None = None
     ) -> Ragged:
-        """Rows that lie end to end in `values`; `offsets` count along its first axis."""
+        """Make a Ragged of rows that lie end to end in `values`; `offsets` count along its first axis."""
         values = np.ascontiguousarray(values)
         ends = np.asarray(offsets, np.int64) * (values.itemsize * int(np.prod(values.shape[1:], dtype=np.int64)))
         ranges = Ranges(Segments.of(values), np.zeros(len(ends) - 1, np.int64), ends[:-1], np.diff(ends))
@@ -118,7 +119,7 @@ class Ragged:
 
     @property
     def lengths(self) -> Integers:
-        """Size of each row along its first axis (in elements, when whole shapes are free)."""
+        """Size of each row along its first axis; number of its elements if all axes vary."""
         if self._lengths is None:
             lengths = self.ranges.length // self._step
             wrong = lengths * self._step != self.ranges.length
@@ -143,15 +144,15 @@ class Ragged:
 
     @property
     def offsets(self) -> Integers:
-        """Where each row begins in `values`, and where the last one ends."""
+        """Begin of each row in `values`, and the end of the last one."""
         return self._pack()[1]
 
     def packed(self) -> Ragged:
-        """The same rows end to end in memory of their own."""
+        """Return the same rows copied end to end into new memory."""
         return Ragged.from_values(self.values, self.offsets, self.inner, self.shapes)
 
     def pad(self, length: int | None = None, value: Any = 0) -> NDArray[Any]:
-        """One array of shape (rows, longest, ...), filled up with `value`; `length` sets the longest."""
+        """Return one array of shape (rows, longest, ...), padded with `value`; `length` replaces the longest."""
         longest, *sizes = self._padded_shape(length)
         if self.shapes is not None:
             out = np.full((len(self), longest, *sizes), value, self.dtype)
@@ -164,12 +165,12 @@ class Ragged:
         return out
 
     def mask(self, length: int | None = None) -> NDArray[np.bool_]:
-        """True where `pad` holds a value, false where it was filled up; without the fixed sizes after the free ones."""
+        """Return an array that is True where `pad` has a value and False in the padding, over the axes that vary."""
         sizes = self.lengths if self.shapes is None else self.shapes
         return value_mask(sizes, self._padded_shape(length))
 
     def _padded_shape(self, length: int | None) -> list[int]:
-        """Sizes of the smallest array that holds every row; the first one may be asked to be larger."""
+        """Return the sizes of the smallest array that holds every row; `length` may enlarge the first."""
         free = self.lengths if self.shapes is None else self.shapes
         longest, *rest = [int(free.max(initial=0))] if self.shapes is None else free.max(axis=0, initial=0).tolist()
         if length is not None and length < longest:
@@ -177,14 +178,14 @@ class Ragged:
         return [longest if length is None else length, *rest, *self.inner]
 
     def to_list(self) -> list[NDArray[Any]]:
-        """One array per row, views of one buffer."""
+        """Return one array per row, views of one buffer."""
         values, offsets = self._pack()
         rows = [values[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
         return rows if self.shapes is None else [self._shaped(row, k) for k, row in enumerate(rows)]
 
 
 def value_mask(sizes: Integers, padded: Sequence[int]) -> NDArray[np.bool_]:
-    """True where rows of these lengths (or shapes, one row each) have a value in an array of the padded sizes.
+    """Return a mask of the padded sizes that is True where rows of these lengths (or shapes) have a value.
 
     >>> value_mask(np.array([1, 2]), [2]).tolist()
     [[True, False], [True, True]]
@@ -207,7 +208,7 @@ Column = NDArray[Any] | Ragged | list[Any]
 
 
 class Columns:
-    """Fields of `length` samples, one column each.
+    """Values of several fields for `length` samples, one column per field.
 
     >>> c = Columns({"x": np.array([1, 2, 3]), "name": ["a", "b", "c"]})
     >>> len(c), c.names, c["name"]
@@ -233,7 +234,7 @@ class Columns:
     def __contains__(self, name: object) -> bool:
         return name in self.data
 
-    def __getitem__(self, name: str) -> Any:  # which kind of column it is depends on the field
+    def __getitem__(self, name: str) -> Any:  # the kind of column depends on the field
         try:
             return self.data[name]
         except KeyError:
@@ -244,31 +245,31 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """The fields."""
+        """Names of the fields."""
         return list(self.data)
 
     def select(self, names: Sequence[str]) -> Columns:
-        """Only these fields, in this order."""
+        """Return only these fields, in this order."""
         return Columns({name: self[name] for name in names}, self._length)
 
     def slice(self, start: int, stop: int) -> Columns:
-        """Rows start to stop; arrays are views."""
+        """Return rows start to stop; arrays are views."""
         start, stop, _ = slice(start, stop).indices(self._length)
         return Columns({name: column[start:stop] for name, column in self.data.items()}, max(0, stop - start))
 
     def split(self, size: int) -> Iterator[Columns]:
-        """Pieces of `size` rows, the last one perhaps shorter."""
+        """Yield pieces of `size` rows; the last one may be shorter."""
         for start in range(0, self._length, size):
             yield self.slice(start, start + size)
 
     def take(self, rows: Any) -> Columns:
-        """These rows, in this order."""
+        """Return these rows, in this order."""
         rows = np.asarray(rows, np.int64)
         return Columns({name: _take(column, rows) for name, column in self.data.items()}, len(rows))
 
     @classmethod
     def concat(cls, parts: Sequence[Columns]) -> Columns:
-        """All rows of all parts; a field that a part lacks is `MISSING` there."""
+        """Return the rows of all parts; a field that a part lacks is `MISSING` there."""
         if len(parts) == 1:
             return parts[0]
         names = dict.fromkeys(name for part in parts for name in part.data)
@@ -277,7 +278,7 @@ class Columns:
 
     @classmethod
     def scatter(cls, parts: Sequence[Columns], places: Sequence[Integers]) -> Columns:
-        """Undo a grouping: row k of a part goes to the place that `places` names for it.
+        """Undo a grouping: row k of part p becomes row ``places[p][k]`` of the result.
 
         >>> parts = [Columns({"x": np.array([1, 3])}), Columns({"x": np.array([2])})]
         >>> Columns.scatter(parts, [np.array([0, 2]), np.array([1])])["x"]
@@ -292,7 +293,7 @@ class Columns:
 
     @classmethod
     def from_samples(cls, samples: Sequence[Mapping[str, Any]]) -> Columns:
-        """Turn samples into columns, values as they are (`stack` makes arrays of what has one shape)."""
+        """Return samples as columns of unchanged values, in lists (`stack` makes arrays of them)."""
         if not samples:
             return cls({}, 0)
         names = samples[0].keys()
@@ -302,15 +303,15 @@ class Columns:
         return cls({name: [sample.get(name, MISSING) for sample in samples] for name in union}, len(samples))
 
     def stack(self) -> Columns:
-        """Lists of numbers or of arrays with one dtype become numpy arrays or `Ragged`; the rest stays."""
+        """Turn lists of numbers or of arrays of one dtype into numpy arrays or `Ragged`; keep other columns."""
         return Columns({name: _stack(column) for name, column in self.data.items()}, self._length)
 
     def sample(self, row: int) -> dict[str, Any]:
-        """One row as a dict."""
+        """Return one row as a dict."""
         return {name: v for name, column in self.data.items() if (v := _value(column, row)) is not MISSING}
 
     def to_samples(self) -> list[dict[str, Any]]:
-        """All rows as dicts."""
+        """Return all rows as dicts."""
         if not self.data:
             return [{} for _ in range(self._length)]
         rows = zip(*map(_values, self.data.values()), strict=True)

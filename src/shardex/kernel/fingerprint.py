@@ -1,8 +1,8 @@
-"""A name for any value: 16 hex digits, the same in every process and on every machine, others for other values.
+"""Fingerprints of values: 16 hex digits that are the same in every process and on every machine.
 
 Python's own `hash` and `pickle` differ between processes for equal values, and `repr` leaves out the middle of arrays.
-Here a value is walked: numbers, text, bytes, arrays, mappings, sequences and dataclasses by what they hold, any other
-object by its type and attributes. No defence against people who want two values to have one name.
+`digest` walks a value: numbers, text, bytes, arrays, mappings, sequences and dataclasses by their content, any other
+object by its type and attributes. The hash is not cryptographic: it does not protect against made-up collisions.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ __all__ = ["digest"]
 
 
 def digest(*values: Any) -> str:
-    """Name these values.
+    """Return the fingerprint of these values.
 
     >>> digest("x", [1, None], np.arange(3)), digest("x", [1, None], np.arange(4))
     ('f54c261c257f563e', '9c07cb9bc976c70e')
     """
-    made = xxhash.xxh3_64()
+    hasher = xxhash.xxh3_64()
     for piece in _pieces(values, ()):
-        made.update(piece)
-    return made.hexdigest()
+        hasher.update(piece)
+    return hasher.hexdigest()
 
 
 def _pieces(value: Any, above: tuple[int, ...]) -> Iterator[Any]:
-    """What a value holds as bytes; each piece says its kind and size first, so that no two values give the same."""
+    """Yield the content of a value as bytes; kind and size come before each piece, so that different values differ."""
     kind = type(value).__name__
     if isinstance(value, str):
         yield from _framed(kind, value.encode(errors="surrogatepass"))
@@ -49,7 +49,7 @@ def _pieces(value: Any, above: tuple[int, ...]) -> Iterator[Any]:
         yield from _many(kind, value, above)
     elif isinstance(value, set | frozenset):
         yield from _many(kind, sorted(map(digest, value)), above)
-    elif id(value) in above:  # it holds itself
+    elif id(value) in above:  # it contains itself
         yield from _framed(kind, b"")
     else:
         yield from _many(kind, _attributes(value), (*above, id(value)))
@@ -67,7 +67,7 @@ def _many(kind: str, values: Any, above: tuple[int, ...]) -> Iterator[Any]:
 
 
 def _bytes(array: NDArray[Any]) -> Any:
-    """The elements; those that have a buffer are not copied."""
+    """Return the bytes of the elements, without a copy where possible."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.dtype.kind in "iuf" else array.tobytes()
 
 

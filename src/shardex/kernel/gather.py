@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 _THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-_UNCHECKED = 16 << 20  # bytes that may be allocated before the ranges that ask for them are checked
-_GAP = 64 << 10  # bytes between ranges that a disk reads in the time that another request costs it
-_MOST_ADVISED = 256 << 20  # bytes of one advice: many at once must not drive each other out of memory
+_UNCHECKED = 16 << 20  # bytes that may be allocated before the ranges are checked
+_GAP = 64 << 10  # ranges that are closer than this are read together: it costs less than another request
+_MOST_ADVISED = 256 << 20  # bytes per call of `advise`, so that pages read ahead do not evict each other
 
 
 class Ranges:
-    """Byte ranges of a table, not copied yet: take them packed, padded, or as one object each."""
+    """Byte ranges of a table, not copied yet; a method copies them packed, padded, or as one object per range."""
 
     __slots__ = ("begin", "length", "segments", "which")
 
@@ -53,7 +53,7 @@ class Ranges:
 
     @classmethod
     def concat(cls, segments: Segments, places: Sequence[tuple[Integers, Integers, Integers]]) -> Ranges:
-        """Ranges of one table that were found in several parts."""
+        """Concatenate ranges of one table: segment, begin and length of each."""
         which, begin, length = map(np.concatenate, zip(*places, strict=True)) if places else ([], [], [])
         return cls(segments, which, begin, length)
 
@@ -64,7 +64,7 @@ class Ranges:
         return Ranges(self.segments, self.which[where], self.begin[where], self.length[where])
 
     def packed(self) -> tuple[Bytes, Integers]:
-        """All bytes end to end, and the offsets between them.
+        """Return all bytes end to end, and the offsets of the ranges in them.
 
         >>> data, offsets = Ranges(Segments.of(b"abcdef"), [0, 0], [4, 0], [2, 3]).packed()
         >>> bytes(data), offsets.tolist()
@@ -73,28 +73,28 @@ class Ranges:
         offsets = np.zeros(len(self) + 1, np.int64)
         np.cumsum(self.length, out=offsets[1:])
         total = int(offsets[-1])
-        self._check_before(total)
+        self._check_before_allocating(total)
         return self._copy(pooled_empty((total,), np.uint8), -1), offsets
 
     def padded(self, stride: int | None = None) -> Bytes:
-        """One range per row of a matrix, filled up with zeros.
+        """Return a matrix with one range per row, padded with zeros to `stride` bytes (default: the longest range).
 
         >>> Ranges(Segments.of(b"abcdef"), [0, 0], [4, 0], [2, 3]).padded().tobytes()
         b'ef\\x00abc'
         """
         if stride is None:
             stride = int(self.length.max(initial=0))
-        self._check_before(len(self) * stride)
+        self._check_before_allocating(len(self) * stride)
         return self._copy(pooled_empty((len(self), stride), np.uint8), stride)
 
-    def _check_before(self, allocating: int) -> None:
-        # A damaged length must be an error, not an attempt to allocate it. The kernel checks again, but only then.
-        if not 0 <= allocating <= _UNCHECKED:
+    def _check_before_allocating(self, size: int) -> None:
+        # A damaged length must raise before so much memory is allocated. The kernel checks only after the allocation.
+        if not 0 <= size <= _UNCHECKED:
             self.segments.check(self.which, self.begin, self.length)
 
     def _copy(self, out: Bytes, stride: int) -> Bytes:
         if self.segments.fetch is not None:
-            self._far(_kernel.ranges, out, stride, _THREADS)
+            self._call_fetched(_kernel.ranges, out, stride, _THREADS)
         else:
             self.segments.call(_kernel.ranges, self.which, self.begin, self.length, out, stride, _THREADS)
         return out
@@ -102,19 +102,19 @@ class Ranges:
     def _triple(self) -> Triple:
         return self.which, self.begin, self.length
 
-    def _far(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self.segments.call_far(function, (*self._triple(), *arguments), self._triple)
+    def _call_fetched(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self.segments.call_closable(function, (*self._triple(), *arguments), self._triple)
 
     def bytes(self) -> list[bytes]:
         """One `bytes` object per range."""
         if self.segments.fetch is not None:
-            return cast("list[bytes]", self._far(_kernel.values, False))
+            return cast("list[bytes]", self._call_fetched(_kernel.values, False))
         return cast("list[bytes]", self.segments.call(_kernel.values, self.which, self.begin, self.length, False))
 
     def text(self) -> list[str]:
         """One `str` per range, decoded as UTF-8."""
         if self.segments.fetch is not None:
-            return cast("list[str]", self._far(_kernel.values, True))
+            return cast("list[str]", self._call_fetched(_kernel.values, True))
         return cast("list[str]", self.segments.call(_kernel.values, self.which, self.begin, self.length, True))
 
     def views(self) -> list[memoryview]:
@@ -122,33 +122,33 @@ class Ranges:
         self.segments.check(self.which, self.begin, self.length)
         triples = zip(self.which.tolist(), self.begin.tolist(), (self.begin + self.length).tolist(), strict=True)
         views = [self.segments.open(number)[begin:end].data.toreadonly() for number, begin, end in triples]
-        self.fetch()  # they are held now
+        self.fetch()  # after the views exist, so that the segments cannot be closed
         return views
 
     def fetch(self) -> None:
-        """Have these bytes be there, if they may not be; hold what is to be looked at, then fetch, then look."""
+        """Download these ranges if necessary; to read the buffers afterwards, open them before (see `hold`)."""
         if self.segments.fetch is not None:
-            self._far(lambda *_: -1)
+            self._call_fetched(lambda *_: -1)
 
     def hold(self) -> Any:
-        """Have these bytes be there as long as what this gives is held."""
+        """Download these ranges if necessary; they stay available as long as the returned object lives."""
         held = [self.segments.open(number) for number in np.unique(self.which[self.length > 0]).tolist()]
         self.fetch()
         return held
 
     def advise(self) -> None:
-        """Have the system begin to read these bytes, and do not wait for them; what cannot be read is left out.
+        """Ask the system to start reading these bytes, without waiting; ranges that cannot be read are skipped.
 
         >>> Ranges(Segments.of(b"abcdef"), [0, 0], [4, 0], [2, 99]).advise()
         """
         self.segments.try_open(self.which)
-        if self.segments.fetch is not None and not self.segments.begin(self.which, self.begin, self.length):
-            return  # they are on their way, and what is not there yet must not be read
+        if self.segments.fetch is not None and not self.segments.start_fetch(self.which, self.begin, self.length):
+            return  # the download has started; bytes that have not arrived must not be read
         self.segments.call(_kernel.advise, self.which, self.begin, self.length, _GAP, _MOST_ADVISED)
 
 
 def _integers(numbers: Any) -> Integers:
-    """As the kernel wants them: int64, one after another, aligned."""
+    """Return numbers in the form that the kernel takes: int64, contiguous, aligned."""
     array = np.ascontiguousarray(numbers, np.int64)
     return array if array.flags.aligned else array.copy()
 
@@ -163,13 +163,13 @@ def take(segments: Segments, starts: Integers, rows: Integers, width: int, out: 
     """
     arguments = _integers(starts), _integers(rows), width, out, _THREADS
     if segments.fetch is not None:
-        segments.call_far(_kernel.fixed, arguments, lambda: row_ranges(segments, starts, rows, width)._triple())
+        segments.call_closable(_kernel.fixed, arguments, lambda: row_ranges(segments, starts, rows, width)._triple())
     else:
         segments.call(_kernel.fixed, *arguments)
 
 
 def row_ranges(segments: Segments, starts: Integers, rows: Integers, width: int) -> Ranges:
-    """The ranges that `take` would copy.
+    """Return the ranges that `take` would copy.
 
     >>> row_ranges(Segments.of(b"abcdef"), np.array([0, 3]), np.array([2, 0]), 2).text()
     ['ef', 'ab']
@@ -179,7 +179,9 @@ def row_ranges(segments: Segments, starts: Integers, rows: Integers, width: int)
 
 
 def locate(segments: Segments, starts: Integers, rows: Integers, width: int, item: int, values: Segments) -> Ranges:
-    """The ranges in `values` of rows whose offsets (of `width` bytes, counted in items) lie in `segments`.
+    """Return the ranges in `values` of rows whose offsets lie in `segments`.
+
+    Offsets are integers of `width` bytes that count items of `item` bytes.
 
     >>> offsets = Segments.of(np.array([0, 2, 5], np.int64))
     >>> locate(offsets, np.array([0, 2]), np.array([1]), 8, 1, Segments.of(b"abcde")).text()
@@ -191,31 +193,31 @@ def locate(segments: Segments, starts: Integers, rows: Integers, width: int, ite
 
 
 def value_reader(offsets: Segments, values: Segments, number: int, width: int, *, text: bool) -> Callable[[int], Any]:
-    """What gives the text or the bytes of a row of one open segment, as `locate` would find it, without an array.
+    """Return a function from a row of segment `number` to its text or bytes: `locate` for single rows, without arrays.
 
     >>> offsets, values = Segments.of(np.array([0, 2, 5], np.int64)), Segments.of(b"abcde")
     >>> value_reader(offsets, values, 0, 8, text=True)(1)
     'cde'
     """
-    where, what = offsets.open(number), values.open(number)
-    if KERNEL == "c" and not offsets.closable:  # then what the addresses are of could go away
-        sizes = int(offsets.address[number]), where.size, width, int(values.address[number]), what.size, int(text)
+    where, data = offsets.open(number), values.open(number)
+    if KERNEL == "c" and not offsets.closable:  # addresses of a closable table may become invalid
+        sizes = int(offsets.address[number]), where.size, width, int(values.address[number]), data.size, int(text)
         return partial(_kernel.value, *sizes)
     whole = where[: where.size // width * width]  # a buffer may be padded
-    offset, data = whole.view(np.int32 if width == 4 else np.int64).item, what.data
+    offset, view = whole.view(np.int32 if width == 4 else np.int64).item, data.data
 
     def get(row: int) -> Any:
-        raw = bytes(data[offset(row) : offset(row + 1)])
+        raw = bytes(view[offset(row) : offset(row + 1)])
         return raw.decode() if text else raw
 
     return get
 
 
-_LINES_AT_ONCE = 1 << 16
+_LINES_PER_CALL = 1 << 16
 
 
 def line_ends(buffer: Any) -> Integers:
-    """The position after each newline; a last line without one ends at the end.
+    """Return the position after each newline; a last line without newline ends at the end of the buffer.
 
     >>> line_ends(b"a\\nbc\\n\\nd").tolist()
     [2, 5, 6, 7]
@@ -223,7 +225,7 @@ def line_ends(buffer: Any) -> Integers:
     found: list[Integers] = []
     start, size = 0, memoryview(buffer).nbytes
     while start < size:
-        out = np.empty(_LINES_AT_ONCE, np.int64)
+        out = np.empty(_LINES_PER_CALL, np.int64)
         count = _kernel.line_ends(buffer, start, out)
         found.append(out[:count] if count == len(out) else out[:count].copy())
         if count < len(out):
@@ -245,9 +247,10 @@ def permute(
     *,
     inverse: bool = False,
 ) -> Integers:
-    """Map positions through rounds of ``x = (x * multiply + add) & mask; x ^= x >> shift``, walking back into size.
+    """Map positions by a permutation of 0 to `size`: rounds of ``x = (x * multiply + add) & mask; x ^= x >> shift``.
 
-    Going back, `multiply` holds the inverses modulo ``mask + 1``. `shuffle` in `order.py` makes the keys.
+    Rounds are repeated while the result is not below `size`. For the inverse permutation `multiply` holds the inverses
+    modulo ``mask + 1``. The keys are made in `order.Shuffle`.
     """
     out = np.empty(len(positions), np.int64)
     try:

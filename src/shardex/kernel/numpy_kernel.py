@@ -1,7 +1,7 @@
-"""The numpy twin of `_gather.c`: the same functions with the same answers, for where no compiler is at hand.
+"""The numpy kernel: the functions of `_gather.c` with the same results, for installations without a C compiler.
 
-Each takes the `Segments` table itself where the kernel takes its addresses and sizes, and likewise returns the
-number of a segment that is not open, or -1. Only `gather.py` calls it.
+Where the C kernel takes the addresses and sizes of a table, these functions take the `Segments` table. Like the C
+kernel they return the number of a segment that must be opened first, or -1. `gather` and `buffers` call them.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def advise(table: Any, which: Integers, begin: Integers, length: Integers, gap: 
 
 @cache
 def _madvise() -> Any:
-    """The function of the system; none where it has no such thing."""
+    """Return the system call madvise; None on a system without it."""
     if not hasattr(mmap, "MADV_WILLNEED"):
         return None
     madvise = ctypes.CDLL(None).madvise
@@ -124,7 +124,7 @@ def _madvise() -> Any:
 def _pages(
     table: Any, which: Integers, begin: Integers, length: Integers, page: int, gap: int
 ) -> Iterator[tuple[int, int]]:
-    """Addresses of the pages of ranges that lie in open segments, in order, merged over gaps."""
+    """Yield begin and end of the pages of ranges in open segments, sorted, merged where gaps are small."""
     known = (which >= 0) & (which < len(table)) & (begin >= 0) & (length > 0)
     which, begin, length = which[known], begin[known], length[known]
     size = np.where(table.address[which] == 0, 0, table.size[which]).astype(np.int64)
@@ -183,7 +183,7 @@ def permute(
 
 
 def _keys_fit(size: int, multiply: Words, shift: int, mask: int) -> bool:
-    """Whether every round is a permutation that one xor undoes, and so the walk back into the size comes to an end."""
+    """Return whether every round is a permutation with a one-step inverse, so that repeating rounds ends below size."""
     whole = mask & (mask + 1) == 0 and size <= mask + 1
     return 1 <= shift <= 63 and mask >> 2 * shift == 0 and whole and bool((multiply % np.uint64(2) == 1).all())
 
@@ -203,7 +203,7 @@ def _backward(x: Words, keys: list[tuple[int, int]], shift: np.uint64, mask: np.
 
 
 def _rows(table: Any, starts: Integers, rows: Integers) -> int | tuple[Integers, Integers]:
-    """Segment and row in it of each row, or the number of a segment that is not open."""
+    """Return segment and local row of each row, or the number of a segment that is not open."""
     if len(starts) != len(table) + 1 or starts[0] != 0:
         raise ValueError(f"starts: expected {len(table) + 1} numbers from 0 on, got {len(starts)}")
     outside = (rows < 0) | (rows >= starts[-1])
@@ -215,7 +215,7 @@ def _rows(table: Any, starts: Integers, rows: Integers) -> int | tuple[Integers,
 
 
 def check(table: Any, which: Integers, begin: Integers, length: Integers) -> int:
-    """Refuse a range outside its segment; the number of a segment that is not open, or -1."""
+    """Raise if a range lies outside its segment; returns the number of a segment that is not open, or -1."""
     if not len(which) == len(begin) == len(length):
         raise ValueError("expected which, begin and length of one size")
     outside = (which < 0) | (which >= len(table))
