@@ -218,9 +218,9 @@ def test_what_nobody_recognises_is_described(tmp_path: Path) -> None:
         sx.open(tmp_path)
     with pytest.raises(UnknownFormatError, match="expected a format out of arrow, bins"):
         sx.open(tmp_path, format="zip")
-    with pytest.raises(SchemaError, match=r"expected options of the format jsonl .*, got 'dtype'"):
+    with pytest.raises(ArgumentError, match=r"expected options of the format jsonl .*, got 'dtype'"):
         sx.open(tmp_path, format="jsonl", dtype="u2")
-    with pytest.raises(SchemaError, match="expected bool for the option rebuild of the format jsonl, got 'yes'"):
+    with pytest.raises(ArgumentError, match="expected bool for the option rebuild of the format jsonl, got 'yes'"):
         sx.open(tmp_path, format="jsonl", rebuild="yes")
 
 

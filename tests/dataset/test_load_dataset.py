@@ -13,7 +13,7 @@ import pytest
 
 import shardex as sx
 from shardex.dataset import DatasetDict, load_dataset
-from shardex.errors import FormatError, NotFoundError, SchemaError, UnknownFormatError, UnknownSplitError
+from shardex.errors import ArgumentError, FormatError, NotFoundError, SchemaError, UnknownFormatError, UnknownSplitError
 from shardex.formats import ShardRows
 from shardex.sources import open_source
 
@@ -213,7 +213,7 @@ def test_data_of_a_native_dataset_by_itself(tmp_path: Path) -> None:
 
 def test_options_are_those_of_open(folder: Path) -> None:
     assert load_dataset(folder, split="test", decode="text")[0].text == '{"x": 100}'
-    with pytest.raises(SchemaError, match="expected options of the format jsonl"):
+    with pytest.raises(ArgumentError, match="expected options of the format jsonl"):
         load_dataset(folder, nonsense=1)
 
 

@@ -105,7 +105,7 @@ def test_modes(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
     assert len(sx.write(path, [sample], schema, format=format, mode="overwrite")) == 1
     assert reader[0] == first
     if format in ("bins", "columns_tar"):
-        with pytest.raises(SchemaError, match="append"):
+        with pytest.raises(ArgumentError, match="append"):
             sx.create(path, schema, format=format, mode="append")
     else:
         assert len(sx.write(path, [sample] * 2, schema, format=format, mode="append")) == 3
@@ -146,7 +146,7 @@ def test_a_closed_writer_says_so(tmp_path: Path) -> None:
 def test_unknown_formats_and_options(tmp_path: Path) -> None:
     with pytest.raises(UnknownFormatError, match="got 'zip'"):
         sx.create(tmp_path / "d", {"x": int}, format="zip")
-    with pytest.raises(SchemaError, match="expected options of the format arrow"):
+    with pytest.raises(ArgumentError, match="expected options of the format arrow"):
         sx.create(tmp_path / "d", {"x": int}, compresion="zstd")
 
 

@@ -18,6 +18,7 @@ from splitdataloader import SplitDataLoader, write_split_data
 
 from shardex.errors import (
     AlreadyExistsError,
+    ArgumentError,
     ClosedError,
     FieldError,
     FormatError,
@@ -416,16 +417,16 @@ def test_a_bin_that_would_grow_too_large(tmp_path: Path, monkeypatch: pytest.Mon
 def test_modes_and_options(tmp_path: Path) -> None:
     path = write(tmp_path / "d", {"b": bytes}, [{"b": b"old"}])
     features = Features.of({"b": bytes})
-    with pytest.raises(SchemaError, match='got "append": bins cannot be appended to yet'):
+    with pytest.raises(ArgumentError, match='got "append": bins cannot be appended to yet'):
         create(str(path), features, mode="append")
     with pytest.raises(AlreadyExistsError):
         create(str(path), features)
     write(path, features, [{"b": b"new"}], mode="overwrite")
     assert packets(opened(path)) == [b"new"]
     for options in ({"splits": 0}, {"codec": "npy"}, {"codec": "pickle"}):
-        with pytest.raises(SchemaError, match="expected"):
+        with pytest.raises(ArgumentError, match="expected"):
             create(str(tmp_path / "e"), features, **cast(Any, options))
-    with pytest.raises(SchemaError, match='"raw" for one field of bytes'):
+    with pytest.raises(ArgumentError, match='"raw" for one field of bytes'):
         create(str(tmp_path / "e"), Features.of({"n": int}), codec="raw")
     with pytest.raises(SchemaError, match="JSON has text but no bytes"):
         create(str(tmp_path / "e"), features, codec="json")

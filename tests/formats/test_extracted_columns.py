@@ -14,7 +14,7 @@ import pytest
 
 import shardex as sx
 from shardex.dataset import index
-from shardex.errors import ChecksumError, QueryError, SchemaError, ShardexError, StaleIndexError
+from shardex.errors import ArgumentError, ChecksumError, QueryError, ShardexError, StaleIndexError
 from shardex.files import scan
 from shardex.formats import extracted_columns as extract
 from shardex.formats.jsonl import JsonLines
@@ -384,12 +384,12 @@ def test_concat_and_join(tmp_path: Path) -> None:
 
 def test_options(folder: Path, tmp_path: Path) -> None:
     for keys in ("lang", [""], [3]):
-        with pytest.raises(SchemaError, match="expected a list of keys for the option attributes"):
+        with pytest.raises(ArgumentError, match="expected a list of keys for the option attributes"):
             index(folder, keys)  # type: ignore[arg-type]
-    with pytest.raises(SchemaError, match="to take attributes out of"):
+    with pytest.raises(ArgumentError, match="to take attributes out of"):
         sx.open(folder, decode="text", attributes=["lang"])
     native = sx.write(tmp_path / "native", [{"x": 1}])
-    with pytest.raises(SchemaError, match="expected options of the format arrow"):
+    with pytest.raises(ArgumentError, match="expected options of the format arrow"):
         index(tmp_path / "native", ["x"])
     assert list(native.extracted) == []
     assert "attributes" not in index(folder, ["lang"]).rows.opened.options  # type: ignore[attr-defined]

@@ -21,7 +21,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import shardex as sx
-from shardex.errors import AlreadyExistsError, ClosedError, FormatError, SchemaError, StaleIndexError, StorageFullError
+from shardex.errors import (
+    AlreadyExistsError,
+    ArgumentError,
+    ClosedError,
+    FormatError,
+    SchemaError,
+    StaleIndexError,
+    StorageFullError,
+)
 from shardex.formats import parquet
 from shardex.formats.parquet import create
 from shardex.schema import Features
@@ -103,7 +111,7 @@ def test_files_and_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     write(tmp_path / "bytes", [{"raw": bytes(100)} for _ in range(40)], {"raw": bytes})
     groups = pq.ParquetFile(tmp_path / "bytes" / "part-00000.parquet").metadata
     assert [groups.row_group(k).num_rows for k in range(groups.num_row_groups)] == [16, 16, 8]
-    with pytest.raises(SchemaError, match="expected shards and row groups of at least 1 row, got 0 and 1"):
+    with pytest.raises(ArgumentError, match="expected shards and row groups of at least 1 row, got 0 and 1"):
         sx.create(tmp_path / "x", SCHEMA, format="parquet", shard_rows=0, row_group_rows=1)
 
 
@@ -168,7 +176,7 @@ def test_closing_and_giving_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(StorageFullError, match="cannot write: No space left on device"):
         out.append(samples(1)[0])
     monkeypatch.undo()
-    with pytest.raises(ClosedError, match="given up; nothing was written"):
+    with pytest.raises(ClosedError, match="aborted; nothing was written"):
         out.close()
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 

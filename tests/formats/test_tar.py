@@ -807,7 +807,7 @@ def test_empty(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["a.b", "..", "../a", "a/../b", "/a", "", "a\0", "__a__/b", "a/b.c", 7, "\ud800"])
 def test_bad_keys(key: Any, tmp_path: Path) -> None:
     out = create(str(tmp_path / "out"), Features.of({"txt": str}), mode="create")
-    with pytest.raises(SchemaError, match=r"expected a key that is a relative name without dots, got .* - at sample 0"):
+    with pytest.raises(SchemaError, match=r"expected (a key that is a relative name|text).* - at sample 0"):
         out.append({"__key__": key, "txt": ""})
     out.append({"__key__": "d.x/good", "txt": ""})
     with pytest.raises(
@@ -824,10 +824,10 @@ def test_bad_keys(key: Any, tmp_path: Path) -> None:
         ({"x": [1, 2], "s": "a"}, r"expected float32\[3\], got .* - at sample 1, field x"),
         ({"s": "a"}, r"expected float32\[3\], got nothing .* - at sample 1, field x"),
         ({"x": [1, 2, 3], "s": 5}, "expected text, got int 5 - at sample 1, field s"),
-        ({"x": [1, 2, 3], "t": 5}, "expected the fields x, s, f, got 't' too - at sample 1"),
+        ({"x": [1, 2, 3], "t": 5}, "expected the fields x, s, f, __key__, got 't' too - at sample 1"),
         (
             {"x": [1, 2, 3], "f": float("inf")},
-            "expected a number that JSON can hold, got inf .* - at sample 1, field f",
+            "field f: expected a number that JSON can hold, got inf .* - at sample 1",
         ),
     ],
 )
@@ -875,7 +875,7 @@ def test_fields_that_cannot_be_parts(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="expected a sample with at least one part"):
         write(tmp_path / "none", {"s": Optional(Text())}, [{"s": None}])
     for options in ({"shard_rows": 0}, {"shard_size": 0}, {"prefix": "../x"}, {"prefix": ".x"}):
-        with pytest.raises(SchemaError, match="expected"):
+        with pytest.raises(ArgumentError, match="expected"):
             create(str(tmp_path / "out"), Features.of({"s": str}), mode="create", **cast(Any, options))
     assert not (tmp_path / "out").exists()
 
@@ -899,5 +899,4 @@ def test_nothing_is_seen_before_close(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
     with pytest.raises(ClosedError, match="expected an open writer"):
         out.append({"s": "a"})
-    out.close()
     assert os.listdir(tmp_path) == []

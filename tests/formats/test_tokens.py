@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardex.errors import (
+    ArgumentError,
     ClosedError,
     FieldError,
     FormatError,
@@ -131,17 +132,17 @@ def test_the_extension_says_the_dtype(tmp_path: Path) -> None:
 def test_what_must_be_said(tmp_path: Path) -> None:
     path = put(tmp_path / "a.tokens", np.arange(4, dtype=np.uint16))
     assert recognise(find(tmp_path))
-    with pytest.raises(SchemaError, match=r'expected to know which numbers these are, .*; open with dtype="uint16"'):
+    with pytest.raises(ArgumentError, match=r'expected to know which numbers these are, .*; open with dtype="uint16"'):
         open_rows(tmp_path, "tokens")
     with pytest.raises(
-        SchemaError, match=r"expected to know how long samples are, got neither tokens.json nor a\.lengths.*window="
+        ArgumentError, match=r"expected to know how long samples are, got neither tokens.json nor a\.lengths.*window="
     ):
         open_rows(tmp_path, "tokens", dtype="uint16")
     for dtype in ("str", "U4", "object", "datetime64[s]", ">u2", "nonsense", "V8"):
         with pytest.raises(SchemaError, match=r"expected a .*dtype of numbers such as uint16, got"):
             open_rows(path, "tokens", dtype=dtype, window=2)
     for window in (0, -1):
-        with pytest.raises(SchemaError, match="expected a window of at least 1, got"):
+        with pytest.raises(ArgumentError, match="expected a window of at least 1, got"):
             open_rows(path, "tokens", dtype="uint16", window=window)
     with pytest.raises(UnknownFormatError, match=r"expected files that end in \.bin, .*, got 1 others"):
         open_rows(put(tmp_path / "other" / "a.csv", b"").parent, "tokens", dtype="uint16", window=1)
@@ -289,7 +290,7 @@ def test_schemas_that_are_refused(tmp_path: Path, schema: Any) -> None:
 
 def test_windows_and_dtypes_that_are_refused(tmp_path: Path) -> None:
     for schema, window in (((3,), 4), ((3,), 0), ((None,), -1)):
-        with pytest.raises(SchemaError, match="expected a window of at least 1 that fits"):
+        with pytest.raises(ArgumentError, match="expected a window of at least 1 that fits"):
             create(str(tmp_path / "d"), Features.of({"a": Array("uint16", schema)}), window=window)
     with pytest.raises(SchemaError, match="expected windows of at least one number"):
         create(str(tmp_path / "d"), Features.of({"a": Array("uint16", (0,))}))
@@ -385,7 +386,7 @@ def test_lengths_that_do_not_fit(tmp_path: Path, lengths: Any, message: str) -> 
 def test_lost_lengths(tmp_path: Path) -> None:
     path = write(tmp_path / "d", FREE, [[1, 2, 3]])
     (path / "part-00000.lengths.bin").unlink()
-    with pytest.raises(SchemaError, match=r"expected to know how long samples are.*part-00000\.lengths\.bin"):
+    with pytest.raises(ArgumentError, match=r"expected to know how long samples are.*part-00000\.lengths\.bin"):
         open_rows(path, "tokens")
 
 
@@ -437,7 +438,7 @@ def test_what_data_forager_packed(tmp_path: Path) -> None:
     which, begin, length = rows.index.locate(np.arange(len(rows)))
     assert np.stack([which, begin, length], 1).tolist() == EXPECTED["sample_locations"]
     assert len(windows(folder, dtype="uint16", window=3)) == 10
-    with pytest.raises(SchemaError, match='open with dtype="uint16"'):
+    with pytest.raises(ArgumentError, match='open with dtype="uint16"'):
         stored(folder)
     assert not (folder / ".shardex").exists()
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardex as sx
-from shardex.errors import SchemaError, UnknownFormatError
+from shardex.errors import ArgumentError, UnknownFormatError
 from shardex.kernel import Columns, Integers
 from shardex.store.sift import Bad, runs, sift, sift_all, what_opens
 
@@ -122,7 +122,7 @@ def test_nothing_there_or_wrong_options_are_errors(tmp_path: Path) -> None:
         pass
     with pytest.raises(UnknownFormatError), what_opens(tmp_path / "e"):
         pass
-    with pytest.raises(SchemaError, match="got 'colour'"), what_opens(tmp_path / "d", colour=1):
+    with pytest.raises(ArgumentError, match="got 'colour'"), what_opens(tmp_path / "d", colour=1):
         pass
 
 

@@ -14,6 +14,7 @@ import pytest
 import shardex as sx
 from shardex.errors import (
     AlreadyExistsError,
+    ArgumentError,
     ChecksumError,
     CommitConflict,
     DuplicateKeyError,
@@ -250,7 +251,7 @@ def test_other_formats_at_an_address(tmp_path: Path, format: str) -> None:
     assert files == {p: (tmp_path / "here" / p).read_bytes() for p in files}
     for mode in ("create", "append", "overwrite"):
         with pytest.raises(
-            (AlreadyExistsError, SchemaError), match=r"something is there already|cannot be appended to"
+            (AlreadyExistsError, ArgumentError), match=r"something is there already|cannot be appended to"
         ):
             sx.write(address, [one], schema, format=format, mode=mode)
     assert place_of(address).paths() == sorted(files)

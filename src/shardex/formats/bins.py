@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import (
-    ClosedError,
+    ArgumentError,
     FormatError,
     RowError,
     SchemaError,
@@ -27,10 +27,11 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownFormatError,
 )
-from shardex.files import Files, IndexedFile, Stage
+from shardex.files import Files, IndexedFile
 from shardex.formats.jsonl_lines import refuse_bytes, to_json
 from shardex.formats.record_rows import PlacedRows
 from shardex.formats.registry import Format
+from shardex.formats.sample_writer import SampleWriter, ShardSeries
 from shardex.kernel import MISSING, Columns, Integers, Ranges, take
 from shardex.kernel import Bytes as Buffer
 from shardex.schema import (
@@ -43,7 +44,6 @@ from shardex.schema import (
     Text,
     check_fields,
     codec_by_name,
-    fit_sample,
     infer_or_json,
     to_columns,
     to_sample,
@@ -273,86 +273,67 @@ def create(
 ) -> BinWriter:
     """Begin bins; one field of bytes is written as it is, other samples as MessagePack (or ``codec="json"``)."""
     if mode == "append":
-        raise SchemaError('expected mode "create" or "overwrite", got "append": bins cannot be appended to yet')
+        raise ArgumentError('expected mode "create" or "overwrite", got "append": bins cannot be appended to yet')
     return BinWriter(path, Features.of(features), mode, splits, codec)
 
 
-class BinWriter:
-    """Deals packets to bins in turn, as splitdataloader does; made by `create`."""
+class BinWriter(SampleWriter):
+    """Writes packets to the bins in turn, as splitdataloader does; made by `create`."""
 
     def __init__(self, path: str, features: Features, mode: str, splits: int, codec: str | None) -> None:
         raw = list(features.values()) == [Bytes()]
         self._codec = codec or ("raw" if raw else "msgpack")
         if self._codec not in ("raw", "msgpack", "json") or (self._codec == "raw" and not raw):
-            raise SchemaError(f'expected codec="msgpack" or "json" (or "raw" for one field of bytes), got {codec!r}')
+            raise ArgumentError(f'expected codec="msgpack" or "json" (or "raw" for one field of bytes), got {codec!r}')
         if not 1 <= splits <= _LARGEST:
-            raise SchemaError(f"expected at least one split, got {splits}")
+            raise ArgumentError(f"expected at least one split, got {splits}")
         if self._codec == "json":
             for name, feature in features.items():
                 refuse_bytes(feature, name)
-        self._features, self._splits = features, splits
-        self._stage: Stage | None = Stage(
-            path, mode, r"index\.dat|bins\.json|bin\d{8,}\.dat", publish_last=(HEAD, INDEX)
-        )
-        self._packets: dict[int, list[bytes]] = {}
-        self._entries: list[bytes] = []
-        self._written: dict[int, int] = {}
-        self._sizes: dict[int, int] = {}
-        self._waiting = self._total = self._index_size = 0
+        owned = r"index\.dat|bins\.json|bin\d{8,}\.dat"
+        super().__init__(path, mode, features, owned, publish_last=(HEAD, INDEX))
+        self._splits = splits
+        self._bins: dict[int, ShardSeries] = {}
+        self._index = self._file(INDEX)
+        self._waiting = 0
+        """Bytes in the buffers of all files."""
 
-    def append(self, sample: Mapping[str, Any]) -> None:
-        """Take one sample."""
-        if (stage := self._stage) is None:
-            raise ClosedError("expected an open writer, got one that was closed")
-        packet = self._encode(sample)
-        number = self._total % self._splits
-        position = self._sizes.get(number, 0)
-        end = position + _PREFIX + len(packet)
-        if end > _LARGEST:
-            raise SchemaError(
-                f"expected bins of at most {_LARGEST} bytes, got a packet of {len(packet)} for bin {number}, "
-                f"which has {position} - at sample {self._total}; write with more than {self._splits} splits"
-            )
-        if self._waiting >= _FLUSH:
-            self._flush(stage)
-        self._packets.setdefault(number, []).append(len(packet).to_bytes(_PREFIX, "little") + packet)
-        self._entries.append(_TRIPLE.pack(number, position, len(packet)))
-        self._sizes[number] = end
-        self._waiting += len(packet) + _PREFIX + _WIDTH
-        self._total += 1
-
-    def close(self) -> None:
-        """Publish index and bins."""
-        if (stage := self._stage) is not None:
-            self._flush(stage)
-            if self._codec != "raw":
-                stage.place.put(HEAD, JSON.encode({"decode": self._codec, "schema": self._features.to_json()}))
-            stage.publish()
-            self._stage = None
-
-    def abort(self) -> None:
-        """Remove what was written."""
-        if self._stage is not None:
-            self._stage.discard()
-            self._stage = None
+    def _file(self, path: str) -> ShardSeries:
+        return ShardSeries(self._stage, lambda _: path, buffer=2 * _FLUSH)
 
     def _encode(self, sample: Mapping[str, Any]) -> bytes:
-        fitted = fit_sample(sample, self._features, self._total)
         if self._codec == "raw":
-            (packet,) = fitted.values()
+            (packet,) = sample.values()
             return bytes(packet)
-        try:
-            return to_json(fitted) if self._codec == "json" else MSGPACK.encode(fitted)
-        except SchemaError as error:
-            raise SchemaError(f"{error} - at sample {self._total}") from None
+        return to_json(sample) if self._codec == "json" else MSGPACK.encode(sample)
 
-    def _flush(self, stage: Stage) -> None:
-        for number in sorted(self._packets):
-            size = stage.append(f"bin{number:08d}.dat", self._packets[number], self._written.get(number, 0))
-            self._written[number] = size
-            del self._packets[number]
-        self._index_size = stage.append(INDEX, self._entries, self._index_size)
-        self._entries, self._waiting = [], 0
+    def _store(self, record: bytes) -> None:
+        number = self._samples % self._splits
+        if (file := self._bins.get(number)) is None:
+            file = self._bins[number] = self._file(f"bin{number:08d}.dat")
+        position, length = file.size, len(record)
+        if position + _PREFIX + length > _LARGEST:
+            raise SchemaError(
+                f"expected bins of at most {_LARGEST} bytes, got a packet of {length} for bin {number}, "
+                f"which has {position} - at sample {self._samples}; write with more than {self._splits} splits"
+            )
+        if self._waiting >= _FLUSH:
+            self._flush()
+        file.write(length.to_bytes(_PREFIX, "little") + record)
+        self._index.write(_TRIPLE.pack(number, position, length))
+        self._waiting += length + _PREFIX + _WIDTH
+
+    def _flush(self) -> None:
+        for file in self._bins.values():
+            if file.size:
+                file.flush()
+        self._index.flush()
+        self._waiting = 0
+
+    def _finish(self) -> None:
+        self._flush()
+        if self._codec != "raw":
+            self._stage.place.put(HEAD, JSON.encode({"decode": self._codec, "schema": self._features.to_json()}))
 
 
 FORMAT = Format("bins", recognise, open, create)

@@ -21,7 +21,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardex.arrow import arrow_type, concat_columns, feature_of_values, sql_table, to_table, valid_mask
-from shardex.errors import ChecksumError, SchemaError, ShardexError, StaleIndexError
+from shardex.errors import ArgumentError, ChecksumError, ShardexError, StaleIndexError
 from shardex.files import Files, IndexedFile, decode_sidecar, encode_sidecar, load_sidecars, save_sidecar, scan_all
 from shardex.formats.registry import format_named
 from shardex.kernel import Columns, Integers
@@ -220,7 +220,7 @@ class Extraction:
     def take(self, keys: Sequence[str], *, rebuild: bool, progress: bool | None) -> None:
         """Have these keys taken out, and those that were before."""
         if isinstance(keys, str) or not all(isinstance(key, str) and key for key in keys):
-            raise SchemaError(f"expected a list of keys for the option attributes, got {keys!r}")
+            raise ArgumentError(f"expected a list of keys for the option attributes, got {keys!r}")
         self._found = self._up_to_date(keys, rebuild, progress)
 
     def table(

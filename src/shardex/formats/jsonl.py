@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.errors import FieldError, FormatError, SchemaError, UnknownFormatError
+from shardex.errors import ArgumentError, FieldError, FormatError, SchemaError, UnknownFormatError
 from shardex.files import Files, Index
 from shardex.formats import data_forager as forager
 from shardex.formats.extracted_columns import Extraction
@@ -60,7 +60,7 @@ def open(
     `attributes` names keys whose values are taken out now, for SQL.
     """
     if decode not in (None, "json", "text", "bytes"):
-        raise SchemaError(f'expected decode to be "json", "text" or "bytes", got {decode!r}')
+        raise ArgumentError(f'expected decode to be "json", "text" or "bytes", got {decode!r}')
     features = None if schema is None else Features.of(schema)
     index: Places
     if (names := forager.listed(files)) is not None and _all_json(names):
@@ -71,7 +71,7 @@ def open(
         decode = decode or _decode_of(files)
         index = Index.of(files, Lines(skip_blank=decode == "json"), rebuild=rebuild, progress=progress)
     if attributes and (decode != "json" or not isinstance(index, Index)):
-        raise SchemaError(
+        raise ArgumentError(
             f"{files}: expected JSON lines with an index of our own to take attributes out of, got others"
         )
     if decode != "json":
@@ -108,7 +108,7 @@ def _decode_of(files: Files) -> str:
     if _all_json(files.paths):
         return "json"
     if any(path.lower().endswith(_JSON) for path in files.paths):
-        raise SchemaError(f"{files}: expected files of one kind, got JSON lines and others; say which with decode=")
+        raise ArgumentError(f"{files}: expected files of one kind, got JSON lines and others; say which with decode=")
     return "text"
 
 

@@ -8,7 +8,6 @@ over memory, whatever the source. The writer makes one compact JSON object of ea
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import ArgumentError, ClosedError, SchemaError
-from shardex.files import Scan, Stage
+from shardex.errors import SchemaError
+from shardex.files import Scan
+from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
 from shardex.kernel import Bytes, Integers, line_ends
-from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct, encode_plain_json, fit_sample
+from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct, encode_plain_json
 from shardex.schema import Bytes as BytesFeature
 from shardex.sources import ByteRange, Source
 
@@ -116,72 +116,28 @@ def _after_mark(source: Source, path: str, size: int) -> int:
 # -- writing --------------------------------------------------------------------------------------------------
 
 
-class LineWriter:
+class LineWriter(SeriesWriter):
     """Writes samples as lines of JSON into numbered files; made by `jsonl.create`."""
 
     def __init__(self, path: str, features: Features, mode: str, shard_rows: int, shard_size: int, prefix: str) -> None:
-        if shard_rows < 1 or shard_size < 1:
-            raise SchemaError(f"expected shards of at least one row and one byte, got {shard_rows} and {shard_size}")
-        if not re.fullmatch(r"[^/\\._][^/\\]*", prefix):
-            raise SchemaError(f"expected a prefix for file names that hides or leaves nothing, got {prefix!r}")
+        check_shard_options(shard_rows, shard_size, prefix)
         for name, feature in features.items():
             refuse_bytes(feature, name)
-        self._features, self._shard_rows, self._shard_size, self._prefix = features, shard_rows, shard_size, prefix
-        self._stage: Stage | None = Stage(path, mode, r".*\.(jsonl|ndjson|json-lines)")
-        try:
-            self._number = self._first_number(self._stage)
-        except (ArgumentError, SchemaError):
-            self.abort()
-            raise
-        self._pending: list[bytes] = []
-        self._waiting = self._size = self._rows = self._total = 0
+        super().__init__(path, mode, features, r".*\.(jsonl|ndjson|json-lines)")
+        with self._abort_on_error():
+            first = self._first_number(prefix)
+        self._shards = ShardSeries(
+            self._stage, lambda number: f"{prefix}-{number:05d}.jsonl", first, rows=shard_rows, size=shard_size
+        )
 
-    def append(self, sample: Mapping[str, Any]) -> None:
-        """Take one sample."""
-        stage = self._open_stage()
-        fitted = fit_sample(sample, self._features, self._total)
-        try:
-            line = to_json(fitted) + b"\n"
-        except SchemaError as error:
-            raise SchemaError(f"{error} - at sample {self._total}") from None
-        if self._rows and (self._rows >= self._shard_rows or self._size + self._waiting + len(line) > self._shard_size):
-            self._flush(stage)
-            self._number, self._size, self._rows = self._number + 1, 0, 0
-        elif self._waiting >= _PIECE:
-            self._flush(stage)
-        self._pending.append(line)
-        self._waiting += len(line)
-        self._rows += 1
-        self._total += 1
+    def _encode(self, sample: Mapping[str, Any]) -> bytes:
+        return to_json(sample) + b"\n"
 
-    def close(self) -> None:
-        """Publish the files; a dataset without samples has one that is empty."""
-        if (stage := self._stage) is not None:
-            if self._rows or not stage.existing:
-                self._flush(stage)
-            stage.publish()
-            self._stage = None
-
-    def abort(self) -> None:
-        """Remove what was written."""
-        if self._stage is not None:
-            self._stage.discard()
-            self._stage = None
-
-    def _open_stage(self) -> Stage:
-        if self._stage is None:
-            raise ClosedError('expected an open writer, got one that was closed; create another with mode="append"')
-        return self._stage
-
-    def _flush(self, stage: Stage) -> None:
-        self._size = stage.append(f"{self._prefix}-{self._number:05d}.jsonl", self._pending, self._size)
-        self._pending, self._waiting = [], 0
-
-    def _first_number(self, stage: Stage) -> int:
-        for path in stage.existing:
+    def _first_number(self, prefix: str) -> int:
+        for path in self._stage.existing:
             if path == "index/file_location.txt" or path.lower().endswith((".ndjson", ".json-lines")):
-                raise SchemaError(f"{stage.path}: expected nothing but .jsonl files to append to, got {path} too")
-        return stage.next_number(self._prefix, ".jsonl")
+                raise SchemaError(f"{self.path}: expected nothing but .jsonl files to append to, got {path} too")
+        return self._stage.next_number(prefix, ".jsonl")
 
 
 def refuse_bytes(feature: Feature, name: str) -> None:

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardex.arrow import CACHE_BYTES, BatchBuilder, DecodedTable, check_column_names, features_of_arrow, schema_text
-from shardex.errors import ClosedError, FormatError, SchemaError, storage_errors
-from shardex.files import Files, Stage
+from shardex.errors import ArgumentError, FormatError, SchemaError, storage_errors
+from shardex.files import Files, StagedWriter
 from shardex.formats.registry import Format
 from shardex.formats.table_rows import TableRows, files_digest
 from shardex.kernel import Ranges
@@ -180,28 +180,11 @@ def create(
 ) -> ParquetWriter:
     """Begin a folder of Parquet files; a row group ends at so many rows, or at 64 MiB."""
     if shard_rows < 1 or row_group_rows < 1:
-        raise SchemaError(f"expected shards and row groups of at least 1 row, got {shard_rows} and {row_group_rows}")
+        raise ArgumentError(f"expected shards and row groups of at least 1 row, got {shard_rows} and {row_group_rows}")
     for name, feature in features.items():
         if (empty := _without_leaves(feature)) is not None:
             raise SchemaError(f"expected values that Parquet can hold, got {empty} without elements - at field {name}")
-    stage = Stage(path, mode, r".*\.(parquet|pq)")
-    try:
-        _refuse_other_fields(stage, features)
-        return ParquetWriter(stage, features, shard_rows, row_group_rows, compression)
-    except BaseException:
-        stage.discard()
-        raise
-
-
-def _refuse_other_fields(stage: Stage, features: Features) -> None:
-    """Files of one dataset have one schema: what is appended must have that of the files that are there."""
-    for path in stage.existing:
-        if path.lower().endswith(_EXTENSIONS):
-            full = os.path.join(stage.path, path)
-            found = features_of_arrow(_reader(LocalSource(stage.path).map(path), full).schema_arrow)
-            if found != features:
-                raise SchemaError(f"{full}: expected the fields it has ({found}), got {features}")
-            return
+    return ParquetWriter(path, features, mode, shard_rows, row_group_rows, compression)
 
 
 def _without_leaves(feature: Feature) -> Feature | None:
@@ -228,35 +211,46 @@ def _storable(kind: pa.DataType, inside: bool = False) -> pa.DataType:
     return pa.large_list(item) if inside or pa.types.is_large_list(kind) else pa.list_(item, kind.list_size)
 
 
-class ParquetWriter:
-    """Writes `part-00000.parquet`, ... aside and publishes them at the end."""
+class ParquetWriter(StagedWriter):
+    """Writes row groups to ``part-00000.parquet`` and so on; made by `create`."""
+
+    _file: pq.ParquetWriter | None = None
+    """The shard that is being written."""
 
     def __init__(
-        self, stage: Stage, features: Features, shard_rows: int, row_group_rows: int, compression: str
+        self, path: str, features: Features, mode: str, shard_rows: int, row_group_rows: int, compression: str
     ) -> None:
-        self._stage = stage
-        self._builder = BatchBuilder(features)
-        kinds = [field.with_type(_storable(field.type)) for field in self._builder.schema]
-        self._schema = pa.schema(kinds, metadata=self._builder.schema.metadata)
+        super().__init__(path, mode, r".*\.(parquet|pq)")
+        with self._abort_on_error():
+            self._refuse_other_fields(features)
+            self._number = self._stage.next_number("part", ".parquet")
+            self._builder = BatchBuilder(features)
+            kinds = [field.with_type(_storable(field.type)) for field in self._builder.schema]
+            self._schema = pa.schema(kinds, metadata=self._builder.schema.metadata)
         self._shard_rows, self._group_rows, self._compression = shard_rows, row_group_rows, compression
-        self._number = stage.next_number("part", ".parquet")
-        self._file: pq.ParquetWriter | None = None
         self._rows = 0
-        self._closed = self._given_up = False
+        """Rows in the current shard, without those of the builder."""
+
+    def _refuse_other_fields(self, features: Features) -> None:
+        """Files of one dataset have one schema: samples are appended only to files with the same fields."""
+        for path in self._stage.existing:
+            if path.lower().endswith(_EXTENSIONS):
+                full = os.path.join(self.path, path)
+                found = features_of_arrow(_reader(LocalSource(self.path).map(path), full).schema_arrow)
+                if found != features:
+                    raise SchemaError(f"{full}: expected the fields it has ({found}), got {features}")
+                return
 
     def append(self, sample: Mapping[str, Any]) -> None:
         """Take one sample."""
         if self._closed:
-            raise ClosedError(f"{self._stage.path}: expected an open writer, this one is closed")
+            self._check_open()
         self._builder.append(sample)
         rows = self._builder.rows
         full = rows >= self._group_rows or self._rows + rows >= self._shard_rows
         if full or (rows & 15 == 0 and self._builder.nbytes >= GROUP_BYTES):
-            try:
+            with self._abort_on_error():
                 self._flush()
-            except BaseException:
-                self.abort()
-                raise
 
     def _flush(self) -> None:
         target = self._stage.place.path(f"part-{self._number:05d}.parquet")
@@ -276,33 +270,16 @@ class ParquetWriter:
             self._number += 1
             file.close()
 
-    def close(self) -> None:
-        """Publish the files; an empty dataset is one empty file, so that its fields are known."""
-        if self._given_up:
-            raise ClosedError(
-                f"{self._stage.path}: expected an open writer, this one was given up; nothing was written"
-            )
-        if self._closed:
-            return
-        try:
-            if self._builder.rows or not self._builder.finished:
-                self._flush()
-            with storage_errors(self._stage.path, "write"):
-                self._finish_file()
-            self._stage.publish()
-        except BaseException:
-            self.abort()
-            raise
-        self._closed = True
-
-    def abort(self) -> None:
-        """Remove what was written aside."""
-        if self._closed:
-            return
-        self._closed = self._given_up = True
-        with suppress(OSError, pa.ArrowException):  # closing writes, and there may be no room for it
+    def _finish(self) -> None:
+        if self._builder.rows or not self._builder.finished:  # an empty dataset is one file that names its fields
+            self._flush()
+        with storage_errors(self.path, "write"):
             self._finish_file()
-        self._stage.discard()
+
+    def _discard(self) -> None:
+        with suppress(OSError, pa.ArrowException):  # closing writes, and the disk may be full
+            self._finish_file()
+        super()._discard()
 
 
 FORMAT = Format("parquet", recognise, open, create, stores_schema=True, self_describing=True)

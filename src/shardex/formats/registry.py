@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, Protocol, cast, get_args, get_type_hints
 
-from shardex.errors import FormatError, SchemaError, StaleIndexError, UnknownFormatError
+from shardex.errors import ArgumentError, FormatError, StaleIndexError, UnknownFormatError
 from shardex.files import Files, What, check_mode, display_name, find, with_checksums
 from shardex.rows import AbstractRows, Keyed
 from shardex.schema import Features
@@ -189,11 +189,11 @@ def check_options(function: Any, name: str, options: Mapping[str, Any]) -> None:
     for option, value in options.items():
         if option not in known:
             has = ", ".join(known) or "it has none"
-            raise SchemaError(f"expected options of the format {name} ({has}), got {option!r}")
+            raise ArgumentError(f"expected options of the format {name} ({has}), got {option!r}")
         kinds = get_args(hints[option]) or (hints[option],)
         if all(kind in _PLAIN for kind in kinds) and type(value) not in kinds:
             wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
-            raise SchemaError(f"expected {wanted} for the option {option} of the format {name}, got {value!r}")
+            raise ArgumentError(f"expected {wanted} for the option {option} of the format {name}, got {value!r}")
 
 
 def recognise(files: Files) -> str:

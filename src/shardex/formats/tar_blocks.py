@@ -8,14 +8,15 @@ What names mean is left to the formats above.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from zlib import adler32
 
 from shardex.errors import FormatError, SchemaError, TruncatedShardError, UnsafeError
 from shardex.files import Stage
+from shardex.formats.sample_writer import ShardSeries
 
-__all__ = ["Member", "TarOutput", "header", "members", "padding", "plain_name"]
+__all__ = ["Member", "header", "members", "padding", "plain_name", "tar_series"]
 
 _BLOCK = 512
 _RECORD = 10240
@@ -278,38 +279,20 @@ def _header(name: bytes, size: int, kind: bytes) -> bytes:
     return b"".join((name, bytes(100 - len(name)), _OWNER, digits, _NO_TIME, b"%06o\0 " % total, kind, _REST))
 
 
-class TarOutput:
-    """A tar being written into a stage. What `write` took is taken whole; if it fails for want of room, try it again.
+def tar_series(
+    stage: Stage, name: Callable[[int], str], first: int = 0, *, rows: int, size: int | None = None
+) -> ShardSeries:
+    """Return a series of tars in a stage; its records are whole blocks.
 
     >>> import os, tempfile; stage = Stage(os.path.join(tempfile.mkdtemp(), "new"), "create")
-    >>> out = TarOutput(stage, "x.tar"); out.write(header("a.txt", 2) + b"hi" + padding(2)); out.close()
-    >>> stage.publish(); os.path.getsize(os.path.join(stage.path, "x.tar"))
+    >>> series = tar_series(stage, "{}.tar".format, rows=10)
+    >>> series.write(header("a.txt", 2) + b"hi" + padding(2)); series.finish(); len(stage.place.load("0.tar"))
     10240
     """
+    limit = {} if size is None else {"size": size - 2 * _BLOCK}
+    return ShardSeries(stage, name, first, rows=rows, buffer=_BUFFER, end=_end_of_tar, **limit)
 
-    def __init__(self, stage: Stage, path: str) -> None:
-        self.path = path
-        self.size = 0
-        """How much was taken."""
-        self._stage = stage
-        self._waiting: list[bytes] = []
-        self._written = 0
-        self._open = True
 
-    def write(self, blocks: bytes) -> None:
-        """Take whole blocks."""
-        if self.size - self._written >= _BUFFER:
-            self._flush()
-        self._waiting.append(blocks)
-        self.size += len(blocks)
-
-    def close(self) -> None:
-        """Write the zeros that end a tar, up to a whole record."""
-        if self._open:
-            self.write(bytes(2 * _BLOCK + -(self.size + 2 * _BLOCK) % _RECORD))
-            self._open = False
-        self._flush()
-
-    def _flush(self) -> None:
-        self._written = self._stage.append(self.path, self._waiting, self._written)
-        self._waiting = []
+def _end_of_tar(size: int) -> bytes:
+    """Two blocks of zeros, and more up to a whole record."""
+    return bytes(2 * _BLOCK + -(size + 2 * _BLOCK) % _RECORD)

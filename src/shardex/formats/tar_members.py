@@ -18,18 +18,18 @@ import numpy as np
 from shardex.arrow import is_opaque
 from shardex.errors import (
     ArgumentError,
-    ClosedError,
     FormatError,
     SchemaError,
     ShardexError,
     TruncatedShardError,
     UnsafeError,
 )
-from shardex.files import Index, Scan, Stage, find
+from shardex.files import Index, Scan, find
 from shardex.formats import tar_fields as parts
-from shardex.formats.tar_blocks import TarOutput, header, members, padding
+from shardex.formats.sample_writer import SeriesWriter, check_shard_options
+from shardex.formats.tar_blocks import header, members, padding, tar_series
 from shardex.formats.tar_remote_headers import headers
-from shardex.schema import MSGPACK, Features, Optional, fit_sample
+from shardex.schema import MSGPACK, Features, Optional, Text
 from shardex.sources import LocalSource, Source
 
 __all__ = ["KEY", "LAYOUTS", "TarScanner", "TarWriter", "check_end", "keep_readable_part", "split_name"]
@@ -160,48 +160,38 @@ def _mapped(path: str) -> memoryview:
 # -- writing ------------------------------------------------------------------------------------------------------
 
 
-class TarWriter:
+class TarWriter(SeriesWriter):
     """Writes samples as members of numbered tars; made by `tar.create`."""
 
     def __init__(
         self, path: str, features: Features, mode: str, shard_rows: int, shard_size: int, prefix: str, layout: str
     ) -> None:
         if layout not in LAYOUTS:
-            raise SchemaError(f"expected a layout out of {', '.join(LAYOUTS)}, got {layout!r}")
-        if shard_rows < 1 or shard_size < 1:
-            raise SchemaError(f"expected shards of at least one sample and one byte, got {shard_rows} and {shard_size}")
-        if not re.fullmatch(r"[^/\\._\0][^/\\\0]*", prefix):
-            raise SchemaError(f"expected a prefix for the names of files, got {prefix!r}")
-        self._features = Features({name: feature for name, feature in features.items() if name != KEY})
-        self._one = layout == "msgpack"
-        self._parts = _map_names(self._features) if self._one else _part_names(self._features)
-        self._shard_rows, self._shard_size, self._prefix = shard_rows, shard_size, prefix
-        self._stage: Stage | None = Stage(path, mode, r".*\.tar")
-        try:
-            self._number = self._stage.next_number(self._prefix, ".tar")
-        except (ArgumentError, SchemaError):
-            self.abort()
-            raise
-        self._out: TarOutput | None = None
-        self._rows = self._total = 0
+            raise ArgumentError(f"expected a layout out of {', '.join(LAYOUTS)}, got {layout!r}")
+        check_shard_options(shard_rows, shard_size, prefix)
+        fields = Features({name: feature for name, feature in features.items() if name != KEY})
+        self._as_map = layout == "msgpack"
+        self._parts = _map_names(fields) if self._as_map else _part_names(fields)
+        super().__init__(path, mode, Features({**fields, KEY: Optional(Text())}), r".*\.tar")
+        with self._abort_on_error():
+            first = self._stage.next_number(prefix, ".tar")
+        self._shards = tar_series(
+            self._stage, lambda number: f"{prefix}-{number:06d}.tar", first, rows=shard_rows, size=shard_size
+        )
         self._first: int | None = None
         self._last_key: str | None = None
 
-    def append(self, sample: Mapping[str, Any]) -> None:
-        """Take one sample."""
-        if (stage := self._stage) is None:
-            raise ClosedError('expected an open writer, got one that was closed; create another with mode="append"')
-        key = self._key(sample.get(KEY), stage)
-        fitted = fit_sample({name: one for name, one in sample.items() if name != KEY}, self._features, self._total)
-        blocks = b"".join(self._members(key, fitted))
+    def _encode(self, sample: Mapping[str, Any]) -> tuple[str, bytes]:
+        fields = dict(sample)
+        key = self._key(fields.pop(KEY))
+        blocks = b"".join(self._members(key, fields))
         if not blocks:
-            raise SchemaError(
-                f"expected a sample with at least one part, got none - at sample {self._total}, key {key!r}"
-            )
-        out = self._shard(stage, len(blocks))
-        out.write(blocks)
-        self._rows += 1
-        self._total += 1
+            raise SchemaError(f"expected a sample with at least one part, got none for key {key!r}")
+        return key, blocks
+
+    def _store(self, record: tuple[str, bytes]) -> None:
+        key, blocks = record
+        self._shards.write(blocks)
         self._last_key = key
 
     def _is_there(self, name: str, value: Any) -> bool:
@@ -209,73 +199,39 @@ class TarWriter:
 
     def _members(self, key: str, sample: dict[str, Any]) -> Iterator[bytes]:
         """A part for each field that is there, or one map of all fields."""
-        if self._one:
-            yield self._member(key, "msgpack", self._packed(sample))
+        if self._as_map:
+            yield self._member(key, "msgpack", MSGPACK.encode(sample))
             return
         for name, value in sample.items():
             if self._is_there(name, value):
                 part = self._parts[name]
                 yield self._member(key, part, self._encoded(value, name, part))
 
-    def _packed(self, sample: dict[str, Any]) -> bytes:
-        try:
-            return MSGPACK.encode(sample)
-        except SchemaError as error:
-            raise SchemaError(f"{error} - at sample {self._total}") from None
-
     def _encoded(self, value: Any, name: str, part: str) -> bytes:
         try:
             return parts.encode(value, part, self._features[name])
         except SchemaError as error:
-            raise SchemaError(f"{error} - at sample {self._total}, field {name}") from None
+            raise SchemaError(f"field {name}: {error}") from None
 
     def _member(self, key: str, part: str, data: bytes) -> bytes:
         member = f"{key}.{part}"
         if not _reads_back(key, part):
-            raise SchemaError(f"expected a key and a part that are read back, got {member!r} - at sample {self._total}")
+            raise SchemaError(f"expected a key and a part that are read back, got {member!r}")
         return header(member, len(data)) + data + padding(len(data))
 
-    def _shard(self, stage: Stage, size: int) -> TarOutput:
-        """The tar that the next sample goes into."""
-        full = self._rows >= self._shard_rows
-        if self._out is not None and (full or self._out.size + size + 1024 > self._shard_size):
-            self._out.close()
-            self._out, self._number, self._rows = None, self._number + 1, 0
-        if self._out is None:
-            self._out = TarOutput(stage, f"{self._prefix}-{self._number:06d}.tar")
-        return self._out
-
-    def _key(self, given: Any, stage: Stage) -> str:
-        key = self._next_key(stage) if given is None else given
-        if not isinstance(key, str) or _NO_TEXT.search(key) or not _reads_back(key, "x"):
-            raise SchemaError(
-                f"expected a key that is a relative name without dots, got {key!r} - at sample {self._total}"
-            )
+    def _key(self, given: str | None) -> str:
+        key = self._next_key() if given is None else given
+        if _NO_TEXT.search(key) or not _reads_back(key, "x"):
+            raise SchemaError(f"expected a key that is a relative name without dots, got {key!r}")
         if key == self._last_key:
-            raise SchemaError(f"expected a key of its own for each sample, got {key!r} again - at sample {self._total}")
+            raise SchemaError(f"expected a key of its own for each sample, got {key!r} again")
         return key
 
-    def _next_key(self, stage: Stage) -> str:
+    def _next_key(self) -> str:
         if self._first is None:
-            tars = [path for path in stage.existing if path.lower().endswith(".tar")]
-            self._first = len(Index.of(find(stage.path).having(".tar"), TarScanner())) if tars else 0
-        return f"{self._first + self._total:09d}"
-
-    def close(self) -> None:
-        """Publish the tars; a dataset without samples has one that is empty."""
-        if (stage := self._stage) is not None:
-            if self._out is None and not stage.existing:
-                self._out = TarOutput(stage, f"{self._prefix}-{self._number:06d}.tar")
-            if self._out is not None:
-                self._out.close()
-            stage.publish()
-            self._stage = None
-
-    def abort(self) -> None:
-        """Remove what was written."""
-        if self._stage is not None:
-            self._stage.discard()
-            self._stage = None
+            tars = [path for path in self._stage.existing if path.lower().endswith(".tar")]
+            self._first = len(Index.of(find(self.path).having(".tar"), TarScanner())) if tars else 0
+        return f"{self._first + self._samples:09d}"
 
 
 def _map_names(features: Features) -> dict[str, str]:

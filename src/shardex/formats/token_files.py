@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from shardex.errors import ArgumentError, ClosedError, FormatError, SchemaError, TruncatedShardError
+from shardex.errors import ArgumentError, FormatError, SchemaError, TruncatedShardError
 from shardex.files import Scan, Stage
-from shardex.schema import JSON, Array, Features, fit_sample
+from shardex.formats.sample_writer import SeriesWriter, ShardSeries
+from shardex.schema import JSON, Array, Features
 from shardex.sources import LocalSource, Source
 
 __all__ = ["HEAD", "Head", "Lengths", "NumberWriter", "lengths_of", "number_dtype", "only_array"]
@@ -131,90 +131,86 @@ class Lengths:
         return {"offset": ends - lengths.astype(np.int64) * self.item, "length": lengths.astype(np.int64) * self.item}
 
 
-class NumberWriter:
-    """Writes the one field of its samples end to end; made by `tokens.create`."""
+class _NumberShards(ShardSeries):
+    """Files of numbers; next to each a file of lengths, if `lengths_dtype` is set."""
+
+    lengths_dtype: str | None = None
+    lengths_size = 0
+    """Bytes in the file of lengths."""
+
+    def __init__(self, stage: Stage, first: int, size: int) -> None:
+        super().__init__(stage, lambda number: f"{_PREFIX}-{number:05d}.bin", first, size=size)
+        self.lengths: list[int] = []
+        """Lengths that are not written yet."""
+
+    def flush(self, end: bytes = b"") -> None:
+        """Write the buffered numbers and their lengths."""
+        super().flush(end)
+        if self.lengths_dtype:
+            data = np.array(self.lengths, np.dtype(self.lengths_dtype).newbyteorder("<")).tobytes()
+            self.lengths_size = self._stage.append(lengths_of(self.path), [data], self.lengths_size)
+        self.lengths = []
+
+    def _begin_next(self) -> None:
+        super()._begin_next()
+        self.lengths_size = 0
+
+
+class NumberWriter(SeriesWriter):
+    """Writes the arrays of samples of one field one after another; made by `tokens.create`."""
+
+    _shards: _NumberShards
 
     def __init__(self, path: str, features: Features, mode: str, window: int | None, shard_size: int) -> None:
-        self._features, self._head = _plan(features, window)
-        self._dtype, self._shard_size = np.dtype(self._head.dtype), shard_size
-        self._stage: Stage | None = Stage(path, mode, r"tokens\.json|[^/]+\.(bin|tokens)", publish_last=(HEAD,))
-        try:
+        features, self._head = _plan(features, window)
+        super().__init__(path, mode, features, r"tokens\.json|[^/]+\.(bin|tokens)", publish_last=(HEAD,))
+        self._dtype = np.dtype(self._head.dtype)
+        with self._abort_on_error():
             self._appending = bool(self._stage.existing)
             if self._appending:
-                self._head = self._same_head(self._stage)
-            self._number = self._stage.next_number(_PREFIX, ".bin")
-        except (ArgumentError, SchemaError, FormatError):
-            self.abort()
-            raise
-        self._numbers: list[bytes] = []
-        self._lengths: list[int] = []
-        self._waiting = self._size = self._lengths_size = self._rows = 0
+                self._head = self._same_head()
+            self._shards = _NumberShards(self._stage, self._stage.next_number(_PREFIX, ".bin"), shard_size)
+        self._shards.lengths_dtype = self._head.lengths
 
-    def append(self, sample: Mapping[str, Any]) -> None:
-        """Take one sample."""
-        if (stage := self._stage) is None:
-            raise ClosedError('expected an open writer, got one that was closed; create another with mode="append"')
-        array = self._array(sample)
-        size = self._size + self._waiting
-        if self._head.lengths == "uint32" and len(array) > _NARROW:
-            self._widen(stage)
-        if size and size + array.nbytes > self._shard_size:
-            self._flush(stage)
-            self._number, self._size, self._lengths_size = self._number + 1, 0, 0
-        elif self._waiting >= _FLUSH:
-            self._flush(stage)
-        self._numbers.append(array.tobytes())
-        self._lengths.append(len(array))
-        self._waiting += array.nbytes
-        self._rows += 1
-
-    def _array(self, sample: Mapping[str, Any]) -> NDArray[Any]:
+    def _fit(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
         array: Any = sample.get(self._head.field)
         known = type(array) is np.ndarray and array.dtype == self._dtype and array.ndim == 1 and len(sample) == 1
-        if not known or self._head.window not in (None, len(array)):
-            array = fit_sample(sample, self._features, self._rows)[self._head.field]
-        return cast(NDArray[Any], array)
+        if known and self._head.window in (None, len(array)):
+            return sample
+        return super()._fit(sample)
 
-    def close(self) -> None:
-        """Publish the files; a dataset without samples has an empty one."""
-        if (stage := self._stage) is not None:
-            if self._rows or not self._appending:
-                self._flush(stage)
-            if not self._appending:
-                stage.place.put(HEAD, self._head.write())
-            stage.publish()
-            self._stage = None
+    def _encode(self, sample: Mapping[str, Any]) -> Any:
+        return sample[self._head.field]
 
-    def abort(self) -> None:
-        """Remove what was written."""
-        if self._stage is not None:
-            self._stage.discard()
-            self._stage = None
+    def _store(self, record: Any) -> None:
+        if self._head.lengths == "uint32" and len(record) > _NARROW:
+            self._widen()
+        self._shards.write(record.tobytes())
+        self._shards.lengths.append(len(record))
 
-    def _flush(self, stage: Stage) -> None:
-        path = f"{_PREFIX}-{self._number:05d}.bin"
-        size = stage.append(path, self._numbers, self._size)
-        if self._head.lengths:
-            lengths = np.array(self._lengths, np.dtype(self._head.lengths).newbyteorder("<")).tobytes()
-            self._lengths_size = stage.append(lengths_of(path), [lengths], self._lengths_size)
-        self._size, self._numbers, self._lengths, self._waiting = size, [], [], 0
+    def _finish(self) -> None:
+        super()._finish()
+        if not self._appending:
+            self._stage.place.put(HEAD, self._head.write())
 
-    def _widen(self, stage: Stage) -> None:
-        """From now on lengths are uint64, in the files that are written already too."""
+    def _widen(self) -> None:
+        """Store lengths as uint64 from now on, and in the files that are already written."""
         if self._appending:
             raise SchemaError(f"expected samples of at most {_NARROW} numbers, as {HEAD} of this dataset says")
-        for path in stage.place.paths():
+        place = self._stage.place
+        for path in place.paths():
             if path.endswith(".lengths.bin"):
-                stage.place.put(path, np.frombuffer(stage.place.map(path), "<u4").astype("<u8").tobytes())
-        self._lengths_size *= 2
+                place.put(path, np.frombuffer(place.map(path), "<u4").astype("<u8").tobytes())
+        self._shards.lengths_size *= 2
         self._head = Head(1, self._head.dtype, None, self._head.field, "uint64")
+        self._shards.lengths_dtype = "uint64"
 
-    def _same_head(self, stage: Stage) -> Head:
-        if HEAD not in stage.existing:
-            raise SchemaError(f"{stage.path}: expected a dataset with {HEAD} to append to, got other files")
-        found, mine = Head.read(LocalSource(stage.path)), self._head
+    def _same_head(self) -> Head:
+        if HEAD not in self._stage.existing:
+            raise SchemaError(f"{self.path}: expected a dataset with {HEAD} to append to, got other files")
+        found, mine = Head.read(LocalSource(self.path)), self._head
         if (found.dtype, found.window, found.field) != (mine.dtype, mine.window, mine.field):
-            raise SchemaError(f"{stage.path}: expected samples as {HEAD} says ({found}), got a schema of {mine}")
+            raise SchemaError(f"{self.path}: expected samples as {HEAD} says ({found}), got a schema of {mine}")
         return found
 
 
@@ -222,7 +218,7 @@ def _plan(features: Features, window: int | None) -> tuple[Features, Head]:
     """What the schema means for the files."""
     name, dtype, size = only_array(features)
     if window is not None and (window < 1 or size not in (None, window)):
-        raise SchemaError(f"expected a window of at least 1 that fits {features}, got {window}")
+        raise ArgumentError(f"expected a window of at least 1 that fits {features}, got {window}")
     size = window if size is None else size
     if size == 0:
         raise SchemaError(f"expected windows of at least one number, got {features}")

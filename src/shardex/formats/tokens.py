@@ -17,7 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from shardex.errors import FormatError, NotFoundError, RowError, SchemaError, TruncatedShardError, UnknownFormatError
+from shardex.errors import (
+    ArgumentError,
+    FormatError,
+    NotFoundError,
+    RowError,
+    SchemaError,
+    TruncatedShardError,
+    UnknownFormatError,
+)
 from shardex.files import Files, Index, IndexedFile
 from shardex.formats import data_forager as forager
 from shardex.formats.record_rows import PlacedRows, Places, map_files
@@ -59,7 +67,7 @@ def open(
         name, kind, size = only_array(Features.of(schema))
         field, dtype, window = field or name, dtype or kind, window or size
     if window is not None and window < 1:
-        raise SchemaError(f"expected a window of at least 1, got {window}")
+        raise ArgumentError(f"expected a window of at least 1, got {window}")
     if files.folder and HEAD in files.paths:
         head = Head.read(files.source)
         numbers = _dtype(files, dtype, head.dtype, f"as {HEAD} says")
@@ -111,7 +119,7 @@ def _dtype_of_names(files: Files) -> str | None:
 
 def _dtype(files: Files, given: str | None, known: str | None, why: str) -> np.dtype[Any]:
     if given is None and known is None:
-        raise SchemaError(
+        raise ArgumentError(
             f"{files}: expected to know which numbers these are, and the files do not say; "
             'open with dtype="uint16" (for example)'
         )
@@ -127,7 +135,7 @@ def _check_lengths(files: Files, dtype: np.dtype[Any]) -> None:
         try:
             files.source.stat(lengths_of(path))
         except NotFoundError:
-            raise SchemaError(
+            raise ArgumentError(
                 f"{files}: expected to know how long samples are, got neither {HEAD} nor {lengths_of(path)}; "
                 "open with window=1024 (for example)"
             ) from None

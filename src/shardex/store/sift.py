@@ -19,7 +19,7 @@ import numpy as np
 
 from shardex.dataset import Dataset, Pace
 from shardex.dataset import open as open_dataset
-from shardex.errors import SchemaError, ShardexError
+from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.files import Files, What, find
 from shardex.formats import format_named, recognise
 from shardex.kernel import Columns, Integers
@@ -159,7 +159,7 @@ def what_opens(what: What, **options: Any) -> Iterator[Survey]:
     format = options.pop("format", None) or recognise(files)
     try:
         dataset = open_dataset(what, format=format, **options)
-    except SchemaError:  # the options are wrong, not the files
+    except (ArgumentError, SchemaError):  # the options are wrong, not the files
         raise
     except ShardexError as error:
         whole = error

@@ -1,0 +1,144 @@
+"""What the writers of record formats share: fitting and encoding samples, numbered shards, publishing at the end.
+
+`SampleWriter` is the base of the writers of jsonl, tar, tokens, bins and columns_tar. `ShardSeries` writes encoded
+samples to numbered files of limited size. The stage, its publication and the life cycle are `files.StagedWriter`.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shardex.errors import ArgumentError, SchemaError
+from shardex.files import Stage, StagedWriter
+from shardex.schema import Features, fit_sample
+
+__all__ = ["SampleWriter", "SeriesWriter", "ShardSeries", "check_shard_options"]
+
+_UNLIMITED = 1 << 62
+
+
+def check_shard_options(shard_rows: int, shard_size: int, prefix: str) -> None:
+    """Refuse limits below 1 and prefixes that would hide the files or place them in another folder."""
+    if shard_rows < 1 or shard_size < 1:
+        raise ArgumentError(f"expected shards of at least one sample and one byte, got {shard_rows} and {shard_size}")
+    if not re.fullmatch(r"[^/\\._\0][^/\\\0]*", prefix):
+        raise ArgumentError(f"expected a prefix of file names, without slashes and not hidden, got {prefix!r}")
+
+
+class SampleWriter(StagedWriter):
+    """Writer that fits each sample to the features, encodes it and stores the record.
+
+    Subclasses implement `_encode`, `_store` and `_finish`. After an error in any of them the sample is not written, and
+    the writer stays usable.
+    """
+
+    def __init__(
+        self, path: str, mode: str, features: Features, owned: str, *, publish_last: Sequence[str] = ()
+    ) -> None:
+        super().__init__(path, mode, owned, publish_last=publish_last)
+        self._features = features
+        self._samples = 0
+        """Number of samples taken so far."""
+
+    def append(self, sample: Mapping[str, Any]) -> None:
+        """Take one sample."""
+        if self._closed:
+            self._check_open()
+        fitted = self._fit(sample)
+        try:
+            record = self._encode(fitted)
+        except SchemaError as error:
+            raise SchemaError(f"{error} - at sample {self._samples}") from None
+        self._store(record)
+        self._samples += 1
+
+    def _fit(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
+        return fit_sample(sample, self._features, self._samples)
+
+    @abstractmethod
+    def _encode(self, sample: Mapping[str, Any]) -> Any:
+        """Return the record of a fitted sample; the sample's number is added to a SchemaError."""
+
+    @abstractmethod
+    def _store(self, record: Any) -> None:
+        """Add a record to the files."""
+
+
+class ShardSeries:
+    """Numbered files of a stage, each with at most `rows` records and `size` bytes, written through a buffer.
+
+    `name` returns the path for a number; `end` returns the bytes that follow the records of a file of so many bytes.
+    A write that failed has changed nothing and can be repeated.
+
+    >>> import os, tempfile; stage = Stage(os.path.join(tempfile.mkdtemp(), "new"), "create")
+    >>> series = ShardSeries(stage, "{}.txt".format, rows=2)
+    >>> for word in (b"one ", b"two ", b"three"): series.write(word)
+    >>> series.finish(); [bytes(stage.place.load(path)) for path in ("0.txt", "1.txt")]
+    [b'one two ', b'three']
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        name: Callable[[int], str],
+        first: int = 0,
+        *,
+        rows: int = _UNLIMITED,
+        size: int = _UNLIMITED,
+        buffer: int = 4 << 20,
+        end: Callable[[int], bytes] = lambda size: b"",
+    ) -> None:
+        self.number = first
+        """Number of the current file."""
+        self.rows = self.size = 0
+        """Records and bytes of the current file, buffered ones included."""
+        self._stage, self._name, self._end = stage, name, end
+        self._most_rows, self._most_bytes, self._buffer = rows, size, buffer
+        self._pieces: list[bytes] = []
+        self._written = 0
+
+    @property
+    def path(self) -> str:
+        """Path of the current file in the stage."""
+        return self._name(self.number)
+
+    def write(self, record: bytes) -> None:
+        """Add a record to the current file, or to the next one if it does not fit."""
+        size = self.size
+        if size and (self.rows >= self._most_rows or size + len(record) > self._most_bytes):
+            self.finish()
+            self._begin_next()
+        elif size - self._written >= self._buffer:
+            self.flush()
+        self._pieces.append(record)
+        self.size += len(record)
+        self.rows += 1
+
+    def flush(self, end: bytes = b"") -> None:
+        """Write the buffered records, and `end` after them."""
+        if self._pieces or end or not self._written:
+            self._written = self._stage.append(self.path, [*self._pieces, end], self._written)
+            self._pieces, self.size = [], self._written
+
+    def finish(self) -> None:
+        """Complete the current file; it is empty if it has no records."""
+        self.flush(self._end(self.size))
+
+    def _begin_next(self) -> None:
+        self.number, self.rows, self.size, self._written = self.number + 1, 0, 0, 0
+
+
+class SeriesWriter(SampleWriter):
+    """Writer of one series of shards, whose records are the bytes of samples; subclasses set `_shards`."""
+
+    _shards: ShardSeries
+
+    def _store(self, record: Any) -> None:
+        self._shards.write(record)
+
+    def _finish(self) -> None:
+        if self._shards.rows or not self._stage.existing:  # a dataset without samples is one empty shard
+            self._shards.finish()
