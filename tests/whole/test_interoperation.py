@@ -20,7 +20,7 @@ import webdataset
 from numpy.typing import NDArray
 
 import shardex as sx
-from shardex.errors import SchemaError
+from shardex.errors import ArgumentError, SchemaError
 from shardex.schema import Array, Feature, Json, Opaque, Optional, Sequence, Struct, Text
 
 ATDATA = Path(__file__).parents[1] / "fixtures" / "atdata"
@@ -196,7 +196,7 @@ def test_values_that_no_map_holds(tmp_path: Path) -> None:
 
 
 def test_layouts_there_are(tmp_path: Path) -> None:
-    with pytest.raises(SchemaError, match="expected a layout out of parts, msgpack, got 'pickle'"):
+    with pytest.raises(ArgumentError, match="expected a layout out of parts, msgpack, got 'pickle'"):
         sx.create(tmp_path / "d", {"x": int}, format="tar", layout="pickle")
 
 
