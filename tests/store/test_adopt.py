@@ -82,7 +82,7 @@ def test_shards_that_changed_are_noticed(tmp_path: Path) -> None:
         lines.write('{"text": "more", "n": 10}\n')
     os.utime(file)
     ds = sx.open(tmp_path / "beside", trust_paths=True)
-    with pytest.raises(StaleIndexError, match="expected the shards as they were when fields were put beside them"):
+    with pytest.raises(StaleIndexError, match="expected the shards as they were when they were adopted"):
         ds[0]
 
 

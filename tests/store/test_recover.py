@@ -230,7 +230,7 @@ def test_nothing_whole_is_left(folder: Path, tmp_path: Path) -> None:
     (folder / manifest_path(1)).unlink()
     for path in (folder / "data").iterdir():
         flip(path, 50)
-    with pytest.raises(FormatError, match="expected a manifest, or a data file that is whole, got neither"):
+    with pytest.raises(FormatError, match="expected a manifest, or an intact data file, got neither"):
         recover(folder, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
@@ -265,7 +265,7 @@ def test_row_groups(tmp_path: Path) -> None:
     done = recover(tmp_path / "d", tmp_path / "new")
     assert [one.samples for one in done.lost] == [range(100, 200)]
     assert [s.x for s in sx.open(done.path)] == [*range(100), *range(200, 300)]
-    assert done.notes == ["the field when is left out: expected what can be stored, got timestamp[ms]"]
+    assert done.notes == ["the field when is left out: its values cannot be stored (timestamp[ms])"]
 
 
 def test_a_torn_tar_and_a_lost_file(tmp_path: Path) -> None:

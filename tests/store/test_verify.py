@@ -95,7 +95,7 @@ def test_the_same_file_in_two_fragments(tmp_path: Path) -> None:
 
 
 def test_flipped_bytes_are_found_in_any_file(folder: Path) -> None:
-    """Some of all; `test_remains.py` and `test_manifest.py` go through every byte of a file."""
+    """Some of all; `test_data_file_reader.py` and `test_manifest.py` go through every byte of a file."""
     edited(folder)
     for path in sorted(folder.rglob("*.*")):
         data = path.read_bytes()
@@ -160,7 +160,7 @@ def test_damaged_lists(folder: Path) -> None:
     newest = manifest(folder)
     flip(folder / newest.deleted[0].path, 100)
     problem = only(folder)
-    assert problem.what.endswith("; nobody can tell which samples are deleted")
+    assert problem.what.endswith("; it is not known which samples are deleted")
     assert (problem.samples, problem.fields, problem.versions) == (range(9), (), (3,))
     flip(folder / newest.fragments[1].groups[0].path, 3)
     assert [one.samples for one in verify(folder)] == [None, range(9)], "where samples are is not known any more"
@@ -169,7 +169,7 @@ def test_damaged_lists(folder: Path) -> None:
     flip(folder / newest.fragments[1].groups[0].path, 3)
     flip(folder / newest.overlays[0].path, 100)
     problem = only(folder)
-    assert problem.what.endswith("; nobody can tell which samples have newer values")
+    assert problem.what.endswith("; it is not known which samples have newer values")
     assert (problem.samples, problem.fields) == (range(10), ("o",))
 
 
@@ -327,4 +327,4 @@ def test_shards_beside_which_fields_lie(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"x": 1}\n{"x": 2}\n{"x": 4}\n')
     (problem,) = verify(tmp_path / "d", trust_paths=True)
     assert (problem.file, problem.samples, problem.fields) == (str(tmp_path / "a.jsonl"), range(2), ("x",))
-    assert "expected the shards as they were when fields were put beside them" in problem.what
+    assert "expected the shards as they were when they were adopted" in problem.what

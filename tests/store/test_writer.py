@@ -359,7 +359,7 @@ def test_of_two_creators_of_the_same_one_wins_and_nothing_is_lost(tmp_path: Path
         first.append(sample)
         second.append(sample)
     first.close()
-    with pytest.raises(AlreadyExistsError, match="somebody else made a dataset here meanwhile"):
+    with pytest.raises(AlreadyExistsError, match="another writer has created a dataset here meanwhile"):
         second.close()
     assert numbers(folder) == [0, 1, 2, 3, 4]  # the loser must not take its equal files away with it
 

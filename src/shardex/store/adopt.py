@@ -57,5 +57,5 @@ def adopt(
     words = f"adopt: {counted(len(rows), 'sample')} of {opened.format}"
     manifest = Manifest(len(rows), features.to_json(), [fragment], ids=len(rows), change=words)
     if not publish(place, 1, manifest):
-        raise AlreadyExistsError(errno.EEXIST, "somebody else made a dataset here meanwhile", place.url)
+        raise AlreadyExistsError(errno.EEXIST, "another writer has created a dataset here meanwhile", place.url)
     return open_dataset(place.url, trust_paths=True)

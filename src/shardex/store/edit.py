@@ -29,14 +29,13 @@ from shardex.samples import Lens, fields_of
 from shardex.schema import Feature, Features, Optional
 from shardex.sources import place_of
 from shardex.store.commit import AddField, Changes, DropField, RenameField, commit, counted
+from shardex.store.data_file_reader import read_ids
 from shardex.store.data_files import FragmentWriter, ShardWriter, write_numbers
 from shardex.store.key_lookup import refuse_duplicates
 from shardex.store.manifest import DataFile, Fragment, Manifest, latest_version, read_manifest
 from shardex.store.new_field import Values, batches
 from shardex.store.overlay_rows import EditedRows
-from shardex.store.row_ids import RowIds
 from shardex.store.updates import Updates
-from shardex.store.version_reader import read_ids
 from shardex.store.writer_heartbeat import WriterHeartbeat
 
 __all__ = ["Edit", "edit"]
@@ -75,8 +74,7 @@ class Edit(AllOrNothing):
         self._base = read_manifest(self._place, self._version)
         self.dataset: Dataset = open_dataset(self.path, version=self._version, trust_paths=trust_paths)
         """What is edited, as it was when the transaction began."""
-        fragments = self._base.fragments
-        self._row_ids = RowIds([one.first for one in fragments], [one.rows for one in fragments])
+        self._row_ids = self._base.row_ids
         self._quiet = None if progress is None else not progress
         self._features = dict(self._base.features.items())
         self._fields: list[tuple[AddField | DropField | RenameField, dict[int, ShardWriter]]] = []
@@ -192,7 +190,7 @@ class Edit(AllOrNothing):
 
     def _ids(self, rows: Integers) -> Integers:
         below = self.dataset.rows
-        return self._row_ids.of(below.places(rows) if isinstance(below, EditedRows) else rows)
+        return self._row_ids.ids(below.physical_rows(rows) if isinstance(below, EditedRows) else rows)
 
     # -- fields -----------------------------------------------------------------------------------------------
 
@@ -271,8 +269,8 @@ class Edit(AllOrNothing):
         """Every fragment, and which of its rows are not deleted."""
         at, below = 0, self.dataset.rows
         for fragment in self._base.fragments:
-            places = np.arange(at, at + fragment.rows)
-            yield fragment, below.alive(places) if isinstance(below, EditedRows) else np.ones(len(places), np.bool_)
+            rows = np.arange(at, at + fragment.rows)
+            yield fragment, below.is_live(rows) if isinstance(below, EditedRows) else np.ones(len(rows), np.bool_)
             at += fragment.rows
 
     # -- the end ----------------------------------------------------------------------------------------------

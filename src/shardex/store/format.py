@@ -18,7 +18,7 @@ from shardex.sources import Source, place_of
 from shardex.store.key_lookup import KeyLookup
 from shardex.store.manifest import Manifest, latest_version, read_manifest
 from shardex.store.overlay_rows import EditedRows
-from shardex.store.version_reader import base_rows, patches_of, survivors_of
+from shardex.store.version_reader import VersionReader
 from shardex.store.writer import create
 
 __all__ = ["FORMAT", "create", "open", "recognise"]
@@ -70,14 +70,12 @@ def _open_native(
     features = manifest.features
     if told:
         features = features_of_arrow(arrow_schema(features), told)
-    base = base_rows(source, manifest, features, trust_paths)
-    rows: TableRows | EditedRows = base
-    if manifest.deleted or manifest.overlays:
-        rows = EditedRows(base, survivors_of(source, manifest), patches_of(source, manifest, features))
-        if len(rows) != manifest.rows:
-            raise FormatError(f"{source.url}: expected {manifest.rows} samples as its manifest says, got {len(rows)}")
+    reader = VersionReader(source, manifest, trust_paths=trust_paths)
+    rows = reader.rows(features)
+    if len(rows) != manifest.rows:
+        raise FormatError(f"{source.url}: expected {manifest.rows} samples as its manifest says, got {len(rows)}")
     rows.pinned = {"version": version}
-    rows.key_lookup = KeyLookup(source, manifest) if manifest.key is not None else None
+    rows.key_lookup = KeyLookup(reader) if manifest.key is not None else None
     return rows
 
 

@@ -1,6 +1,6 @@
-"""What a native dataset consists of: the versions that are there, and for each the data files and what they are for.
+"""The parts of a native dataset: its versions, and for each version the data files and what they are used for.
 
-Reads names and manifests, no data. `integrity.py` and `salvage.py` go through the list file by file.
+Lists names and manifests, reads no data. `verify` and `recover` examine the files of `uses_of` one by one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from shardex.files import STORE_FOLDER, What
 from shardex.sources import Place, place_of
 from shardex.store.manifest import DataFile, Manifest, latest_version
 
-__all__ = ["Use", "data_files", "native_place", "uses_of", "versions_in"]
+__all__ = ["Use", "data_files", "native_place", "number_column", "uses_of", "versions_in"]
 
 _MANIFEST = re.compile(rf"{STORE_FOLDER}/([0-9]{{8}})\.json")
 _DATA = re.compile(r"data/[0-9a-f]{32}\.arrow")
 
 
 def native_place(path: What) -> Place | None:
-    """Where a native dataset lies, even if all its manifests are lost; none if it is something else."""
+    """Return the place of a native dataset, even if all its manifests are lost; None if it is not a native dataset."""
     if not isinstance(path, str | os.PathLike):
         return None
     place = place_of(path)
@@ -35,53 +35,54 @@ def native_place(path: What) -> Place | None:
     try:
         return place if latest_version(place) or data_files(place) else None
     except SourceError as error:
-        if error.errno == errno.ENOTSUP:  # a web server, which lists nothing
+        if error.errno == errno.ENOTSUP:  # a web server, which cannot list files
             return None
         raise
 
 
 def versions_in(place: Place) -> list[int]:
-    """The versions that have a manifest, whole or not."""
+    """Return the numbers of the versions that have a manifest, damaged or not, in ascending order."""
     found = (_MANIFEST.fullmatch(path) for path in place.paths(STORE_FOLDER + "/"))
     return sorted(int(match[1]) for match in found if match)
 
 
 def data_files(place: Place) -> list[str]:
-    """All files that are called as data files are, whoever names them."""
+    """Return the paths of all files with the name of a data file, also those that no manifest names."""
     return [path for path in place.paths("data/") if _DATA.fullmatch(path)]
 
 
 @dataclass(frozen=True)
 class Use:
-    """What a version needs a data file for."""
+    """What a version uses a data file for."""
 
     file: DataFile
     kind: str
     """`values`, `keys`, `deleted` or `newer values`."""
     columns: tuple[pa.Field, ...]
-    """What readers expect in it."""
+    """The columns that readers expect in the file."""
     fields: tuple[str, ...]
-    """The fields that need it; none where all do."""
+    """The fields that cannot be read without the file; empty if no sample can."""
     fragment: int = -1
+    """Number of the fragment, -1 if the file belongs to none."""
     start: int = 0
-    """The place of its first row."""
+    """Physical row (see `row_ids`) of the first row of the fragment."""
 
 
 def uses_of(manifest: Manifest) -> Iterator[Use]:
-    """All data files of a version."""
+    """Yield every use of a data file in a version."""
     schema, start = arrow_schema(manifest.features), 0
     for number, fragment in enumerate(manifest.fragments):
         for file in fragment.groups:
             yield Use(file, "values", _columns(file, schema), tuple(file.fields), number, start)
         if fragment.keys is not None:
             fields = () if manifest.key is None else (manifest.key,)
-            yield Use(fragment.keys, "keys", (_number("hash"), _number("row")), fields, number, start)
+            yield Use(fragment.keys, "keys", (number_column("hash"), number_column("row")), fields, number, start)
         start += fragment.rows
     for file in manifest.deleted:
-        yield Use(file, "deleted", (_number("row"),), ())
+        yield Use(file, "deleted", (number_column("row"),), ())
     for file in manifest.overlays:
         names = tuple(name for name, column in file.fields.items() if column != "row")
-        yield Use(file, "newer values", (_number("row"), *_columns(file, schema)), names)
+        yield Use(file, "newer values", (number_column("row"), *_columns(file, schema)), names)
 
 
 def _columns(file: DataFile, schema: pa.Schema) -> tuple[pa.Field, ...]:
@@ -89,5 +90,6 @@ def _columns(file: DataFile, schema: pa.Schema) -> tuple[pa.Field, ...]:
     return tuple(schema.field(name).with_name(column) for name, column in pairs)
 
 
-def _number(name: str) -> pa.Field:
+def number_column(name: str) -> pa.Field:
+    """Return the Arrow field of a column of row ids, row numbers or hashes."""
     return pa.field(name, pa.uint64(), nullable=False)

@@ -24,10 +24,10 @@ from shardex.formats import TableRows
 from shardex.kernel import Integers
 from shardex.schema import Bytes, Features, Text, Value
 from shardex.sources import Source
+from shardex.store.data_file_reader import read_numbers
 from shardex.store.keys import Alive, Hashes, Key, KeyIndex, KeyTable, Read, listed, living
 from shardex.store.manifest import Fragment, Manifest
-from shardex.store.row_ids import Survivors
-from shardex.store.version_reader import base_rows, read_numbers, survivors_of
+from shardex.store.version_reader import VersionReader
 
 __all__ = ["Clash", "KeyLookup", "check_key", "first_clash", "first_duplicate", "refuse_duplicates"]
 
@@ -124,19 +124,14 @@ def check_key(key: str | None, features: Features, generate: bool = False) -> No
 class KeyLookup:
     """Rows by key in one version of a dataset; nothing is read before the first question."""
 
-    def __init__(self, source: Source, manifest: Manifest) -> None:
-        assert manifest.key is not None
-        self.key = manifest.key
-        self._source = source
-        self._manifest = manifest
-
-    @cached_property
-    def _survivors(self) -> Survivors | None:
-        return survivors_of(self._source, self._manifest)
+    def __init__(self, reader: VersionReader) -> None:
+        assert reader.manifest.key is not None
+        self.key = reader.manifest.key
+        self._reader = reader
 
     @cached_property
     def _index(self) -> KeyIndex:
-        return _index(self._source, self._manifest, self._manifest.fragments, self._survivors)
+        return _index(self._reader, self._reader.manifest.fragments)
 
     def rows_of(self, keys: SequenceOf[Any] | NDArray[Any]) -> Integers:
         """The row of each key; an error names one that is missing."""
@@ -148,22 +143,22 @@ class KeyLookup:
         """The row of one key; an error if it is missing."""
         return int(self._rows(np.array([self._index.row_of(key)]))[0])
 
-    def _rows(self, places: Integers) -> Integers:
-        return places if self._survivors is None else self._survivors.positions(places)
+    def _rows(self, physical: Integers) -> Integers:
+        live = self._reader.live_rows
+        return physical if live is None else live.rows(physical)
 
 
-def _index(source: Source, manifest: Manifest, fragments: list[Fragment], survivors: Survivors | None) -> KeyIndex:
-    """The index of the first fragments of a version; its rows are places."""
-    tables = [_table(source, fragment) for fragment in fragments]
+def _index(reader: VersionReader, fragments: list[Fragment]) -> KeyIndex:
+    """Return the index of the first fragments of a version; its rows are physical rows."""
+    tables = [_table(reader.source, fragment) for fragment in fragments]
     starts = np.cumsum([0, *(fragment.rows for fragment in fragments)])[:-1]
-    base, key = _keys_of(source, manifest)
-    alive = None if survivors is None else survivors.alive
+    base, key = _keys_of(reader)
     return KeyIndex(
         tables,
         starts,
-        lambda places: base.read(places, [key])[key],
-        alive,
-        lambda place: base.sample(place, [key])[key],
+        lambda rows: base.read(rows, [key])[key],
+        None if reader.live_rows is None else reader.live_rows.is_live,
+        lambda row: base.sample(row, [key])[key],
     )
 
 
@@ -173,20 +168,22 @@ def _table(source: Source, fragment: Fragment) -> KeyTable:
     return KeyTable(*(read_numbers(source, fragment.keys, column) for column in ("hash", "row")))
 
 
-def _keys_of(source: Source, manifest: Manifest) -> tuple[TableRows, str]:
-    """All rows with their keys alone."""
-    assert manifest.key is not None
-    return base_rows(source, manifest, manifest.features.select([manifest.key])), manifest.key
+def _keys_of(reader: VersionReader) -> tuple[TableRows, str]:
+    """Return all physical rows with the key field alone, and the name of that field."""
+    key = reader.manifest.key
+    assert key is not None
+    return reader.base_rows(reader.manifest.features.select([key])), key
 
 
 def refuse_duplicates(source: Source, manifest: Manifest, appended: list[Fragment]) -> None:
     """An error if a version that is about to be made has a key twice; `appended` are its last fragments."""
     if manifest.key is None or not appended:
         return
-    survivors, (base, key) = survivors_of(source, manifest), _keys_of(source, manifest)
+    reader = VersionReader(source, manifest)
+    base, key = _keys_of(reader)
     for number in range(len(manifest.fragments) - len(appended), len(manifest.fragments)):
         start = sum(fragment.rows for fragment in manifest.fragments[:number])
-        before = _index(source, manifest, manifest.fragments[:number], survivors)
+        before = _index(reader, manifest.fragments[:number])
         table = _table(source, manifest.fragments[number])
 
         def own(rows: Integers, start: int = start) -> Any:

@@ -21,6 +21,7 @@ from shardex.errors import ChecksumError, FormatError, NotFoundError, ShardexErr
 from shardex.files import STORE_FOLDER
 from shardex.schema import Features, Optional
 from shardex.sources import Sink, Source, check_path
+from shardex.store.row_ids import RowIds
 
 __all__ = [
     "Batch",
@@ -119,8 +120,13 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def features(self) -> Features:
-        """The fields."""
+        """Name and feature of each field."""
         return Features.from_json(self.schema)
+
+    @property
+    def row_ids(self) -> RowIds:
+        """The ids of all rows."""
+        return RowIds([one.first for one in self.fragments], [one.rows for one in self.fragments])
 
 
 def files_of(manifest: Manifest) -> Iterator[DataFile]:

@@ -1,7 +1,7 @@
-"""Rows with later edits: some deleted, some with newer values of some fields, over tables that are never rewritten.
+"""Rows of an edited version: base rows without the deleted ones, and with newer values from overlays.
 
-`Patch` is a file of newer values; `EditedRows` reads the newest value of each row and field. Fields without newer
-values are read as if there were none, by one gather.
+`OverlayTable` is one file of newer values; `EditedRows` reads the newest value of each row and field. A field without
+overlays is read from the base rows alone, by one gather.
 """
 
 from __future__ import annotations
@@ -19,60 +19,63 @@ from shardex.formats import ShardRows, TableRows
 from shardex.kernel import Columns, Integers
 from shardex.rows import Table
 from shardex.schema import Features, check_fields
-from shardex.store.row_ids import Survivors
+from shardex.store.row_ids import LiveRows
 
-__all__ = ["EditedRows", "Patch"]
+__all__ = ["EditedRows", "OverlayTable"]
 
 
-class Patch:
-    """Newer values of some fields; `places` gives the place of each row of the table, -1 for rows that are no more.
+class OverlayTable:
+    """Newer values of some fields; `physical` returns the physical row of each row of the table, -1 if it is gone.
+
+    If a physical row is there several times, the last one counts.
 
     >>> from shardex.rows import ListRows
-    >>> patch = Patch(ListRows([{"x": 5}, {"x": 6}, {"x": 7}]), lambda: np.array([8, 3, 8]))
-    >>> found, at = patch.find(np.array([3, 4, 8])); found.tolist(), at.tolist()
+    >>> overlay = OverlayTable(ListRows([{"x": 5}, {"x": 6}, {"x": 7}]), lambda: np.array([8, 3, 8]))
+    >>> found, at = overlay.find(np.array([3, 4, 8])); found.tolist(), at.tolist()
     ([True, False, True], [1, 2])
     """
 
-    def __init__(self, table: Table, places: Callable[[], Integers]) -> None:
+    def __init__(self, table: Table, physical: Callable[[], Integers]) -> None:
         self.table = table
-        self._read_places = places
+        self._read_physical = physical
 
     @cached_property
     def _sorted(self) -> tuple[Integers, Integers]:
-        """Places in ascending order, and the row of the table that each is at; of several the last one counts."""
-        places = self._read_places()
-        order = np.argsort(places, kind="stable")
-        ascending = places[order]
+        """Physical rows in ascending order, and the row of the table that holds each one's value."""
+        physical = self._read_physical()
+        order = np.argsort(physical, kind="stable")
+        ascending = physical[order]
         last = np.append(ascending[1:] != ascending[:-1], True)[: len(order)] & (ascending >= 0)
         return ascending[last], order[last]
 
-    def find(self, places: Integers) -> tuple[NDArray[np.bool_], Integers]:
-        """Which places have newer values, and the rows of the table that hold these."""
+    def find(self, physical: Integers) -> tuple[NDArray[np.bool_], Integers]:
+        """Return which physical rows have newer values, and the rows of the table that hold them."""
         ascending, rows = self._sorted
         if not len(ascending):
-            return np.zeros(len(places), np.bool_), rows
-        at = np.minimum(np.searchsorted(ascending, places), len(ascending) - 1)
-        found = ascending[at] == places
+            return np.zeros(len(physical), np.bool_), rows
+        at = np.minimum(np.searchsorted(ascending, physical), len(ascending) - 1)
+        found = ascending[at] == physical
         return found, rows[at[found]]
 
 
 class EditedRows(ShardRows):
-    """The rows of a version that was edited."""
+    """Rows of a version with deleted rows (`live` is None if there are none) or overlays, the oldest first."""
 
     in_python = False
 
     def __init__(
-        self, base: TableRows, survivors: Survivors | None, patches: Sequence[tuple[Patch, list[str]]]
+        self, base: TableRows, live: LiveRows | None, overlays: Sequence[tuple[OverlayTable, list[str]]]
     ) -> None:
         self._base = base
-        self._survivors = survivors
-        self._patches: dict[str, tuple[Patch, ...]] = {
-            name: tuple(patch for patch, fields in reversed(patches) if name in fields) for name in base.features
+        self._live = live
+        self._overlays: dict[str, tuple[OverlayTable, ...]] = {
+            name: tuple(overlay for overlay, fields in reversed(overlays) if name in fields) for name in base.features
         }
+        """The overlays of each field, the newest first."""
         self._names = list(base.features)
 
     def __len__(self) -> int:
-        return len(self._base) if self._survivors is None else len(self._survivors)
+        return len(self._base) if self._live is None else len(self._live)
 
     @property
     def features(self) -> Features:
@@ -81,92 +84,92 @@ class EditedRows(ShardRows):
 
     @property
     def fingerprint(self) -> str:
-        """Changes when the data does."""
+        """Hash of the manifest's content: changes when the data does."""
         return self._base.fingerprint
 
     def shard_names(self) -> list[str]:
-        """The files, as messages name them."""
+        """Return the names of the files, for error messages."""
         return self._base.shard_names()
 
-    def places(self, rows: Integers) -> Integers:
-        """Where rows lie among all that are there, deleted ones too."""
+    def physical_rows(self, rows: Integers) -> Integers:
+        """Return the physical row of each row."""
         rows = np.ascontiguousarray(rows, np.int64)
-        return rows if self._survivors is None else self._survivors.rows(rows)
+        return rows if self._live is None else self._live.physical_rows(rows)
 
-    def alive(self, places: Integers) -> NDArray[np.bool_]:
-        """Whether the row at each place is not deleted."""
-        return np.ones(len(places), np.bool_) if self._survivors is None else self._survivors.alive(places)
+    def is_live(self, physical: Integers) -> NDArray[np.bool_]:
+        """Tell for each physical row whether it is not deleted."""
+        return np.ones(len(physical), np.bool_) if self._live is None else self._live.is_live(physical)
 
     def shards(self, rows: Integers) -> list[str]:
-        """The file that each row lies in."""
-        return self._base.shards(self.places(rows))
+        """Return the path of the file that holds the first fields of each row."""
+        return self._base.shards(self.physical_rows(rows))
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
-        """Begin to fetch what is read soon; newer values are few."""
-        self._base.advise(self.places(rows), fields)
+        """Begin to fetch base values that are read soon; overlays are small."""
+        self._base.advise(self.physical_rows(rows), fields)
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """The newest value of each field."""
-        names, places = check_fields(self._names, fields), self.places(rows)
-        groups: dict[tuple[Patch, ...], list[str]] = {}
+        """Return the newest values of fields."""
+        names, physical = check_fields(self._names, fields), self.physical_rows(rows)
+        groups: dict[tuple[OverlayTable, ...], list[str]] = {}
         for name in names:
-            groups.setdefault(self._patches[name], []).append(name)
-        parts = [self._patched(places, some, patches) for patches, some in groups.items()]
+            groups.setdefault(self._overlays[name], []).append(name)
+        parts = [self._read_group(physical, some, overlays) for overlays, some in groups.items()]
         data = {name: column for part in parts for name, column in part.data.items()}
-        return Columns(data, len(places)).select(names)
+        return Columns(data, len(physical)).select(names)
 
-    def _patched(self, places: Integers, names: list[str], patches: tuple[Patch, ...]) -> Columns:
-        """Each row from the newest patch that has it, the others from below."""
+    def _read_group(self, physical: Integers, names: list[str], overlays: tuple[OverlayTable, ...]) -> Columns:
+        """Read fields that have the same overlays: each row from the newest that has it, or from the base."""
         parts: list[Columns] = []
         where: list[Integers] = []
-        left = np.arange(len(places))
-        for patch in patches:
-            found, at = patch.find(places[left])
+        left = np.arange(len(physical))
+        for overlay in overlays:
+            found, at = overlay.find(physical[left])
             if len(at):
-                parts.append(patch.table.read(at, names))
+                parts.append(overlay.table.read(at, names))
                 where.append(left[found])
                 left = left[~found]
         if not parts:
-            return self._base.read(places, names)
+            return self._base.read(physical, names)
         if len(left):
-            parts.append(self._base.read(places[left], names))
+            parts.append(self._base.read(physical[left], names))
             where.append(left)
         return Columns.scatter(parts, where)
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
-        """Whole fields; what was never edited is not copied."""
+        """Return whole fields, as SQL sees them; fields without edits are not copied."""
         return concat_columns(self._attribute(name) for name in names)
 
     def _attribute(self, name: str) -> pa.Table:
         found = self._base.sql_columns([name])
-        if self._survivors is None and not self._patches[name]:
+        if self._live is None and not self._overlays[name]:
             return found
-        newer = [patch.table.sql_columns([name]) for patch in self._patches[name]]
+        newer = [overlay.table.sql_columns([name]) for overlay in self._overlays[name]]
         return take_table(concat_tables([found, *newer]), self._newest(name))
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Which rows have a value for a field."""
-        newer = [patch.table.present(name) for patch in self._patches[name]]
+        """Tell which rows have a value for a field."""
+        newer = [overlay.table.present(name) for overlay in self._overlays[name]]
         there: NDArray[np.bool_] = np.concatenate([self._base.present(name), *newer])[self._newest(name)]
         return there
 
     def _newest(self, name: str) -> Integers:
-        """Where the value of each row is, if those of each patch come one after another behind those from below."""
-        patches, places = self._patches[name], self.places(np.arange(len(self)))
-        starts = np.cumsum([len(self._base), *(len(patch.table) for patch in patches)])
-        newest = places.copy()
-        for patch, start in zip(reversed(patches), starts[-2::-1], strict=True):
-            found, at = patch.find(places)
+        """Return the number of each row's value in the base values followed by those of each overlay."""
+        overlays, physical = self._overlays[name], self.physical_rows(np.arange(len(self)))
+        starts = np.cumsum([len(self._base), *(len(overlay.table) for overlay in overlays)])
+        newest = physical.copy()
+        for overlay, start in zip(reversed(overlays), starts[-2::-1], strict=True):
+            found, at = overlay.find(physical)
             newest[found] = start + at
         return newest
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """One row; arrays are read-only views of the files."""
-        place = self.places(np.array([row]))
-        found = self._base.sample(int(place[0]), fields)
+        """Return one row; arrays are read-only views of the files."""
+        physical = self.physical_rows(np.array([row]))
+        found = self._base.sample(int(physical[0]), fields)
         for name in found:
-            for patch in self._patches[name]:
-                if len(at := patch.find(place)[1]):
-                    found[name] = patch.table.sample(int(at[0]), [name])[name]
+            for overlay in self._overlays[name]:
+                if len(at := overlay.find(physical)[1]):
+                    found[name] = overlay.table.sample(int(at[0]), [name])[name]
                     break
         return found

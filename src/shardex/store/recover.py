@@ -1,19 +1,20 @@
-"""Saving what is left: `recover` copies every sample of a damaged dataset that can be read into a new one.
+"""Copying every sample of a damaged dataset that can be read into a new dataset: `recover`.
 
-Of a native dataset the newest manifest that is whole says what there was, and `wreck.py` reads what is left of that.
-Without any manifest the data files are taken that are what their name says. Of other formats what can be read is read.
-The damaged dataset is not changed.
+Of a native dataset the newest readable manifest is used, with a tolerant `VersionReader`. Without any manifest the data
+files are used whose content matches their name. Datasets of other formats are read sample by sample
+(`readable_rows`). The damaged dataset is not changed.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardex.arrow import arrow_type, features_of_arrow, to_table
 from shardex.dataset import Dataset
@@ -25,12 +26,13 @@ from shardex.progress import Bar
 from shardex.schema import JSON, Feature, Features, Json, Optional, infer_or_json
 from shardex.sources import Place, place_of
 from shardex.store.commit import Changes, apply, counted
+from shardex.store.data_file_reader import content_name, examine_files
 from shardex.store.data_files import FragmentWriter
-from shardex.store.inventory import data_files, native_place, versions_in
+from shardex.store.inventory import Use, data_files, native_place, uses_of, versions_in
 from shardex.store.manifest import DataFile, Manifest, manifest_path, publish, read_manifest
-from shardex.store.remains import content_name
+from shardex.store.row_ids import LiveRows
 from shardex.store.sift import Bad, runs, sift_all, what_opens
-from shardex.store.wreck import DamagedVersion, Lost
+from shardex.store.version_reader import VersionReader
 from shardex.store.writer_heartbeat import WriterHeartbeat
 
 __all__ = ["Lost", "Recovered", "recover"]
@@ -39,23 +41,34 @@ _FIRST = 16
 
 
 @dataclass(frozen=True)
+class Lost:
+    """Samples that could not be saved."""
+
+    file: str
+    """The damaged file."""
+    samples: range | None
+    """Rows of the samples in the damaged dataset; None if they are not known."""
+    why: str
+
+
+@dataclass(frozen=True)
 class Recovered:
-    """What `recover` did."""
+    """Result of `recover`."""
 
     path: str
-    """Where the samples are now."""
+    """Path or URL of the new dataset."""
     samples: int
-    """How many were saved."""
+    """Number of samples that were saved."""
     lost: list[Lost]
-    """What could not be saved, and why."""
+    """The samples that could not be saved, and why."""
     notes: list[str]
-    """What else is not as it was."""
+    """Other differences from the damaged dataset."""
     version: int | None = None
-    """The version whose samples these are; none if that is not known."""
+    """The version that was recovered; None if no manifest was readable."""
 
 
 def recover(path: What, target: str | os.PathLike[str], *, progress: bool | None = None, **options: Any) -> Recovered:
-    """Save every whole sample of a damaged dataset into a new one at `target`; the options are those of `open`.
+    """Copy every sample that can be read into a new dataset at `target`; the options are those of `open`.
 
     >>> import tempfile, os, shardex as sx; folder = tempfile.mkdtemp()
     >>> _ = sx.write(folder + "/d", [{"x": k} for k in range(6)], shard_rows=2)
@@ -76,42 +89,104 @@ def recover(path: What, target: str | os.PathLike[str], *, progress: bool | None
             where = f"{place.url}/{manifest_path(number)}: "
             notes.append(f"version {number} is lost: {str(error).removeprefix(where)}")
             continue
-        wreck = DamagedVersion(place, manifest, progress, bool(options.get("trust_paths")))
-        return _recover_version(number, manifest, wreck, out, notes)
+        return _recover_version(place, number, manifest, bool(options.get("trust_paths")), out, notes)
     return _recover_unnamed(place, out, notes)
 
 
 def _recover_version(
-    number: int, manifest: Manifest, wreck: DamagedVersion, out: _Output, notes: list[str]
+    place: Place, number: int, manifest: Manifest, trust_paths: bool, out: _Output, notes: list[str]
 ) -> Recovered:
-    lost, rows = wreck.lost(), wreck.rows
-    there = np.ones(len(rows), np.bool_)
+    version = _DamagedVersion(place, manifest, trust_paths, out.progress)
+    rows, lost = version.rows, version.lost()
+    readable = np.ones(len(rows), np.bool_)
     for one in lost:
         if one.samples is not None:
-            there[one.samples.start : one.samples.stop] = False
+            readable[one.samples.start : one.samples.stop] = False
     new = Manifest(0, manifest.schema, [], manifest.key, manifest.generate_keys)
-    if manifest.key is not None and not wreck.sure_of_deleted:
+    if manifest.key is not None and version.has_undeleted_samples:
         new = Manifest(0, manifest.schema, [])
         notes.append(f"{manifest.key} is no key any more: deleted samples are back, and others may have their keys")
-    saved, bad = out.save(new, sift_all(rows.read, left := np.flatnonzero(there)), len(left))
-    lost += [Lost(rows.shards(np.array([some.start]))[0], some, why) for some, why in runs(bad)]
-    return Recovered(out.path, saved, lost, notes + wreck.notes, number)
+    saved, bad = out.save(new, sift_all(rows.read, left := np.flatnonzero(readable)), len(left))
+    for some, why in runs(bad):
+        lost.append(Lost(rows.shards(np.array([some.start]))[0].removeprefix(f"{place.url}/"), some, why))
+    return Recovered(out.path, saved, lost, notes + version.notes, number)
+
+
+class _DamagedVersion:
+    """One version whose files were all examined: which samples can be read, and which are lost."""
+
+    def __init__(self, place: Place, manifest: Manifest, trust_paths: bool, progress: bool | None) -> None:
+        self._uses = [use for use in uses_of(manifest) if use.kind != "keys"]
+        self._files = examine_files(place, self._uses, "examine", progress)
+        reader = VersionReader(place, manifest, trust_paths=trust_paths, examined=self._files)
+        self.rows = reader.rows(manifest.features)
+        """All samples; reading a lost one is an error."""
+        self._live = reader.live_rows or LiveRows(len(manifest.row_ids), np.empty(0, np.int64))
+        self._overlays = reader.overlays(manifest.features)
+        self.has_undeleted_samples = any(self._damaged_batches(file) for file in manifest.deleted)
+        """True if a list of deleted rows is damaged, so that deleted samples are back."""
+
+    def _damaged_batches(self, file: DataFile) -> list[int]:
+        return sorted({*range(len(file.batches))}.difference(self._files[file.path].readable))
+
+    @property
+    def notes(self) -> list[str]:
+        """Differences from the damaged dataset in samples that can be read."""
+        found = []
+        for use in self._uses:
+            count = sum(use.file.batches[number].rows for number in self._damaged_batches(use.file))
+            if count and use.kind == "deleted":
+                found.append(f"{count} deleted samples are back: {use.file.path} is damaged")
+            elif count and use.kind == "newer values":
+                fields = ", ".join(use.fields)
+                found.append(
+                    f"{count} newer values of {fields} are lost, older ones are back: {use.file.path} is damaged"
+                )
+        return found
+
+    def lost(self) -> list[Lost]:
+        """Return the samples with a value in a damaged batch."""
+        found = []
+        for use in self._uses:
+            for number in self._damaged_batches(use.file) if use.kind == "values" else ():
+                begin = use.start + sum(batch.rows for batch in use.file.batches[:number])
+                physical = np.arange(begin, begin + use.file.batches[number].rows)
+                rows = self._live.rows(physical[self._live.is_live(physical) & self._needs(physical, use)])
+                damages = self._files[use.file.path].damages or ()
+                why = next(one.what for one in (*(one for one in damages if one.batch == number), *damages))
+                found += [Lost(use.file.path, run, why) for run in _ranges(rows)]
+        return found
+
+    def _needs(self, physical: Integers, use: Use) -> NDArray[np.bool_]:
+        """Tell which physical rows have a value in this file that no overlay replaces."""
+        needs = np.zeros(len(physical), np.bool_)
+        for name in use.fields:
+            replaced = [overlay.find(physical)[0] for overlay, fields in self._overlays if name in fields]
+            needs |= ~np.logical_or.reduce([np.zeros(len(physical), np.bool_), *replaced])
+        return needs
+
+
+def _ranges(rows: Integers) -> Iterator[range]:
+    """Yield ascending numbers as ranges of consecutive ones."""
+    for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
+        if len(run):
+            yield range(int(run[0]), int(run[-1]) + 1)
 
 
 # -- without a manifest -------------------------------------------------------------------------------------------
 
 
 def _recover_unnamed(place: Place, out: _Output, notes: list[str]) -> Recovered:
-    """Take the samples of all files that are what their name says, and that have the fields that most samples have."""
+    """Save the samples of all files whose content matches their name and whose fields are those of most samples."""
     lost: list[Lost] = []
     kinds: dict[Features, dict[str, int]] = {}
     for path in sorted(data_files(place), key=lambda path: (place.stat(path).modified, path)):
         if content_name(place, path) != path:
-            lost.append(Lost(path, None, "expected the content that its name tells of, got something else"))
+            lost.append(Lost(path, None, "expected the content whose checksum its name is, got other bytes"))
         elif (found := _samples_in(place, path)) is not None:
             kinds.setdefault(found[0], {})[path] = found[1]
     if not kinds:
-        raise FormatError(f"{place.url}: expected a manifest, or a data file that is whole, got neither")
+        raise FormatError(f"{place.url}: expected a manifest, or an intact data file, got neither")
     most = max(kinds, key=lambda features: (sum(kinds[features].values()), len(features)))
     for features, files in kinds.items():
         why = f"expected the fields {', '.join(most)}, which most samples have, got {', '.join(features)}"
@@ -120,17 +195,17 @@ def _recover_unnamed(place: Place, out: _Output, notes: list[str]) -> Recovered:
     saved, bad = out.save(Manifest(0, most.to_json(), []), sift_all(rows.read, np.arange(len(rows))), len(rows))
     lost += [Lost(rows.shards(np.array([some.start]))[0], None, why) for some, why in runs(bad)]
     notes.append(
-        "no manifest is left: the samples are in the order in which their files were written, and nobody can tell "
+        "no manifest is left: the samples are in the order in which their files were written, and it is not known "
         "which of them were deleted or changed, or are there twice"
     )
     return Recovered(out.path, saved, lost, notes)
 
 
 def _samples_in(place: Place, path: str) -> tuple[Features, int] | None:
-    """The features of a whole file and its rows; none if it holds no samples, but ids, keys or newer values."""
+    """Return the features and the number of rows of an intact file; None if it holds ids, keys or newer values."""
     reader = open_file(place.load(path), path)
-    told = (reader.schema.metadata or {}).get(b"shardex")
-    if told is None or list(features := features_of_arrow(reader.schema)) != list(JSON.decode(told)):
+    stored = (reader.schema.metadata or {}).get(b"shardex")
+    if stored is None or list(features := features_of_arrow(reader.schema)) != list(JSON.decode(stored)):
         return None
     return features, sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
 
@@ -148,7 +223,7 @@ def _recover_foreign(path: What, out: _Output, options: dict[str, Any]) -> Recov
             raise FormatError(f"{found.root}: expected samples that can be read, got none: {reason}")
         for name in features:
             if name not in kept:
-                notes.append(f"the field {name} is left out: expected what can be stored, got {features[name]}")
+                notes.append(f"the field {name} is left out: its values cannot be stored ({features[name]})")
         take = lambda rows: _fitted(ds.read(rows), kept)  # noqa: E731
         saved, bad = out.save(Manifest(0, kept.to_json(), []), sift_all(take, np.arange(len(ds))), len(ds))
         lost = [Lost(file, None, why) for file, why in found.refused]
@@ -159,7 +234,7 @@ def _recover_foreign(path: What, out: _Output, options: dict[str, Any]) -> Recov
 
 
 def _features(ds: Dataset) -> Features:
-    """The fields of a dataset, of which perhaps the first samples, by which it would tell them, are damaged."""
+    """Return the fields of a dataset, inferred from its first readable samples if its first ones are damaged."""
     try:
         return ds.features
     except ShardexError:
@@ -178,7 +253,7 @@ def _is_storable(feature: Feature) -> bool:
 
 
 def _fitted(columns: Columns, features: Features) -> Columns:
-    """All the fields, or an error if some samples do not have what the features promise."""
+    """Return columns with all the fields; an error if values are missing or do not fit the features."""
     data = {name: columns.data.get(name, [None] * len(columns)) for name in features}
     for name, column in data.items():
         if isinstance(column, list) and not isinstance(features[name], Optional):
@@ -195,23 +270,24 @@ def _fitted(columns: Columns, features: Features) -> Columns:
 
 
 class _Output:
-    """A new native dataset that takes what is saved."""
+    """The new native dataset at the target."""
 
     def __init__(self, damaged: What, place: Place, progress: bool | None) -> None:
         check_mode(place, "create")
         self.path = place.url
         folder = place_of(damaged).url if isinstance(damaged, str | os.PathLike) else ""
         if folder and f"{self.path}/".startswith(f"{folder}/"):
-            raise SchemaError(f"{self.path}: expected a target outside of the dataset {folder}, which stays as it is")
+            raise SchemaError(f"{self.path}: expected a target outside of the dataset {folder}")
+        self.progress = progress
         self._place = place
-        self._quiet = None if progress is None else not progress
 
     def save(self, empty: Manifest, found: Iterable[Columns | Bad], total: int) -> tuple[int, list[Bad]]:
-        """Write what was found as the first version; gives the number of samples, and what cannot be read."""
+        """Write what was found as the first version; return the number of samples, and the rows not readable."""
         place, bad = self._place, list[Bad]()
-        writer, presence = FragmentWriter(place, empty.features, key=empty.key), WriterHeartbeat(place)
+        quiet = None if self.progress is None else not self.progress
+        writer, heartbeat = FragmentWriter(place, empty.features, key=empty.key), WriterHeartbeat(place)
         try:
-            with Bar(total=total, unit=" samples", desc="save", disable=self._quiet) as bar:
+            with Bar(total=total, unit=" samples", desc="save", disable=quiet) as bar:
                 for one in found:
                     if isinstance(one, Columns):
                         writer.write(one)
@@ -220,15 +296,15 @@ class _Output:
                     bar.update(len(one) if isinstance(one, Columns) else len(one.rows))
             changes = Changes(writer.finish(), words=f"recover: {counted(writer.samples, 'sample')}")
             made = apply(empty, empty, changes, _no_ids)
-            presence.check(made, empty)
+            heartbeat.check(made, empty)
             if not publish(place, 1, made):
-                raise AlreadyExistsError(errno.EEXIST, "somebody else made a dataset here meanwhile", self.path)
+                raise AlreadyExistsError(errno.EEXIST, "another writer has created a dataset here meanwhile", self.path)
         except BaseException:
             writer.discard()
-            presence.end()
+            heartbeat.end()
             place.remove_empty_folders("data", STORE_FOLDER)
             raise
-        presence.end()
+        heartbeat.end()
         return writer.samples, bad
 
 

@@ -1,6 +1,7 @@
-"""From the ids of rows, which they keep for life, to their places in a version, and back; and to those not deleted.
+"""Row ids, physical rows and live rows of a version: pure arithmetic on sorted arrays.
 
-Places count the rows of all fragments one after another, deleted ones too. Pure arithmetic on sorted arrays.
+A row keeps its id in all versions. Its physical row is its number among the rows of all fragments, deleted ones
+included; its row, as users count, is its number among those that are not deleted.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from numpy.typing import NDArray
 
 from shardex.kernel import Integers
 
-__all__ = ["RowIds", "Survivors"]
+__all__ = ["LiveRows", "RowIds"]
 
 
 class RowIds:
-    """Runs of ids, given by their first ones and lengths, in the order of their places.
+    """Ids of physical rows: fragment k has `lengths[k]` rows with consecutive ids from `firsts[k]` on.
 
     >>> ids = RowIds([10, 0], [3, 2])
-    >>> ids.of(np.arange(5)).tolist(), ids.places(np.array([1, 12, 7])).tolist()
+    >>> ids.ids(np.arange(5)).tolist(), ids.physical_rows(np.array([1, 12, 7])).tolist()
     ([10, 11, 12, 0, 1], [4, 2, -1])
     """
 
@@ -31,13 +32,13 @@ class RowIds:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def of(self, places: Integers) -> Integers:
-        """The id of the row at each place."""
-        run = np.searchsorted(self._starts, places, "right") - 1
-        return self._firsts[run] + (places - self._starts[run])
+    def ids(self, physical: Integers) -> Integers:
+        """Return the id of each physical row."""
+        run = np.searchsorted(self._starts, physical, "right") - 1
+        return self._firsts[run] + (physical - self._starts[run])
 
-    def places(self, ids: Integers) -> Integers:
-        """Where the row of each id is, -1 for rows that are in no run."""
+    def physical_rows(self, ids: Integers) -> Integers:
+        """Return the physical row of each id, -1 for ids that no fragment has."""
         if not len(self._firsts):
             return np.full(len(ids), -1, np.int64)
         run = self._sorted[np.searchsorted(self._firsts[self._sorted], ids, "right") - 1]
@@ -46,36 +47,36 @@ class RowIds:
         return np.where(there, self._starts[run] + within, -1)
 
 
-class Survivors:
-    """The places that are left when some are deleted, as an order: row k is at the k-th of them.
+class LiveRows:
+    """The rows that are not deleted, out of `length` physical rows; ids of no row (-1) in `deleted` are ignored.
 
-    >>> left = Survivors(5, np.array([0, 3]))
-    >>> left.rows(np.arange(3)).tolist(), left.positions(np.array([4, 1])).tolist()
+    >>> live = LiveRows(5, np.array([0, 3, -1]))
+    >>> live.physical_rows(np.arange(3)).tolist(), live.rows(np.array([4, 1])).tolist()
     ([1, 2, 4], [2, 0])
-    >>> left.alive(np.array([3, 4])).tolist()
+    >>> live.is_live(np.array([3, 4])).tolist()
     [False, True]
     """
 
     def __init__(self, length: int, deleted: Integers) -> None:
-        self._deleted = np.unique(deleted)
+        self._deleted = np.unique(deleted[deleted >= 0])
         self._length = length - len(self._deleted)
-        self._before = self._deleted - np.arange(len(self._deleted))  # rows that are left before each deleted place
+        self._before = self._deleted - np.arange(len(self._deleted))  # live rows before each deleted physical row
 
     def __len__(self) -> int:
         return self._length
 
-    def rows(self, positions: Integers) -> Integers:
-        """The place of each row."""
-        return positions + np.searchsorted(self._before, positions, "right")
+    def physical_rows(self, rows: Integers) -> Integers:
+        """Return the physical row of each row."""
+        return rows + np.searchsorted(self._before, rows, "right")
 
-    def positions(self, places: Integers) -> Integers:
-        """The row at each place; for a deleted place the next one."""
-        return places - np.searchsorted(self._deleted, places, "left")
+    def rows(self, physical: Integers) -> Integers:
+        """Return the row of each physical row; of a deleted one the next row."""
+        return physical - np.searchsorted(self._deleted, physical, "left")
 
-    def alive(self, places: Integers) -> NDArray[np.bool_]:
-        """Whether each place is left."""
+    def is_live(self, physical: Integers) -> NDArray[np.bool_]:
+        """Tell for each physical row whether it is not deleted."""
         if not len(self._deleted):
-            return np.ones(len(places), np.bool_)
-        at = np.minimum(np.searchsorted(self._deleted, places, "left"), len(self._deleted) - 1)
-        alive: NDArray[np.bool_] = self._deleted[at] != places
-        return alive
+            return np.ones(len(physical), np.bool_)
+        at = np.minimum(np.searchsorted(self._deleted, physical, "left"), len(self._deleted) - 1)
+        live: NDArray[np.bool_] = self._deleted[at] != physical
+        return live

@@ -1,8 +1,8 @@
-"""Is a dataset whole? `verify` reads all of it and names every file, sample and field that is not.
+"""Checking a dataset: `verify` reads all of it and lists every damaged file with the samples and fields in it.
 
-Of a native dataset every byte is held against its checksum, and what files say of each other is compared. Shards of
-other formats, which have no checksums, are read from the first sample to the last. Nothing is changed; saving what is
-left is `salvage.py`.
+In a native dataset every byte is compared with its checksum, and manifests, ids and keys with each other. Shards of
+other formats, which have no checksums, are read from the first sample to the last. Nothing is changed; `recover` copies
+what can be read.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from shardex.formats import TableRows
 from shardex.kernel import Columns, Integers
 from shardex.progress import Bar
 from shardex.sources import Place
+from shardex.store.data_file_reader import Damage, examine_files, read_ids, read_numbers
 from shardex.store.inventory import Use, native_place, uses_of, versions_in
 from shardex.store.keys import encode_keys, hash_keys
 from shardex.store.manifest import DataFile, Fragment, Manifest, manifest_path, read_manifest
-from shardex.store.remains import Fault, IntactBatches
-from shardex.store.row_ids import RowIds, Survivors
+from shardex.store.row_ids import LiveRows
 from shardex.store.sift import Bad, runs, sift_all, what_opens
-from shardex.store.version_reader import base_rows, read_ids, read_numbers
+from shardex.store.version_reader import VersionReader
 
 __all__ = ["Problem", "leftovers", "verify"]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in a dataset that is not as it was written."""
+    """A damaged or missing part of a dataset."""
 
     file: str
-    """The file, from the dataset's folder on."""
+    """Path of the file in the dataset's folder."""
     what: str
     """What was expected, and what was found."""
     samples: range | None = None
-    """The samples that cannot be read because of it, by their rows in the newest version (or the one that was asked
-    for); none where that is not known, or where only older versions need the file."""
+    """Rows of the samples that cannot be read, in the newest version (or the one that was named); None if they are not
+    known, or if only older versions use the file."""
     fields: tuple[str, ...] = ()
-    """The fields that cannot be read; none where nothing can."""
+    """The fields that cannot be read; empty if none can."""
     versions: tuple[int, ...] = ()
-    """The versions that need the file."""
+    """The versions that use the file."""
 
 
 def verify(path: What, version: int | None = None, *, progress: bool | None = None, **options: Any) -> list[Problem]:
-    """Check all versions of a dataset, or one, and say all that is wrong with it; an empty list is good news.
+    """Check all versions of a dataset, or one, and return all problems: an empty list if there are none.
 
     A dataset of another format is read from its first sample to its last. The options are those of `open`.
 
@@ -71,9 +71,9 @@ def verify(path: What, version: int | None = None, *, progress: bool | None = No
 
 
 def leftovers(path: str | os.PathLike[str]) -> list[str]:
-    """Files in a native dataset that no version names, such as those of a writer that died or is not finished yet.
+    """Return the files in a native dataset that no version uses, such as those of a writer that died or still writes.
 
-    `clean` removes those of them that shardex made. What only a damaged manifest names is among them.
+    `clean` removes those that shardex wrote. Files that only a damaged manifest names are included.
     """
     place = native_place(path)
     if place is None:
@@ -109,16 +109,16 @@ def _read_all(take: Any, length: int, progress: bool | None) -> Iterator[Bad]:
 
 # -- native datasets ----------------------------------------------------------------------------------------------
 
-_MEANS = {
+_CONSEQUENCE = {
     "values": "",
     "keys": "; samples cannot be found by their keys",
-    "deleted": "; nobody can tell which samples are deleted",
-    "newer values": "; nobody can tell which samples have newer values",
+    "deleted": "; it is not known which samples are deleted",
+    "newer values": "; it is not known which samples have newer values",
 }
 
 
 class _Inspection:
-    """One look at all that some versions of a dataset consist of."""
+    """Checks all files of some versions of a dataset and collects the problems."""
 
     def __init__(self, place: Place, version: int | None, trust_paths: bool) -> None:
         self._place = place
@@ -129,10 +129,10 @@ class _Inspection:
         self._manifests = self._read_manifests(versions_in(place) if version is None else [version])
 
     def _read_manifests(self, numbers: list[int]) -> dict[int, Manifest]:
-        """Those that can be read, and word of the others."""
+        """Return the manifests that can be read, and report the others."""
         found = {}
         if not numbers:
-            self._say(STORE_FOLDER, "expected a manifest, got only data: it was never finished, or it is lost")
+            self._report(STORE_FOLDER, "expected a manifest, got only data: it was never finished, or it is lost")
         for number in range(numbers[0], numbers[-1] + 1) if numbers else ():
             path = manifest_path(number)
             try:
@@ -140,13 +140,14 @@ class _Inspection:
             except NotFoundError:
                 if len(numbers) == 1:
                     raise
-                self._say(path, "expected a manifest, there are older and newer ones; it is gone", versions=(number,))
+                what = "expected a manifest, as there are older and newer ones; it is missing"
+                self._report(path, what, versions=(number,))
             except ShardexError as error:
-                self._say(path, str(error).removeprefix(f"{self._place.url}/{path}: "), versions=(number,))
+                self._report(path, str(error).removeprefix(f"{self._place.url}/{path}: "), versions=(number,))
         return found
 
     def run(self, progress: bool | None) -> list[Problem]:
-        """All problems."""
+        """Return all problems."""
         if self._manifests:
             self._check_files(progress)
             for number, manifest in self._manifests.items():
@@ -159,7 +160,7 @@ class _Inspection:
     def _newest(self) -> Manifest:
         return self._manifests[max(self._manifests)]
 
-    def _say(self, file: str, what: str, samples: range | None = None, **more: Any) -> None:
+    def _report(self, file: str, what: str, samples: range | None = None, **more: Any) -> None:
         self._problems.append(Problem(file, what, samples, **more))
 
     # -- files ------------------------------------------------------------------------------------------------
@@ -169,34 +170,23 @@ class _Inspection:
         for number, manifest in self._manifests.items():
             for use in uses_of(manifest):
                 uses.setdefault(use.file.path, []).append((number, use))
-        quiet, total = None if progress is None else not progress, sum(some[-1][1].file.size for some in uses.values())
-        with Bar(total=total, unit="B", unit_scale=True, desc="verify", disable=quiet) as bar:
-            faults = {path: self._faults(some, bar.update) for path, some in uses.items()}
-        self._damaged = {path for path, found in faults.items() if found}
-        for path, found in faults.items():
-            for fault in found:
-                self._report(fault, uses[path])
+        readers = examine_files(self._place, (use for some in uses.values() for _, use in some), "verify", progress)
+        damages = {path: [*(readers[path].damages or ()), *_disagreements(some)] for path, some in uses.items()}
+        self._damaged = {path for path, found in damages.items() if found}
+        for path, found in damages.items():
+            for damage in found:
+                self._report_damage(damage, uses[path])
 
-    def _faults(self, uses: list[tuple[int, Use]], step: Any) -> list[Fault]:
-        """What is wrong with one file; versions may call its columns by other names, and agree on all else."""
-        file = uses[-1][1].file
-        columns = dict.fromkeys(column for _, use in uses for column in use.columns)
-        faults = IntactBatches(self._place, file, list(columns)).examine(step)
-        for number, use in uses:
-            if msgspec.structs.replace(use.file, fields=file.fields) != file:
-                faults.append(Fault(f"expected the same size and checksums in all versions, {number} has others"))
-        return faults
-
-    def _report(self, fault: Fault, uses: list[tuple[int, Use]]) -> None:
+    def _report_damage(self, damage: Damage, uses: list[tuple[int, Use]]) -> None:
         versions = tuple(dict.fromkeys(number for number, _ in uses))
-        what = fault.what + _MEANS[uses[-1][1].kind]
+        what = damage.what + _CONSEQUENCE[uses[-1][1].kind]
         current = [use for number, use in uses if self._manifests[number] is self._newest]
         for use in current or [uses[-1][1]]:
-            samples = self._samples(use, fault.batch) if current else None
-            self._say(use.file.path, what, samples, fields=use.fields, versions=versions)
+            samples = self._samples(use, damage.batch) if current else None
+            self._report(use.file.path, what, samples, fields=use.fields, versions=versions)
 
     def _samples(self, use: Use, batch: int | None) -> range | None:
-        """The samples of the newest version that need a file, or one batch of it."""
+        """Return the samples of the newest version that need a file, or one batch of it."""
         if use.fragment < 0:
             return range(self._newest.rows)
         begin, end = use.start, use.start + self._newest.fragments[use.fragment].rows
@@ -206,24 +196,22 @@ class _Inspection:
         return self._range(begin, end)
 
     def _range(self, begin: int, end: int) -> range | None:
-        """The samples at these places, if it is known which ones are deleted."""
-        if self._survivors is None:
-            return None
-        return range(*self._survivors.positions(np.array([begin, end])).tolist())
+        """Return the samples in a range of physical rows; None if it is not known which ones are deleted."""
+        return None if self._live is None else range(*self._live.rows(np.array([begin, end])).tolist())
 
     @cached_property
-    def _survivors(self) -> Survivors | None:
-        if self._damaged.intersection(file.path for file in self._newest.deleted):
-            return None
-        return Survivors(sum(one.rows for one in self._newest.fragments), self._gone(self._newest))
+    def _live(self) -> LiveRows | None:
+        return self._live_rows(self._newest)
 
     # -- ids --------------------------------------------------------------------------------------------------
 
-    def _gone(self, manifest: Manifest) -> Integers:
-        """The places of deleted rows."""
-        ids = RowIds([one.first for one in manifest.fragments], [one.rows for one in manifest.fragments])
-        found = np.concatenate([np.empty(0, np.int64), *(ids.places(self._ids(file)) for file in manifest.deleted)])
-        return np.unique(found[found >= 0])
+    def _live_rows(self, manifest: Manifest) -> LiveRows | None:
+        """Return the rows of a version that are not deleted; None if a list of deleted rows is damaged."""
+        if not self._damaged.isdisjoint(file.path for file in manifest.deleted):
+            return None
+        ids = manifest.row_ids
+        deleted = [ids.physical_rows(self._ids(file)) for file in manifest.deleted]
+        return LiveRows(len(ids), np.concatenate([np.empty(0, np.int64), *deleted]))
 
     def _ids(self, file: DataFile) -> Integers:
         if file.path not in self._ids_in:
@@ -231,70 +219,80 @@ class _Inspection:
         return self._ids_in[file.path]
 
     def _check_ids(self, number: int, manifest: Manifest) -> None:
-        """Whether ids were given once, those in files were given, and as many samples are left as there should be."""
+        """Check that no id is used twice, that the ids in files exist, and the number of samples."""
         path, versions = manifest_path(number), (number,)
         for before, after in pairwise(sorted(manifest.fragments, key=lambda one: one.first)):
             if after.first < before.first + before.rows:
-                self._say(path, f"expected every id once, got {after.first} in two fragments", versions=versions)
+                self._report(path, f"expected every id once, got {after.first} in two fragments", versions=versions)
         for file in (*manifest.deleted, *manifest.overlays):
             if file.path not in self._damaged and (most := int(self._ids(file).max())) >= manifest.ids:
                 what = f"expected ids below {manifest.ids}, got {most} in {file.path}"
-                self._say(path, what, versions=versions)
-        if self._damaged.isdisjoint(file.path for file in manifest.deleted):
-            left = sum(one.rows for one in manifest.fragments) - len(self._gone(manifest))
-            if left != manifest.rows:
-                self._say(path, f"expected {manifest.rows} samples, {left} are left", versions=versions)
+                self._report(path, what, versions=versions)
+        if (live := self._live_rows(manifest)) is not None and len(live) != manifest.rows:
+            self._report(path, f"expected {manifest.rows} samples, {len(live)} are left", versions=versions)
 
     # -- keys -------------------------------------------------------------------------------------------------
 
     def _check_keys(self, manifest: Manifest) -> None:
-        """Whether every fragment has the table that its keys give, and no two samples have one key."""
+        """Check that the key table of each fragment matches its keys, and that no two samples have the same key."""
         if manifest.key is None:
             return
-        rows = base_rows(self._place, manifest, manifest.features.select([manifest.key]))
-        hashes, places, start = [], [], 0
+        rows = VersionReader(self._place, manifest).base_rows(manifest.features.select([manifest.key]))
+        hashes, physical, start = [], [], 0
         for fragment in manifest.fragments:
             files = fragment.groups if fragment.keys is None else [*fragment.groups, fragment.keys]
             if self._damaged.isdisjoint(file.path for file in files):
-                hash, row = self._table(manifest, fragment, rows, start)
+                hash, row = self._check_key_table(manifest, fragment, rows, start)
                 hashes.append(hash)
-                places.append(row.astype(np.int64) + start)
+                physical.append(row.astype(np.int64) + start)
             start += fragment.rows
-        if hashes and self._survivors is not None:
-            self._check_unique(manifest.key, np.concatenate(hashes), np.concatenate(places), rows)
+        if hashes and self._live is not None:
+            self._check_unique(manifest.key, np.concatenate(hashes), np.concatenate(physical), rows, self._live)
 
-    def _table(self, manifest: Manifest, fragment: Fragment, rows: TableRows, start: int) -> NDArray[np.uint64]:
-        """The hashes of a fragment's keys with their rows, and word if the file of them has others."""
+    def _check_key_table(
+        self, manifest: Manifest, fragment: Fragment, rows: TableRows, start: int
+    ) -> NDArray[np.uint64]:
+        """Return the hashes of a fragment's keys with their rows; report it if its key table has others."""
         key = manifest.key or ""
         expected = encode_keys(hash_keys(rows.read(np.arange(start, start + fragment.rows), [key])[key]))
         found = [] if fragment.keys is None else [read_numbers(self._place, fragment.keys, n) for n in ("hash", "row")]
         if not np.array_equal(expected, found):
             file = manifest_path(max(self._manifests)) if fragment.keys is None else fragment.keys.path
             samples = self._range(start, start + fragment.rows)
-            self._say(file, f"expected the hashes of the keys in {key}, got others", samples, fields=(key,))
+            self._report(file, f"expected the hashes of the keys in {key}, got others", samples, fields=(key,))
         return expected
 
-    def _check_unique(self, key: str, hashes: NDArray[np.uint64], places: Integers, rows: TableRows) -> None:
-        assert self._survivors is not None
-        alive = self._survivors.alive(places)
-        order = np.argsort(hashes[alive], kind="stable")
-        hashes, places = hashes[alive][order], places[alive][order]
-        twins = np.flatnonzero(hashes[1:] == hashes[:-1])
-        some = places[np.union1d(twins, twins + 1)]
+    def _check_unique(
+        self, key: str, hashes: NDArray[np.uint64], physical: Integers, rows: TableRows, live: LiveRows
+    ) -> None:
+        is_live = live.is_live(physical)
+        order = np.argsort(hashes[is_live], kind="stable")
+        hashes, physical = hashes[is_live][order], physical[is_live][order]
+        equal = np.flatnonzero(hashes[1:] == hashes[:-1])
+        some = physical[np.union1d(equal, equal + 1)]
         seen: dict[Any, int] = {}
-        for value, row in zip(rows.read(some, [key])[key], self._survivors.positions(some).tolist(), strict=True):
+        for value, row in zip(rows.read(some, [key])[key], live.rows(some).tolist(), strict=True):
             if (other := seen.setdefault(value, row)) != row:
                 what = f"expected every key once, got {value!r:.200} in samples {other} and {row}"
-                self._say(manifest_path(max(self._manifests)), what, range(row, row + 1), fields=(key,))
+                self._report(manifest_path(max(self._manifests)), what, range(row, row + 1), fields=(key,))
 
-    # -- shards elsewhere -------------------------------------------------------------------------------------
+    # -- adopted shards ---------------------------------------------------------------------------------------
 
     def _check_foreign(self, manifest: Manifest, progress: bool | None) -> None:
-        """Read the fields that lie in somebody else's shards."""
+        """Read the fields that are stored in adopted shards."""
+        reader = VersionReader(self._place, manifest, trust_paths=self._trust_paths)
         for fragment in manifest.fragments:
             if fragment.foreign is not None:
                 fields = tuple(fragment.foreign.fields)
-                rows = base_rows(self._place, manifest, manifest.features.select(fields), self._trust_paths)
-                for places, why in runs(_read_all(rows.read, len(rows), progress)):
-                    samples = self._range(places.start, places.stop)
-                    self._say(display_name(fragment.foreign.what), why, samples, fields=fields)
+                rows = reader.base_rows(manifest.features.select(fields))
+                for physical, why in runs(_read_all(rows.read, len(rows), progress)):
+                    samples = self._range(physical.start, physical.stop)
+                    self._report(display_name(fragment.foreign.what), why, samples, fields=fields)
+
+
+def _disagreements(uses: list[tuple[int, Use]]) -> Iterator[Damage]:
+    """Yield the versions that describe a file in another way than the newest; only names of fields may differ."""
+    newest = uses[-1][1].file
+    for number, use in uses:
+        if msgspec.structs.replace(use.file, fields=newest.fields) != newest:
+            yield Damage(f"expected the same size and checksums in all versions, got others in version {number}")

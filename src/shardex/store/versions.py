@@ -23,6 +23,7 @@ from shardex.kernel import Integers
 from shardex.progress import Bar
 from shardex.sources import Place, place_of
 from shardex.store.commit import counted
+from shardex.store.data_file_reader import read_ids
 from shardex.store.data_files import FragmentWriter
 from shardex.store.inventory import versions_in
 from shardex.store.manifest import (
@@ -35,8 +36,6 @@ from shardex.store.manifest import (
     publish,
     read_manifest,
 )
-from shardex.store.row_ids import RowIds
-from shardex.store.version_reader import read_ids
 from shardex.store.writer_heartbeat import MARKER, WriterHeartbeat, oldest_at_work
 
 __all__ = ["Version", "clean", "compact", "history", "restore"]
@@ -195,14 +194,13 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
 
 def _looked_at(place: Place, manifest: Manifest) -> tuple[list[int], list[bool]]:
     """How many rows of each fragment are left, and whether it is more than one file as it was written."""
-    fragments = manifest.fragments
-    ids = RowIds([one.first for one in fragments], [one.rows for one in fragments])
+    fragments, ids = manifest.fragments, manifest.row_ids
     ends = np.cumsum([one.rows for one in fragments])
 
     def per_fragment(files: list[DataFile]) -> Integers:
-        found = [ids.places(read_ids(place, file)) for file in files]
-        places = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
-        return np.bincount(np.searchsorted(ends, places[places >= 0], "right"), minlength=len(fragments))
+        found = [ids.physical_rows(read_ids(place, file)) for file in files]
+        rows = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+        return np.bincount(np.searchsorted(ends, rows[rows >= 0], "right"), minlength=len(fragments))
 
     gone, changed = per_fragment(manifest.deleted), per_fragment(manifest.overlays)
     edited = [g + c > 0 or len(one.groups) > 1 for one, g, c in zip(fragments, gone, changed, strict=True)]

@@ -125,7 +125,7 @@ class ArrowWriter(AllOrNothing):
         changes = Changes(self._fragments.finish(), words=f"{self._mode}: {counted(self._fragments.samples, 'sample')}")
         while not self._published(changes):
             if self._mode == "create":
-                raise AlreadyExistsError(errno.EEXIST, "somebody else made a dataset here meanwhile", self.path)
+                raise AlreadyExistsError(errno.EEXIST, "another writer has created a dataset here meanwhile", self.path)
             self._version = latest_version(self._place)
             self._base = self._before(self._version, self._base.key, self._base.generate_keys)
         self._presence.end()

@@ -1,0 +1,128 @@
+"""Reading data files: all damage is found, and intact batches are read from a damaged file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import shardex as sx
+from shardex.errors import ChecksumError, FormatError, TruncatedShardError, VersionExpired
+from shardex.sources import LocalSource
+from shardex.sources.memory import MemorySource
+from shardex.store import data_files as fragments
+from shardex.store.data_file_reader import Damage, DataFileReader, content_name
+from shardex.store.manifest import DataFile, read_manifest
+
+COLUMNS = [pa.field("n", pa.int8(), nullable=False), pa.field("s", pa.large_string(), nullable=False)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[DataFile, bytes]:
+    """A file of three batches, one sample each."""
+    folder = tmp_path_factory.mktemp("remains") / "d"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fragments, "BATCH_BYTES", 1)
+        sx.write(folder, [{"n": k, "s": f"é{k}"} for k in range(3)], {"n": "int8", "s": str})
+    (file,) = read_manifest(LocalSource(folder), 1).fragments[0].groups
+    return file, (folder / file.path).read_bytes()
+
+
+def reader(file: DataFile, content: bytes) -> DataFileReader:
+    return DataFileReader(MemorySource({file.path: content}), file, COLUMNS)
+
+
+def flipped(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
+
+
+def check_readable(found: DataFileReader, intact: set[int]) -> None:
+    """All intact batches are read, the others are errors."""
+    assert set(found.readable) == intact
+    for number in range(3):
+        if number in intact:
+            assert found.batch(number).to_pylist() == [{"n": number, "s": f"é{number}"}]
+        else:
+            with pytest.raises(FormatError, match=f"batch {number} to be intact"):
+                found.batch(number)
+
+
+def test_intact_file(data: tuple[DataFile, bytes]) -> None:
+    file, content = data
+    seen: list[int] = []
+    found = reader(file, content)
+    assert [found.batch(k).to_pylist() for k in (2, 0, 1)] == [[{"n": k, "s": f"é{k}"}] for k in (2, 0, 1)]
+    assert found.examine(seen.append) == [] and sum(seen) == len(content)
+    check_readable(found, {0, 1, 2})
+
+
+def test_flipped_byte_damages_one_batch_or_the_foot(data: tuple[DataFile, bytes]) -> None:
+    file, content = data
+    for at in range(len(content)):
+        found = reader(file, flipped(content, at))
+        hit = next((k for k, batch in enumerate(file.batches) if at < batch.end), None)
+        with pytest.raises(ChecksumError, match=r"as it was written, got other bytes"):
+            found.batch(hit or 0)
+        (damage,) = found.examine()
+        assert damage.batch == hit and "as it was written, got other bytes" in damage.what
+        check_readable(found, {0, 1, 2} - {hit})
+
+
+def test_truncated_file_keeps_the_batches_before_the_cut(data: tuple[DataFile, bytes]) -> None:
+    file, content = data
+    for size in range(len(content)):
+        found = reader(file, content[:size])
+        with pytest.raises(TruncatedShardError, match=f"expected {len(content)} bytes, got {size}"):
+            found.batch(0)
+        intact = {k for k, batch in enumerate(file.batches) if batch.end <= size}
+        what = f"expected {len(content)} bytes, got {size}; {len(intact)} of 3 batches are intact"
+        assert found.examine() == [Damage(what)]
+        check_readable(found, intact)
+
+
+def test_no_batch_is_read_without_a_checked_schema(data: tuple[DataFile, bytes]) -> None:
+    """The schema is in the first batch's bytes and in the foot; both are damaged."""
+    file, content = data
+    found = reader(file, b"?" + content[1:-1] + b"?")
+    assert [damage.batch for damage in found.examine()] == [None, 0, None]
+    check_readable(found, set())
+
+
+def test_missing_file(data: tuple[DataFile, bytes]) -> None:
+    found = DataFileReader(MemorySource(), data[0], COLUMNS)
+    with pytest.raises(VersionExpired):
+        found.batch(0)
+    (damage,) = found.examine()
+    assert damage.batch is None
+
+
+@pytest.mark.parametrize(
+    ("column", "what"),
+    [
+        (pa.field("n", pa.int16()), "expected a column n of int16, got n int8, s large_string"),
+        (pa.field("z", pa.int16()), "expected a column z of int16, got n int8, s large_string"),
+    ],
+)
+def test_unexpected_columns(data: tuple[DataFile, bytes], column: pa.Field, what: str) -> None:
+    file, content = data
+    found = DataFileReader(MemorySource({file.path: content}), file, [column])
+    with pytest.raises(FormatError, match=what):
+        found.batch(1)
+    assert found.examine() == [Damage(what)]
+    assert not found.readable
+
+
+def test_content_name_is_the_path_of_an_intact_file(data: tuple[DataFile, bytes]) -> None:
+    file, content = data
+    assert content_name(MemorySource({"x": content}), "x") == file.path
+    for at in range(len(content)):
+        assert content_name(MemorySource({"x": flipped(content, at)}), "x") != file.path
+        assert content_name(MemorySource({"x": content[:at]}), "x") != file.path
+
+
+def test_content_name_of_a_large_batch(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", [{"b": bytes(20 << 20)}])
+    (path,) = ds.shards([0])
+    place = LocalSource(tmp_path / "d")
+    assert content_name(place, str(Path(path).relative_to(tmp_path / "d"))) == f"data/{Path(path).name}"
