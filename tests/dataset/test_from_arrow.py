@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardex as sx
-from shardex.dataset.arrow_rows import HeldRows
+from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.to_arrow import type_named
 from shardex.errors import FormatError, SchemaError
 from shardex.kernel import Columns
@@ -159,9 +159,9 @@ def test_json_is_json_and_nulls_are_seen_inside() -> None:
 
 
 def test_rows_with_their_name_and_their_way_to_workers() -> None:
-    rows = HeldRows(TABLE)
-    assert rows.fingerprint == HeldRows(pa.concat_tables([TABLE.slice(0, 4), TABLE.slice(4)])).fingerprint
-    assert rows.fingerprint != HeldRows(TABLE.slice(1)).fingerprint
+    rows = ArrowRows(TABLE)
+    assert rows.fingerprint == ArrowRows(pa.concat_tables([TABLE.slice(0, 4), TABLE.slice(4)])).fingerprint
+    assert rows.fingerprint != ArrowRows(TABLE.slice(1)).fingerprint
     again = pickle.loads(pickle.dumps(sx.from_arrow(TABLE, {"s": Text()})[2:5]))
     assert plain(again) == TABLE.to_pylist()[2:5]
     assert sx.from_arrow(again) is again

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 
 import shardex as sx
-from shardex.dataset.huggingface import HubRows
+from shardex.dataset.huggingface import HuggingFaceRows
 from shardex.dataset.splits import pieces
 from shardex.errors import FormatError, MissingExtraError, SchemaError
 from shardex.schema import Array, ClassLabel, Features, Json, Optional, Sequence, Struct, Text, Value
@@ -227,7 +227,7 @@ def test_what_came_from_there_goes_back_as_it_was(on_disk: Any) -> None:
     for view in (ds[2:5], ds.shuffle(seed=2), ds[::-2], ds.select("s", "m")[3:]):
         assert_same(view, view.to_huggingface())
     assert ds.select("s", "m").to_huggingface().column_names == ["s", "m"]
-    assert isinstance(ds.shuffle(seed=1).rows, HubRows)
+    assert isinstance(ds.shuffle(seed=1).rows, HuggingFaceRows)
 
 
 def native(folder: Path) -> sx.Dataset:

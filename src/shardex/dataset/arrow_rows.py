@@ -21,7 +21,7 @@ from shardex.rows import AbstractRows
 from shardex.schema import Feature, Features, Json, Optional, Struct, check_fields
 from shardex.schema import Sequence as SequenceOf
 
-__all__ = ["HeldRows"]
+__all__ = ["ArrowRows"]
 
 _SOME = 100
 """So many rows at each end name the data."""
@@ -29,12 +29,12 @@ _SOME = 100
 Plain = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
-class HeldRows(AbstractRows):
+class ArrowRows(AbstractRows):
     """The rows of a table; `told` says what its columns are, where their types do not.
 
     `plain` makes batches of others, of the types that `schema` says, where columns are not read as they lie.
 
-    >>> rows = HeldRows(pa.table({"x": [1, 2, 3], "s": ["a", None, "c"]}))
+    >>> rows = ArrowRows(pa.table({"x": [1, 2, 3], "s": ["a", None, "c"]}))
     >>> print(rows.features); rows.read(np.array([2, 0]), ["x"])["x"]
     x int64, s text or none
     array([3, 1])
@@ -50,7 +50,7 @@ class HeldRows(AbstractRows):
         plain: Plain | None = None,
     ) -> None:
         self.table = table
-        self._told = told
+        self._query_error = told
         self._plain = plain
         self._batches = table.to_batches()
         schema = table.schema if schema is None else schema
@@ -68,7 +68,7 @@ class HeldRows(AbstractRows):
         return self._features
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HeldRows, (self.table, self._told)
+        return ArrowRows, (self.table, self._query_error)
 
     def _load(self, number: int) -> pa.RecordBatch:
         batch = validated(self._batches[number], f"the table in memory, batch {number}")

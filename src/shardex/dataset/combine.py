@@ -177,10 +177,10 @@ def concat(*datasets: Dataset[T_co]) -> Dataset[T_co]:
         _refuse_other_types(datasets[0], other, number)
     first = datasets[0].fields
     rows = ConcatRows([other if other.fields == first else other.select(*first) for other in datasets])
-    return alike(Dataset(rows), datasets)
+    return with_common_type(Dataset(rows), datasets)
 
 
-def alike(made: Dataset[Any], of: Sequence[Dataset[Any]]) -> Dataset[Any]:
+def with_common_type(made: Dataset[Any], of: Sequence[Dataset[Any]]) -> Dataset[Any]:
     """A dataset made of others with samples of the type that all of these have, if it is one."""
     kinds = {other.sample_type for other in of}
     return made.as_type(kinds.pop()) if len(kinds) == 1 else made

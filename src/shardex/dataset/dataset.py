@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from shardex.dataset import to_arrow as stream
 from shardex.dataset.huggingface import to_huggingface
-from shardex.dataset.layers import Layer, MappedRows, TypedRows, lowest, type_of
-from shardex.dataset.read_size import paced
+from shardex.dataset.layers import Layer, MappedRows, TypedRows, innermost_rows, sample_type_of
+from shardex.dataset.read_size import read_chunks
 from shardex.dataset.sql import Limits, Params, SqlView, condition, select
-from shardex.dataset.typed_views import check_callable, retyped, seen_through
+from shardex.dataset.typed_views import check_callable, lens_view, typed_view
 from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.files import display_name
 from shardex.formats import ShardRows
@@ -152,7 +152,7 @@ class Dataset(AbstractRows, Generic[T_co]):
     @property
     def sample_type(self) -> type[T_co]:
         """What samples are: a class made by `packable`, or `DictSample`."""
-        return type_of(self._rows, self._fields)
+        return sample_type_of(self._rows, self._fields)
 
     @property
     def features(self) -> Features:
@@ -206,7 +206,7 @@ class Dataset(AbstractRows, Generic[T_co]):
         except ShardexError as error:  # a look at a dataset must not fail
             fields = f"unknown fields, {error}"
         typed = f"[{self._rows.sample_type.__name__}]" if isinstance(self._rows, TypedRows) and not self._fields else ""
-        return f"Dataset{typed}({len(self)} samples: {fields}{_origin(lowest(self._rows))})"
+        return f"Dataset{typed}({len(self)} samples: {fields}{_origin(innermost_rows(self._rows))})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Dataset, (self._rows, self._order, self._fields)
@@ -269,11 +269,11 @@ class Dataset(AbstractRows, Generic[T_co]):
         >>> sx.open([{"x": k, "name": f"n{k}"} for k in range(10)]).as_type(Named)[3]
         Named(name='n3')
         """
-        return self._over(retyped(self._rows, self._fields, sample_type))
+        return self._over(typed_view(self._rows, self._fields, sample_type))
 
     def view(self, lens: Lens[Any, U]) -> Dataset[U]:
         """The samples as a lens shows them."""
-        return self._over(seen_through(self._rows, self._fields, lens))
+        return self._over(lens_view(self._rows, self._fields, lens))
 
     @overload
     def map(self, function: Callable[[T_co], Mapping[str, Any]]) -> Dataset: ...
@@ -371,7 +371,7 @@ class Dataset(AbstractRows, Generic[T_co]):
 
     def chunks(self, order: Order | None = None, size: int = 1) -> Iterator[Columns]:
         """All samples (in an order of positions) as columns, some at a time, in multiples of `size`."""
-        return paced(self, Span(len(self)) if order is None else order, size)
+        return read_chunks(self, Span(len(self)) if order is None else order, size)
 
     # -- other tools ---------------------------------------------------------------------------------------
 

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from shardex.arrow import is_list, storage_type
-from shardex.dataset.arrow_rows import HeldRows
+from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.huggingface import is_many, rows_of
+from shardex.dataset.huggingface import is_dataset_dict, rows_of
 from shardex.dataset.load_dataset import DatasetDict
 from shardex.errors import FormatError, SchemaError
 from shardex.schema import Features
@@ -28,11 +28,11 @@ def from_arrow(data: Any, schema: Any = None) -> Dataset:
     ``__arrow_c_stream__`` or ``__arrow_c_array__``. `schema` says what columns are where their types do not.
 
     >>> from_arrow(pa.table({"x": [1, 2], "v": [[1.5], [2.5, 3.5]]}))
-    Dataset(2 samples: x int64, v float64[?] - HeldRows)
+    Dataset(2 samples: x int64, v float64[?] - ArrowRows)
     """
     if isinstance(data, Dataset):
         return data
-    return Dataset(HeldRows(_table(data), None if schema is None else Features.of(schema)))
+    return Dataset(ArrowRows(_table(data), None if schema is None else Features.of(schema)))
 
 
 def _table(data: Any) -> pa.Table:
@@ -51,7 +51,7 @@ def _table(data: Any) -> pa.Table:
 
 def _without_views(table: pa.Table) -> pa.Table:
     """The table with text and bytes end to end, because Arrow cannot do much with views of them."""
-    kinds = [_viewless(field.type) for field in table.schema]
+    kinds = [_without_view_types(field.type) for field in table.schema]
     if kinds == table.schema.types:
         return table
     columns = [
@@ -70,18 +70,18 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array.cast(kind)
 
 
-def _viewless(kind: pa.DataType) -> pa.DataType:
+def _without_view_types(kind: pa.DataType) -> pa.DataType:
     """
-    >>> _viewless(pa.large_list(pa.string_view()))
+    >>> _without_view_types(pa.large_list(pa.string_view()))
     LargeListType(large_list<item: large_string>)
     """
     types = pa.types
     if types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, _viewless(kind.value_type), kind.ordered)
+        return pa.dictionary(kind.index_type, _without_view_types(kind.value_type), kind.ordered)
     if types.is_struct(kind):
-        return pa.struct([field.with_type(_viewless(field.type)) for field in kind])
+        return pa.struct([field.with_type(_without_view_types(field.type)) for field in kind])
     if is_list(kind) or types.is_fixed_size_list(kind):
-        item = kind.value_field.with_type(_viewless(kind.value_type))
+        item = kind.value_field.with_type(_without_view_types(kind.value_type))
         if types.is_fixed_size_list(kind):
             return pa.list_(item, kind.list_size)
         return pa.large_list(item) if types.is_large_list(kind) else pa.list_(item)
@@ -95,6 +95,6 @@ def from_huggingface(data: Any) -> Any:
     images, audio and the like are the ``{"bytes": ..., "path": ...}`` that they are stored as. Formats and transforms
     that were set are left behind.
     """
-    if is_many(data):
+    if is_dataset_dict(data):
         return DatasetDict({str(name): from_huggingface(one) for name, one in data.items()})
     return Dataset(*rows_of(data))

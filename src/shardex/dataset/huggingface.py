@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.arrow import decode_array, features_of_arrow, is_opaque, items_per_row, number_array, to_list
-from shardex.dataset.arrow_rows import HeldRows
+from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.to_arrow import View, check_names, table
 from shardex.errors import FormatError, MissingExtraError, SchemaError
 from shardex.formats import ShardRows
@@ -23,7 +23,7 @@ from shardex.kernel import Integers, digest
 from shardex.order import Order, Pick, Span
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
 
-__all__ = ["HubRows", "is_many", "rows_of", "to_huggingface", "together"]
+__all__ = ["HuggingFaceRows", "is_dataset_dict", "rows_of", "to_dataset_dict", "to_huggingface"]
 
 _MOST_DIMENSIONS = 5
 _MOST_BYTES = (1 << 31) - 1
@@ -41,18 +41,18 @@ def _package(purpose: str) -> Any:
 # -- theirs as rows -----------------------------------------------------------------------------------------------
 
 
-def is_many(data: Any) -> bool:
+def is_dataset_dict(data: Any) -> bool:
     """Whether it is a dict of datasets."""
     return isinstance(data, _package("from_huggingface").DatasetDict)
 
 
-def rows_of(data: Any) -> tuple[HubRows, Order]:
+def rows_of(data: Any) -> tuple[HuggingFaceRows, Order]:
     """The table of a `datasets.Dataset`, and which of its rows are meant."""
     if not isinstance(data, _package("from_huggingface").Dataset):
         kind = type(data).__name__
         advice = " (it has no random access: load it with streaming=False)" if kind.startswith("Iterable") else ""
         raise SchemaError(f"expected a datasets.Dataset or DatasetDict, got {kind}{advice}")
-    rows = HubRows(data.data, data.features, data._fingerprint)
+    rows = HuggingFaceRows(data.data, data.features, data._fingerprint)
     if data._indices is None:
         return rows, Span(len(rows))
     chosen = data._indices.table.column(0).to_numpy().astype(np.int64)
@@ -61,7 +61,7 @@ def rows_of(data: Any) -> tuple[HubRows, Order]:
     return rows, Pick(chosen)
 
 
-class HubRows(HeldRows):
+class HuggingFaceRows(ArrowRows):
     """Rows of a table of theirs; where that is mapped, it goes to other processes as the names of its files."""
 
     def __init__(self, data: Any, theirs: Any, named: str) -> None:
@@ -72,7 +72,7 @@ class HubRows(HeldRows):
         self.theirs = theirs
         """Their features."""
         held: pa.Table = data.table
-        ours = {name: _ours(feature, held.schema.field(name).type) for name, feature in theirs.items()}
+        ours = {name: _feature_from_hf(feature, held.schema.field(name).type) for name, feature in theirs.items()}
         told = Features({name: feature for name, feature in ours.items() if feature is not None})
         arrays = {name: feature for name, feature in told.items() if isinstance(feature, Array)}
         flat = {name: _flat_type(feature, held.column(name)) for name, feature in arrays.items()}
@@ -87,7 +87,7 @@ class HubRows(HeldRows):
         super().__init__(held, told, schema, plain)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HubRows, (self.data, self.theirs, self.named)
+        return HuggingFaceRows, (self.data, self.theirs, self.named)
 
     @property
     def fingerprint(self) -> str:
@@ -95,17 +95,17 @@ class HubRows(HeldRows):
         return digest("hub", self.named, len(self))
 
 
-def _ours(theirs: Any, kind: pa.DataType, *, inside: bool = False) -> Feature | None:
+def _feature_from_hf(theirs: Any, kind: pa.DataType, *, inside: bool = False) -> Feature | None:
     """What a feature of theirs says beyond its Arrow type, if anything."""
     datasets = _package("from_huggingface")
     name = type(theirs).__name__
     if isinstance(theirs, datasets.ClassLabel):
         return ClassLabel(tuple(theirs.names)) if theirs.names else None
     if isinstance(theirs, dict):
-        parts = {key: _ours(one, kind.field(key).type, inside=True) for key, one in theirs.items()}
+        parts = {key: _feature_from_hf(one, kind.field(key).type, inside=True) for key, one in theirs.items()}
         return Struct({key: one or _suggested(kind.field(key).type) for key, one in parts.items()})
     if name in ("List", "LargeList"):
-        item = _ours(theirs.feature, kind.value_type, inside=True)
+        item = _feature_from_hf(theirs.feature, kind.value_type, inside=True)
         return None if item is None else Sequence(item)
     if name == "Json":
         return Json()
@@ -164,13 +164,13 @@ def to_huggingface(view: View) -> Any:
 
     What came from one goes back as it was, with the order as indices."""
     datasets = _package("to_huggingface")
-    if isinstance(view.rows, HubRows):
-        return _gone_back(view, view.rows)
+    if isinstance(view.rows, HuggingFaceRows):
+        return _back_to_hf(view, view.rows)
     made = table(view)
     check_names(made.schema)
-    features = {name: _theirs(feature, made.schema.field(name)) for name, feature in view.features.items()}
+    features = {name: _feature_to_hf(feature, made.schema.field(name)) for name, feature in view.features.items()}
     columns = [
-        pa.chunked_array([_their_array(part, view.features[name], features[name]) for part in _pieces(column)], kind)
+        pa.chunked_array([_array_to_hf(part, view.features[name], features[name]) for part in _pieces(column)], kind)
         for name, column, kind in zip(made.column_names, made.columns, _types(features), strict=True)
     ]
     whole = pa.Table.from_arrays(columns, names=made.column_names)
@@ -181,12 +181,12 @@ def to_huggingface(view: View) -> Any:
     return datasets.Dataset(datasets.table.InMemoryTable(whole), info=info, fingerprint=named)
 
 
-def together(parts: Mapping[str, Any]) -> Any:
+def to_dataset_dict(parts: Mapping[str, Any]) -> Any:
     """A `datasets.DatasetDict` of datasets of theirs."""
     return _package("to_huggingface").DatasetDict(parts)
 
 
-def _gone_back(view: View, rows: HubRows) -> Any:
+def _back_to_hf(view: View, rows: HuggingFaceRows) -> Any:
     datasets = _package("to_huggingface")
     fingerprint = digest("shardex", rows.named, list(view.features), view.order)
     info = datasets.DatasetInfo(features=datasets.Features({name: rows.theirs[name] for name in view.features}))
@@ -203,7 +203,7 @@ def _types(features: dict[str, Any]) -> list[pa.DataType]:
     return [field.type for field in schema]
 
 
-def _theirs(feature: Feature, field: pa.Field) -> Any:
+def _feature_to_hf(feature: Feature, field: pa.Field) -> Any:
     """The feature of theirs that holds the same values."""
     datasets = _package("to_huggingface")
     inner = feature.feature if isinstance(feature, Optional) else feature
@@ -221,18 +221,18 @@ def _theirs(feature: Feature, field: pa.Field) -> Any:
         case ClassLabel():
             return datasets.ClassLabel(names=list(inner.names))
         case Sequence():
-            return datasets.List(_theirs(inner.feature, field))
+            return datasets.List(_feature_to_hf(inner.feature, field))
         case Struct() if inner.fields:
-            return {name: _theirs(one, field) for name, one in inner.fields.items()}
+            return {name: _feature_to_hf(one, field) for name, one in inner.fields.items()}
         case Array(dtype=str(dtype), shape=tuple(shape)) if np.dtype(dtype).kind in "biuf":
-            return _their_list(dtype, shape)
+            return _array_feature_to_hf(dtype, shape)
     raise SchemaError(
         f"expected features that datasets has, got {inner} - at field {field.name}; leave it out with select, or open "
         "the data with a schema that says shape and dtype"
     )
 
 
-def _their_list(dtype: str, shape: tuple[int | None, ...]) -> Any:
+def _array_feature_to_hf(dtype: str, shape: tuple[int | None, ...]) -> Any:
     datasets = _package("to_huggingface")
     if not shape:
         return datasets.Value(dtype)
@@ -240,7 +240,7 @@ def _their_list(dtype: str, shape: tuple[int | None, ...]) -> Any:
         return datasets.List(datasets.Value(dtype), **({} if shape[0] is None else {"length": shape[0]}))
     if len(shape) <= _MOST_DIMENSIONS and None not in shape[1:]:
         return getattr(datasets, f"Array{len(shape)}D")(shape, dtype)
-    return datasets.List(_their_list(dtype, (None,) * (len(shape) - 1)))
+    return datasets.List(_array_feature_to_hf(dtype, (None,) * (len(shape) - 1)))
 
 
 def _pieces(column: pa.ChunkedArray) -> list[pa.Array]:
@@ -255,7 +255,7 @@ def _pieces(column: pa.ChunkedArray) -> list[pa.Array]:
     return found
 
 
-def _their_array(array: pa.Array, feature: Feature, theirs: Any) -> pa.Array:
+def _array_to_hf(array: pa.Array, feature: Feature, theirs: Any) -> pa.Array:
     """The same values in the types of theirs."""
     inner = feature.feature if isinstance(feature, Optional) else feature
     if is_opaque(inner):
@@ -269,10 +269,10 @@ def _their_array(array: pa.Array, feature: Feature, theirs: Any) -> pa.Array:
             return array.cast(pa.int64())
         case Sequence():
             bounds, values = _own_values(array)
-            items = _their_array(values, inner.feature, theirs.feature)
+            items = _array_to_hf(values, inner.feature, theirs.feature)
             return pa.ListArray.from_arrays(_offsets(bounds), items, mask=_mask(array))
         case Struct():
-            parts = [_their_array(array.field(name), one, theirs[name]) for name, one in inner.fields.items()]
+            parts = [_array_to_hf(array.field(name), one, theirs[name]) for name, one in inner.fields.items()]
             return pa.StructArray.from_arrays(parts, list(inner.fields), mask=_mask(array))
         case Array():
             return _nested(array, inner, theirs)

@@ -22,7 +22,7 @@ from shardex.rows import AbstractRows, Keyed
 from shardex.samples import ClassFitter, DictSample, fields_of, is_packable, misfits, record_of
 from shardex.schema import Features, check_fields, infer
 
-__all__ = ["Layer", "MappedRows", "TypedRows", "lowest", "type_of"]
+__all__ = ["Layer", "MappedRows", "TypedRows", "innermost_rows", "sample_type_of"]
 
 _LOOK_AT = 16
 
@@ -53,7 +53,7 @@ class Layer(AbstractRows):
         """The files of the rows below."""
         return self.below.shards(rows)
 
-    def _where(self, rows: Sequence[int] | Integers) -> Callable[[int], str]:
+    def _describe_row(self, rows: Sequence[int] | Integers) -> Callable[[int], str]:
         """Names a row and its file, for messages."""
 
         def where(k: int) -> str:
@@ -63,14 +63,14 @@ class Layer(AbstractRows):
         return where
 
 
-def lowest(rows: AbstractRows) -> AbstractRows:
+def innermost_rows(rows: AbstractRows) -> AbstractRows:
     """What lies below all layers."""
     while isinstance(rows, Layer):
         rows = rows.below
     return rows
 
 
-def type_of(rows: AbstractRows, fields: Sequence[str] | None) -> type[Any]:
+def sample_type_of(rows: AbstractRows, fields: Sequence[str] | None) -> type[Any]:
     """The type of the samples of rows; if only some fields are chosen, they are untyped."""
     return rows.sample_type if fields is None and isinstance(rows, Layer) else DictSample
 
@@ -131,13 +131,13 @@ class TypedRows(Layer):
         """The columns below, looked at and made to fit."""
         names = check_fields(self._names, fields)
         found = self.below.read(rows, [name for name in names if name in self._there])
-        return self._fitter.columns(found, names, self._where(rows))
+        return self._fitter.columns(found, names, self._describe_row(rows))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """One sample of the rows below, made to fit."""
         names = self._names if fields is None else check_fields(self._names, fields)
         there = self._all_there if fields is None else [name for name in names if name in self._there]
-        return self._fitter.sample(self._sample_below(row, there), names, lambda _: self._where([row])(0))
+        return self._fitter.sample(self._sample_below(row, there), names, lambda _: self._describe_row([row])(0))
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Have the rows below begin to fetch."""
@@ -210,7 +210,7 @@ class MappedRows(Layer):
         samples = [fields_of(one) for one in self._made(rows)]
         if is_packable(self.sample_type):
             names = check_fields(list(self.features), fields)
-            return self._fitter.columns(_columns(samples, names), names, self._where(rows))
+            return self._fitter.columns(_columns(samples, names), names, self._describe_row(rows))
         known = list(dict.fromkeys(name for one in samples for name in one)) or list(self.features)
         if fields is not None and not set(fields) <= set(known):
             known += [name for name in self.features if name not in known]
@@ -221,7 +221,7 @@ class MappedRows(Layer):
         values = fields_of(self._made(np.array([row]))[0])
         if is_packable(self.sample_type):
             names = check_fields(list(self.features), fields)
-            return self._fitter.sample(values, names, lambda _: self._where([row])(0))
+            return self._fitter.sample(values, names, lambda _: self._describe_row([row])(0))
         if fields is not None:
             check_fields(list(values) if set(fields) <= values.keys() else list(self.features), fields)
         return {name: values[name] for name in (values if fields is None else fields) if name in values}
@@ -242,14 +242,14 @@ class MappedRows(Layer):
         try:
             made = self.function(sample)
         except Exception as error:
-            error.add_note(f"in {self.function!r} at {self._where([row])(0)}")
+            error.add_note(f"in {self.function!r} at {self._describe_row([row])(0)}")
             raise
         kind = type(made) if is_packable(type(made)) else DictSample
         if kind is DictSample:
             fields_of(made)
         self._type = self._type or kind
         if kind is not self._type and not issubclass(kind, self._type):
-            wanted, at = self._type.__name__, self._where([row])(0)
+            wanted, at = self._type.__name__, self._describe_row([row])(0)
             raise SchemaError(f"expected {self.function!r} to return {wanted}, got {type(made).__name__} - at {at}")
         return made
 

@@ -12,7 +12,7 @@ from typing import Any, Self, overload
 
 from shardex.dataset.combine import concat
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.huggingface import together
+from shardex.dataset.huggingface import to_dataset_dict
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.splits import DEFAULT, DataFiles, Paths, Piece, Search, Unit, pieces
 from shardex.errors import SchemaError, UnknownSplitError
@@ -91,7 +91,7 @@ class DatasetDict(dict[str, Dataset]):
 
     def to_huggingface(self) -> Any:
         """All splits as a `datasets.DatasetDict`."""
-        return together({name: one.to_huggingface() for name, one in self.items()})
+        return to_dataset_dict({name: one.to_huggingface() for name, one in self.items()})
 
     def __getattr__(self, name: str) -> Any:
         if name in _OF_ONE_SPLIT and len(self) == 1:

@@ -11,9 +11,9 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from shardex.dataset.combine import ConcatRows, alike, concat
+from shardex.dataset.combine import ConcatRows, concat, with_common_type
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.layers import lowest
+from shardex.dataset.layers import innermost_rows
 from shardex.errors import SchemaError
 from shardex.order import MixOrder, whole_weights
 from shardex.samples import T_co
@@ -56,7 +56,7 @@ def mix(
     [0, 1, 2, -1, 3, 4, 5, -2, 6, 7, 8, -1]
     """
     named = _named(datasets)
-    rows = MixRows(cast(ConcatRows, lowest(concat(*named.values()).rows)).parts, list(named))
+    rows = MixRows(cast(ConcatRows, innermost_rows(concat(*named.values()).rows)).parts, list(named))
     if length is None:
         length = len(rows)
     if length < 0:
@@ -65,7 +65,7 @@ def mix(
         seed = operator.index(seed)
     start = 0, _whole(rows.sizes, weights)
     mixed: Dataset[Any] = Dataset(rows, MixOrder(tuple(rows.sizes.values()), (start,), length, seed))
-    return alike(mixed, list(named.values()))
+    return with_common_type(mixed, list(named.values()))
 
 
 def reweighted(mixture: Dataset[T_co], position: int, weights: Weights) -> Dataset[T_co]:
@@ -76,7 +76,7 @@ def reweighted(mixture: Dataset[T_co], position: int, weights: Weights) -> Datas
     >>> [sample.x for sample in reweighted(both, 4, [1, 0])]
     [-1, 0, -1, 1, 2, 3, 4, 5]
     """
-    order, rows = mixture.order, lowest(mixture.rows)
+    order, rows = mixture.order, innermost_rows(mixture.rows)
     if not isinstance(order, MixOrder) or not isinstance(rows, MixRows):
         raise SchemaError(f"expected a dataset made by mix, got {mixture!r}; reweight it before making views of it")
     return Dataset(mixture.rows, order.reweighted(position, _whole(rows.sizes, weights)), mixture.chosen)

@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.layers import TypedRows
-from shardex.dataset.typed_views import check_type, wanted_by
+from shardex.dataset.typed_views import check_type, features_wanted_by
 from shardex.errors import SchemaError
 from shardex.files import What
 from shardex.formats import open_rows
@@ -64,7 +64,7 @@ def _rows_of(what: Any, sample_type: Any, format: str | None, schema: Any, optio
         return _rows_of_samples(what) if samples else what
     if schema is not None:
         options["schema"] = Features.of(schema)
-    return open_rows(what, format, wanted=wanted_by(sample_type), **options)
+    return open_rows(what, format, wanted=features_wanted_by(sample_type), **options)
 
 
 _SAMPLES = (Mapping, PackableSample)

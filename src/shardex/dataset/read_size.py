@@ -1,4 +1,4 @@
-"""How many batches to read at once: enough to spread the cost of a call, little enough that memory is used again."""
+"""How many rows to read at once: enough to spread the cost of a call, few enough that memory is reused."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from shardex.kernel import Column, Columns
 from shardex.order import Order
 from shardex.rows import Rows
 
-__all__ = ["Pace", "nbytes", "paced"]
+__all__ = ["ReadSize", "read_chunks"]
 
-_READ_BYTES = 1 << 20
-_READ_ROWS = 1 << 12
+_MAX_BYTES = 1 << 20
+_MAX_ROWS = 1 << 12
 
 
-class Pace:
-    """The number of batches of `size` rows to read next, by what was read last; grows fourfold at most.
+class ReadSize:
+    """Number of batches of `size` rows to read next, chosen by the bytes read last; grows fourfold at most.
 
-    >>> pace = Pace(2); pace.measure(Columns({"x": np.zeros((2, 1000))})); pace.batches
+    >>> read_size = ReadSize(2); read_size.measure(Columns({"x": np.zeros((2, 1000))})); read_size.batches
     4
     """
 
@@ -29,13 +29,25 @@ class Pace:
         self.batches = 1
 
     def measure(self, columns: Columns) -> None:
-        """Take note of what was read."""
-        most = min(_READ_ROWS, _READ_BYTES * len(columns) // max(1, nbytes(columns)))
-        self.batches = max(1, min(most // self.size, 4 * self.batches))
+        """Choose the number of batches for the next read by what was just read."""
+        rows = min(_MAX_ROWS, _MAX_BYTES * len(columns) // max(1, _nbytes(columns)))
+        self.batches = max(1, min(rows // self.size, 4 * self.batches))
 
 
-def nbytes(columns: Columns) -> int:
-    """About how much memory columns take."""
+def read_chunks(rows: Rows, order: Order, size: int) -> Iterator[Columns]:
+    """Read all rows of an order as columns, several batches of `size` rows at a time."""
+    start, read_size = 0, ReadSize(size)
+    while start < len(order):
+        columns = rows.read(order.rows(np.arange(start, min(start + read_size.batches * size, len(order)))))
+        yield columns
+        start += len(columns)
+        read_size.measure(columns)
+
+
+# -- estimates of memory --------------------------------------------------------------------------------------
+
+
+def _nbytes(columns: Columns) -> int:
     return sum(_column_bytes(column) for column in columns.data.values())
 
 
@@ -48,7 +60,7 @@ def _column_bytes(column: Column) -> int:
 
 
 def _list_bytes(values: Sequence[Any]) -> int:
-    """About how much memory a list takes, by a few of its values."""
+    """Estimate the size of a list from about 16 of its values."""
     some = values[:: max(1, len(values) // 16)]
     return sum(map(_value_bytes, some)) * len(values) // max(1, len(some))
 
@@ -61,13 +73,3 @@ def _value_bytes(value: Any) -> int:
     if isinstance(value, list | tuple):
         return 64 + _list_bytes(value)
     return 64 + int(getattr(value, "nbytes", 0))
-
-
-def paced(rows: Rows, order: Order, size: int) -> Iterator[Columns]:
-    """All of an order as columns: several batches of `size` at once, as many as the last ones' bytes suggest."""
-    start, pace = 0, Pace(size)
-    while start < len(order):
-        columns = rows.read(order.rows(np.arange(start, min(start + pace.batches * size, len(order)))))
-        yield columns
-        start += len(columns)
-        pace.measure(columns)

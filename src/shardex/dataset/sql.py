@@ -255,7 +255,7 @@ class Query:
         try:
             return run(self.before + self.text, values, table, left, limits.memory)
         except RefusedError as error:
-            raise _told(error, self.text, len(self.before), self.features, self.reading.places) from None
+            raise _query_error(error, self.text, len(self.before), self.features, self.reading.places) from None
 
     def _table(self, rows: AbstractRows) -> pa.Table:
         """The fields that are read, truth values for those that are tested, and the numbers of the samples."""
@@ -295,12 +295,12 @@ def select(text: str, features: Features) -> Query:
     >>> select("SELECT max(x) AS most FROM ds", Features.of({"x": int})).answer(ListRows([{"x": 1}])).to_pydict()
     {'most': [1]}
     """
-    return _let_in("", _text(text), features)
+    return _parse_query("", _text(text), features)
 
 
 def condition(text: str, features: Features) -> Query:
     """A condition on samples; `matching` finds those for which it holds."""
-    return _let_in(f'SELECT "{_row_name(features)}" FROM {_TABLE} WHERE ', _text(text), features)
+    return _parse_query(f'SELECT "{_row_name(features)}" FROM {_TABLE} WHERE ', _text(text), features)
 
 
 def matching(query: Query, rows: AbstractRows, params: Params = None, limits: Limits | None = None) -> Integers:
@@ -323,7 +323,7 @@ def _text(given: Any) -> str:
 
 
 @lru_cache(256)
-def _let_in(before: str, text: str, features: Features) -> Query:
+def _parse_query(before: str, text: str, features: Features) -> Query:
     deep = max(accumulate(1 if one in "([{" else -1 for one in text if one in "()[]{}"), default=0)
     if len(text) > _LONGEST or deep > _DEEPEST:
         raise QueryError(
@@ -336,7 +336,7 @@ def _let_in(before: str, text: str, features: Features) -> Query:
             tree = _condition_in(tree, before, text)
         reading = Reading(tree, {name.lower() for name in features})
     except RefusedError as error:
-        raise _told(error, text, len(before), features, {}) from None
+        raise _query_error(error, text, len(before), features, {}) from None
     return Query(before, text, features, _row_name(features), reading)
 
 
@@ -394,7 +394,7 @@ def _plain_value(value: Any) -> Any:
 # -- refusals -------------------------------------------------------------------------------------------------
 
 
-def _told(error: RefusedError, text: str, begin: int, features: Features, places: dict[str, int]) -> QueryError:
+def _query_error(error: RefusedError, text: str, begin: int, features: Features, places: dict[str, int]) -> QueryError:
     """A refusal as people are told it: what they wrote, what is wrong with it, where, and what there is."""
     place, reason = error.place, error.reason.rstrip(".!")
     if place is None:

@@ -15,14 +15,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from shardex.arrow import arrow_schema, arrow_type, is_opaque, to_table
-from shardex.dataset.arrow_rows import HeldRows
+from shardex.dataset.arrow_rows import ArrowRows
 from shardex.errors import SchemaError
 from shardex.kernel import Columns
 from shardex.order import Order, Span
 from shardex.rows import AbstractRows
 from shardex.schema import Feature, Features, Opaque, Optional
 
-__all__ = ["View", "as_it_lies", "batches", "capsule", "check_names", "table", "type_named"]
+__all__ = ["View", "batches", "capsule", "check_names", "stored_table", "table", "type_named"]
 
 
 _AT_LEAST = 16
@@ -54,7 +54,7 @@ def batches(view: View) -> pa.RecordBatchReader:
     >>> batches(open([{"x": 1}, {"x": 2}])).read_all().to_pydict()
     {'x': [1, 2]}
     """
-    if isinstance(view.rows, HeldRows) and (lying := as_it_lies(view)) is not None:
+    if isinstance(view.rows, ArrowRows) and (lying := stored_table(view)) is not None:
         return lying.to_reader()
     features, chunks = view.features, view.chunks(size=_AT_LEAST)
     types = {name: _type(feature) for name, feature in features.items()}
@@ -90,10 +90,10 @@ def _batches(chunks: Iterable[Columns], features: Features, schema: pa.Schema) -
 
 def table(view: View) -> pa.Table:
     """All samples in one table; no copy of fields that lie as they should."""
-    return batches(view).read_all() if (lying := as_it_lies(view)) is None else lying
+    return batches(view).read_all() if (lying := stored_table(view)) is None else lying
 
 
-def as_it_lies(view: View) -> pa.Table | None:
+def stored_table(view: View) -> pa.Table | None:
     """The table that a view is a run of, if its fields lie as Arrow columns; in the types that `batches` gives."""
     rows, order = view.rows, view.order
     if not isinstance(order, Span) or order.step != 1:

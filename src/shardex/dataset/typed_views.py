@@ -1,7 +1,7 @@
 """How samples of one type are seen as another, and how a changed view gets back: what datasets and writers ask for.
 
-`retyped` finds the way (a registered lens, several, or just the fields), `seen_through` goes it; both return rows,
-which the dataset puts its order on. `put_into` and `changes` go back: whole new samples, or the fields of one that are
+`typed_view` finds the way (a registered lens, several, or just the fields), `lens_view` goes it; both return rows,
+which the dataset puts its order on. `put_views` and `changes` go back: whole new samples, or the fields of one that are
 different now.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from shardex.dataset.layers import MappedRows, TypedRows, type_of
-from shardex.dataset.read_size import paced
+from shardex.dataset.layers import MappedRows, TypedRows, sample_type_of
+from shardex.dataset.read_size import read_chunks
 from shardex.errors import LensError, SchemaError
 from shardex.order import Span
 from shardex.rows import AbstractRows, Rows
@@ -36,13 +36,13 @@ __all__ = [
     "changes",
     "check_callable",
     "check_type",
+    "features_wanted_by",
     "lens_to",
+    "lens_view",
     "plain_samples",
-    "put_into",
-    "retyped",
-    "seen_through",
+    "put_views",
     "source_schema",
-    "wanted_by",
+    "typed_view",
 ]
 
 
@@ -58,7 +58,7 @@ def check_callable(function: Any) -> None:
         raise SchemaError(f"expected a function of one sample, got {describe(function)}")
 
 
-def wanted_by(kind: Any) -> Features | None:
+def features_wanted_by(kind: Any) -> Features | None:
     """What a class says of its fields, to those that decode them; fields that have a default may lack."""
     if not is_packable(kind):
         return None
@@ -66,15 +66,15 @@ def wanted_by(kind: Any) -> Features | None:
     return Features({name: Optional(f) if name in record.defaults else f for name, f in record.features.items()})
 
 
-def retyped(rows: AbstractRows, fields: Sequence[str] | None, kind: Any) -> AbstractRows:
+def typed_view(rows: AbstractRows, fields: Sequence[str] | None, kind: Any) -> AbstractRows:
     """Rows (or some of their fields) with samples of this type: through lenses, or else by the fields it has."""
     check_type(kind)
-    own = type_of(rows, fields)
+    own = sample_type_of(rows, fields)
     if own is kind:
         return rows
     for one in NETWORK.path(own, kind) or ():
-        rows, fields = seen_through(rows, fields, one), None
-    if type_of(rows, fields) is kind:
+        rows, fields = lens_view(rows, fields, one), None
+    if sample_type_of(rows, fields) is kind:
         return rows
     if is_packable(own) and is_packable(kind):
         Narrow(own, kind)  # says what is in the way, in the words of the two classes
@@ -85,11 +85,11 @@ def _untyped(sample: Any) -> DictSample:
     return DictSample(fields_of(sample))
 
 
-def seen_through(rows: AbstractRows, fields: Sequence[str] | None, lens: Lens[Any, Any]) -> AbstractRows:
+def lens_view(rows: AbstractRows, fields: Sequence[str] | None, lens: Lens[Any, Any]) -> AbstractRows:
     """Rows as a lens shows them; if it looks at another type, the samples are made that first."""
     if not isinstance(lens, Lens):
         raise LensError(f"expected a lens, made by @lens or Lens(...), got {name_of(type(lens))}")
-    own, source = type_of(rows, fields), lens.source
+    own, source = sample_type_of(rows, fields), lens.source
     if is_packable(source) and not issubclass(own, source):
         rows, fields = TypedRows(rows, source, fields), None
     return MappedRows(rows, lens, fields, lens.view if is_packable(lens.view) or lens.view is DictSample else None)
@@ -105,11 +105,11 @@ def source_schema(lens: Lens[Any, Any]) -> Features | None:
 
 def plain_samples(rows: Rows) -> Iterator[dict[str, Any]]:
     """All samples as plain values, some read at a time."""
-    for columns in paced(rows, Span(len(rows)), 1):
+    for columns in read_chunks(rows, Span(len(rows)), 1):
         yield from columns.to_samples()
 
 
-def put_into(
+def put_views(
     views: Iterable[Any], lens: Lens[Any, Any], sources: Iterable[Mapping[str, Any]] | None
 ) -> Iterator[Mapping[str, Any]]:
     """Each view put back into its sample, all of whose other fields stay; into none if there are no samples."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.open import open as open_dataset
-from shardex.dataset.typed_views import plain_samples, put_into, source_schema
+from shardex.dataset.typed_views import plain_samples, put_views, source_schema
 from shardex.errors import SchemaError
 from shardex.files import AllOrNothing
 from shardex.formats import ShardWriter, check_options, format_named
@@ -69,7 +69,7 @@ def write(
         schema = given.features
     if through is not None:
         schema = schema or source_schema(through)
-        samples = put_into(samples, through, None if onto is None else plain_samples(onto))
+        samples = put_views(samples, through, None if onto is None else plain_samples(onto))
     elif onto is not None:
         raise SchemaError("expected through=, the lens by which views get onto samples, together with onto=, got none")
     with create(path, schema, format=format, mode=mode, **options) as out:

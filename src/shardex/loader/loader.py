@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from shardex.dataset import Dataset, Pace, open
+from shardex.dataset import Dataset, ReadSize, open
 from shardex.errors import ArgumentError, WorkerError
 from shardex.kernel import Columns
 from shardex.loader.cursor import EpochSteps, check_state
@@ -241,7 +241,7 @@ class Loader:
 
     def _prepare(self, end: int | None, loop: int) -> Iterator[tuple[Plan, Iterable[PreparedBatch]]]:
         """Yield plans with their batches, in order; an executor prepares the next ones meanwhile."""
-        pace = Pace(self._options.batch_size)
+        pace = ReadSize(self._options.batch_size)
         executor = self._open_executor()
         executor.forget()  # tasks of an earlier loop
         read_ahead = ReadAhead(self._plans(end, pace), self._recipe.advise, self._options.read_ahead)
@@ -267,14 +267,14 @@ class Loader:
                 executor.forget()
             read_ahead.close()
 
-    def _measured(self, batches: Iterable[PreparedBatch], pace: Pace) -> Iterator[PreparedBatch]:
+    def _measured(self, batches: Iterable[PreparedBatch], pace: ReadSize) -> Iterator[PreparedBatch]:
         """Yield the batches; the size of the first one decides how many are read at once next time."""
         for number, batch in enumerate(batches):
             if not number and not self._recipe.in_python and isinstance(batch.data, Columns):
                 pace.measure(batch.data)
             yield batch
 
-    def _plans(self, end: int | None, pace: Pace) -> Iterator[Plan]:
+    def _plans(self, end: int | None, pace: ReadSize) -> Iterator[Plan]:
         cursor, steps = self._run.cursor, self._run.cursor.steps
         epoch, position, step = cursor.epoch, cursor.position, cursor.step
         while end is None or epoch < end:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from shardex.dataset import Dataset, MixRows, lowest
+from shardex.dataset import Dataset, MixRows, innermost_rows
 from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.kernel import Columns, Integers, Ragged
 from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch
@@ -150,7 +150,7 @@ class Recipe:
 
     def sources(self, epoch: int, positions: Integers) -> list[str]:
         """Return the name of the dataset that each sample of a mixture comes from."""
-        mixture = lowest(self.dataset.rows)
+        mixture = innermost_rows(self.dataset.rows)
         if not isinstance(mixture, MixRows):
             raise ArgumentError("expected a mixture of datasets, which has sources, got one dataset")
         numbers = np.searchsorted(mixture.starts, self.view(epoch).order.rows(positions), "right") - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shardex.dataset import Dataset, MixRows, lowest
+from shardex.dataset import Dataset, MixRows, innermost_rows
 from shardex.errors import StateError
 from shardex.loader.recipe import Recipe
 
@@ -15,7 +15,7 @@ __all__ = ["check_same_run", "run_identity"]
 def run_identity(recipe: Recipe) -> dict[str, Any]:
     """Return what two runs must have in common for a position to mean the same sample in both."""
     order, settings = recipe.dataset.order.identity()
-    if settings and isinstance(rows := lowest(recipe.dataset.rows), MixRows):
+    if settings and isinstance(rows := innermost_rows(recipe.dataset.rows), MixRows):
         settings["sources"] = rows.names
     data: Dataset[Any] = Dataset(recipe.dataset.rows, order)
     return {"data": data.fingerprint, "order": {**recipe.shuffle_settings, **settings}}

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from shardex.dataset import Dataset, Pace
+from shardex.dataset import Dataset, ReadSize
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.files import Files, What, find
@@ -87,7 +87,7 @@ def _words(error: Exception) -> str:
 
 def sift_all(take: Take, rows: Integers) -> Iterator[Columns | Bad]:
     """The same for any number of rows, some at a time; what can be taken of these comes as one."""
-    at, pace = 0, Pace(1)
+    at, pace = 0, ReadSize(1)
     while at < len(rows):
         some = rows[at : at + pace.batches]
         found = list(sift(take, some))
