@@ -1,4 +1,4 @@
-"""The command line: what it prints for people and for programs, and how it fails."""
+"""The command line: its output as text and as JSON, and its errors."""
 
 import json
 import os
@@ -21,7 +21,7 @@ FORMATS = ["arrow", "jsonl", "tar"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One dataset per format, named like it: ten samples of text, numbers and (but for JSON) an array with NaN."""
+    """One dataset per format, named after it: ten samples of text, numbers and (except JSON) an array with NaN."""
     root = tmp_path_factory.mktemp("data")
     plain = {"name": str, "n": int}
     arrays = {"x": sx.Array("float32", (8,)), **plain, "raw": bytes, "kind": sx.ClassLabel(("odd", "even"))}
@@ -54,12 +54,12 @@ def shell(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_a_purpose_and_an_example(command: str) -> None:
+def test_help_has_a_summary_and_an_example(command: str) -> None:
     text = run(command, "--help").output
     assert f"Example: shardex {command}" in text
-    purpose = text.splitlines()[2].strip()
-    assert purpose.endswith(".")
-    assert purpose in run("--help").output, "the list of commands shows the purpose uncut"
+    summary = text.splitlines()[2].strip()
+    assert summary.endswith(".")
+    assert summary in run("--help").output, "the list of commands shows the whole summary"
     assert text.isascii(), "no frames around plain help"
 
 
@@ -67,11 +67,11 @@ def test_every_command_is_tested_here() -> None:
     assert [command.callback.__name__ for command in cli.app.registered_commands if command.callback] == COMMANDS
 
 
-def test_every_command_has_a_place_in_the_documentation() -> None:
+def test_every_command_is_documented() -> None:
     root = Path(__file__).parents[2]
     text = "".join(path.read_text("utf-8") for path in (root / "README.md", *(root / "docs").glob("*.md")))
-    lacking = [command for command in COMMANDS if f"$ shardex {command} " not in text]
-    assert lacking == ["demo"], "which needs no documentation but its own"
+    missing = [command for command in COMMANDS if f"$ shardex {command} " not in text]
+    assert missing == ["demo"], "the demo explains itself"
 
 
 def test_version() -> None:
@@ -111,7 +111,7 @@ def test_info_as_json(folder: Path, format: str) -> None:
     assert found == {"path": str(folder / format), "format": format, "version": version, "samples": 10, "shards": 3}
 
 
-def test_several_files_as_a_shell_gives_them(folder: Path) -> None:
+def test_info_of_several_files(folder: Path) -> None:
     files = sorted((folder / "jsonl").glob("*.jsonl"))[:2]
     found = json.loads(run("info", *files, "--json").output)
     assert (found["samples"], found["path"]) == (8, list(map(str, files)))
@@ -181,19 +181,19 @@ def test_sql(folder: Path, format: str) -> None:
     assert [json.loads(row) for row in rows] == [{"_row": 8}, {"_row": 9}]
 
 
-def test_sql_is_refused_in_one_line(folder: Path) -> None:
+def test_sql_error_is_one_line(folder: Path) -> None:
     failed = run("sql", folder / "arrow", "-q", "SELECT nn FROM ds", code=1)
     assert "nn" in failed.stderr and "the fields are x, name" in failed.stderr and failed.stderr.count("\n") == 1
 
 
-def test_what_lies_elsewhere() -> None:
+def test_remote_dataset() -> None:
     sx.write("memory://test-cli/d", [{"n": k} for k in range(3)], progress=False)
-    told = pairs(run("info", "memory://test-cli/d").output.partition("\n\n")[0])
-    assert (told["path"], told["samples"], "bytes" in told) == ("memory://test-cli/d", "3", False)
+    facts = pairs(run("info", "memory://test-cli/d").output.partition("\n\n")[0])
+    assert (facts["path"], facts["samples"], "bytes" in facts) == ("memory://test-cli/d", "3", False)
     assert run("head", "memory://test-cli/d", "-n", 1).output == "sample 0\n  n  0\n"
 
 
-def test_data_does_not_reach_the_terminal_as_it_is(tmp_path: Path) -> None:
+def test_control_characters_are_escaped(tmp_path: Path) -> None:
     lines = [{"a": "\x1b[31mred", "j": {"k": "\x9b2J"}, "\x1b": 1, "s": "\ud800"}]
     (tmp_path / "a.jsonl").write_text(json.dumps(lines[0]))
     assert run("head", tmp_path).output.replace("\n", "").isprintable()
@@ -221,14 +221,14 @@ def test_index(folder: Path, format: str) -> None:
     assert (text["index"], text["samples"]) == (found["index"], "10")
 
 
-def test_index_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_that_is_up_to_date_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("index", folder / "jsonl")
-    monkeypatch.setattr(cli, "_JUST_NOW", -3600.0)  # all that is there is old
+    monkeypatch.setattr(cli, "_CLOCK_LAG", -3600.0)  # every index counts as old
     found = json.loads(run("index", folder / "jsonl", "--json").output)
     assert (found["state"], found["mb_per_second"]) == ("up to date", None)
 
 
-def test_rebuild_takes_what_opening_refuses(tmp_path: Path) -> None:
+def test_rebuild_accepts_removed_files(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.jsonl").write_text('{"x": 1}\n{"x": 2}\n')
     run("index", tmp_path)
@@ -238,7 +238,7 @@ def test_rebuild_takes_what_opening_refuses(tmp_path: Path) -> None:
 
 
 def test_no_index_is_needed(folder: Path) -> None:
-    assert "none is needed" in run("index", folder / "arrow", "--rebuild").output
+    assert "no index needed" in run("index", folder / "arrow", "--rebuild").output
     found = json.loads(run("index", folder / "arrow", "--json").output)
     assert found == {"index": None, "state": "none needed", "samples": 10}
 
@@ -263,10 +263,10 @@ def test_options_of_a_format(numbers: Path) -> None:
     assert json.loads(run("info", numbers, *options, "--json").output)["samples"] == 4
     last = run("head", numbers, *options, "--skip", 3, "--json").output
     assert json.loads(last) == {"tokens": list(range(48, 64))}
-    assert "none is needed" in run("index", numbers, *options).output
+    assert "no index needed" in run("index", numbers, *options).output
 
 
-def test_options_are_read_as_the_format_declares_them(numbers: Path) -> None:
+def test_options_get_the_types_that_the_format_declares(numbers: Path) -> None:
     options = ["--format", "tokens", "-o", "dtype=uint16", "-o", "window=64", "-o", "field=7", "-o", "trust_paths=true"]
     assert json.loads(run("info", numbers, *options, "--json").output)["fields"].keys() == {"7"}
 
@@ -283,7 +283,7 @@ def test_options_are_read_as_the_format_declares_them(numbers: Path) -> None:
         (["-o", "schema=x"], "expected schema to be"),
     ],
 )
-def test_bad_options(folder: Path, command: str, options: list[str], message: str) -> None:
+def test_invalid_options_print_one_line(folder: Path, command: str, options: list[str], message: str) -> None:
     done = run(command, folder / "jsonl", *options, code=1)
     assert done.stdout == ""
     assert done.stderr.startswith("shardex: ")
@@ -309,7 +309,7 @@ def test_errors_as_a_process(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1, "no traceback"
 
 
-def test_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_prints_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -342,10 +342,10 @@ def test_demo_as_a_process(tmp_path: Path) -> None:
     done = shell("demo", "--samples", 100, "--json", env={**os.environ, "TMPDIR": str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, "")
     assert [row["dataset"] for row in json.loads(done.stdout)] == ["series", "images", "corpus", "tokens"]
-    assert not list(tmp_path.iterdir()), "nothing is left behind"
+    assert not list(tmp_path.iterdir()), "the temporary folder is removed"
 
 
-# -- datasets that live -----------------------------------------------------------------------------------------
+# -- store commands --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -372,15 +372,15 @@ def test_history(store: Path) -> None:
 
 
 def test_restore(store: Path) -> None:
-    assert run("restore", store, 1).output == "version 4 is what version 1 was\n"
+    assert run("restore", store, 1).output == "version 4 has the content of version 1\n"
     assert json.loads(run("restore", store, 2, "--json").output) == {"version": 5, "restored": 2}
     assert [s.s for s in sx.open(store)] == ["s0", "new", "s2", "s3"]
     assert "no version 9; the current one is 5" in run("restore", store, 9, code=1).stderr
 
 
-def test_clean_asks_first(store: Path) -> None:
+def test_clean_asks_for_confirmation(store: Path) -> None:
     done = CliRunner().invoke(cli.app, ["clean", str(store), "--grace", "0"], input="n\n")
-    assert done.exit_code == 1 and "Remove versions 1 to 2 and the files that no other version names?" in done.stderr
+    assert done.exit_code == 1 and "Remove versions 1 to 2 and the files that no other version uses?" in done.stderr
     assert len(sx.history(store)) == 3
     done = CliRunner().invoke(cli.app, ["clean", str(store), "--keep", "2", "--grace", "0"], input="y\n")
     assert done.stdout.endswith("_shardex/00000001.json\nremoved 1 file\n")
@@ -408,7 +408,7 @@ def test_verify(store: Path, folder: Path) -> None:
         assert run("verify", folder / format).output == "nothing is wrong\n"
 
 
-def test_verify_names_what_is_damaged(store: Path) -> None:
+def test_verify_lists_what_is_damaged(store: Path) -> None:
     path = Path(sx.open(store).shards([1])[0])
     os.truncate(path, 200)
     (store / "note.txt").write_text("mine")
@@ -418,7 +418,7 @@ def test_verify_names_what_is_damaged(store: Path) -> None:
         f"data/{path.name}: expected {size} bytes, got 200; 0 of 1 batches are whole"
         " (samples 1 to 2; fields n, s; versions 1 to 3)",
         "1 problem",
-        "no version names 1 file (4 bytes); clean removes what writers left",
+        "1 file (4 bytes) in no version; shardex clean removes those that writers left",
     ]
     found = json.loads(run("verify", store, "--version", 1, "--json", code=1).output)
     assert found["leftovers"] == ["note.txt"]
@@ -426,7 +426,7 @@ def test_verify_names_what_is_damaged(store: Path) -> None:
     assert problem["samples"] == [2, 4] and problem["versions"] == [1] and problem["fields"] == ["n", "s"]
 
 
-def test_verify_lines(tmp_path: Path) -> None:
+def test_verify_jsonl(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"x": 1}\n{\n')
     assert run("verify", tmp_path / "a.jsonl", code=1).output.startswith("a.jsonl: line 2, column 2")
     assert run("verify", tmp_path, "-o", "decode=text").output == "nothing is wrong\n"
@@ -448,13 +448,13 @@ def test_recover(store: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["history", "restore", "clean", "compact"])
-def test_only_datasets_of_our_own_have_versions(folder: Path, command: str) -> None:
+def test_versions_of_a_foreign_dataset_raise(folder: Path, command: str) -> None:
     more = {"restore": ["1"], "clean": ["--yes"]}.get(command, [])
     assert "expected a dataset of shardex's own" in run(command, folder / "jsonl", *more, code=1).stderr
 
 
 @pytest.mark.parametrize("command", ["verify", "recover"])
-def test_nothing_to_look_at(tmp_path: Path, command: str) -> None:
+def test_missing_dataset(tmp_path: Path, command: str) -> None:
     more = [str(tmp_path / "new")] if command == "recover" else []
     done = run(command, tmp_path / "nowhere", *more, code=1)
     assert done.stderr == f"shardex: no such file or folder: {tmp_path / 'nowhere'}\n"

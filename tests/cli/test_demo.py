@@ -1,4 +1,4 @@
-"""The demo: small, so that it is quick; what it makes is readable by others, and what is wrong is noticed."""
+"""The demo with few samples: its measurements, its files, and that wrong data is an error."""
 
 import struct
 import zlib
@@ -42,8 +42,8 @@ def test_report(made: tuple[Path, list[demo.Row]]) -> None:
     assert len(table) == 1 + len(rows)
     assert len({len(line) for line in table}) == 1, "aligned"
     assert max(map(len, text.splitlines())) <= 110
-    assert "gone again" in text
-    assert f"They lie in {folder}" in demo.report(rows, folder)
+    assert "is deleted again" in text
+    assert f"The data is in {folder}" in demo.report(rows, folder)
 
 
 def test_images_are_png(made: tuple[Path, list[demo.Row]]) -> None:
@@ -67,9 +67,9 @@ def read_png(data: bytes) -> tuple[int, int, bytes]:
     return width, height, zlib.decompress(chunks[b"IDAT"])
 
 
-def test_data_is_the_same_every_time() -> None:
+def test_generated_data_is_deterministic() -> None:
     for kind in demo._KINDS:
-        assert list(map(sx.DictSample, kind.make(20))) == list(map(sx.DictSample, kind.make(20)))
+        assert list(map(sx.DictSample, kind.generate(20))) == list(map(sx.DictSample, kind.generate(20)))
 
 
 def test_folder_must_be_empty(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_folder_must_be_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["values", "order", "count"])
-def test_wrong_data_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+def test_wrong_data_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     def bad(path: str, **_: Any) -> Any:
         ds = sx.open(path)
         if wrong == "order":

@@ -543,11 +543,11 @@ def test_sample_whose_transform_fails_is_replaced() -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_on_error_function_gets_every_bad_sample_and_may_raise(workers: int) -> None:
-    told: list[BadSample] = []
-    with sx.Loader(numbers(20, bad=[4]), 5, on_error=told.append, workers=workers, worker_type="process") as loader:
+    reported: list[BadSample] = []
+    with sx.Loader(numbers(20, bad=[4]), 5, on_error=reported.append, workers=workers, worker_type="process") as loader:
         batches = list(loader)
-    assert told == loader.skipped and batches[0].x[4] == told[0].instead
-    assert [(bad.position, bad.row, bad.error) for bad in told] == [(4, 4, "FormatError: sample 4 is broken")]
+    assert reported == loader.skipped and batches[0].x[4] == reported[0].instead
+    assert [(bad.position, bad.row, bad.error) for bad in reported] == [(4, 4, "FormatError: sample 4 is broken")]
 
     def stop(bad: BadSample) -> None:
         raise KeyError(bad.row)

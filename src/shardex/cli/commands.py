@@ -1,7 +1,6 @@
-"""The command line: `info`, `head`, `sql`, `index` and `demo`, each a few lines over the library, and `upkeep.py`.
+"""The application `shardex` and its commands `info`, `head`, `sql`, `index` and `demo`; others are in `store_commands`.
 
-Progress and errors go to stderr, results to stdout (`terminal.py`). What shardex refuses is one line and exit code 1,
-never a traceback.
+Results go to stdout, progress and errors to stderr. An error of shardex is one line and exit code 1, not a traceback.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ import numpy as np
 import typer
 from typer.core import TyperGroup
 
-from shardex.cli import demo as tour
-from shardex.cli import store_commands as upkeep
+from shardex.cli import demo as demo_script
+from shardex.cli import store_commands
 from shardex.cli.terminal import (
     AsJson,
     Format,
     Options,
     What,
     message,
-    plain,
     print_json,
     print_rows,
     printable,
     resolve,
     size_text,
+    to_json,
 )
 from shardex.dataset import Dataset
 from shardex.errors import ShardexError
@@ -46,12 +45,12 @@ __all__ = ["app", "main"]
 
 _WIDTH = 76
 _FIRST_VALUES = 6
-_JUST_NOW = 0.02
-"""Clocks of file systems lag behind the system's by a tick of the kernel."""
+_CLOCK_LAG = 0.02
+"""Seconds by which file times may lag behind the system clock (one tick of the kernel)."""
 
 
 class _Commands(TyperGroup):
-    """Ends every command in the same way, whatever went wrong in it."""
+    """Turns errors of any command into one line on stderr and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -62,7 +61,7 @@ class _Commands(TyperGroup):
             print(f"shardex: {printable(message(error))}", file=sys.stderr)
             raise typer.Exit(1) from None
         except BrokenPipeError:
-            # Whoever read our output has seen enough; the flush at exit must not complain either.
+            # The reader of our output, such as head, has ended; the flush at exit must not fail either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
@@ -78,8 +77,8 @@ def main() -> None:
     app(prog_name="shardex")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"shardex {version('shardex')}")
         raise typer.Exit()
 
@@ -96,13 +95,13 @@ def _top(
 
 @app.command()
 def info(what: What, format: Format = None, option: Options = None, as_json: AsJson = False) -> None:
-    """Show what a dataset is: its format, size and fields.
+    """Show format, size and fields of a dataset.
 
     Example: shardex info data/weather
     """
     rows = _open(what, format, option)
     facts: dict[str, Any] = {
-        "path": _place(rows) if isinstance(rows.opened.what, str) else [*map(display_name, rows.opened.what)],
+        "path": _path(rows) if isinstance(rows.opened.what, str) else [*map(display_name, rows.opened.what)],
         "format": rows.opened.format,
         "version": rows.pinned.get("version"),
         "samples": len(rows),
@@ -113,7 +112,7 @@ def info(what: What, format: Format = None, option: Options = None, as_json: AsJ
     if as_json:
         print_json({**facts, "fields": rows.features.to_json()})
         return
-    facts |= {"path": _place(rows), "samples": f"{len(rows):,}"}
+    facts |= {"path": _path(rows), "samples": f"{len(rows):,}"}
     facts["bytes"] = None if facts["bytes"] is None else size_text(facts["bytes"])
     print_rows((name, value) for name, value in facts.items() if value is not None)
     print()
@@ -121,12 +120,12 @@ def info(what: What, format: Format = None, option: Options = None, as_json: AsJ
 
 
 def _bytes_on_disk(rows: ShardRows) -> int | None:
-    """None for files that lie elsewhere: to ask for all their sizes may take long."""
+    """Total size of the files; None for remote files, whose sizes would take many requests."""
     names = dict.fromkeys(rows.shard_names())
     return None if any(map(is_url, names)) else sum(map(os.path.getsize, names))
 
 
-def _place(rows: ShardRows) -> str:
+def _path(rows: ShardRows) -> str:
     what = rows.opened.what
     return display_name(what) if isinstance(what, str) else f"{display_name(what[0])} and {len(what) - 1} more"
 
@@ -137,17 +136,17 @@ def _place(rows: ShardRows) -> str:
 @app.command()
 def head(
     what: What,
-    count: Annotated[int, typer.Option("-n", "--count", min=0, help="How many samples.")] = 5,
+    count: Annotated[int, typer.Option("-n", "--count", min=0, help="Number of samples.")] = 5,
     fields: Annotated[str | None, typer.Option(help="Only these fields, separated by commas.")] = None,
-    skip: Annotated[int, typer.Option(min=0, help="Begin after this many samples.")] = 0,
+    skip: Annotated[int, typer.Option(min=0, help="Number of samples to skip first.")] = 0,
     format: Format = None,
     option: Options = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the first samples.
 
-    Long values are cut. With --json each line is one sample: arrays are lists, NaN and infinity are null, and bytes
-    are {"bytes": the first 64 in hex, "length": how many there are, "cut": whether that is more than are shown}.
+    Long values are cut off. With --json each line is one sample: arrays are lists, NaN and infinity are null, and bytes
+    are {"bytes": the first 64 in hex, "length": their number, "cut": true if there are more than 64}.
 
     Example: shardex head data/weather -n 2 --fields station,history
     """
@@ -160,11 +159,11 @@ def head(
             print_json(sample)
             continue
         print(f"sample {number}")
-        print_rows(((name, _shown(value, features.get(name))) for name, value in sample.items()), indent="  ")
+        print_rows(((name, _format_value(value, features.get(name))) for name, value in sample.items()), indent="  ")
 
 
-def _shown(value: Any, feature: Feature | None) -> str:
-    """A value in one line of text."""
+def _format_value(value: Any, feature: Feature | None) -> str:
+    """Return a value as one line of text."""
     if isinstance(feature, Optional):
         feature = feature.feature
     if isinstance(feature, ClassLabel) and value is not None:
@@ -176,11 +175,11 @@ def _shown(value: Any, feature: Feature | None) -> str:
     if isinstance(value, bytes):
         return f"{len(value)} bytes  {value[:16].hex(' ')}{' ...' if len(value) > 16 else ''}"
     if isinstance(value, str):
-        return _cut(repr(value), f" ({len(value)} characters)")
-    return _cut(json.dumps(plain(value), ensure_ascii=False), "")
+        return _shorten(repr(value), f" ({len(value)} characters)")
+    return _shorten(json.dumps(to_json(value), ensure_ascii=False), "")
 
 
-def _cut(text: str, rest: str) -> str:
+def _shorten(text: str, rest: str) -> str:
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 4]} ...{rest}"
 
 
@@ -190,24 +189,26 @@ def _cut(text: str, rest: str) -> str:
 @app.command()
 def sql(
     what: What,
-    query: Annotated[str, typer.Option("-q", "--query", help="A SELECT over the table ds; _row is a sample's number.")],
+    query: Annotated[
+        str, typer.Option("-q", "--query", help="A SELECT over the table ds; _row is the number of a sample.")
+    ],
     format: Format = None,
     option: Options = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer a question in SQL.
+    """Run an SQL query over a dataset.
 
-    Long values are cut. With --json each line is one row of the answer.
+    Long values are cut off. With --json each line is one row of the result.
 
     Example: shardex sql data/weather -q "SELECT source, count(*) FROM ds GROUP BY 1"
     """
-    answer = Dataset(_open(what, format, option)).sql(query)
-    rows = (row for batch in answer.to_batches() for row in batch.to_pylist())
+    result = Dataset(_open(what, format, option)).sql(query)
+    rows = (row for batch in result.to_batches() for row in batch.to_pylist())
     if as_json:
         for row in rows:
             print_json(row)
         return
-    print_rows([answer.column_names, *([_shown(value, None) for value in row.values()] for row in rows)])
+    print_rows([result.column_names, *([_format_value(value, None) for value in row.values()] for row in rows)])
 
 
 # -- index ----------------------------------------------------------------------------------------------------
@@ -216,27 +217,27 @@ def sql(
 @app.command()
 def index(
     what: What,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make it again, even if it fits.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Build it again, even if it is up to date.")] = False,
     format: Format = None,
     option: Options = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build the index of a dataset, or bring it up to date.
+    """Build or update the index of a dataset.
 
-    Opening a dataset does this too; here you see where the index lies and what it costs.
+    Opening a dataset does the same; this command also shows where the index is stored and how large it is.
 
     Example: shardex index 'corpus/*.jsonl'
     """
-    named, name, options = resolve(what, format, option, rebuild=rebuild)
+    paths, name, options = resolve(what, format, option, rebuild=rebuild)
     began, start = time.time(), time.perf_counter()
-    rows = open_rows(named, name, **options)
+    rows = open_rows(paths, name, **options)
     seconds = time.perf_counter() - start
     found = getattr(rows, "index", None)
     if not isinstance(found, Index):
-        _report_none(rows, as_json)
+        _report_no_index(rows, as_json)
         return
     on_disk = os.path.isfile(found.name)
-    built = not on_disk or os.path.getmtime(found.name) >= began - _JUST_NOW
+    built = not on_disk or os.path.getmtime(found.name) >= began - _CLOCK_LAG
     facts: dict[str, Any] = {
         "index": found.name if on_disk else None,
         "state": "built" if built else "up to date",
@@ -259,11 +260,11 @@ def index(
     print_rows(facts.items())
 
 
-def _report_none(rows: ShardRows, as_json: bool) -> None:
+def _report_no_index(rows: ShardRows, as_json: bool) -> None:
     if as_json:
         print_json({"index": None, "state": "none needed", "samples": len(rows)})
     else:
-        print(f"none is needed: {rows.opened.format} knows where its {len(rows):,} samples lie")
+        print(f"no index needed: {rows.opened.format} finds its {len(rows):,} samples without one")
 
 
 # -- demo -----------------------------------------------------------------------------------------------------
@@ -271,28 +272,37 @@ def _report_none(rows: ShardRows, as_json: bool) -> None:
 
 @app.command()
 def demo(
-    folder: Annotated[str | None, typer.Option(help="Keep the data here; otherwise it is removed again.")] = None,
-    samples: Annotated[int, typer.Option(min=100, help="Size of the largest datasets.")] = 50_000,
+    folder: Annotated[
+        str | None, typer.Option(help="Folder for the data, which is kept; by default a temporary one.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=100, help="Number of samples in the largest datasets.")] = 50_000,
     as_json: AsJson = False,
 ) -> None:
-    """Write, read and check four kinds of shards, on made-up data.
+    """Write, read and check generated datasets in four formats.
 
     Example: shardex demo --folder demo
     """
     with tempfile.TemporaryDirectory(prefix="shardex-demo-") as temporary:
-        rows = tour.run(os.path.join(temporary, "demo") if folder is None else folder, samples)
+        rows = demo_script.run(os.path.join(temporary, "demo") if folder is None else folder, samples)
     if as_json:
         print_json([asdict(row) for row in rows])
     else:
-        print(tour.report(rows, folder))
+        print(demo_script.report(rows, folder))
 
 
-# -- all others -----------------------------------------------------------------------------------------------
+# -- store commands -------------------------------------------------------------------------------------------
 
-for _command in (upkeep.history, upkeep.restore, upkeep.clean, upkeep.compact, upkeep.verify, upkeep.recover):
+for _command in (
+    store_commands.history,
+    store_commands.restore,
+    store_commands.clean,
+    store_commands.compact,
+    store_commands.verify,
+    store_commands.recover,
+):
     app.command()(_command)
 
 
 def _open(what: list[str], format: str | None, option: list[str] | None) -> ShardRows:
-    named, name, options = resolve(what, format, option)
-    return open_rows(named, name, **options)
+    paths, name, options = resolve(what, format, option)
+    return open_rows(paths, name, **options)

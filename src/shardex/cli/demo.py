@@ -1,9 +1,8 @@
-"""The main job from end to end, on data made here: write four kinds of shards, open and read them all in one way.
+"""The script of `shardex demo`: write generated datasets in four formats, read them in every way, check and measure.
 
-`run` makes time series, images, a text corpus and a token file, and for each of them reads single samples, random
-batches, a shuffled epoch, the same epoch stopped half-way on two ranks and finished by one, and a pass in order. What
-comes back is compared with what was made; a difference is an
-error. It needs nothing but numpy and some megabytes of disk; `shardex demo` prints what `report` makes of it.
+`run` generates time series, images, a text corpus and token windows. From each dataset it reads single samples, random
+batches, a shuffled epoch, the same epoch stopped half-way on two ranks and resumed on one, and an epoch in order. What
+is read is compared with what was generated; a difference is an error. `report` makes a table of the measurements.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _WORDS = (*_NOUNS, *_VERBS, "the", "a", "every", "no", "early", "again", "north"
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of one dataset. Speeds are samples per second."""
+    """Measurements of one dataset. Speeds are samples per second."""
 
     dataset: str
     format: str
@@ -55,34 +54,35 @@ class Row:
     megabytes: float
     write: int
     open_ms: float
-    """The first open, which builds the index where the format needs one."""
+    """Time of the first open, which builds the index if the format needs one."""
     get: int
     batch: int
     """Batches of 256 random positions."""
     shuffled: int
     ordered: int
     checked: int
-    """How many samples were compared with what was made."""
+    """Number of samples that were compared with the generated ones."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A dataset to be made: how it is written, and a field that tells its samples apart."""
+    """A dataset to generate: its format and schema, and a field whose values identify the samples."""
 
     name: str
     format: str
     schema: Mapping[str, Any]
-    make: Callable[[int], list[dict[str, Any]]]
+    generate: Callable[[int], list[dict[str, Any]]]
     share: int
-    """It has one sample where the largest dataset has this many."""
-    mark: str
+    """The largest dataset has this many samples for each sample of this one."""
+    key: str
+    """Field that identifies a sample."""
     options: Mapping[str, Any]
     indexed: bool = False
-    """Opening it shows a bar of its own, unless it is told not to."""
+    """True if opening it shows a progress bar by default."""
 
 
 def run(folder: str | os.PathLike[str], samples: int = 50_000, progress: bool | None = None) -> list[Row]:
-    """Write, read and check every kind of dataset below an empty or new folder.
+    """Write, read and check a dataset of each kind in a new or empty folder.
 
     >>> import tempfile
     >>> [row.format for row in run(tempfile.mkdtemp(), samples=100, progress=False)]
@@ -92,11 +92,11 @@ def run(folder: str | os.PathLike[str], samples: int = 50_000, progress: bool | 
         raise AlreadyExistsError(errno.EEXIST, "expected a new or empty folder for the demo", os.fspath(folder))
     steps = len(_KINDS) * len(_STEPS)
     with Bar(total=steps, desc="demo", leave=False, disable=None if progress is None else not progress) as bar:
-        return [_try(kind, os.path.join(folder, kind.name), max(1, samples // kind.share), bar) for kind in _KINDS]
+        return [_measure(kind, os.path.join(folder, kind.name), max(1, samples // kind.share), bar) for kind in _KINDS]
 
 
 def report(rows: Sequence[Row], folder: str | os.PathLike[str] | None) -> str:
-    """The rows as a table, with a few words around it."""
+    """Return the rows as a table, with an explanation."""
     cells = [_HEADS, *(tuple(map(_cell, astuple(row)[: len(_HEADS)])) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
@@ -104,18 +104,18 @@ def report(rows: Sequence[Row], folder: str | os.PathLike[str] | None) -> str:
         for line in cells
     ]
     checked = sum(row.checked for row in rows)
-    where = "They were written to a temporary folder, which is gone again; keep them with --folder DIR."
+    where = "The data was in a temporary folder and is deleted again; use --folder DIR to keep it."
     if folder is not None:
-        where = f"They lie in {folder}: try `shardex head {os.path.join(folder, rows[0].dataset)} -n 1`."
+        where = f"The data is in {folder}: try `shardex head {os.path.join(folder, rows[0].dataset)} -n 1`."
     return "\n".join(
         [
-            "Four kinds of shards, all opened by shardex.open and read in the same way, with all their fields.",
-            "Speeds are samples per second.",
+            "Four datasets in four formats, all opened with shardex.open and read in the same way.",
+            "Speeds are samples per second, with all fields read.",
             "",
             *lines,
             "",
-            f"Checked: {checked:,} reads gave what was made; every shuffled epoch had each sample once, and was the",
-            "same when two ranks took its first half, stopped, and one went on with the rest from their saved state.",
+            f"Checked: {checked:,} samples came back unchanged. Every shuffled epoch had each sample exactly once,",
+            "and the same order when two ranks read its first half and one process resumed from their saved state.",
             where,
         ]
     )
@@ -134,53 +134,53 @@ _HEADS = ("dataset", "format", "shards", "samples", "MB", "write", "open ms", "g
 
 # -- one dataset ------------------------------------------------------------------------------------------------
 
-_STEPS = ("make", "write", "open", "get", "batch", "shuffle", "stop and go on", "read in order", "check")
+_STEPS = ("generate", "write", "open", "get", "batch", "shuffle", "resume", "read in order", "check")
 
 
-def _try(kind: _Kind, path: str, count: int, bar: Any) -> Row:
-    """Every step on one dataset."""
-    timed = _Steps(kind.name, bar)
-    made = timed("make", lambda: kind.make(count))
-    timed("write", lambda: _write(kind, path, made))
+def _measure(kind: _Kind, path: str, count: int, bar: Any) -> Row:
+    """Run every step on one dataset."""
+    step = _StepTimer(kind.name, bar)
+    samples = step("generate", lambda: kind.generate(count))
+    step("write", lambda: _write(kind, path, samples))
     quiet: dict[str, Any] = {"progress": False} if kind.indexed else {}
-    ds = timed("open", lambda: open_dataset(path, **quiet))
+    ds = step("open", lambda: open_dataset(path, **quiet))
     random = np.random.default_rng(0)
-    ones, many = random.integers(0, count, _GETS), random.integers(0, count, (_BATCHES, _BATCH))
-    single = timed("get", lambda: [ds[k] for k in ones.tolist()])
-    batches = timed("batch", lambda: [Batch(ds.read(positions)) for positions in many])
-    shuffled = timed("shuffle", lambda: _marks(Loader(ds, _BATCH, shuffle=True, seed=1), kind))
-    resumed = timed("stop and go on", lambda: _stopped(ds, kind))
-    ordered = timed("read in order", lambda: [_first(batch[kind.mark]) for batch in ds.ordered(_BATCH)])
+    singles, batch_positions = random.integers(0, count, _GETS), random.integers(0, count, (_BATCHES, _BATCH))
+    single = step("get", lambda: [ds[k] for k in singles.tolist()])
+    batches = step("batch", lambda: [Batch(ds.read(positions)) for positions in batch_positions])
+    shuffled = step("shuffle", lambda: _keys(Loader(ds, _BATCH, shuffle=True, seed=1), kind))
+    resumed = step("resume", lambda: _resumed_epoch(ds, kind))
+    ordered = step("read in order", lambda: [_first(batch[kind.key]) for batch in ds.ordered(_BATCH)])
 
     def check() -> int:
-        marks = [_first([sample[kind.mark]])[0] for sample in made]
-        _check_pass(kind, list(chain(*ordered)), marks, "in order")
-        _check_pass(kind, sorted(shuffled), sorted(marks), "shuffled")
-        _check_pass(kind, resumed, shuffled, "that stopped and went on")
-        checked = _check(kind, made, ones, single)
-        return checked + _check(kind, made, many[0], batches[0])
+        keys = [_first([sample[kind.key]])[0] for sample in samples]
+        _check_epoch(kind, list(chain(*ordered)), keys, "in order")
+        _check_epoch(kind, sorted(shuffled), sorted(keys), "shuffled")
+        _check_epoch(kind, resumed, shuffled, "with a resume")
+        checked = _check(kind, samples, singles, single)
+        return checked + _check(kind, samples, batch_positions[0], batches[0])
 
-    checked = timed("check", check)
-    return _row(kind, ds, timed.seconds, checked)
-
-
-def _marks(batches: Iterable[Any], kind: _Kind) -> list[Any]:
-    """What tells the samples apart, in the order in which they come."""
-    return list(chain.from_iterable(_first(batch[kind.mark]) for batch in batches))
+    checked = step("check", check)
+    return _row(kind, ds, step.seconds, checked)
 
 
-def _stopped(ds: Dataset, kind: _Kind) -> list[Any]:
-    """The shuffled epoch again: two ranks take the first half of its batches, one loader the rest from their state."""
+def _keys(batches: Iterable[Any], kind: _Kind) -> list[Any]:
+    """Keys of the samples, in the order of the batches."""
+    return list(chain.from_iterable(_first(batch[kind.key]) for batch in batches))
+
+
+def _resumed_epoch(ds: Dataset, kind: _Kind) -> list[Any]:
+    """Keys of the shuffled epoch: two ranks read the first half, one loader resumes from their state."""
     ranks = [Loader(ds, _BATCH // 2, shuffle=True, seed=1, rank=rank, world_size=2) for rank in range(2)]
     half = islice(zip(*ranks, strict=True), len(ranks[0]) // 2)
-    taken = _marks(chain.from_iterable(half), kind)
+    taken = _keys(chain.from_iterable(half), kind)
     rest = Loader(ds, 100, shuffle=True, seed=1)
     rest.load_state_dict(json.loads(json.dumps(ranks[1].state_dict())))
-    return taken + _marks(rest, kind)
+    return taken + _keys(rest, kind)
 
 
-class _Steps:
-    """Runs steps, shows them and notes how long each took."""
+class _StepTimer:
+    """Runs steps, shows them in the progress bar and measures how long each takes."""
 
     def __init__(self, name: str, bar: Any) -> None:
         self.name, self.bar = name, bar
@@ -195,13 +195,13 @@ class _Steps:
         return result
 
 
-def _write(kind: _Kind, path: str, made: list[dict[str, Any]]) -> None:
+def _write(kind: _Kind, path: str, samples: list[dict[str, Any]]) -> None:
     with create(path, kind.schema, format=kind.format, **kind.options) as out:
-        out.extend(made)
+        out.extend(samples)
 
 
 def _first(column: Any) -> list[Any]:
-    """One plain value per sample: the first of an array, else the value itself."""
+    """Return one value per sample: the first element of an array, or the value itself."""
     if isinstance(column, list) and not isinstance(column[0], np.ndarray):
         return column
     array = np.asarray(column)
@@ -232,24 +232,24 @@ def _row(kind: _Kind, ds: Dataset, seconds: Mapping[str, float], checked: int) -
 # -- checks -----------------------------------------------------------------------------------------------------
 
 
-def _check(kind: _Kind, made: list[dict[str, Any]], positions: Any, found: Sequence[DictSample] | Batch) -> int:
+def _check(kind: _Kind, samples: list[dict[str, Any]], positions: Any, found: Sequence[DictSample] | Batch) -> int:
     for position, sample in zip(positions.tolist(), found, strict=True):
-        wanted = DictSample(made[position])
+        wanted = DictSample(samples[position])
         if wanted != {name: sample[name] for name in wanted}:
             raise FormatError(f"expected {wanted}, got {sample} - at {kind.name}, sample {position}")
     return len(found)
 
 
-def _check_pass(kind: _Kind, found: list[Any], wanted: list[Any], how: str) -> None:
+def _check_epoch(kind: _Kind, found: list[Any], wanted: list[Any], how: str) -> None:
     if found != wanted:
-        raise FormatError(f"expected every sample of {kind.name} once in a pass {how}, got something else")
+        raise FormatError(f"expected every sample of {kind.name} once in an epoch {how}, got something else")
 
 
 # -- the data ---------------------------------------------------------------------------------------------------
 
 
 def _series(count: int) -> list[dict[str, Any]]:
-    """Temperatures with a daily rhythm: 100 hours to learn from, 50 to predict."""
+    """Temperatures with a daily cycle: 100 hours of history, 50 hours to predict."""
     random = np.random.default_rng(1)
     hours = np.arange(150, dtype=np.float32)[None] + random.integers(0, 24, (count, 1))
     mean, swing = random.normal(9, 7, (count, 1)), random.uniform(2, 8, (count, 1))
@@ -268,7 +268,7 @@ def _series(count: int) -> list[dict[str, Any]]:
 
 
 def _images(count: int) -> list[dict[str, Any]]:
-    """Small PNG files, each with one of four shapes somewhere in it."""
+    """Small PNG images, each with one of four shapes."""
     random = np.random.default_rng(2)
     y, x = np.mgrid[:_PIXELS, :_PIXELS]
     samples = []
@@ -277,13 +277,13 @@ def _images(count: int) -> list[dict[str, Any]]:
         mask = (u * u + v * v < 60, np.maximum(abs(u), abs(v)) < 7, (u + v) % 8 < 4, np.minimum(abs(u), abs(v)) < 3)[
             label
         ]
-        paper, ink = random.integers(150, 256, 3, np.uint8), random.integers(0, 110, 3, np.uint8)
-        samples.append({"png": _png(np.where(mask[..., None], ink, paper)), "cls": label})
+        background, color = random.integers(150, 256, 3, np.uint8), random.integers(0, 110, 3, np.uint8)
+        samples.append({"png": _png(np.where(mask[..., None], color, background)), "cls": label})
     return samples
 
 
 def _png(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
-    """An RGB image as a PNG file."""
+    """Return an RGB image as PNG bytes."""
     height, width, _ = pixels.shape
     lines = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
@@ -295,7 +295,7 @@ def _png(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
 
 
 def _corpus(count: int) -> list[dict[str, Any]]:
-    """Lines of text that read like the weather report of a dream."""
+    """Random words about the weather."""
     random = np.random.default_rng(3)
     words = np.array(_WORDS)
     scores = random.random(count).round(4).tolist()
@@ -308,7 +308,7 @@ def _corpus(count: int) -> list[dict[str, Any]]:
 
 
 def _tokens(count: int) -> list[dict[str, Any]]:
-    """Windows of token numbers, few of them frequent, as in text."""
+    """Windows of token ids with the skewed frequencies of text."""
     random = np.random.default_rng(4)
     numbers = (random.zipf(1.2, count * _WINDOW) % 50_257).astype(np.uint16).reshape(count, _WINDOW)
     return [{"tokens": window} for window in numbers]

@@ -1,6 +1,6 @@
-"""The commands for datasets that live: `history`, `restore`, `clean`, `compact`, `verify` and `recover`.
+"""Commands for versions and integrity: `history`, `restore`, `clean`, `compact`, `verify` and `recover`.
 
-Each is a few lines over the library; `cli.py` makes them commands.
+`commands` registers them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from shardex.sources import place_of
 
 __all__ = ["clean", "compact", "history", "recover", "restore", "verify"]
 
-Path = Annotated[str, typer.Argument(metavar="PATH", help="The folder of a dataset of shardex's own.")]
+Path = Annotated[str, typer.Argument(metavar="PATH", help="The folder of a native dataset (made by shardex).")]
 
 
 def history(path: Path, as_json: AsJson = False) -> None:
-    """List the versions of a dataset, the oldest first.
+    """List the versions of a dataset, oldest first.
 
     Example: shardex history data/weather
     """
@@ -34,36 +34,36 @@ def history(path: Path, as_json: AsJson = False) -> None:
 
 def restore(
     path: Path,
-    version: Annotated[int, typer.Argument(metavar="VERSION", help="Its number in the history.")],
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="Number of the version in the history.")],
     as_json: AsJson = False,
 ) -> None:
-    """Make an older version current again, as a new version.
+    """Publish an older version again, as a new version.
 
     Example: shardex restore data/weather 3
     """
-    made = store.restore(path, version)
+    new = store.restore(path, version)
     if as_json:
-        print_json({"version": made, "restored": version})
+        print_json({"version": new, "restored": version})
     else:
-        print(f"version {made} is what version {version} was")
+        print(f"version {new} has the content of version {version}")
 
 
 def clean(
     path: Path,
-    keep: Annotated[int, typer.Option(min=1, help="How many of the last versions to keep.")] = 1,
+    keep: Annotated[int, typer.Option(min=1, help="Number of latest versions to keep.")] = 1,
     grace: Annotated[
-        float, typer.Option(min=0, help="Leave files alone that are younger than so many seconds.")
+        float, typer.Option(min=0, help="Keep files that are younger than this many seconds.")
     ] = store.GRACE,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove old versions, and all files that no other version names.
+    """Remove old versions and the files that only they use.
 
     Example: shardex clean data/weather --keep 2
     """
     old = store.versions_in(place_of(path))[:-keep]
     what = f"versions {_span(old)} and " if old else ""
-    if not yes and not typer.confirm(f"Remove {what}the files that no other version names?", err=True):
+    if not yes and not typer.confirm(f"Remove {what}the files that no other version uses?", err=True):
         raise typer.Exit(1)
     removed = store.clean(path, keep, grace=grace)
     if as_json:
@@ -75,80 +75,80 @@ def clean(
 
 
 def compact(path: Path, as_json: AsJson = False) -> None:
-    """Fold edits and small files into few large files, as a new version.
+    """Merge edits and small files into few large files, as a new version.
 
-    Older versions keep their files until they are cleaned away.
+    The files of older versions stay until `shardex clean` removes them.
 
     Example: shardex compact data/weather
     """
-    made = store.compact(path)
+    new = store.compact(path)
     if as_json:
-        print_json({"version": made})
-    elif made is None:
-        print("nothing to do: no edits, and no small files side by side")
+        print_json({"version": new})
+    elif new is None:
+        print("nothing to do: no edits and no adjacent small files")
     else:
-        print(f"version {made}: {store.history(path)[-1].change}")
+        print(f"version {new}: {store.history(path)[-1].change}")
 
 
 def verify(
     what: What,
-    version: Annotated[int | None, typer.Option(help="Only this version; all if not given.")] = None,
+    version: Annotated[int | None, typer.Option(help="Check only this version; all by default.")] = None,
     format: Format = None,
     option: Options = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check all of a dataset, and name what is damaged.
+    """Check a whole dataset and list what is damaged.
 
-    Of shardex's own datasets every byte is held against its checksum, of other formats every sample is read. The exit
-    code is 1 if something is damaged.
+    Native datasets are checked against their checksums, of other formats every sample is read. The exit code is 1 if
+    something is damaged.
 
     Example: shardex verify data/weather
     """
-    named, name, options = resolve(what, format, option)
-    problems = store.verify(named, version, format=name, **options)
-    place = store.native_place(named)
-    left = store.leftovers(named) if place is not None else []
+    paths, name, options = resolve(what, format, option)
+    problems = store.verify(paths, version, format=name, **options)
+    place = store.native_place(paths)
+    left = store.leftovers(paths) if place is not None else []
     if as_json:
-        print_json({"problems": [_plain(one) for one in problems], "leftovers": left})
+        print_json({"problems": [_to_json(one) for one in problems], "leftovers": left})
     else:
         for problem in problems:
-            print(printable(f"{problem.file or 'all of it'}: {problem.what}{_extent(problem)}"))
+            print(printable(f"{problem.file or 'dataset'}: {problem.what}{_extent(problem)}"))
         print(_count(len(problems), "problem") if problems else "nothing is wrong")
         if place is not None and left:
             size = size_text(sum(place.stat(file).size for file in left))
-            print(f"no version names {_count(len(left), 'file')} ({size}); clean removes what writers left")
+            print(f"{_count(len(left), 'file')} ({size}) in no version; shardex clean removes those that writers left")
     if problems:
         raise typer.Exit(1)
 
 
 def recover(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A damaged dataset of any format; it is not changed.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Where the new dataset goes.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A damaged dataset in any format; it is not changed.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Where the new dataset is written.")],
     format: Format = None,
     option: Options = None,
     as_json: AsJson = False,
 ) -> None:
-    """Save every whole sample of a damaged dataset into a new one.
+    """Copy every readable sample of a damaged dataset into a new one.
 
     Example: shardex recover data/weather data/weather-saved
     """
-    named, name, options = resolve([path], format, option)
-    done = store.recover(named, target, format=name, **options)
+    paths, name, options = resolve([path], format, option)
+    recovered = store.recover(paths, target, format=name, **options)
     if as_json:
-        print_json({**asdict(done), "lost": [_plain(one) for one in done.lost]})
+        print_json({**asdict(recovered), "lost": [_to_json(one) for one in recovered.lost]})
         return
-    for one in done.lost:
+    for one in recovered.lost:
         print(printable(f"lost: {one.file}: {one.why}{_extent(one)}"))
-    for note in done.notes:
+    for note in recovered.notes:
         print(printable(f"note: {note}"))
-    print(printable(f"saved {_count(done.samples, 'sample')} in {done.path}"))
+    print(printable(f"saved {_count(recovered.samples, 'sample')} in {recovered.path}"))
 
 
-# -- words ----------------------------------------------------------------------------------------------------
+# -- text -----------------------------------------------------------------------------------------------------
 
 
-def _plain(found: store.Problem | store.Lost) -> dict[str, Any]:
-    """Samples as their first number and the one after the last."""
+def _to_json(found: store.Problem | store.Lost) -> dict[str, Any]:
+    """Return a finding as JSON values; samples as [start, stop]."""
     samples = found.samples
     return {**asdict(found), "samples": None if samples is None else [samples.start, samples.stop]}
 
@@ -162,7 +162,8 @@ def _extent(found: store.Problem | store.Lost) -> str:
 
 
 def _span(numbers: Any) -> str:
-    """
+    """Return a range of numbers as text.
+
     >>> _span([3]), _span(range(4, 8)), _span([])
     ('3', '4 to 7', 'none')
     """

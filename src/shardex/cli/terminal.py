@@ -1,7 +1,7 @@
-"""What all commands share: their arguments, options of formats as text, and how results are printed.
+"""Common arguments of the commands, options of formats given as text, and printing of results.
 
-Results go to stdout, as aligned text or as JSON for programs. Text is escaped, so that data cannot write to the
-terminal what it likes.
+Results are printed to stdout, as aligned text or as JSON. Control characters in data are escaped, so that they cannot
+act on the terminal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 import typer
 
-from shardex.errors import SchemaError, ShardexError
+from shardex.errors import ArgumentError, ShardexError
 from shardex.files import find
 from shardex.formats import FORMATS, format_named, recognise
 
@@ -25,12 +25,12 @@ __all__ = [
     "Options",
     "What",
     "message",
-    "plain",
     "print_json",
     "print_rows",
     "printable",
     "resolve",
     "size_text",
+    "to_json",
 ]
 
 _FIRST_BYTES = 64
@@ -40,7 +40,8 @@ What = Annotated[
 ]
 Format = Annotated[str | None, typer.Option("--format", help=f"One of {', '.join(FORMATS)}; recognised if not given.")]
 Options = Annotated[
-    list[str] | None, typer.Option("-o", metavar="NAME=VALUE", help="Such as window=1024; may be repeated.")
+    list[str] | None,
+    typer.Option("-o", metavar="NAME=VALUE", help="Option of the format, such as window=1024; may be repeated."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
@@ -51,27 +52,27 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 def resolve(
     what: list[str], format: str | None, option: list[str] | None, **extra: Any
 ) -> tuple[Any, str, dict[str, Any]]:
-    """What to open, its format, and the options; extra ones only if the format has them."""
-    named = what[0] if len(what) == 1 else what  # several paths are what a shell makes of a pattern
-    format = format or recognise(find(named))
-    kinds = get_type_hints(format_named(format).open)
-    options = dict(_parsed(pair, kinds) for pair in option or ())
-    return named, format, options | {name: value for name, value in extra.items() if name in kinds}
+    """Return what to open, its format, and the options; `extra` options only if the format has them."""
+    paths = what[0] if len(what) == 1 else what  # a shell expands a pattern to several paths
+    format = format or recognise(find(paths))
+    types = get_type_hints(format_named(format).open)
+    options = dict(_parse_option(pair, types) for pair in option or ())
+    return paths, format, options | {name: value for name, value in extra.items() if name in types}
 
 
-def _parsed(pair: str, kinds: Mapping[str, Any]) -> tuple[str, Any]:
-    """Name and value of an option, as the format declares it."""
+def _parse_option(pair: str, types: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return name and value of an option, with the type that the format declares."""
     name, equals, text = pair.partition("=")
     if not equals or not name.isidentifier() or name in ("what", "format"):
-        raise SchemaError(f"expected an option of the format as -o name=value, got {pair!r}")
-    values = [value for value in _readings(text) if isinstance(value, kinds.get(name, object))]
+        raise ArgumentError(f"expected an option of the format as -o name=value, got {pair!r}")
+    values = [value for value in _possible_values(text) if isinstance(value, types.get(name, object))]
     if not values:
-        raise SchemaError(f"expected {name} to be {kinds[name]}, got {text!r}")
+        raise ArgumentError(f"expected {name} to be {types[name]}, got {text!r}")
     return name, values[0]
 
 
-def _readings(text: str) -> Iterator[Any]:
-    """What a text may mean, the narrowest first."""
+def _possible_values(text: str) -> Iterator[Any]:
+    """Yield the values that a text may stand for, the most specific type first."""
     if text in ("true", "false"):
         yield text == "true"
     for kind in (int, float, str):
@@ -83,14 +84,14 @@ def _readings(text: str) -> Iterator[Any]:
 
 
 def message(error: ShardexError) -> str:
-    """What went wrong, without the number that the system's errors begin with."""
+    """Return the message of an error, without the errno that begins the text of an OSError."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}"
     return str(error)
 
 
 def size_text(count: int) -> str:
-    """A number of bytes, for people.
+    """Return a number of bytes as readable text.
 
     >>> size_text(999), size_text(31_412_000)
     ('999 bytes', '31.4 MB')
@@ -102,27 +103,27 @@ def size_text(count: int) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with escapes for all that terminals act on."""
+    """Return the text with control characters escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def plain(value: Any) -> Any:
-    """The value as JSON can hold it."""
+def to_json(value: Any) -> Any:
+    """Return the value as JSON values."""
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
+        return to_json(value.tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, bytes):
         return {"bytes": value[:_FIRST_BYTES].hex(), "length": len(value), "cut": len(value) > _FIRST_BYTES}
     if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
+        return {str(name): to_json(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [to_json(one) for one in value]
     return value if value is None or isinstance(value, str | int) else str(value)
 
 
 def print_rows(rows: Iterable[Sequence[Any]], indent: str = "") -> None:
-    """Aligned columns.
+    """Print rows as aligned columns.
 
     >>> print_rows([("version", "change"), (1, "create")])
     version  change
@@ -136,5 +137,5 @@ def print_rows(rows: Iterable[Sequence[Any]], indent: str = "") -> None:
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON."""
-    print(json.dumps(plain(value)))
+    """Print a value as one line of JSON."""
+    print(json.dumps(to_json(value)))
