@@ -1,7 +1,7 @@
-"""Values back from Arrow arrays: whole arrays as columns, whatever lies in them. The reading side of `layout.py`.
+"""Arrow arrays of any type as columns: the reading side of the table in `types`.
 
-Nulls become `None`, and dictionaries and extensions what they stand for. `mapped.py` reads most fields faster, past
-Arrow; it and `decoded.py` come here for all others.
+Nulls become `None`; dictionary and extension arrays become the values they stand for. `field_readers` reads most mapped
+fields faster, from their buffers; it uses this module for the rest, `decoded_table` for all fields.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["decode_array", "decode_array_bytes", "decode_value", "reshape", "sto
 
 
 def decode_array(array: pa.Array, feature: Feature) -> Column:
-    """The values of a whole array; `None` where it has nulls.
+    """Return the values of a whole array; nulls are `None`.
 
     >>> decode_array(pa.array([[1, 2], None]), Array("int64", (None,)))
     [array([1, 2]), None]
@@ -56,11 +56,11 @@ def decode_array(array: pa.Array, feature: Feature) -> Column:
 
 
 def storage_array(array: pa.Array) -> pa.Array:
-    """The array below extensions and encodings; its type is what `storage_type` says."""
+    """Return the array without extension types, run-end encoding and views; its type is `storage_type`."""
     if isinstance(array, pa.ExtensionArray):
         return storage_array(array.storage)
     if isinstance(array, pa.RunEndEncodedArray):
-        from pyarrow import compute  # takes 40 ms, and few files need it
+        from pyarrow import compute  # takes 40 ms to import, and few files need it
 
         return storage_array(compute.run_end_decode(array))
     views = pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type)
@@ -68,7 +68,7 @@ def storage_array(array: pa.Array) -> pa.Array:
 
 
 def decode_value(array: pa.Array, row: int, feature: Feature) -> Any:
-    """One value of an array."""
+    """Return one value of an array."""
     return Columns({"": decode_array(array.slice(row, 1), feature)}, 1).sample(0)[""]
 
 
@@ -79,28 +79,28 @@ def take_rows(
     arrays: Callable[[int], Mapping[str, pa.Array]],
     name: Callable[[int], str],
 ) -> Columns:
-    """Rows of arrays in chunks: `arrays` gives those of a chunk, which begins at the row that `starts` says."""
+    """Return rows of arrays in chunks; `arrays(k)` returns the arrays of chunk k, which starts at row `starts[k]`."""
     chunks = np.searchsorted(starts, rows, "right") - 1
     order = np.argsort(chunks, kind="stable")
     places = np.split(order, np.flatnonzero(np.diff(chunks[order])) + 1)
     parts = []
-    for here in places if len(rows) else []:
-        chunk = int(chunks[here[0]])
-        found, local = arrays(chunk), rows[here] - starts[chunk]
-        some = {}
+    for positions in places if len(rows) else []:
+        chunk = int(chunks[positions[0]])
+        found, local = arrays(chunk), rows[positions] - starts[chunk]
+        columns = {}
         for field, feature in features.items():
             try:
-                some[field] = decode_array(found[field].take(number_array(local)), feature)
+                columns[field] = decode_array(found[field].take(number_array(local)), feature)
             except (FormatError, pa.ArrowException) as error:
                 row = _first_bad(found[field], local, feature)
                 where = f"{name(chunk)}, sample {starts[chunk] + row}, field {field}"
                 raise FormatError(f"{error} - at {where}") from None
-        parts.append(Columns(some, len(here)))
+        parts.append(Columns(columns, len(positions)))
     return Columns.scatter(parts, places) if parts else Columns({field: [] for field in features}, 0)
 
 
 def _first_bad(array: pa.Array, rows: Integers, feature: Feature) -> int:
-    """The first row that cannot be read."""
+    """Return the first row that cannot be decoded."""
     for row in rows.tolist():
         try:
             decode_value(array, row, feature)
@@ -110,7 +110,7 @@ def _first_bad(array: pa.Array, rows: Integers, feature: Feature) -> int:
 
 
 def to_list(column: Column) -> list[Any]:
-    """The values of a column one by one: Python's numbers, arrays, or what they are."""
+    """Return the values of a column as a list; numbers as Python numbers."""
     if isinstance(column, np.ndarray):
         return column.tolist() if column.ndim == 1 and column.dtype.kind in "biuf" else list(column)
     return column.to_list() if isinstance(column, Ragged) else column
@@ -139,7 +139,7 @@ def _column(array: pa.Array, feature: Feature) -> Column:
 
 
 def _objects(array: pa.Array) -> list[Any]:
-    """Python's own values; numpy's for times in nanoseconds, which Python has none of."""
+    """Return Python values; numpy values for times in nanoseconds, which Python does not have."""
     try:
         if getattr(array.type, "unit", "") == "ns":
             kind = "M8[ns]" if pa.types.is_timestamp(array.type) else "m8[ns]"
@@ -172,7 +172,7 @@ def _lists(array: pa.Array, feature: Sequence) -> list[list[Any]]:
 
 
 def decode_array_bytes(raw: bytes, feature: Array) -> NDArray[Any]:
-    """An array kept as bytes: bare elements if dtype and shape are known, else the compact form.
+    """Return an array stored as bytes: bare elements if dtype and shape are known, else the compact format.
 
     >>> decode_array_bytes(b"\\1\\0\\2\\0", Array("int16", (2,)))
     array([1, 2], dtype=int16)
@@ -180,9 +180,9 @@ def decode_array_bytes(raw: bytes, feature: Array) -> NDArray[Any]:
     if feature.dtype is None or feature.shape is None:
         return COMPACT.decode(raw)  # type: ignore[no-any-return]
     dtype = np.dtype(feature.dtype)
-    known = math.prod(fixed_sizes(feature)) * dtype.itemsize
+    step = math.prod(fixed_sizes(feature)) * dtype.itemsize
     free = feature.shape.count(None)
-    if free > 1 or (len(raw) != known if not free else not known or len(raw) % known):
+    if free > 1 or (len(raw) != step if not free else not step or len(raw) % step):
         raise FormatError(f"expected the bytes of {feature}, got {len(raw)} bytes")
     return np.frombuffer(raw, dtype).reshape([-1 if n is None else n for n in feature.shape])
 
@@ -197,12 +197,14 @@ def _arrays(array: pa.Array, feature: Array) -> Column:
     while pa.types.is_fixed_size_list(flat.type):
         flat = flat.flatten()
     return (
-        _one_by_one(array, feature) if flat.null_count else _stacked(np.asarray(flat).view(dtype), len(array), feature)
+        _with_inner_nulls(array, feature)
+        if flat.null_count
+        else _stacked(np.asarray(flat).view(dtype), len(array), feature)
     )
 
 
-def _one_by_one(array: pa.Array, feature: Array) -> list[Any]:
-    """Lists where elements are null, arrays where none is."""
+def _with_inner_nulls(array: pa.Array, feature: Array) -> list[Any]:
+    """Return lists for rows with null elements, arrays for the other rows."""
     if len(array) == 1:
         return list(array.to_pylist())
     return [to_list(_arrays(array.slice(row, 1), feature))[0] for row in range(len(array))]
@@ -214,11 +216,11 @@ def _stacked(values: NDArray[Any], count: int, feature: Array) -> Column:
 
 
 def _listed(array: pa.Array, feature: Array, dtype: np.dtype[Any]) -> Column:
-    """Arrays in lists, which may be of any length: they need not be what the feature says."""
+    """Return arrays stored as lists; `FormatError` if their lengths do not fit the feature."""
     offsets = array.offsets.to_numpy().astype(np.int64)
     items = array.values.slice(offsets[0], offsets[-1] - offsets[0])
     if items.null_count:
-        return _one_by_one(array, feature)
+        return _with_inner_nulls(array, feature)
     lengths, step = np.diff(offsets), items_per_row(feature)
     if (lengths != step if feature.fixed else lengths % step).any():
         raise FormatError(f"expected {feature}, got lists of {', '.join(map(str, np.unique(lengths)[:5]))} elements")
@@ -239,7 +241,7 @@ def _shaped(array: pa.StructArray, dtype: np.dtype[Any]) -> list[NDArray[Any]]:
 
 
 def reshape(row: NDArray[Any], shape: SequenceOf[int]) -> NDArray[Any]:
-    """The elements of one array in their shape."""
+    """Return the elements of one array in their shape."""
     try:
         return row.reshape(shape)
     except ValueError:

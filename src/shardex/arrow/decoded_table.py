@@ -1,7 +1,7 @@
-"""Tables that must be decoded to be read: Parquet row groups, compressed Arrow batches.
+"""Tables whose row groups must be decoded to be read: Parquet row groups, compressed Arrow batches.
 
-A group is the smallest thing that can be decoded, so a random read costs a group; a pass in order decodes every group
-once. Only the columns asked for are decoded, and those of a few groups are kept: the least recently used go first.
+A group is the smallest unit that can be decoded, so a random read costs a group; a pass in order decodes every group
+once. Only the requested columns are decoded; an LRU cache keeps those of a few groups.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Decode = Callable[[int, list[str]], pa.RecordBatch | pa.Table]
 
 
 class DecodedTable:
-    """Groups of rows one after another; `decode(k, names)` gives these columns of group k, of `rows[k]` rows.
+    """Consecutive groups of rows; `decode(k, names)` returns these columns of group k, which has `rows[k]` rows.
 
-    Where it is known, `extents` tells which bytes these columns of groups take; if the files are
-    remote, those of all groups of a read are fetched at once.
+    `extents(groups, names)` are the byte ranges of these columns. If the files are remote, a read downloads the ranges
+    of all its groups at once.
 
     >>> from shardex.schema import Value
     >>> group = pa.record_batch({"x": [5, 6, 7]})
@@ -61,55 +61,55 @@ class DecodedTable:
         self._extents = extents
         self._is_remote = is_remote
         self._name = name
-        self._kept: OrderedDict[tuple[int, str], pa.Array] = OrderedDict()
-        self._kept_bytes, self._cache_bytes = 0, cache_bytes
+        self._cache: OrderedDict[tuple[int, str], pa.Array] = OrderedDict()
+        self._cached_bytes, self._max_bytes = 0, cache_bytes
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
     def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
-        """These fields of these rows, each group decoded once."""
+        """Return these fields of these rows; each group is decoded once."""
         features = {name: self.features[name] for name in fields}
         if not len(rows):
             empty = self._schema.empty_table()
             return Columns({n: decode_array(_whole(empty.column(n)), f) for n, f in features.items()}, 0)
-        ahead = self._missing(rows, fields) if self._is_remote else None
-        held = None if ahead is None else ahead.hold()
+        missing = self._missing(rows, fields) if self._is_remote else None
+        held = None if missing is None else missing.hold()
         columns = take_rows(rows, self._starts, features, lambda group: self._arrays(group, features), self._name)
         del held
         return columns
 
     def advise(self, rows: Integers, fields: Sequence[str]) -> None:
-        """Begin to fetch the groups of these rows that are not kept."""
+        """Start to download the groups of these rows that are not cached."""
         if (missing := self._missing(rows, fields)) is not None:
             missing.advise()
 
     def _missing(self, rows: Integers, fields: Sequence[str]) -> Ranges | None:
-        """The bytes of the groups of these rows that are not kept."""
+        """Return the byte ranges of the groups of these rows that are not cached."""
         inside = rows[(rows >= 0) & (rows < len(self))]
         groups = np.unique(np.searchsorted(self._starts, inside, "right") - 1).tolist()
         with self._lock:
-            missing = [group for group in groups if any((group, name) not in self._kept for name in fields)]
+            missing = [group for group in groups if any((group, name) not in self._cache for name in fields)]
         return self._extents(missing, fields) if self._extents is not None and missing else None
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """A whole field; decodes the groups that are not kept."""
+        """Return a whole field; decodes the groups that are not cached."""
         if self._is_remote:
             self.advise(self._starts[:-1], [name])
         arrays = [self._arrays(group, [name])[name] for group in range(len(self._starts) - 1)]
         return pa.chunked_array(arrays, storage_type(self._schema.field(name).type))
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
-        """Whole fields, as SQL sees them."""
+        """Return whole fields in the form that SQL reads."""
         return sql_table({name: self.column(name) for name in names}, self.features)
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Which rows have a value for a field."""
+        """Return which rows have a value for a field."""
         return valid_mask(self.column(name))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """One row."""
+        """Return one row."""
         names = check_fields(list(self.features), fields)
         group = int(np.searchsorted(self._starts, row, "right")) - 1
         arrays, at = self._arrays(group, names), row - int(self._starts[group])
@@ -120,12 +120,12 @@ class DecodedTable:
 
     def _arrays(self, group: int, names: Sequence[str] | Mapping[str, Any]) -> dict[str, pa.Array]:
         with self._lock:
-            found = {name: self._kept[group, name] for name in names if (group, name) in self._kept}
+            found = {name: self._cache[group, name] for name in names if (group, name) in self._cache}
         if missing := [name for name in names if name not in found]:
             found |= self._decoded(group, missing)
         with self._lock:
             for name, array in found.items():
-                self._keep((group, name), array)
+                self._store((group, name), array)
         return found
 
     def _decoded(self, group: int, names: list[str]) -> dict[str, pa.Array]:
@@ -139,13 +139,13 @@ class DecodedTable:
             raise FormatError(f"{self._name(group)}: expected {rows} rows, got {table.num_rows}")
         return found
 
-    def _keep(self, key: tuple[int, str], array: pa.Array) -> None:
-        if key not in self._kept:
-            self._kept_bytes += array.nbytes
-            self._kept[key] = array
-        self._kept.move_to_end(key)
-        while self._kept_bytes > self._cache_bytes and len(self._kept) > 1:
-            self._kept_bytes -= self._kept.popitem(last=False)[1].nbytes
+    def _store(self, key: tuple[int, str], array: pa.Array) -> None:
+        if key not in self._cache:
+            self._cached_bytes += array.nbytes
+            self._cache[key] = array
+        self._cache.move_to_end(key)
+        while self._cached_bytes > self._max_bytes and len(self._cache) > 1:
+            self._cached_bytes -= self._cache.popitem(last=False)[1].nbytes
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:

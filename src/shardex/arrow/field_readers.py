@@ -1,11 +1,10 @@
-"""Fields of mapped Arrow batches, read straight from their buffers; `mapped.py` makes a table of them.
+"""Readers of the fields of mapped Arrow batches, straight from their buffers; `mapped_table` combines them.
 
-Every field has a reader by how it lies: one width (`_Dense`), bits (`_Truth`), offsets and bytes (`_Blob`), offsets and
-elements (`_Ragged`, `_Shaped`), or anything else (`Field` itself, through Arrow, which also takes over where arrays
-have nulls inside). `_Maybe` is one of these for the rows that have a value. A read of many rows is one gather; a
-getter reads one value of one batch.
-
-Which rows lie in which chunk of a table: the arithmetic under the fields of mapped batches.
+`reader_of` chooses the reader by feature and Arrow type: values of one width (`_FixedWidthReader`), bits
+(`_BoolReader`), offsets and bytes (`_BytesReader`), offsets and elements (`_RaggedReader`, `_ShapedReader`).
+`_OptionalReader` wraps one of these and its validity bits. `FieldReader` itself reads all other types through Arrow
+(`decode`), and the others fall back to it if arrays have nulls inside. Reading many rows is one gather; a getter reads
+one value of one batch. `Chunks` maps rows to batches.
 """
 
 from __future__ import annotations
@@ -36,81 +35,84 @@ from shardex.kernel import (
 )
 from shardex.schema import JSON, TEXT, Array, Bytes, ClassLabel, Feature, Json, Optional, Text, Value
 
-__all__ = ["Chunks", "Field", "Getter", "reader_of"]
+__all__ = ["Chunks", "FieldReader", "Getter", "reader_of"]
 
 
 class Chunks:
-    """Runs of rows from `starts[k]` to `starts[k + 1]`; `open(k)` must fill the segments of run k, `name(k)` names it.
+    """Chunks of consecutive rows, chunk k from `starts[k]` to `starts[k + 1]`; one chunk is one record batch.
+
+    `open(k)` must fill the segments of chunk k, `name(k)` names it in messages.
 
     >>> chunks = Chunks(np.array([0, 3, 4]), print, "chunk {}".format)
     >>> chunks.of(np.array([3, 0])).tolist(), chunks.rows_in(0)
     ([1, 0], 3)
     """
 
-    __slots__ = ("_forgets", "_made", "name", "open", "starts")
+    __slots__ = ("_closable", "_segments", "name", "open", "starts")
 
     def __init__(
-        self, starts: Integers, open: Callable[[int], None], name: Callable[[int], str], forgets: bool = False
+        self, starts: Integers, open: Callable[[int], None], name: Callable[[int], str], closable: bool = False
     ) -> None:
         self.starts = starts
         self.open = open
         self.name = name
-        self._forgets = forgets
-        """True if `forget` may close chunks, because their files are in a cache that evicts files."""
-        self._made: list[Segments] = []
+        self._closable = closable
+        """True if `close` may be called: the files are in a cache that evicts files."""
+        self._segments: list[Segments] = []
 
     def of(self, rows: Integers) -> Integers:
-        """The chunk that each row lies in."""
+        """Return the chunk of each row."""
         return np.searchsorted(self.starts, rows, "right") - 1
 
     def rows_in(self, chunk: int) -> int:
-        """How many rows a chunk has."""
+        """Return the number of rows of a chunk."""
         return int(self.starts[chunk + 1] - self.starts[chunk])
 
     def segments(self) -> Segments:
-        """A table of one buffer per chunk, opened with the chunk."""
-        made = Segments(len(self.starts) - 1, self.open, self.name, closable=self._forgets)
-        self._made.append(made)
-        return made
+        """Return new segments of one buffer per chunk, which `open` fills."""
+        segments = Segments(len(self.starts) - 1, self.open, self.name, closable=self._closable)
+        self._segments.append(segments)
+        return segments
 
-    def forget(self, chunk: int) -> None:
-        """Close the segments of a chunk; reads that look at them keep them until they have ended."""
-        for one in self._made:
-            one.close(chunk)
+    def close(self, chunk: int) -> None:
+        """Close the segments of a chunk; a running read keeps its buffers until it ends."""
+        for segments in self._segments:
+            segments.close(chunk)
 
     def bits(self, segments: Segments, rows: Integers) -> NDArray[np.bool_]:
-        """The bit of each row, in buffers that hold one for each."""
+        """Return the bit of each row, from buffers of one bit per row."""
         packed, _ = self.bytes_of_bits(segments, rows).packed()
         local = rows - self.starts[self.of(rows)]
         return ((packed >> (local & 7).astype(np.uint8)) & 1).astype(np.bool_)
 
     def bytes_of_bits(self, segments: Segments, rows: Integers) -> Ranges:
-        """The byte that the bit of each row lies in."""
+        """Return the range of the byte that holds the bit of each row."""
         chunk = self.of(rows)
         return Ranges(segments, chunk, (rows - self.starts[chunk]) >> 3, np.ones(len(rows), np.int64))
 
 
 Getter = Callable[[int], Any]
+"""Returns the value of a row of one batch; rows count from the start of the batch."""
 
 
-def reader_of(name: str, feature: Feature, kind: pa.DataType, chunks: Chunks) -> Field:
-    """The reader for a feature that lies as an Arrow type."""
+def reader_of(name: str, feature: Feature, kind: pa.DataType, chunks: Chunks) -> FieldReader:
+    """Return a reader for a feature that is stored as an Arrow type."""
     match feature:
         case Optional():
-            return _Maybe(name, feature, chunks, kind)
+            return _OptionalReader(name, feature, chunks, kind)
         case Value(dtype="bool") if pa.types.is_boolean(kind):
-            return _Truth(name, feature, chunks)
+            return _BoolReader(name, feature, chunks)
         case Value() | ClassLabel() if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            return _Dense(name, feature, chunks, np.dtype(kind.to_pandas_dtype()), ())
+            return _FixedWidthReader(name, feature, chunks, np.dtype(kind.to_pandas_dtype()), ())
         case Text() | Bytes() | Json() | Array() if _has_offsets(kind):
-            return _Blob(name, feature, chunks, kind)
+            return _BytesReader(name, feature, chunks, kind)
         case Array() if feature.fixed and feature.shape and pa.types.is_fixed_size_list(kind):
-            return _Dense(name, feature, chunks, np.dtype(feature.dtype), fixed_sizes(feature))
+            return _FixedWidthReader(name, feature, chunks, np.dtype(feature.dtype), fixed_sizes(feature))
         case Array() if feature.ragged and is_list(kind):
-            return _Ragged(name, feature, chunks, kind)
+            return _RaggedReader(name, feature, chunks, kind)
         case Array() if feature.shape and pa.types.is_struct(kind) and _has_sized_shapes(kind):
-            return _Shaped(name, feature, chunks, kind)
-    return Field(name, feature, chunks)
+            return _ShapedReader(name, feature, chunks, kind)
+    return FieldReader(name, feature, chunks)
 
 
 def _has_offsets(kind: pa.DataType) -> bool:
@@ -118,7 +120,7 @@ def _has_offsets(kind: pa.DataType) -> bool:
 
 
 def _typed(data: ByteArray, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    """The first elements of a buffer, which other tools make longer; read-only even where the buffer is not."""
+    """Return the first elements of a buffer, which other tools may make longer, as a read-only view."""
     elements = data[: count * dtype.itemsize].view(dtype)
     elements.flags.writeable = False
     return elements
@@ -128,53 +130,53 @@ def _has_sized_shapes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_fixed_size_list(kind.field("shape").type))
 
 
-class Field:
-    """Any field, read through Arrow; the others derive from it and fall back to it."""
+class FieldReader:
+    """Reads a field of any type through Arrow; base class and fallback of the other readers."""
 
     def __init__(self, name: str, feature: Feature, chunks: Chunks) -> None:
         self._name = name
         self._feature = feature
         self._chunks = chunks
         self._arrays: dict[int, pa.Array] = {}
-        self._holes = False
-        """Whether values of some batch have nulls inside."""
+        self._has_inner_nulls = False
+        """True if arrays of some opened batch have null elements."""
 
-    def put(self, chunk: int, array: pa.Array) -> None:
-        """Take the array of a batch."""
+    def attach(self, chunk: int, array: pa.Array) -> None:
+        """Read a batch from this array from now on."""
         self._arrays[chunk] = array
 
-    def drop(self, chunk: int) -> None:
-        """Hold the array of a batch no longer."""
+    def detach(self, chunk: int) -> None:
+        """Release the array of a batch."""
         self._arrays.pop(chunk, None)
 
     def arrays(self) -> list[pa.Array]:
-        """The arrays of all batches, opened if need be."""
+        """Return the arrays of all batches; opens batches that are not open."""
         return [self.array(chunk) for chunk in range(len(self._chunks.starts) - 1)]
 
     def array(self, chunk: int) -> pa.Array:
-        """The array of a batch, opened if need be; another thread may let it go again meanwhile."""
+        """Return the array of a batch; opens the batch until no other thread has closed it in between."""
         while (found := self._arrays.get(chunk)) is None:
             self._chunks.open(chunk)
         return found
 
     def read(self, rows: Integers) -> Column:
-        """The values of these rows."""
+        """Return the values of these rows."""
         features = {self._name: self._feature}
         return take_rows(rows, self._chunks.starts, features, self._open, self._chunks.name).data[self._name]
 
     def advise(self, rows: Integers) -> None:
-        """Begin to fetch the values of rows of open batches; where values lie that Arrow reads is not known."""
+        """Start to download the values of rows of open batches; nothing here: Arrow does not tell their ranges."""
 
     def _open(self, chunk: int) -> dict[str, pa.Array]:
         return {self._name: self.array(chunk)}
 
     def getter(self, chunk: int) -> Getter:
-        """Gives one value of an open batch."""
+        """Return a function that reads one value of an open batch."""
         array, feature = self.array(chunk), self._feature
         return lambda row: self.located(chunk, row, decode_value, array, row, feature)
 
     def located(self, chunk: int, row: int, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function that may find bad data, and say where it was."""
+        """Call a function and add the place to a `FormatError` that it raises."""
         try:
             return function(*arguments)
         except FormatError as error:
@@ -182,30 +184,30 @@ class Field:
             raise FormatError(f"{error} - at {self._chunks.name(chunk)}, sample {sample}, field {self._name}") from None
 
 
-class _Maybe(Field):
-    """A field with nulls: a bit for each row, and the field that reads those that have a value."""
+class _OptionalReader(FieldReader):
+    """Values that may be null: validity bits, and the reader of the other values."""
 
     def __init__(self, name: str, feature: Optional, chunks: Chunks, kind: pa.DataType) -> None:
         super().__init__(name, feature, chunks)
         self._inner = reader_of(name, feature.feature, kind, chunks)
         self._valid = chunks.segments()
 
-    def put(self, chunk: int, array: pa.Array) -> None:
-        super().put(chunk, array)
-        self._inner.put(chunk, array)
+    def attach(self, chunk: int, array: pa.Array) -> None:
+        super().attach(chunk, array)
+        self._inner.attach(chunk, array)
         bits = array.buffers()[0] if array.null_count else None
         self._valid.put(chunk, bits or np.full(len(array) // 8 + 1, 255, np.uint8))
 
-    def drop(self, chunk: int) -> None:
-        super().drop(chunk)
-        self._inner.drop(chunk)
+    def detach(self, chunk: int) -> None:
+        super().detach(chunk)
+        self._inner.detach(chunk)
 
     def read(self, rows: Integers) -> Column:
         valid = self._chunks.bits(self._valid, rows)
         if valid.all():
             return self._inner.read(rows)
         values = iter(to_list(self._inner.read(rows[valid])))
-        return [next(values) if there else None for there in valid.tolist()]
+        return [next(values) if ok else None for ok in valid.tolist()]
 
     def advise(self, rows: Integers) -> None:
         self._chunks.bytes_of_bits(self._valid, rows).advise()
@@ -219,15 +221,15 @@ class _Maybe(Field):
         return lambda row: get(row) if valid[row] else None
 
 
-class _Truth(Field):
-    """Truth values, eight to a byte."""
+class _BoolReader(FieldReader):
+    """Booleans, eight to a byte."""
 
     def __init__(self, name: str, feature: Feature, chunks: Chunks) -> None:
         super().__init__(name, feature, chunks)
         self._bits = chunks.segments()
 
-    def put(self, chunk: int, array: pa.Array) -> None:
-        super().put(chunk, array)
+    def attach(self, chunk: int, array: pa.Array) -> None:
+        super().attach(chunk, array)
         self._bits.put(chunk, array.buffers()[1] or b"")
 
     def read(self, rows: Integers) -> Column:
@@ -240,8 +242,8 @@ class _Truth(Field):
         return self.array(chunk).to_numpy(zero_copy_only=False).item  # type: ignore[no-any-return]
 
 
-class _Dense(Field):
-    """Values of one width, stacked by one gather."""
+class _FixedWidthReader(FieldReader):
+    """Values of one width: numbers and arrays of one shape, read by one gather."""
 
     def __init__(
         self, name: str, feature: Feature, chunks: Chunks, dtype: np.dtype[Any], shape: tuple[int, ...]
@@ -252,23 +254,23 @@ class _Dense(Field):
         self._width = dtype.itemsize * math.prod(shape)
         self._data = chunks.segments()
 
-    def put(self, chunk: int, array: pa.Array) -> None:
-        super().put(chunk, array)
+    def attach(self, chunk: int, array: pa.Array) -> None:
+        super().attach(chunk, array)
         while pa.types.is_fixed_size_list(array.type):
             array = array.values
-            self._holes = self._holes or array.null_count > 0
+            self._has_inner_nulls = self._has_inner_nulls or array.null_count > 0
         self._data.put(chunk, array.buffers()[1] or b"")
 
     def read(self, rows: Integers) -> Column:
         out = pooled_empty((len(rows), *self._shape), self._dtype)
         take(self._data, self._chunks.starts, rows, self._width, out)
-        return super().read(rows) if self._holes else out
+        return super().read(rows) if self._has_inner_nulls else out
 
     def advise(self, rows: Integers) -> None:
         row_ranges(self._data, self._chunks.starts, rows, self._width).advise()
 
     def getter(self, chunk: int) -> Getter:
-        if self._holes:
+        if self._has_inner_nulls:
             return super().getter(chunk)
         rows = self._chunks.rows_in(chunk)
         view = _typed(self._data.open(chunk), self._dtype, rows * math.prod(self._shape)).reshape(rows, *self._shape)
@@ -276,7 +278,7 @@ class _Dense(Field):
 
 
 class _Lists:
-    """Lists of a batch as ranges: offsets, and what they count."""
+    """Offsets of lists and the items they count, as byte ranges; `item` is the size of an item in bytes."""
 
     def __init__(self, chunks: Chunks, kind: pa.DataType, item: int) -> None:
         wide = pa.types.is_large_list(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
@@ -291,24 +293,24 @@ class _Lists:
         self.data.put(chunk, data or b"")
 
     def ranges(self, rows: Integers) -> Ranges:
-        """Where the lists of these rows lie; opens their batches."""
+        """Return the byte ranges of the lists of these rows; opens their batches."""
         return locate(self._offsets, self._chunks.starts, rows, self._offset.itemsize, self._item, self.data)
 
     def advise(self, rows: Integers) -> None:
-        """Begin to fetch the lists of rows of open batches: first all offsets, for which it then waits."""
+        """Start to download the lists of rows of open batches; waits for their offsets, which come first."""
         row_ranges(self._offsets, self._chunks.starts, rows, self._offset.itemsize).advise()
         self.ranges(rows).advise()
 
     def offset(self, chunk: int) -> Callable[[int], int]:
-        """Gives the offset of a row of an open batch."""
+        """Return a function that reads the offset of a row of an open batch."""
         return _typed(self._offsets.open(chunk), self._offset, self._chunks.rows_in(chunk) + 1).item
 
     def value(self, chunk: int, *, text: bool) -> Getter:
-        """Gives the text or bytes of a row of an open batch; good as long as this is there."""
+        """Return a function that reads the text or bytes of a row; valid as long as this object exists."""
         return value_reader(self._offsets, self.data, chunk, self._offset.itemsize, text=text)
 
     def elements(self, chunk: int, dtype: np.dtype[Any]) -> Getter:
-        """Gives the elements of a row of an open batch, not copied."""
+        """Return a function that reads the elements of a row of an open batch, without a copy."""
         offset, data = self.offset(chunk), self.data.open(chunk)
         values = _typed(data, dtype, data.size // dtype.itemsize)
         pairs = dtype.itemsize // self._item
@@ -317,8 +319,8 @@ class _Lists:
         return lambda row: values[offset(row) // pairs : offset(row + 1) // pairs]
 
 
-class _Blob(Field):
-    """Text, bytes, JSON and arrays in bytes."""
+class _BytesReader(FieldReader):
+    """Text, bytes, JSON, and arrays stored as bytes."""
 
     def __init__(self, name: str, feature: Feature, chunks: Chunks, kind: pa.DataType) -> None:
         super().__init__(name, feature, chunks)
@@ -330,8 +332,8 @@ class _Blob(Field):
         elif isinstance(feature, Array):
             self._decode = lambda raw: decode_array_bytes(raw, feature)
 
-    def put(self, chunk: int, array: pa.Array) -> None:
-        super().put(chunk, array)
+    def attach(self, chunk: int, array: pa.Array) -> None:
+        super().attach(chunk, array)
         self._lists.put(chunk, *array.buffers()[1:])
 
     def read(self, rows: Integers) -> Column:
@@ -344,7 +346,7 @@ class _Blob(Field):
         try:
             return [decode(one) for one in raw]
         except FormatError:
-            return super().read(rows)  # which finds out where
+            return super().read(rows)  # finds the bad row
 
     def advise(self, rows: Integers) -> None:
         self._lists.advise(rows)
@@ -356,8 +358,8 @@ class _Blob(Field):
         return lambda row: located(chunk, row, decode, get(row))
 
 
-class _Ragged(Field):
-    """Arrays whose first size is free."""
+class _RaggedReader(FieldReader):
+    """Arrays of which only the first size varies."""
 
     def __init__(self, name: str, feature: Array, chunks: Chunks, kind: pa.DataType) -> None:
         super().__init__(name, feature, chunks)
@@ -367,22 +369,22 @@ class _Ragged(Field):
         self._step = items_per_row(feature) * item
         self._lists = _Lists(chunks, kind, item)
 
-    def put(self, chunk: int, array: pa.Array) -> None:
-        super().put(chunk, array)
-        self._holes = self._holes or array.values.null_count > 0
+    def attach(self, chunk: int, array: pa.Array) -> None:
+        super().attach(chunk, array)
+        self._has_inner_nulls = self._has_inner_nulls or array.values.null_count > 0
         self._lists.put(chunk, array.buffers()[1], array.values.buffers()[1])
 
     def read(self, rows: Integers) -> Column:
         ranges = self._lists.ranges(rows)
-        if self._holes or (self._inner and (ranges.length % self._step).any()):
-            return super().read(rows)  # which finds out where lists have an odd length
+        if self._has_inner_nulls or (self._inner and (ranges.length % self._step).any()):
+            return super().read(rows)  # finds the row whose list has a wrong length
         return Ragged(ranges, self._dtype, self._inner)
 
     def advise(self, rows: Integers) -> None:
         self._lists.advise(rows)
 
     def getter(self, chunk: int) -> Getter:
-        if self._holes:
+        if self._has_inner_nulls:
             return super().getter(chunk)
         elements, shape = self._lists.elements(chunk, self._dtype), (-1, *self._inner)
         if not self._inner:
@@ -390,8 +392,8 @@ class _Ragged(Field):
         return lambda row: self.located(chunk, row, reshape, elements(row), shape)
 
 
-class _Shaped(Field):
-    """Arrays of which more is free: their elements, and their shapes."""
+class _ShapedReader(FieldReader):
+    """Arrays of any other shape: elements and shapes."""
 
     def __init__(self, name: str, feature: Array, chunks: Chunks, kind: pa.DataType) -> None:
         super().__init__(name, feature, chunks)
@@ -400,17 +402,17 @@ class _Shaped(Field):
         self._lists = _Lists(chunks, kind.field("values").type, storage_dtype(self._dtype).itemsize)
         self._shapes = chunks.segments()
 
-    def put(self, chunk: int, array: pa.Array) -> None:
-        super().put(chunk, array)
+    def attach(self, chunk: int, array: pa.Array) -> None:
+        super().attach(chunk, array)
         values, shapes = array.field("values"), array.field("shape")
         parts = (values, values.values, shapes, shapes.values)
-        self._holes = self._holes or any(part.null_count for part in parts)
+        self._has_inner_nulls = self._has_inner_nulls or any(part.null_count for part in parts)
         self._lists.put(chunk, values.buffers()[1], values.values.buffers()[1])
         self._shapes.put(chunk, shapes.values.buffers()[1] or b"")
 
     def read(self, rows: Integers) -> Column:
         ranges = self._lists.ranges(rows)
-        if self._holes:
+        if self._has_inner_nulls:
             return super().read(rows)
         shapes = np.empty((len(rows), self._ndim), np.int64)
         take(self._shapes, self._chunks.starts, rows, shapes.itemsize * self._ndim, shapes)
@@ -421,7 +423,7 @@ class _Shaped(Field):
         self._lists.advise(rows)
 
     def getter(self, chunk: int) -> Getter:
-        if self._holes:
+        if self._has_inner_nulls:
             return super().getter(chunk)
         elements = self._lists.elements(chunk, self._dtype)
         rows = self._chunks.rows_in(chunk)

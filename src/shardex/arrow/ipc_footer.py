@@ -1,8 +1,8 @@
-"""The foot of an Arrow IPC file: where its batches lie, without looking at them.
+"""The footer of an Arrow IPC file: the positions of its batches, without reading them.
 
-Arrow's own reader tells of a batch what is in it, not where it is; a file that lies elsewhere has to be fetched before
-it is read. So the few numbers that are needed are taken out of the flatbuffers here. All of it is untrusted: a number
-that leads out of the bytes is an error.
+Arrow's reader does not tell where a batch is in its file, and a remote file must be downloaded before it is read. So
+this module takes the few numbers it needs out of the flatbuffers. They are untrusted: a number that points outside the
+bytes is an error.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from shardex.errors import FormatError
 __all__ = ["FOOTER_TAIL", "Block", "batch_is_compressed", "footer_blocks", "footer_size"]
 
 FOOTER_TAIL = 10
-"""Bytes at the end of a file: the size of the foot, and the magic."""
+"""Bytes at the end of a file: the size of the footer, and the magic."""
 _MAGIC = b"ARROW1"
 _COMPRESSION = 3
 _CONTINUES = 0xFFFFFFFF
 
 
 class Block(NamedTuple):
-    """A message of a file: its head of `head` bytes, and its body after it."""
+    """Position of a message: a header of `head` bytes, then the body of `body` bytes."""
 
     begin: int
     head: int
@@ -30,25 +30,25 @@ class Block(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the body ends."""
+        """Offset of the end of the body."""
         return self.begin + self.head + self.body
 
 
 def footer_size(tail: bytes, size: int, where: str) -> int:
-    """Bytes of the foot, tail included, by the last bytes of a file."""
+    """Return the size of the footer including the tail, given the tail and the size of the file."""
     found = int.from_bytes(tail[:4], "little", signed=True) + FOOTER_TAIL
     if tail[4:] != _MAGIC or not FOOTER_TAIL < found <= size:
         raise FormatError(f"{where}: expected an Arrow IPC file, got one that does not end as such; is it cut off?")
     return found
 
 
-def footer_blocks(foot: bytes, size: int, where: str) -> tuple[list[Block], list[Block]]:
-    """The dictionaries and the batches that a foot names."""
+def footer_blocks(footer: bytes, size: int, where: str) -> tuple[list[Block], list[Block]]:
+    """Return the positions of the dictionaries and of the batches that a footer lists."""
     try:
-        root = _u32(foot, 0)
-        found = _blocks(foot, _field(foot, root, 2)), _blocks(foot, _field(foot, root, 3))
+        root = _u32(footer, 0)
+        found = _blocks(footer, _field(footer, root, 2)), _blocks(footer, _field(footer, root, 3))
     except (struct.error, IndexError):
-        raise FormatError(f"{where}: expected the foot of an Arrow IPC file, got something else") from None
+        raise FormatError(f"{where}: expected the footer of an Arrow IPC file, got something else") from None
     for block in (block for some in found for block in some):
         if block.begin < 0 or block.head < 8 or block.body < 0 or block.end > size:
             raise FormatError(f"{where}: expected batches inside the {size} bytes of the file, got {block}")
@@ -56,7 +56,7 @@ def footer_blocks(foot: bytes, size: int, where: str) -> tuple[list[Block], list
 
 
 def batch_is_compressed(head: bytes, where: str) -> bool:
-    """Whether the body of a batch is compressed, by its head."""
+    """Return whether the body of a batch is compressed, given its header."""
     start = 8 if _u32(head, 0) == _CONTINUES else 4
     try:
         message = start + _u32(head, start)
@@ -64,26 +64,26 @@ def batch_is_compressed(head: bytes, where: str) -> bool:
         batch = at + _u32(head, at)
         return bool(_field(head, batch, _COMPRESSION))
     except (struct.error, IndexError):
-        raise FormatError(f"{where}: expected the head of a batch, got something else") from None
+        raise FormatError(f"{where}: expected the header of a batch, got something else") from None
 
 
-def _blocks(foot: bytes, field: int) -> list[Block]:
+def _blocks(footer: bytes, field: int) -> list[Block]:
     if not field:
         return []
-    vector = field + _u32(foot, field)
-    count = _u32(foot, vector)
-    if vector + 4 + 24 * count > len(foot):
+    vector = field + _u32(footer, field)
+    count = _u32(footer, vector)
+    if vector + 4 + 24 * count > len(footer):
         raise IndexError
-    return [Block(*struct.unpack_from("<qi4xq", foot, vector + 4 + 24 * k)) for k in range(count)]
+    return [Block(*struct.unpack_from("<qi4xq", footer, vector + 4 + 24 * k)) for k in range(count)]
 
 
 def _field(data: Any, table: int, number: int) -> int:
-    """Where a field of a flatbuffers table lies; 0 if it is not there."""
-    names = table - struct.unpack_from("<i", data, table)[0]
-    if names < 0:
+    """Return the offset of a field of a flatbuffers table, 0 if it is missing."""
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    if vtable < 0:
         raise IndexError
     slot = 4 + 2 * number
-    offset: int = struct.unpack_from("<H", data, names + slot)[0] if slot < _u16(data, names) else 0
+    offset: int = struct.unpack_from("<H", data, vtable + slot)[0] if slot < _u16(data, vtable) else 0
     return table + offset if offset else 0
 
 

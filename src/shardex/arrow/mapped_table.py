@@ -1,7 +1,7 @@
 """Record batches of mapped Arrow files as one table: the read path of Arrow shards.
 
-A `MappedTable` is a run of record batches, each loaded when a row of it is first asked for. Its fields (`fields.py`)
-copy values straight from the buffers; no Arrow object is touched per sample.
+A `MappedTable` loads a batch when a row of it is first read. Its readers (`field_readers`) copy values straight from
+the buffers; no Arrow object is created per sample.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WIDE = 256
 
 
 class MappedTable:
-    """Record batches one after another; `load(k)` gives batch k, checked, and `rows[k]` is how many rows it has.
+    """Consecutive record batches; `load(k)` returns batch k, checked, and `rows[k]` is its number of rows.
 
     `extents(batches)` are the byte ranges that loading these batches reads. If the files are remote, a read downloads
     the ranges of all its batches at once, and `close_batches` releases batches whose file is evicted.
@@ -61,21 +61,21 @@ class MappedTable:
         self._getters: list[dict[str, Getter] | None] = [None] * len(rows)
         self._is_open = np.zeros(len(rows), np.bool_)
         self._kinds = {name: storage_type(schema.field(name).type) for name in features}
-        self._fields = {n: reader_of(n, feature, self._kinds[n], self._chunks) for n, feature in features.items()}
+        self._readers = {n: reader_of(n, feature, self._kinds[n], self._chunks) for n, feature in features.items()}
         self._whole: dict[str, pa.ChunkedArray] = {}
 
     def __len__(self) -> int:
         return self._starts[-1]
 
     def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
-        """These fields of these rows."""
-        held = self._fetched(rows) if self._is_remote and fields else None
-        columns = Columns({name: self._fields[name].read(rows) for name in fields}, len(rows))
+        """Return these fields of these rows."""
+        held = self._fetch(rows) if self._is_remote and fields else None
+        columns = Columns({name: self._readers[name].read(rows) for name in fields}, len(rows))
         del held
         return columns
 
-    def _fetched(self, rows: Integers) -> Any:
-        """Fetch the batches of some rows that are not open, all at once; they are there while this is held."""
+    def _fetch(self, rows: Integers) -> Any:
+        """Download the closed batches of these rows at once; the returned object keeps them in the cache."""
         if self._is_open.all():
             return None
         chunks = self._chunks.of(rows[(rows >= 0) & (rows < len(self))])
@@ -83,25 +83,25 @@ class MappedTable:
         return self._extents(np.unique(closed)).hold() if self._extents is not None and len(closed) else None
 
     def close_batches(self, chunks: Sequence[int]) -> None:
-        """Hold nothing of these batches; they are loaded again when they are needed."""
+        """Release these batches; they are loaded again when they are read."""
         for chunk in chunks:
             self._is_open[chunk] = False
             self._getters[chunk] = None
-            for field in self._fields.values():
-                field.drop(chunk)
-            self._chunks.forget(chunk)
+            for reader in self._readers.values():
+                reader.detach(chunk)
+            self._chunks.close(chunk)
 
     def advise(self, rows: Integers, fields: Sequence[str]) -> None:
-        """Begin to fetch what a read of these rows needs: of batches that are not open yet all that opening reads."""
+        """Start to download what a read of these rows needs; for batches that are not open, what opening reads."""
         chunks = self._chunks.of(rows)
         is_open = self._is_open[chunks]
         if self._extents is not None and fields and not is_open.all():
             self._extents(np.unique(chunks[~is_open])).advise()
         for name in fields:
-            self._fields[name].advise(rows[is_open])
+            self._readers[name].advise(rows[is_open])
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """One row, arrays as views of the mapped file."""
+        """Return one row; arrays are views of the mapped file."""
         chunk = bisect_right(self._starts, row) - 1
         getters = self._getters[chunk] or self._open_getters(chunk)
         at = row - self._starts[chunk]
@@ -114,50 +114,50 @@ class MappedTable:
             raise
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """A whole field as it lies; opens all batches."""
+        """Return a whole field as it is stored; opens all batches."""
         if (whole := self._whole.get(name)) is None:
             if self._is_remote and self._extents is not None:
                 self._extents(np.flatnonzero(~self._is_open)).fetch()
             for chunk in np.flatnonzero(~self._is_open).tolist():
                 self._open(chunk)
-            whole = _gathered(pa.chunked_array(self._fields[name].arrays(), self._kinds[name]))
-            if not self._is_remote:  # which would keep all of its files
+            whole = _combined(pa.chunked_array(self._readers[name].arrays(), self._kinds[name]))
+            if not self._is_remote:  # a cached column would keep all files open
                 self._whole[name] = whole
         return whole
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
-        """Whole fields, as SQL sees them."""
+        """Return whole fields in the form that SQL reads."""
         return sql_table({name: self.column(name) for name in names}, self.features)
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Which rows have a value for a field."""
+        """Return which rows have a value for a field."""
         return valid_mask(self.column(name))
 
     def _open(self, chunk: int) -> None:
-        """Load a batch and give its arrays to the fields."""
+        """Load a batch and attach its arrays to the readers."""
         batch = self._load(chunk)
         rows = self._starts[chunk + 1] - self._starts[chunk]
         if batch.num_rows != rows:
             raise FormatError(f"{self._chunks.name(chunk)}: expected {rows} rows, got {batch.num_rows}")
-        for name, field in self._fields.items():
+        for name, reader in self._readers.items():
             array = storage_array(batch.column(name))
             if array.null_count and not isinstance(self.features[name], Optional):
                 raise FormatError(
                     f"{self._chunks.name(chunk)}: expected a value in every row, got nulls - at field {name}"
                 )
-            field.put(chunk, array)
+            reader.attach(chunk, array)
         self._is_open[chunk] = True
 
     def _open_getters(self, chunk: int) -> dict[str, Getter]:
         if not self._is_open[chunk]:
             self._open(chunk)
-        getters = {name: field.getter(chunk) for name, field in self._fields.items()}
+        getters = {name: reader.getter(chunk) for name, reader in self._readers.items()}
         self._getters[chunk] = getters
         return getters
 
 
-def _gathered(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column; if it comes in crumbs of little values, all in one, because each crumb costs as much as 100 rows."""
+def _combined(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the column; many chunks of few small values are combined, since each costs SQL as much as 100 rows."""
     if len(column) >= _FEW_ROWS * column.num_chunks or column.nbytes > _WIDE * len(column):
         return column
     return pa.table({"": column}).combine_chunks().column(0)

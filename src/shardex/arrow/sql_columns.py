@@ -1,8 +1,8 @@
-"""What SQL sees of samples: a table with an Arrow column for each field asked for, copied only where it must be.
+"""Fields in the form that SQL reads: Arrow tables with a column per field, copied only if necessary.
 
-Numbers, text, bytes, lists and structs are as they lie, arrays of numbers are lists, JSON is text that says it is JSON.
-Rows that store such columns return them from `AbstractRows.sql_columns`; of others all samples are read
-(`samples_table`). `dataset/sql.py` decides which fields a query needs.
+Numbers, text, bytes, lists and structs stay as they are stored, arrays of numbers are lists, JSON is text with the JSON
+extension type. Rows that store such columns return them from `AbstractRows.sql_columns`; for others all samples are
+read (`samples_table`). `dataset/sql.py` decides which fields a query needs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shardex.arrow.to_table import to_table
 from shardex.arrow.types import is_binary, is_list, number_array
 from shardex.errors import FormatError, QueryError, SchemaError
 from shardex.kernel import MISSING, Columns, Integers
-from shardex.schema import Array, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
+from shardex.schema import Array, Feature, Features, Json, Optional, Sequence, Struct, Text, Value, unwrap_optional
 
 __all__ = [
     "concat_columns",
@@ -37,11 +37,11 @@ _IS_JSON = {"ARROW:extension:name": "arrow.json", "ARROW:extension:metadata": ""
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
-# -- columns as they lie --------------------------------------------------------------------------------------
+# -- stored columns ---------------------------------------------------------------------------------------------
 
 
 def is_queryable(feature: Feature, *, inside: bool = False) -> bool:
-    """Whether SQL can see the values of a field; of every field it can see whether they are there.
+    """Return whether SQL can read the values of a field; `IS NULL` works for every field.
 
     >>> is_queryable(Array("float32", (3, 4))), is_queryable(Array("float32", (None, None))), is_queryable(Array())
     (True, False, False)
@@ -62,45 +62,47 @@ def is_queryable(feature: Feature, *, inside: bool = False) -> bool:
 
 
 def sql_table(columns: Mapping[str, pa.ChunkedArray], features: Mapping[str, Feature]) -> pa.Table:
-    """The table that SQL sees of columns as they lie."""
-    inner = {name: f.feature if isinstance(f, Optional) else f for name, f in features.items()}
-    seen = {name: _seen(column, inner[name], name) for name, column in columns.items()}
-    fields = [pa.field(n, c.type, metadata=_IS_JSON if inner[n] == Json() else None) for n, c in seen.items()]
-    return pa.Table.from_arrays(list(seen.values()), schema=pa.schema(fields))
+    """Return a table of stored columns in the form that SQL reads."""
+    inner = {name: unwrap_optional(feature) for name, feature in features.items()}
+    arrays = {name: _sql_column(column, inner[name], name) for name, column in columns.items()}
+    fields = [pa.field(n, a.type, metadata=_IS_JSON if inner[n] == Json() else None) for n, a in arrays.items()]
+    return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
 
 
-def _seen(column: pa.ChunkedArray, feature: Feature, name: str) -> pa.ChunkedArray:
+def _sql_column(column: pa.ChunkedArray, feature: Feature, name: str) -> pa.ChunkedArray:
     if isinstance(feature, Array) and is_binary(column.type):
         raise QueryError(
-            f"expected values that SQL knows, got {feature} in bytes - at field {name}; "
-            "it can only be asked whether they are there (IS NOT NULL)"
+            f"expected values that SQL can read, got {feature} stored as bytes - at field {name}; "
+            "only IS NULL and IS NOT NULL work for it"
         )
-    kind = pa.large_string() if isinstance(feature, Text | Json) and is_binary(column.type) else _known(column.type)
+    kind = (
+        pa.large_string() if isinstance(feature, Text | Json) and is_binary(column.type) else _duckdb_type(column.type)
+    )
     try:
         column = column if kind == column.type else column.cast(kind)
     except pa.ArrowException as error:
         raise FormatError(f"expected {feature}, got bytes that are none: {error} - at field {name}") from None
     if isinstance(feature, Array) and feature.fixed and len(feature.shape or ()) > 1:
-        return _shaped(column, [size or 0 for size in feature.shape or ()])
+        return _as_nested_lists(column, [size or 0 for size in feature.shape or ()])
     return column
 
 
-def _known(kind: pa.DataType) -> pa.DataType:
-    """The type with float32 instead of float16, which DuckDB has none of."""
+def _duckdb_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type with float32 instead of float16, which DuckDB does not have."""
     if pa.types.is_float16(kind):
         return pa.float32()
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_known(kind.value_type)), kind.list_size)
+        return pa.list_(kind.value_field.with_type(_duckdb_type(kind.value_type)), kind.list_size)
     if is_list(kind):
-        item = kind.value_field.with_type(_known(kind.value_type))
+        item = kind.value_field.with_type(_duckdb_type(kind.value_type))
         return pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item)
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_known(field.type)) for field in kind])
+        return pa.struct([field.with_type(_duckdb_type(field.type)) for field in kind])
     return kind
 
 
-def _shaped(column: pa.ChunkedArray, shape: list[int]) -> pa.ChunkedArray:
-    """Arrays of several dimensions, which lie flat, as lists of lists."""
+def _as_nested_lists(column: pa.ChunkedArray, shape: list[int]) -> pa.ChunkedArray:
+    """Return arrays of several dimensions, which are stored flat, as lists of lists."""
     kind = column.type.value_type
     if not pa.types.is_fixed_size_list(column.type) or pa.types.is_fixed_size_list(kind):
         return column
@@ -118,7 +120,7 @@ def _nested(array: pa.FixedSizeListArray, shape: list[int]) -> pa.FixedSizeListA
 
 
 def valid_mask(column: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Which values of a column are not null."""
+    """Return which values of a column are not null."""
     parts = [_bits(chunk.is_valid()) if chunk.null_count else np.ones(len(chunk), np.bool_) for chunk in column.chunks]
     return np.concatenate([np.empty(0, np.bool_), *parts])
 
@@ -129,7 +131,7 @@ def _bits(array: pa.BooleanArray) -> NDArray[np.bool_]:
 
 
 def true_or_null(present: NDArray[np.bool_]) -> pa.Array:
-    """A column that is true where something is present, and else null.
+    """Return an array that is true for rows that have a value and null for the others.
 
     >>> true_or_null(np.array([True, False])).to_pylist()
     [True, None]
@@ -138,23 +140,23 @@ def true_or_null(present: NDArray[np.bool_]) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), len(present), [bits, bits])
 
 
-# -- tables made of tables ------------------------------------------------------------------------------------
+# -- tables combined --------------------------------------------------------------------------------------------
 
 
 def take_table(table: pa.Table, rows: Integers) -> pa.Table:
-    """These rows of a table."""
+    """Return these rows of a table."""
     return table.combine_chunks().take(number_array(rows))
 
 
 def concat_tables(tables: Iterable[pa.Table]) -> pa.Table:
-    """One table after another; numbers become as wide as the widest, and what is JSON in one is JSON in all."""
+    """Return the rows of all tables; numbers take the widest type, a column that is JSON in one is JSON in all."""
     tables = list(tables)
     json = {field.name for table in tables for field in table.schema if _is_json(field)}
     try:
         return pa.concat_tables([_with_json(table, json) for table in tables], promote_options="permissive")
     except (pa.ArrowException, SchemaError) as error:
         raise QueryError(
-            f"expected fields of one type in all parts of the dataset, got different ones: {error}; ask each part"
+            f"expected fields of one type in all parts of the dataset, got different ones: {error}; query each part"
         ) from None
 
 
@@ -163,18 +165,18 @@ def _is_json(field: pa.Field) -> bool:
 
 
 def _with_json(table: pa.Table, names: Collection[str]) -> pa.Table:
-    """The table with JSON text in these columns."""
+    """Return the table with these columns as JSON text."""
     for number, field in enumerate(table.schema):
         if field.name in names and not _is_json(field):
             values, features = table.column(number).to_pylist(), Features({field.name: Optional(Json())})
-            made = to_table(Columns({field.name: values}, len(values)), features)
-            seen = sql_table({field.name: made.column(0)}, features)
-            table = table.set_column(number, seen.schema.field(0), seen.column(0))
+            stored = to_table(Columns({field.name: values}, len(values)), features)
+            json = sql_table({field.name: stored.column(0)}, features)
+            table = table.set_column(number, json.schema.field(0), json.column(0))
     return table
 
 
 def concat_columns(tables: Iterable[pa.Table]) -> pa.Table:
-    """The columns of all tables."""
+    """Return the columns of all tables, which have the same rows."""
     columns = [(column, field) for table in tables for column, field in zip(table.columns, table.schema, strict=True)]
     return pa.Table.from_arrays([column for column, _ in columns], schema=pa.schema([field for _, field in columns]))
 
@@ -183,9 +185,9 @@ def concat_columns(tables: Iterable[pa.Table]) -> pa.Table:
 
 
 def samples_table(read: Callable[[], Iterable[Columns]], features: Features) -> pa.Table:
-    """The table that SQL sees of samples that are read in chunks; `read` starts a pass over them.
+    """Return samples as a table in the form that SQL reads; `read()` starts a pass over all of them in chunks.
 
-    Where a value does not fit the features, which may be a guess from the first samples, types are chosen that fit all.
+    If a value does not fit the features, which may be inferred from the first samples, types are chosen that fit all.
 
     >>> samples_table(lambda: [Columns({"y": [{"z": 2}]}, 1)], Features({"y": Json()})).to_pydict()
     {'y': ['{"z":2}']}
@@ -206,7 +208,7 @@ def samples_table(read: Callable[[], Iterable[Columns]], features: Features) -> 
 
 
 def feature_of_values(values: Iterable[Any]) -> Feature:
-    """The feature of plain values: a number, a truth value or text if all are such, else JSON; any may be missing.
+    """Return the feature of Python values, always optional: number, bool or text if all are, else JSON.
 
     >>> str(feature_of_values([1, None, 2.5])), str(feature_of_values([1, "a"])), str(feature_of_values([2**63]))
     ('float64 or none', 'json or none', 'json or none')

@@ -1,21 +1,21 @@
-"""How features lie in Arrow: the type each is stored as, and the features that a schema of anybody can be read as.
+"""Features as Arrow types, and the features that any Arrow schema can be read as.
 
 =====================  ===================================================================
 feature                Arrow type
 =====================  ===================================================================
 Value                  the number itself, or bool
 Text, Json             large_string
-Bytes, Array()         large_binary (arrays of any dtype in the compact form)
+Bytes, Array()         large_binary (arrays of any dtype in the compact format)
 Array, fixed shape     fixed_size_list of the flattened elements
-Array, first size free large_list of the flattened elements
+Array, ragged          large_list of the flattened elements (only the first size varies)
 Array, other shapes    struct of `values` (large_list) and `shape` (list of int64)
 ClassLabel             int32
 Sequence, Struct       large_list, struct
 Optional               the same, nullable
 =====================  ===================================================================
 
-Truth values in arrays lie as uint8, times as int64, complex numbers as pairs. Packers store by this table and
-readers look by it; `values.py` turns arrays back into values, `mapped.py` does so straight from the buffers.
+Booleans in arrays are stored as uint8, times as int64, complex numbers as pairs. `encode` writes these types, `decode`
+and `field_readers` read them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ __all__ = [
 
 
 def number_array(values: NDArray[Any]) -> pa.Array:
-    """Numbers of numpy as an Arrow array, nothing copied; `pa.array` would import pandas for it, if that is installed.
+    """Return numpy numbers as an Arrow array without a copy; `pa.array` would import pandas if it is installed.
 
     >>> number_array(np.array([True, False])).to_pylist(), str(number_array(np.array([7], "f4")).type)
     ([True, False], 'float')
@@ -73,7 +73,7 @@ def number_array(values: NDArray[Any]) -> pa.Array:
 
 
 def storage_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """The dtype that elements lie as, for dtypes Arrow has no list of.
+    """Return the dtype that elements of a dtype are stored as.
 
     >>> storage_dtype("bool"), storage_dtype("complex64"), storage_dtype("datetime64[us]")
     (dtype('uint8'), dtype('float32'), dtype('int64'))
@@ -87,7 +87,7 @@ def storage_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def arrow_type(feature: Feature) -> pa.DataType:
-    """The Arrow type of a feature."""
+    """Return the Arrow type of a feature."""
     match feature:
         case Value():
             return pa.from_numpy_dtype(np.dtype(feature.dtype))
@@ -122,13 +122,13 @@ def _array_type(feature: Array) -> pa.DataType:
 
 
 def items_per_row(feature: Array) -> int:
-    """Stored elements per row of a fixed array, or per step of a ragged one."""
+    """Return the stored elements per row of a fixed array, or per step of the first dimension of a ragged one."""
     pairs = 2 if np.dtype(feature.dtype).kind == "c" else 1
     return pairs * math.prod(fixed_sizes(feature))
 
 
 def fixed_sizes(feature: Array) -> tuple[int, ...]:
-    """The sizes that are not free.
+    """Return the sizes of the shape that do not vary.
 
     >>> fixed_sizes(Array("uint8", (None, None, 3)))
     (3,)
@@ -141,13 +141,13 @@ def _field(name: str, feature: Feature) -> pa.Field:
 
 
 def arrow_schema(features: Features) -> pa.Schema:
-    """The Arrow schema of a dataset; the features go along as metadata, so that a file tells what it holds."""
+    """Return the Arrow schema of a dataset, with the features as metadata."""
     plain = JSON.encode(features.to_json())
     return pa.schema([_field(name, feature) for name, feature in features.items()], metadata={"shardex": plain})
 
 
 def schema_text(schema: pa.Schema) -> str:
-    """Names and types, as messages show them; nothing else of a schema matters to readers.
+    """Return names and types of a schema, all that readers depend on, for messages and comparisons.
 
     >>> schema_text(pa.schema([("x", pa.int32()), ("s", pa.string())]))
     'x int32, s string'
@@ -155,13 +155,13 @@ def schema_text(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
-# -- from a schema --------------------------------------------------------------------------------------------
+# -- from an Arrow schema ---------------------------------------------------------------------------------------
 
 
-def features_of_arrow(schema: pa.Schema, told: Features | None = None, nulls: Collection[str] = ()) -> Features:
-    """What a schema can be read as: as the user told, as the file tells of itself, or as its types suggest.
+def features_of_arrow(schema: pa.Schema, declared: Features | None = None, nulls: Collection[str] = ()) -> Features:
+    """Return the features of an Arrow schema: declared by the user, else from its metadata, else from its types.
 
-    Fields that have `nulls` are optional, whoever says what they are.
+    Fields in `nulls`, which have null values, are optional in any case.
 
     >>> print(features_of_arrow(pa.schema([("x", pa.list_(pa.float32(), 3)), ("s", pa.string()), ("t", pa.date32())])))
     x float32[3], s text, t date32[day]
@@ -169,17 +169,17 @@ def features_of_arrow(schema: pa.Schema, told: Features | None = None, nulls: Co
     x int8[2, 2]
     """
     check_column_names(schema)
-    told = told or Features({})
-    for name in told:
+    declared = declared or Features({})
+    for name in declared:
         if name not in schema.names:
             raise SchemaError(f"expected one of the fields {', '.join(schema.names)}, got {name!r} in the schema")
-    own = _own_features(schema)
-    found = {field.name: _read_as(field, told.get(field.name), own.get(field.name)) for field in schema}
+    written = _features_in_metadata(schema)
+    found = {field.name: _read_as(field, declared.get(field.name), written.get(field.name)) for field in schema}
     return Features({name: Optional(feature) if name in nulls else feature for name, feature in found.items()})
 
 
 def check_column_names(schema: pa.Schema) -> None:
-    """Refuse columns without a name of their own, and names at any depth that are no text."""
+    """Raise `FormatError` for empty or repeated column names, and for names at any depth that are not UTF-8."""
     try:
         _walk_names(schema)
     except UnicodeDecodeError as error:
@@ -194,8 +194,8 @@ def _walk_names(fields: Iterable[pa.Field]) -> None:
         _walk_names(field.type.field(number) for number in range(field.type.num_fields))
 
 
-def _own_features(schema: pa.Schema) -> Mapping[str, Feature]:
-    """What a file says that its fields are; another tool may have changed them since, or written nonsense."""
+def _features_in_metadata(schema: pa.Schema) -> Mapping[str, Feature]:
+    """Return the features that a file was written with; none if the metadata is invalid."""
     if not schema.metadata or b"shardex" not in schema.metadata:
         return {}
     try:
@@ -204,18 +204,19 @@ def _own_features(schema: pa.Schema) -> Mapping[str, Feature]:
         return {}
 
 
-def _read_as(field: pa.Field, told: Feature | None, own: Feature | None) -> Feature:
-    if told is not None:
-        if not _readable(told, field.type):
+def _read_as(field: pa.Field, declared: Feature | None, written: Feature | None) -> Feature:
+    if declared is not None:
+        if not _readable(declared, field.type):
             raise SchemaError(
-                f"expected a feature that {field.type} can be read as, got {told} - at field {field.name}"
+                f"expected a feature that {field.type} can be read as, got {declared} - at field {field.name}"
             )
-        return told
-    return own if own is not None and _readable(own, field.type) else _suggested(field.type)
+        return declared
+    # Another tool may have changed the column and kept the metadata.
+    return written if written is not None and _readable(written, field.type) else _from_type(field.type)
 
 
 def storage_type(kind: pa.DataType) -> pa.DataType:
-    """The type below extensions and encodings that only a whole array can be freed of.
+    """Return the type without extension types, run-end encoding and views.
 
     >>> storage_type(pa.uuid()), storage_type(pa.string_view())
     (FixedSizeBinaryType(fixed_size_binary[16]), DataType(large_string))
@@ -230,29 +231,29 @@ def storage_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _value_type(kind: pa.DataType) -> pa.DataType:
-    """The type of the values themselves, below dictionaries too."""
+    """Return the type of the values: the storage type, for dictionaries that of their values."""
     kind = storage_type(kind)
     return _value_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values are strings."""
+    """Return whether values are strings."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Whether values are bytes."""
+    """Return whether values are bytes."""
     types = pa.types
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether values are lists of any length, with offsets."""
+    """Return whether values are lists of any length, with offsets."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def _suggested(kind: pa.DataType) -> Feature:
-    if (tensor := _suggested_tensor(kind)) is not None:
+def _from_type(kind: pa.DataType) -> Feature:
+    if (tensor := _from_tensor_type(kind)) is not None:
         return tensor
     types, kind = pa.types, _value_type(kind)
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
@@ -262,22 +263,22 @@ def _suggested(kind: pa.DataType) -> Feature:
     if is_binary(kind):
         return Bytes()
     if types.is_fixed_size_list(kind) or is_list(kind):
-        return _suggested_list(kind)
+        return _from_list_type(kind)
     if types.is_struct(kind) and len({field.name for field in kind} - {""}) == kind.num_fields:
-        return Struct({field.name: _suggested(field.type) for field in kind})
+        return Struct({field.name: _from_type(field.type) for field in kind})
     return Opaque(str(kind))
 
 
-def _suggested_tensor(kind: pa.DataType) -> Feature | None:
-    """The shape that Arrow's own extension for arrays tells, if it lies as we read arrays."""
+def _from_tensor_type(kind: pa.DataType) -> Feature | None:
+    """Return the feature of Arrow's extension type for tensors, `None` for other types and permuted dimensions."""
     if not isinstance(kind, pa.FixedShapeTensorType) or (order := kind.permutation or []) != sorted(order):
         return None
     array = Array(str(np.dtype(kind.value_type.to_pandas_dtype())), tuple(kind.shape))
     return array if _readable(array, kind) else None
 
 
-def _suggested_list(kind: pa.DataType) -> Feature:
-    inner = _suggested(kind.value_type)
+def _from_list_type(kind: pa.DataType) -> Feature:
+    inner = _from_type(kind.value_type)
     size = kind.list_size if pa.types.is_fixed_size_list(kind) else None
     direct = kind.value_type == _value_type(kind.value_type)
     if isinstance(inner, Value) and inner.dtype != "bool" and direct:
@@ -288,7 +289,7 @@ def _suggested_list(kind: pa.DataType) -> Feature:
 
 
 def _readable(feature: Feature, kind: pa.DataType) -> bool:
-    """Whether values of an Arrow type can be read as this feature."""
+    """Return whether values of an Arrow type can be read as this feature."""
     kind = _value_type(kind)
     match feature:
         case Optional():
@@ -312,11 +313,11 @@ def _readable(feature: Feature, kind: pa.DataType) -> bool:
 
 
 def _holds_array(feature: Array, kind: pa.DataType) -> bool:
-    """Whether a type is that of the table above, or one that has the same elements in lists."""
-    own = arrow_type(feature)
-    if pa.types.is_struct(own):
-        return _holds_shapes(own, kind)
-    item, items = own.value_type, 1
+    """Return whether a type is the one that arrays are stored as, or lists of the same elements."""
+    expected = arrow_type(feature)
+    if pa.types.is_struct(expected):
+        return _holds_shapes(expected, kind)
+    item, items = expected.value_type, 1
     if is_list(kind):
         return bool(kind.value_type == item)
     while pa.types.is_fixed_size_list(kind):
@@ -324,10 +325,10 @@ def _holds_array(feature: Array, kind: pa.DataType) -> bool:
     return bool(kind == item) and feature.fixed and items == items_per_row(feature)
 
 
-def _holds_shapes(own: pa.StructType, kind: pa.DataType) -> bool:
+def _holds_shapes(expected: pa.StructType, kind: pa.DataType) -> bool:
     if not pa.types.is_struct(kind) or [field.name for field in kind] != ["values", "shape"]:
         return False
     values, shape = kind.field("values").type, kind.field("shape").type
-    sized = own.field("shape").type
+    sized = expected.field("shape").type
     fits = shape == sized or (is_list(shape) and shape.value_type == sized.value_type)
-    return fits and is_list(values) and bool(values.value_type == own.field("values").type.value_type)
+    return fits and is_list(values) and bool(values.value_type == expected.field("values").type.value_type)
