@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +30,8 @@ from shardex.store.data_file_reader import content_name, examine_files
 from shardex.store.data_files import FragmentWriter
 from shardex.store.inventory import Use, data_files, native_place, uses_of, versions_in
 from shardex.store.manifest import DataFile, Manifest, manifest_path, publish, read_manifest
+from shardex.store.readable_rows import UnreadableRows, open_readable_files, read_readable, unreadable_ranges
 from shardex.store.row_ids import LiveRows
-from shardex.store.sift import Bad, runs, sift_all, what_opens
 from shardex.store.version_reader import VersionReader
 from shardex.store.writer_heartbeat import WriterHeartbeat
 
@@ -106,8 +106,8 @@ def _recover_version(
     if manifest.key is not None and version.has_undeleted_samples:
         new = Manifest(0, manifest.schema, [])
         notes.append(f"{manifest.key} is no key any more: deleted samples are back, and others may have their keys")
-    saved, bad = out.save(new, sift_all(rows.read, left := np.flatnonzero(readable)), len(left))
-    for some, why in runs(bad):
+    saved, bad = out.save(new, read_readable(rows.read, left := np.flatnonzero(readable)), len(left))
+    for some, why in unreadable_ranges(bad):
         lost.append(Lost(rows.shards(np.array([some.start]))[0].removeprefix(f"{place.url}/"), some, why))
     return Recovered(out.path, saved, lost, notes + version.notes, number)
 
@@ -154,7 +154,8 @@ class _DamagedVersion:
                 rows = self._live.rows(physical[self._live.is_live(physical) & self._needs(physical, use)])
                 damages = self._files[use.file.path].damages or ()
                 why = next(one.what for one in (*(one for one in damages if one.batch == number), *damages))
-                found += [Lost(use.file.path, run, why) for run in _ranges(rows)]
+                lost = [UnreadableRows(rows, why)] if len(rows) else []
+                found += [Lost(use.file.path, some, why) for some, _ in unreadable_ranges(lost)]
         return found
 
     def _needs(self, physical: Integers, use: Use) -> NDArray[np.bool_]:
@@ -164,13 +165,6 @@ class _DamagedVersion:
             replaced = [overlay.find(physical)[0] for overlay, fields in self._overlays if name in fields]
             needs |= ~np.logical_or.reduce([np.zeros(len(physical), np.bool_), *replaced])
         return needs
-
-
-def _ranges(rows: Integers) -> Iterator[range]:
-    """Yield ascending numbers as ranges of consecutive ones."""
-    for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
-        if len(run):
-            yield range(int(run[0]), int(run[-1]) + 1)
 
 
 # -- without a manifest -------------------------------------------------------------------------------------------
@@ -192,8 +186,8 @@ def _recover_unnamed(place: Place, out: _Output, notes: list[str]) -> Recovered:
         why = f"expected the fields {', '.join(most)}, which most samples have, got {', '.join(features)}"
         lost += [Lost(path, None, why) for path in files if features != most]
     rows = open_files(Files(place, tuple(kinds[most]), place.url), None)
-    saved, bad = out.save(Manifest(0, most.to_json(), []), sift_all(rows.read, np.arange(len(rows))), len(rows))
-    lost += [Lost(rows.shards(np.array([some.start]))[0], None, why) for some, why in runs(bad)]
+    saved, bad = out.save(Manifest(0, most.to_json(), []), read_readable(rows.read, np.arange(len(rows))), len(rows))
+    lost += [Lost(rows.shards(np.array([some.start]))[0], None, why) for some, why in unreadable_ranges(bad)]
     notes.append(
         "no manifest is left: the samples are in the order in which their files were written, and it is not known "
         "which of them were deleted or changed, or are there twice"
@@ -214,7 +208,7 @@ def _samples_in(place: Place, path: str) -> tuple[Features, int] | None:
 
 
 def _recover_foreign(path: What, out: _Output, options: dict[str, Any]) -> Recovered:
-    with what_opens(path, **options) as found:
+    with open_readable_files(path, **options) as found:
         ds, notes = found.dataset, []
         features = _features(ds)
         kept = Features({name: feature for name, feature in features.items() if _is_storable(feature)})
@@ -224,12 +218,12 @@ def _recover_foreign(path: What, out: _Output, options: dict[str, Any]) -> Recov
         for name in features:
             if name not in kept:
                 notes.append(f"the field {name} is left out: its values cannot be stored ({features[name]})")
-        take = lambda rows: _fitted(ds.read(rows), kept)  # noqa: E731
-        saved, bad = out.save(Manifest(0, kept.to_json(), []), sift_all(take, np.arange(len(ds))), len(ds))
+        readable = read_readable(lambda rows: _fitted(ds.read(rows), kept), np.arange(len(ds)))
+        saved, bad = out.save(Manifest(0, kept.to_json(), []), readable, len(ds))
         lost = [Lost(file, None, why) for file, why in found.refused]
-        for rows, why in runs(bad):
-            file, reason = found.blame_row(rows.start, why)
-            lost.append(Lost(file, found.rows(rows), reason))
+        for rows, why in unreadable_ranges(bad):
+            file, reason = found.split_row_error(rows.start, why)
+            lost.append(Lost(file, found.original_rows(rows), reason))
         return Recovered(out.path, saved, lost, notes)
 
 
@@ -238,7 +232,7 @@ def _features(ds: Dataset) -> Features:
     try:
         return ds.features
     except ShardexError:
-        for found in sift_all(ds.read, np.arange(len(ds))):
+        for found in read_readable(ds.read, np.arange(len(ds))):
             if isinstance(found, Columns):
                 return infer_or_json(found.to_samples()[:_FIRST])
         raise
@@ -281,9 +275,11 @@ class _Output:
         self.progress = progress
         self._place = place
 
-    def save(self, empty: Manifest, found: Iterable[Columns | Bad], total: int) -> tuple[int, list[Bad]]:
+    def save(
+        self, empty: Manifest, found: Iterable[Columns | UnreadableRows], total: int
+    ) -> tuple[int, list[UnreadableRows]]:
         """Write what was found as the first version; return the number of samples, and the rows not readable."""
-        place, bad = self._place, list[Bad]()
+        place, bad = self._place, list[UnreadableRows]()
         quiet = None if self.progress is None else not self.progress
         writer, heartbeat = FragmentWriter(place, empty.features, key=empty.key), WriterHeartbeat(place)
         try:

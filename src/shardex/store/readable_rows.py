@@ -1,0 +1,219 @@
+"""Reading what can be read of damaged shards of any format, for `verify` and `recover`.
+
+`read_readable` reads rows and halves what fails until only the unreadable rows are left out. `open_readable_files`
+opens a dataset without the files that cannot be opened: through links in a temporary folder (or copies of remote
+files), so that the damaged dataset and its index are not changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shardex.dataset import Dataset, ReadSize
+from shardex.dataset import open as open_dataset
+from shardex.errors import ArgumentError, SchemaError, ShardexError
+from shardex.files import Files, What, find
+from shardex.formats import format_named, recognise
+from shardex.kernel import Columns, Integers
+from shardex.rows import ListRows
+from shardex.sources import ByteRange
+
+__all__ = ["ReadableFiles", "UnreadableRows", "open_readable_files", "read_readable", "unreadable_ranges"]
+
+Read = Callable[[Integers], Columns]
+
+_PIECE = 8 << 20
+
+
+@dataclass(frozen=True)
+class UnreadableRows:
+    """Rows that cannot be read, and the error message."""
+
+    rows: Integers
+    why: str
+
+
+def read_readable(read: Read, rows: Integers) -> Iterator[Columns | UnreadableRows]:
+    """Read rows, some at a time: yield the columns of those that can be read, then the others of the same part.
+
+    >>> def read(rows): return Columns({"x": rows}) if 3 not in rows else 1 / 0
+    >>> [len(one) if isinstance(one, Columns) else one.rows.tolist() for one in read_readable(read, np.arange(6))]
+    [1, 3, [3], 1]
+    """
+    at, size = 0, ReadSize(1)
+    while at < len(rows):
+        some = rows[at : at + size.batches]
+        found = list(_halve(read, some))
+        if good := [one for one in found if isinstance(one, Columns)]:
+            yield (columns := Columns.concat(good))
+            size.measure(columns)
+        yield from (one for one in found if isinstance(one, UnreadableRows))
+        at += len(some)
+
+
+def _halve(read: Read, rows: Integers) -> Iterator[Columns | UnreadableRows]:
+    """Read rows, or if that fails each half of them, down to single rows."""
+    try:
+        found = read(rows)
+    except MemoryError:
+        raise
+    except Exception as error:
+        why = _message(error)
+    else:
+        yield found
+        return
+    if len(rows) == 1 or _all_fail_alike(read, rows, why):
+        yield UnreadableRows(rows, why)
+        return
+    half = len(rows) // 2
+    yield from _halve(read, rows[:half])
+    yield from _halve(read, rows[half:])
+
+
+def _all_fail_alike(read: Read, rows: Integers, why: str) -> bool:
+    """Tell whether all rows fail because of something that contains them all, such as a row group of a Parquet file.
+
+    Errors about samples name the sample, so the same message for the first, middle and last row is about the container.
+    """
+    return all(_failure(read, rows[[at]]) == why for at in (0, len(rows) // 2, -1))
+
+
+def _failure(read: Read, rows: Integers) -> str | None:
+    try:
+        read(rows)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return _message(error)
+    return None
+
+
+def _message(error: Exception) -> str:
+    return str(error) if isinstance(error, ShardexError) else f"{type(error).__name__}: {error}"
+
+
+def unreadable_ranges(found: Iterable[UnreadableRows]) -> Iterator[tuple[range, str]]:
+    """Yield ranges of rows with the reason; neighbours with the same reason are one range.
+
+    >>> bad = [UnreadableRows(np.array(rows), "a") for rows in ([1], [2, 3], [7])]
+    >>> list(unreadable_ranges(bad))
+    [(range(1, 4), 'a'), (range(7, 8), 'a')]
+    """
+    begin, end, why = 0, 0, ""
+    for one in found:
+        for run in np.split(one.rows, np.flatnonzero(np.diff(one.rows) != 1) + 1):
+            if (int(run[0]), one.why) != (end, why):
+                if end > begin:
+                    yield range(begin, end), why
+                begin, why = int(run[0]), one.why
+            end = int(run[-1]) + 1
+    if end > begin:
+        yield range(begin, end), why
+
+
+# -- files that open --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ReadableFiles:
+    """A dataset of the files that can be opened, and why the others cannot."""
+
+    dataset: Dataset
+    root: str
+    """Folder or URL that paths of files are relative to."""
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    """Path of each file that cannot be opened, or only in part, and the reason."""
+    links: str = ""
+    """Temporary folder through which the files were opened; empty if they were opened directly."""
+
+    def split_error(self, why: str, file: str = "") -> tuple[str, str]:
+        """Split an error message into the path of the file that it is about and the rest."""
+        if self.links:
+            why, file = why.replace(self.links, self.root), file.replace(self.links, self.root)
+        root = f"{self.root}/"
+        if not file and why.startswith(root):
+            file = root + re.split(": |, ", why.removeprefix(root), maxsplit=1)[0]
+        return file.removeprefix(root), re.sub(r"^[:,] ", "", why.removeprefix(file))
+
+    def split_row_error(self, row: int, why: str) -> tuple[str, str]:
+        """Split the error message of a row in the same way."""
+        try:
+            return self.split_error(why, self.dataset.shards([row])[0])
+        except ShardexError:  # the file of the row is not known because the index is damaged
+            return self.split_error(why)
+
+    def original_rows(self, rows: range) -> range | None:
+        """Return the rows in the damaged dataset; None if files are left out, so that they are not known."""
+        return None if self.refused else rows
+
+
+@contextmanager
+def open_readable_files(what: What, **options: Any) -> Iterator[ReadableFiles]:
+    """Open a dataset, or if that fails the files of it that can be opened (possibly none)."""
+    files = find(what)
+    format = options.pop("format", None) or recognise(files)
+    try:
+        dataset = open_dataset(what, format=format, **options)
+    except (ArgumentError, SchemaError):  # the options are wrong, not the files
+        raise
+    except ShardexError as error:
+        whole = error
+    else:
+        yield ReadableFiles(dataset, files.source.url)
+        return
+    with tempfile.TemporaryDirectory(prefix="shardex-") as folder:
+        yield _open_files(files, format, options, folder, whole)
+
+
+def _open_files(files: Files, format: str, options: dict[str, Any], folder: str, whole: ShardexError) -> ReadableFiles:
+    """Try to open each file alone, then open all that can be opened as one dataset."""
+    good, errors, links = list[str](), list[str](), os.path.join(folder, "all")
+    container = format_named(format)
+    for number, path in enumerate(files.paths):
+        if not container.recognise(Files(files.source, (path,), files.name(number))):
+            continue
+        alone = _with_folder(os.path.join(folder, str(number), path))
+        _link_or_copy(files, number, alone)
+        try:
+            open_dataset([alone], format=format, **options)
+            container.check_end(alone)
+        except ShardexError as error:
+            errors.append(str(error).replace(os.path.join(folder, str(number)), files.source.url))
+            if not container.keep_readable_part(alone):
+                continue
+            errors[-1] += "; the samples before that can be read"
+        good.append(_with_folder(os.path.join(links, path)))
+        os.rename(alone, good[-1])
+    try:
+        dataset = open_dataset(links if files.folder else good, format=format, **options)
+    except ShardexError:
+        dataset = Dataset(ListRows([]))
+    found = ReadableFiles(dataset, files.source.url, links=links)
+    found.refused = [found.split_error(why) for why in errors or [str(whole)]]
+    return found
+
+
+def _link_or_copy(files: Files, number: int, target: str) -> None:
+    """Make a file available at a local path: by a link, or by a copy if it is remote."""
+    if not files.source.is_remote:
+        os.symlink(files.name(number), target)
+        return
+    path = files.paths[number]
+    size = files.source.stat(path).size
+    with open(target, "xb") as out:
+        for at in range(0, size, _PIECE):
+            out.write(files.source.read(path, [ByteRange(at, min(_PIECE, size - at))])[0])
+
+
+def _with_folder(path: str) -> str:
+    """Create the folder of a path and return the path."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    return path
