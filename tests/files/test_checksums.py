@@ -1,4 +1,4 @@
-"""Checksums that foreign shards are given: every byte of them that changes is noticed when it is read."""
+"""Checksums of files of other formats: reading a changed byte raises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from shardex.errors import ChecksumError, SchemaError, ShardexError, StaleIndexError
+from shardex.errors import ArgumentError, ChecksumError, ShardexError, StaleIndexError
 from shardex.sources.checked_source import BLOCK
 
 FORMATS = ["tar", "jsonl", "parquet", "bins", "tokens"]
@@ -28,7 +28,7 @@ def write(folder: Path, format: str, rows: int = 30) -> sx.Dataset:
 
 
 def flip(path: Path, at: int) -> None:
-    """Change a byte, and nothing that the system tells of the file."""
+    """Change a byte of a file but not its size and modification time."""
     before = path.stat()
     with path.open("r+b") as file:
         file.seek(at)
@@ -43,7 +43,7 @@ def data_files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_no_byte_changes_unnoticed(format: str, tmp_path: Path) -> None:
+def test_any_changed_byte_raises(format: str, tmp_path: Path) -> None:
     write(tmp_path / "d", format)
     right = [repr(sample) for sample in sx.index(tmp_path / "d", checksums=True)]
     for path in data_files(tmp_path / "d"):
@@ -56,7 +56,7 @@ def test_no_byte_changes_unnoticed(format: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read", [lambda ds, k: ds[k], lambda ds, k: ds.read([k]), lambda ds, k: list(ds[k : k + 1])])
-def test_only_the_samples_in_a_changed_block_are_lost(read: Callable[[Any, int], object], tmp_path: Path) -> None:
+def test_samples_outside_the_changed_block_stay_readable(read: Callable[[Any, int], object], tmp_path: Path) -> None:
     sx.write(tmp_path / "d", [{"v": bytes(40_000)} for _ in range(100)], {"v": bytes}, format="tar")
     (path,) = data_files(tmp_path / "d")
     sx.index(tmp_path / "d", checksums=True)
@@ -71,7 +71,7 @@ def test_only_the_samples_in_a_changed_block_are_lost(read: Callable[[Any, int],
     assert len(sx.open(tmp_path / "saved")) == 100 - len(bad) == saved.samples
 
 
-def test_a_file_that_was_meant_to_change(tmp_path: Path) -> None:
+def test_changed_file_raises_until_checksums_are_made_again(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"n": 1}\n')
     sx.index(path, checksums=True)
@@ -81,7 +81,7 @@ def test_a_file_that_was_meant_to_change(tmp_path: Path) -> None:
     assert len(sx.index(path, checksums=True)) == 2 and len(sx.open(path)) == 2
 
 
-def test_files_that_came_later_have_none(tmp_path: Path) -> None:
+def test_files_added_later_are_not_checked(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
     sx.index(tmp_path, checksums=True)
     (tmp_path / "b.jsonl").write_text('{"n": 2}\n')
@@ -97,13 +97,13 @@ def test_other_processes_check_too(tmp_path: Path) -> None:
         list(ds)
 
 
-def test_where_there_are_checksums_already_none_are_made(tmp_path: Path) -> None:
+def test_checksums_of_native_dataset_raise(tmp_path: Path) -> None:
     sx.write(tmp_path / "d", [{"n": 1}])
-    with pytest.raises(SchemaError, match="which has some"):
+    with pytest.raises(ArgumentError, match="which has its own"):
         sx.index(tmp_path / "d", checksums=True)
 
 
-def test_files_are_scanned_by_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checked_files_are_scanned_in_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sx.write(tmp_path / "d", [{"v": bytes(500)} for _ in range(60)], {"v": bytes}, format="tar", shard_rows=20)
     sx.index(tmp_path / "d", checksums=True)
     monkeypatch.setattr("shardex.files.scan._MIN_BYTES_FOR_PROCESSES", 0)

@@ -1,4 +1,4 @@
-"""Which files are meant: folders, patterns, lists, in natural order."""
+"""`find`: folders, patterns and lists become files in natural order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.errors import NotFoundError, PathError, SchemaError, ShardexError, UnknownFormatError, UnsafeError
+from shardex.errors import ArgumentError, NotFoundError, PathError, ShardexError, UnknownFormatError, UnsafeError
 from shardex.files import expand_braces, find, natural_order
 from shardex.sources import absolute_path
 
@@ -63,7 +63,7 @@ def test_natural_order() -> None:
 
 
 @given(st.lists(st.text(alphabet="aB1209/.²٣", max_size=8)), st.randoms())
-def test_natural_order_is_one_order(names: list[str], random: Any) -> None:
+def test_natural_order_does_not_depend_on_the_input_order(names: list[str], random: Any) -> None:
     ordered = natural_order(names)
     assert sorted(ordered) == sorted(names)
     random.shuffle(names)
@@ -71,7 +71,7 @@ def test_natural_order_is_one_order(names: list[str], random: Any) -> None:
 
 
 @given(st.lists(st.integers(0, 10**20), unique=True))
-def test_numbers_are_counted(numbers: list[int]) -> None:
+def test_natural_order_of_numbers(numbers: list[int]) -> None:
     assert natural_order([f"s-{k}.tar" for k in numbers]) == [f"s-{k}.tar" for k in sorted(numbers)]
 
 
@@ -110,14 +110,14 @@ def test_expand_braces(pattern: str, names: list[str]) -> None:
 
 
 @given(st.text(alphabet="{},.12a", max_size=14))
-def test_any_braces_end(pattern: str) -> None:
+def test_expand_braces_of_any_text_terminates(pattern: str) -> None:
     assert expand_braces(pattern)
 
 
 # -- find -------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder(folder: Path) -> None:
+def test_find_folder(folder: Path) -> None:
     files = find(folder)
     assert files.folder
     assert files.what == str(files) == str(folder)
@@ -130,7 +130,7 @@ def test_a_folder(folder: Path) -> None:
     assert files.name(files.paths.index("sub/c-1.tar")) == str(folder / "sub/c-1.tar")
 
 
-def test_an_empty_folder(tmp_path: Path) -> None:
+def test_find_empty_folder(tmp_path: Path) -> None:
     assert find(tmp_path).paths == ()
 
 
@@ -150,7 +150,7 @@ def test_an_empty_folder(tmp_path: Path) -> None:
         ("{sub,a-0.tar}", ["sub/c-1.tar", "a-0.tar"]),
     ],
 )
-def test_patterns(folder: Path, pattern: str, paths: list[str] | None) -> None:
+def test_find_patterns(folder: Path, pattern: str, paths: list[str] | None) -> None:
     what = str(folder / pattern)
     if paths is None:
         with pytest.raises(NotFoundError, match="nothing matches a part of"):
@@ -163,13 +163,13 @@ def test_patterns(folder: Path, pattern: str, paths: list[str] | None) -> None:
     assert (find(files.what).what, find(files.what).paths) == (files.what, files.paths)
 
 
-def test_a_name_is_taken_as_it_is_before_it_is_a_pattern(tmp_path: Path) -> None:
+def test_existing_name_is_not_treated_as_pattern(tmp_path: Path) -> None:
     for name in ("a[1].tar", "{x,y}.tar", "12:30.tar"):
         (tmp_path / name).write_bytes(b"")
         assert find(tmp_path / name).paths == (name,)
 
 
-def test_lists(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_list(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = find([folder / "a-10.tar", str(folder / "sub/c-1.tar"), str(folder / "a-[01].tar")])
     assert files.paths == ("a-10.tar", "sub/c-1.tar", "a-0.tar", "a-1.tar")
     assert str(files) == f"3 files from {folder / 'a-10.tar'} on"
@@ -180,7 +180,7 @@ def test_lists(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find("a-1.tar").what == str(folder / "a-1.tar")
 
 
-def test_homes_and_file_urls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_folder_and_file_urls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(folder))
     for what in ("~/a-0.tar", f"file://{folder}/a-0.tar"):
         assert find(what).what == str(folder / "a-0.tar")
@@ -188,7 +188,7 @@ def test_homes_and_file_urls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("what", ["nowhere", "nowhere/*.tar", "a-{2..4}.tar", "*.nothing", "su[b]", "a-0.tar/x"])
-def test_what_is_not_there(folder: Path, what: str) -> None:
+def test_missing_file_raises(folder: Path, what: str) -> None:
     for spelled in (str(folder / what), [str(folder / "a-0.tar"), str(folder / what)]):
         with pytest.raises(NotFoundError) as caught:
             find(spelled)
@@ -196,20 +196,20 @@ def test_what_is_not_there(folder: Path, what: str) -> None:
         assert isinstance(caught.value, FileNotFoundError)
 
 
-def test_an_empty_list() -> None:
+def test_empty_list_raises() -> None:
     with pytest.raises(NotFoundError, match="at least one file"):
         find([])
 
 
 @pytest.mark.parametrize("what", ["pipe:cat x", "pipe:curl http://x/y.tar"])
-def test_no_command_is_ever_run(what: str) -> None:
+def test_pipe_urls_run_no_command(what: str) -> None:
     for spelled in (what, [what]):
         with pytest.raises(UnsafeError, match="never runs commands"):
             find(spelled)
 
 
 @pytest.mark.parametrize("what", ["gopher://host/x.tar", "ssh://host/x"])
-def test_unknown_schemes(what: str) -> None:
+def test_unknown_scheme_raises(what: str) -> None:
     for spelled in (what, [what]):
         with pytest.raises(PathError, match="expected an address that begins with"):
             find(spelled)
@@ -218,12 +218,12 @@ def test_unknown_schemes(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", [3, None, [3], b"bytes", {"a": 1}, {"a"}])
-def test_what_is_no_path(what: Any) -> None:
-    with pytest.raises((SchemaError, ShardexError), match="expected a path, a pattern or a list of them"):
+def test_wrong_type_raises(what: Any) -> None:
+    with pytest.raises((ArgumentError, ShardexError), match="expected a path, a pattern or a list of them"):
         find(what)
 
 
-def test_files_travel_between_processes(folder: Path) -> None:
+def test_files_are_picklable(folder: Path) -> None:
     files = find(folder)
     again = pickle.loads(pickle.dumps(files))
     assert (again.paths, again.what, again.source.url) == (files.paths, files.what, files.source.url)

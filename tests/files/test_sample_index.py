@@ -1,4 +1,4 @@
-"""The index, with a scanner for files of records of one size."""
+"""`Index`, with a scanner for files of records of one size."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ index_module = importlib.import_module(
 )  # in the package, the function `index` may have that name
 
 SCANNED: list[str] = []
-"""The files that were scanned in this process since the test began."""
+"""Files that were scanned in this process since the test began."""
 
 
 @dataclass(frozen=True)
 class Records:
-    """Finds records of one size; also says what the first byte of each is, and its number if asked to."""
+    """Finds records of one size; with a column of their first bytes, and one of their numbers if requested."""
 
     size: int = 10
     in_python: bool = False
@@ -69,7 +69,7 @@ def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(folder: Path, name: str, values: Iterator[int] | range | list[int], size: int = 10) -> None:
-    """A file of records that begin with these values."""
+    """Write a file of records that begin with these values."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"".join(bytes([value]).ljust(size, b"-") for value in values))
@@ -107,7 +107,7 @@ def saved(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("rows_per_block", [1, 5, 1 << 18])
-def test_it_says_where_every_sample_lies(data: Path, rows_per_block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_position_of_every_sample(data: Path, rows_per_block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "_BLOCK_ROWS", rows_per_block)
     index = open_index(data)
     assert len(index) == 30
@@ -127,7 +127,7 @@ def test_it_says_where_every_sample_lies(data: Path, rows_per_block: int, monkey
     assert index.values(13) == (2, {"offset": 10, "length": 10, "first": 13})
 
 
-def test_rows_outside(data: Path) -> None:
+def test_rows_outside_raise(data: Path) -> None:
     index = open_index(data)
     for row in (-1, 30, 2**62):
         with pytest.raises(RowError):
@@ -137,7 +137,7 @@ def test_rows_outside(data: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [[], ["a.rec"], ["a.rec", "b.rec"]])
-def test_no_samples(tmp_path: Path, names: list[str]) -> None:
+def test_files_without_samples(tmp_path: Path, names: list[str]) -> None:
     (tmp_path / "data").mkdir()
     for name in names:
         write(tmp_path / "data", name, [])
@@ -151,7 +151,7 @@ def test_no_samples(tmp_path: Path, names: list[str]) -> None:
             index.at(0)
 
 
-def test_a_column_that_only_some_files_have(data: Path) -> None:
+def test_column_of_only_some_files(data: Path) -> None:
     scanner = Records(numbered=("part-10.rec",))
     for _ in range(2):
         index = Index.of(files_of(data), scanner)
@@ -161,16 +161,16 @@ def test_a_column_that_only_some_files_have(data: Path) -> None:
     assert Index.of(files_of(data), scanner).read("number", np.array([29, 30])).tolist() == [1017, 0]
 
 
-def test_numbers_below_0_are_refused(data: Path) -> None:
+def test_negative_numbers_raise(data: Path) -> None:
     class Negative(Records):
         def scan(self, source: Source, path: str) -> Scan:
             return {"offset": np.array([-1])}
 
-    with pytest.raises(SchemaError, match="expected a scan to give numbers from 0 on, got -1 - at column offset"):
+    with pytest.raises(SchemaError, match="expected a scan to return integers from 0 on, got -1 - at column offset"):
         Index.of(files_of(data), Negative())
 
 
-def test_few_bytes_for_each_sample(tmp_path: Path) -> None:
+def test_columns_use_narrow_types(tmp_path: Path) -> None:
     class Far(Records):
         def scan(self, source: Source, path: str) -> Scan:
             offsets = np.arange(400_000) * 10_000_000  # as in a file of 4 TB
@@ -186,7 +186,7 @@ def test_few_bytes_for_each_sample(tmp_path: Path) -> None:
 # -- opened again ----------------------------------------------------------------------------------------------------
 
 
-def test_it_is_saved_beside_the_data_and_mapped(data: Path) -> None:
+def test_index_is_saved_next_to_the_data_and_mapped(data: Path) -> None:
     first = open_index(data)
     assert sorted(SCANNED) == ["part-1.rec", "part-10.rec", "part-2.rec"]
     again = open_index(data)
@@ -199,7 +199,7 @@ def test_it_is_saved_beside_the_data_and_mapped(data: Path) -> None:
         assert again.name in Path("/proc/self/maps").read_text("utf-8")
 
 
-def test_a_changed_file_is_scanned_alone(data: Path) -> None:
+def test_only_a_changed_file_is_scanned_again(data: Path) -> None:
     before = open_index(data).fingerprint
     write(data, "part-1.rec", range(100, 114))
     index = open_index(data)
@@ -210,7 +210,7 @@ def test_a_changed_file_is_scanned_alone(data: Path) -> None:
     assert SCANNED == []
 
 
-def test_a_file_of_the_same_size_but_another_time_is_scanned_alone(data: Path) -> None:
+def test_file_of_same_size_and_other_time_is_scanned_again(data: Path) -> None:
     open_index(data)
     write(data, "part-10.rec", range(112, 130))
     os.utime(data / "part-10.rec", ns=(1, 1))
@@ -218,7 +218,7 @@ def test_a_file_of_the_same_size_but_another_time_is_scanned_alone(data: Path) -
     assert SCANNED == ["part-10.rec"]
 
 
-def test_an_appended_file_is_scanned_alone(data: Path) -> None:
+def test_only_an_added_file_is_scanned(data: Path) -> None:
     open_index(data)
     write(data, "part-3.rec", [77])
     write(data, "sub/part-0.rec", [88])
@@ -226,7 +226,7 @@ def test_an_appended_file_is_scanned_alone(data: Path) -> None:
     assert SCANNED == ["part-3.rec", "sub/part-0.rec"]
 
 
-def test_a_file_that_vanished(data: Path) -> None:
+def test_removed_file_raises(data: Path) -> None:
     open_index(data)
     os.remove(data / "part-10.rec")
     with pytest.raises(
@@ -238,7 +238,7 @@ def test_a_file_that_vanished(data: Path) -> None:
     assert SCANNED == []
 
 
-def test_a_file_that_vanishes_after_it_was_found(data: Path) -> None:
+def test_file_removed_after_listing_raises(data: Path) -> None:
     open_index(data)
     files = files_of(data)
     os.remove(data / "part-10.rec")
@@ -246,7 +246,7 @@ def test_a_file_that_vanishes_after_it_was_found(data: Path) -> None:
         Index.of(files, Records())
 
 
-def test_a_file_that_got_shorter(data: Path) -> None:
+def test_shortened_file_raises(data: Path) -> None:
     open_index(data)
     write(data, "part-10.rec", range(12, 20))
     with pytest.raises(
@@ -256,7 +256,7 @@ def test_a_file_that_got_shorter(data: Path) -> None:
     assert firsts(open_index(data, rebuild=True)) == list(range(20))
 
 
-def test_files_that_are_one_thing_are_scanned_together(data: Path) -> None:
+def test_together_scans_all_files_again(data: Path) -> None:
     open_index(data)
     write(data, "part-1.rec", range(5))
     os.remove(data / "part-10.rec")
@@ -270,14 +270,14 @@ def test_rebuild_scans_everything(data: Path) -> None:
     assert len(SCANNED) == 3
 
 
-def test_a_scan_that_fails_saves_nothing(data: Path) -> None:
+def test_failed_scan_saves_nothing(data: Path) -> None:
     (data / "part-2.rec").write_bytes(b"odd")
     with pytest.raises(FormatError, match=r"part-2.rec: expected records of 10 bytes"):
         open_index(data)
     assert not list(data.rglob("*.arrow"))
 
 
-def test_every_question_has_an_index_of_its_own(data: Path) -> None:
+def test_different_patterns_have_different_indexes(data: Path) -> None:
     open_index(data)
     assert len(Index.of(find(str(data / "part-1*.rec")), Records())) == 30
     assert len(Index.of(find([data / "part-10.rec", data / "part-1.rec", data / "part-1.rec"]), Records())) == 42
@@ -287,7 +287,7 @@ def test_every_question_has_an_index_of_its_own(data: Path) -> None:
     assert SCANNED == []
 
 
-def test_a_folder_that_was_moved_keeps_its_index(data: Path, tmp_path: Path) -> None:
+def test_index_is_found_after_the_folder_was_moved(data: Path, tmp_path: Path) -> None:
     open_index(data)
     shutil.move(data, tmp_path / "elsewhere")
     assert firsts(open_index(tmp_path / "elsewhere")) == list(range(30))
@@ -308,7 +308,7 @@ def test_files_in_memory_are_indexed_in_the_cache(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["garbage", "nothing", "half", "another version", "an Arrow file"])
-def test_a_file_that_is_no_index_is_made_again(data: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_index_is_rebuilt_with_a_warning(data: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if damage == "another version":
         monkeypatch.setattr(index_module, "VERSION", 999)
     open_index(data)
@@ -327,7 +327,7 @@ def test_a_file_that_is_no_index_is_made_again(data: Path, damage: str, monkeypa
     assert SCANNED == []
 
 
-def test_a_flipped_byte_is_found_when_its_block_is_touched(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flipped_byte_raises_when_its_block_is_read(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "_BLOCK_ROWS", 6)
     open_index(data)
     damaged = bytearray(saved(data).read_bytes())
@@ -346,7 +346,7 @@ def test_a_flipped_byte_is_found_when_its_block_is_touched(data: Path, monkeypat
     assert firsts(open_index(data, rebuild=True)) == [*range(30), 1]
 
 
-def test_wherever_a_byte_is_flipped_no_wrong_number_comes_out(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_flipped_byte_gives_right_numbers_or_an_error(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "_BLOCK_ROWS", 16)
     open_index(data)
     whole = saved(data).read_bytes()
@@ -365,7 +365,7 @@ def test_wherever_a_byte_is_flipped_no_wrong_number_comes_out(data: Path, monkey
     assert refused > len(whole) // 4
 
 
-def test_cut_off_anywhere(data: Path) -> None:
+def test_truncated_index_raises(data: Path) -> None:
     open_index(data)
     whole = saved(data).read_bytes()
     for size in range(0, len(whole), 7):
@@ -373,9 +373,9 @@ def test_cut_off_anywhere(data: Path) -> None:
             Index(memoryview(whole[:size]), "an index")
 
 
-# -- where it lies ---------------------------------------------------------------------------------------------------
+# -- where it is saved -----------------------------------------------------------------------------------------------
 
-AS_NOBODY = """
+AS_OTHER_USER = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
@@ -396,20 +396,20 @@ for _ in range(2):
 """
 
 
-def test_a_read_only_folder_is_indexed_in_the_cache_or_in_memory(data: Path) -> None:
+def test_read_only_folder_is_indexed_in_the_cache_or_in_memory(data: Path) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # pytest's own are closed to others
         place = Path(folder)
         shutil.copytree(data, place / "data")
         (place / "cache").mkdir()
         for path, mode in ((place, 0o755), (place / "data", 0o555), (place / "cache", 0o777)):
             path.chmod(mode)
-        command = [sys.executable, "-c", AS_NOBODY, folder, str(Path(__file__).parents[2])]
+        command = [sys.executable, "-c", AS_OTHER_USER, folder, str(Path(__file__).parents[2])]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         (place / "data").chmod(0o755)
     assert done.stdout.split("\n")[:4] == ["True True 3", "True True 0", "True True 3", "True True 3"]
 
 
-def test_an_old_index_that_cannot_be_replaced_does_not_hide_the_new_one(data: Path, tmp_path: Path) -> None:
+def test_outdated_read_only_index_does_not_hide_the_one_in_the_cache(data: Path, tmp_path: Path) -> None:
     open_index(data)
     old, content = saved(data), saved(data).read_bytes()
     os.utime(data / "part-1.rec", ns=(1, 1))  # as after a copy that does not keep times
@@ -427,7 +427,7 @@ def test_an_old_index_that_cannot_be_replaced_does_not_hide_the_new_one(data: Pa
     assert SCANNED == ["part-1.rec"]
 
 
-# -- many at once ---------------------------------------------------------------------------------------------------
+# -- in parallel -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
@@ -445,7 +445,7 @@ def test_parallel_scans_give_the_same_index(data: Path, kind: str, monkeypatch: 
     assert len(SCANNED) == (13 if kind == "threads" else 0)
 
 
-def test_an_error_in_another_process(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_in_another_process_is_raised(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (data / "part-2.rec").write_bytes(b"odd")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     monkeypatch.setattr(scan_module, "_MIN_BYTES_FOR_PROCESSES", -1)
@@ -453,14 +453,14 @@ def test_an_error_in_another_process(data: Path, monkeypatch: pytest.MonkeyPatch
         Index.of(files_of(data), Records(in_python=True))
 
 
-def test_threads_that_open_one_index(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_read_one_index(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "_BLOCK_ROWS", 2)
     index = open_index(data)
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(lambda _: firsts(index) == list(range(30)), range(32)))
 
 
-def test_threads_that_make_one_index(data: Path) -> None:
+def test_threads_build_one_index(data: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(lambda _: firsts(Index.of(files_of(data), Records())) == list(range(30)), range(16)))
     assert os.listdir(data / ".shardex") == [saved(data).name]
@@ -470,7 +470,9 @@ def test_threads_that_make_one_index(data: Path) -> None:
 
 
 @pytest.mark.parametrize(("progress", "shown"), [(True, True), (False, False), (None, False)])
-def test_the_progress_bar(data: Path, progress: bool | None, shown: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_bar_is_shown(
+    data: Path, progress: bool | None, shown: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     Index.of(files_of(data), Records(), progress=progress)
     assert ("index: 100%" in capsys.readouterr().err) == shown
     Index.of(files_of(data), Records(), progress=progress)

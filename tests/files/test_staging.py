@@ -1,4 +1,4 @@
-"""Publishing a folder: whole or not at all, whatever happens."""
+"""`Stage`: a folder is published completely or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Content = dict[str, str]
 
 
 def content(folder: Path) -> Content:
-    """All files below, hidden ones too."""
+    """Return all files below a folder, hidden ones too."""
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -39,7 +39,7 @@ def target(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("before", ["nothing", "an empty folder", "no parent"])
-def test_a_new_folder(target: Path, mode: str, before: str) -> None:
+def test_publish_new_folder(target: Path, mode: str, before: str) -> None:
     if before == "an empty folder":
         target.mkdir()
     elif before == "no parent":
@@ -54,19 +54,19 @@ def test_a_new_folder(target: Path, mode: str, before: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_to_publish_is_an_empty_folder(target: Path, mode: str) -> None:
+def test_publish_without_files_makes_an_empty_folder(target: Path, mode: str) -> None:
     publish(target, mode, {})
     assert content(target) == {}
 
 
-def test_create_where_something_is(target: Path) -> None:
+def test_create_raises_if_something_exists(target: Path) -> None:
     publish(target, "create", {"1": "one"})
     with pytest.raises(AlreadyExistsError, match='pass mode="append" or mode="overwrite"'):
         Stage(target, "create")
     assert content(target.parent) == {"set/1": "one"}
 
 
-def test_append(target: Path) -> None:
+def test_append_adds_files(target: Path) -> None:
     publish(target, "create", {"2": "two", "10": "ten"})
     stage = Stage(target, "append")
     assert stage.existing == ["2", "10"]
@@ -89,14 +89,14 @@ def test_append_never_replaces_and_is_all_or_nothing(target: Path) -> None:
     assert os.listdir(target.parent) == ["set"]
 
 
-def test_overwrite(target: Path) -> None:
+def test_overwrite_replaces_all_files(target: Path) -> None:
     publish(target, "create", {"1": "one", "sub/2": "two"})
     publish(target, "overwrite", {"3": "three"})
     assert content(target.parent) == {"set/3": "three"}
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_discard_leaves_what_was(target: Path, mode: str) -> None:
+def test_discard_leaves_the_target_unchanged(target: Path, mode: str) -> None:
     publish(target, "create", {"1": "one"})
     if mode != "create":
         stage = Stage(target, mode)
@@ -107,14 +107,14 @@ def test_discard_leaves_what_was(target: Path, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite", "create"])
-def test_a_file_is_no_folder(target: Path, mode: str) -> None:
+def test_target_that_is_a_file_raises(target: Path, mode: str) -> None:
     target.write_text("a file")
     with pytest.raises(AlreadyExistsError):
         Stage(target, mode)
     assert content(target.parent) == {"set": "a file"}
 
 
-def test_modes(target: Path) -> None:
+def test_check_mode(target: Path) -> None:
     with pytest.raises(ArgumentError, match="expected mode to be one of create, append, overwrite, got 'w'"):
         check_mode(LocalSource(target), "w")
     assert not check_mode(LocalSource(target), "create")
@@ -122,14 +122,14 @@ def test_modes(target: Path) -> None:
     assert check_mode(LocalSource(target), "append")
 
 
-# -- others at the same place ---------------------------------------------------------------------------------------
+# -- several writers ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("mode", "after"),
     [("create", {"1": "theirs"}), ("append", {"1": "theirs", "2": "mine"}), ("overwrite", {"2": "mine"})],
 )
-def test_somebody_else_is_faster(target: Path, mode: str, after: Content) -> None:
+def test_another_writer_publishes_first(target: Path, mode: str, after: Content) -> None:
     stage = Stage(target, mode)
     stage.place.put("2", b"mine")
     publish(target, "create", {"1": "theirs"})
@@ -142,7 +142,7 @@ def test_somebody_else_is_faster(target: Path, mode: str, after: Content) -> Non
     assert content(target.parent) == {f"set/{name}": text for name, text in after.items()}
 
 
-def test_only_one_of_many_creators_wins(target: Path) -> None:
+def test_only_one_of_several_creators_succeeds(target: Path) -> None:
     stages = [Stage(target, "create") for _ in range(8)]
     for number, stage in enumerate(stages):
         stage.place.put("who", str(number).encode())
@@ -164,7 +164,7 @@ def test_only_one_of_many_creators_wins(target: Path) -> None:
     assert content(target.parent) == {"set/who": str(won[0])}
 
 
-def test_a_link_to_the_folder_stays_a_link(tmp_path: Path, target: Path) -> None:
+def test_link_to_the_folder_stays_a_link(tmp_path: Path, target: Path) -> None:
     publish(tmp_path / "real", "create", {"1": "one"})
     target.symlink_to(tmp_path / "real")
     publish(target, "append", {"2": "two"})
@@ -175,7 +175,7 @@ def test_a_link_to_the_folder_stays_a_link(tmp_path: Path, target: Path) -> None
     assert sorted(os.listdir(tmp_path)) == ["real", "set"]
 
 
-def test_readers_of_the_old_folder_go_on(target: Path) -> None:
+def test_readers_of_the_old_folder_are_not_disturbed(target: Path) -> None:
     publish(target, "create", {"1": "old" * 5000, "2": "old" * 5000})
     mapped = LocalSource(target).map("1")
     array = np.frombuffer(mapped, np.uint8)
@@ -187,7 +187,7 @@ def test_readers_of_the_old_folder_go_on(target: Path) -> None:
     assert content(target) == {"1": "new"}
 
 
-def test_at_every_moment_there_is_one_whole_folder(target: Path) -> None:
+def test_overwrite_is_atomic_for_readers(target: Path) -> None:
     publish(target, "create", {str(k): "0" for k in range(5)})
     broken: list[object] = []
     done = threading.Event()
@@ -241,7 +241,7 @@ for target, mode, step in json.load(sys.stdin):
 
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Path]:
-    """Folders into which a process published that ended at some step."""
+    """Target folders of processes that were killed at a step of publishing."""
     folders = {case: tmp_path_factory.mktemp("crash") / "set" for case in BEFORE + AFTER}
     for (mode, _), target in folders.items():
         if mode != "create":
@@ -252,7 +252,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], P
 
 
 @pytest.mark.parametrize("case", BEFORE)
-def test_a_crash_before_it_is_published_leaves_the_old(
+def test_crash_before_publishing_leaves_the_old_files(
     crashed: dict[tuple[str, str], Path], case: tuple[str, str]
 ) -> None:
     target, mode = crashed[case], case[0]
@@ -262,20 +262,20 @@ def test_a_crash_before_it_is_published_leaves_the_old(
 
 
 @pytest.mark.parametrize("case", AFTER)
-def test_a_crash_after_it_is_published_leaves_the_new(
+def test_crash_after_publishing_leaves_the_new_files(
     crashed: dict[tuple[str, str], Path], case: tuple[str, str]
 ) -> None:
     assert content(crashed[case]) == ({"1": "one"} if case[0] == "append" else {}) | {"9": "new"}
 
 
-def test_a_system_that_cannot_exchange(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overwrite_without_renameat2(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda *arguments, **options: object())
     publish(target, "create", {"1": "one"})
     publish(target, "overwrite", {"2": "two"})
     assert content(target.parent) == {"set/2": "two"}
 
 
-def test_an_exchange_that_fails_half_way_is_undone(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_exchange_is_undone(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(target, "create", {"1": "one"})
     stage = Stage(target, "overwrite")
     stage.place.put("2", b"two")
@@ -298,7 +298,7 @@ def test_an_exchange_that_fails_half_way_is_undone(target: Path, monkeypatch: py
 # -- writing into the stage ----------------------------------------------------------------------------------------
 
 
-def test_append_to_a_file_can_be_tried_again(target: Path) -> None:
+def test_append_to_a_file_can_be_repeated(target: Path) -> None:
     stage = Stage(target, "create")
     assert stage.append("a", [b"one", memoryview(b"two")], 0) == 6
     assert stage.append("a", [b"lost"], 6) == 10
@@ -308,7 +308,7 @@ def test_append_to_a_file_can_be_tried_again(target: Path) -> None:
     assert content(target) == {"a": "onetwothree"}
 
 
-def test_the_next_number(target: Path) -> None:
+def test_next_number_follows_existing_shards(target: Path) -> None:
     assert Stage(target, "create").next_number("s", ".tar") == 0
     publish(target, "create", {"s-00000.tar": "", "s-00011.tar": "", "s-x.txt": ""})
     stage = Stage(target, "append")

@@ -413,7 +413,7 @@ def test_what_is_not_there(what: str, lines: Path) -> None:
 
 
 def test_files_of_two_stores(lines: Path) -> None:
-    with pytest.raises(SchemaError, match=r"expected files of one store, got some of far:// and this machine"):
+    with pytest.raises(ArgumentError, match=r"expected files of one store, got files of far:// and this machine"):
         sx.open([far(lines) + "/p0.jsonl", str(lines / "p1.jsonl")])
     with pytest.raises(SchemaError, match=r"got some of memory://a and memory://b"):
         sx.open(["memory://a/x.jsonl", "memory://b/x.jsonl"])

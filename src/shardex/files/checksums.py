@@ -1,7 +1,7 @@
-"""Checksums for files that carry none: made once, on request, and kept beside the files as an index of their blocks.
+"""Checksums for files of formats that have none: computed on request and saved as an index of blocks (`sidecar`).
 
-Files that were opened with ``checksums=True`` are checked from then on, by everybody who opens them in the same way: a
-block that has changed is an error when a sample in it is read (`sources/checked.py`), and `verify` finds all of them.
+After files were opened with ``checksums=True``, they are checked whenever the same path or pattern is opened: reading a
+sample in a changed block raises (`sources.checked_source`), and `verify` finds all changed blocks.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from shardex.errors import SchemaError, StaleIndexError
+from shardex.errors import ArgumentError, StaleIndexError
 from shardex.files.find import STORE_FOLDER, Files
 from shardex.files.sample_index import Index
 from shardex.files.scan import Scan
@@ -20,18 +20,18 @@ __all__ = ["with_checksums"]
 
 @dataclass(frozen=True)
 class SumScanner:
-    """Makes the checksums of a file."""
+    """Scanner that computes the checksums of the blocks of a file."""
 
     name: str = "checksums 1"
     in_python: bool = False
 
     def scan(self, source: Source, path: str) -> Scan:
-        """One number for each block."""
+        """Return one checksum per block."""
         return {"xxh3": block_checksums(source.load(path))}
 
 
 def with_checksums(files: Files, make: bool = False, *, rebuild: bool = False, progress: bool | None = None) -> Files:
-    """The files, checked against the checksums that were made of them; with `make` these are made, or made anew.
+    """Return the files with a source that checks them against their saved checksums; `make` computes these first.
 
     >>> import os, tempfile; from shardex.files.find import find; folder = tempfile.mkdtemp()
     >>> with open(os.path.join(folder, "a.jsonl"), "w") as file:
@@ -41,18 +41,16 @@ def with_checksums(files: Files, make: bool = False, *, rebuild: bool = False, p
     """
     if files.source.is_remote:
         if make:
-            raise SchemaError(
-                f"{files}: expected local files to make checksums of; those that lie elsewhere are checked by the cache"
-            )
+            raise ArgumentError(f"{files}: expected local files for checksums=True; the cache checks remote files")
         return files
     if os.path.isdir(os.path.join(files.source.url, STORE_FOLDER)):
         if make:
-            raise SchemaError(
-                f"{files}: expected files without checksums, got a dataset of shardex's own, which has some"
+            raise ArgumentError(
+                f"{files}: expected files without checksums, got a native dataset of shardex, which has its own"
             )
         return files
     data = files.having("")
-    index = Index.of(data, SumScanner(), rebuild=rebuild, progress=progress) if make else _kept(data)
+    index = Index.of(data, SumScanner(), rebuild=rebuild, progress=progress) if make else _saved(data)
     if index is None:
         return files
     known = {file.path for file in index.files}
@@ -63,14 +61,14 @@ def with_checksums(files: Files, make: bool = False, *, rebuild: bool = False, p
     return replace(files, source=CheckedSource(files.source.url, sums))
 
 
-def _kept(files: Files) -> Index | None:
-    """The checksums that were made before; files that came later have none, those that changed are an error."""
+def _saved(files: Files) -> Index | None:
+    """Return the saved checksums; raises if a file has changed since. Files added later have none."""
     index = Index.saved(files, SumScanner())
-    there = set(files.paths)
+    paths = set(files.paths)
     for file in index.files if index is not None else ():
-        if file.path in there and not file.is_still(files.source.stat(file.path)):
+        if file.path in paths and not file.is_unchanged(files.source.stat(file.path)):
             raise StaleIndexError(
-                f"{files.source.url}/{file.path}: expected the file as it was when checksums were made, it has "
-                "changed; if that is meant, make them anew: open it with checksums=True"
+                f"{files.source.url}/{file.path}: expected the file as it was when its checksums were made, it "
+                "has changed; if that is intended, make new checksums: open it with checksums=True"
             )
     return index

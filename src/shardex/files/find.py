@@ -1,8 +1,8 @@
-"""Which files a user means: a folder, a file, a glob, a brace pattern or a list becomes `Files` in natural order.
+"""`find`: turn what the user wrote (a folder, a file, a glob, a brace pattern or a list of them) into `Files`.
 
-Natural order puts `part2` before `part10`, whatever the case of letters. Looks at names only, never into files. What
-has a scheme (``s3://bucket/train-{000..099}.tar``) lies elsewhere and is read through a cache; a glob or a folder there
-needs a store that can list its files, a brace pattern does not.
+Files are in natural order: `part2` before `part10`, upper and lower case are equal. Only names are used, files are not
+read. URLs (``s3://bucket/train-{000..099}.tar``) are read through the page cache. A glob or a folder at a URL needs a
+store that can list its files, a brace pattern does not. The rules for names are in `patterns`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
 
-from shardex.errors import AccessDeniedError, NotFoundError, SchemaError, ShardexError
-from shardex.files.patterns import expand_braces, has_wildcards, matching, natural_order, plain_start
+from shardex.errors import AccessDeniedError, ArgumentError, NotFoundError, ShardexError
+from shardex.files.patterns import expand_braces, has_wildcards, literal_prefix, matching, natural_order
 from shardex.sources import (
     CachedSource,
     LocalSource,
@@ -41,8 +41,8 @@ STORE_FOLDER = "_shardex"
 What = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
-class How(NamedTuple):
-    """How files are read that lie elsewhere."""
+class _RemoteOptions(NamedTuple):
+    """Options for reading remote files."""
 
     cache: str | os.PathLike[str] | bool | None
     limit: int | str | None
@@ -50,7 +50,7 @@ class How(NamedTuple):
     trusted: bool
 
     def open(self, url: str) -> CachedSource:
-        """The files below an address. A web server that the user noted secrets for is as good as given by the user."""
+        """Return the files below a URL. A web server for which the user has stored secrets counts as trusted."""
         trusted = self.trusted or not url.startswith(("http://", "https://")) or has_credentials(url)
         return CachedSource(open_source(url, trusted=trusted), self.cache, self.limit, self.access)
 
@@ -60,38 +60,40 @@ _NOT_DATA = re.compile(r"(^|/)[._]")
 
 @dataclass(frozen=True)
 class Files:
-    """Some files of one source, and what the user wrote to get them."""
+    """Files of one source, and what the user wrote to open them."""
 
     source: Source
     listed: tuple[str, ...] | None
-    """The paths, if they are known already."""
+    """The paths, if they are already known."""
     what: str | tuple[str, ...]
-    """As given, made absolute: opens the same files again."""
+    """What the user wrote, with absolute paths: opens the same files again."""
     folder: bool = False
-    """Whether `what` is one folder, and the paths all files below it."""
+    """True if `what` is one folder; the paths are all files below it."""
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        """Relative to the source, in the order of their samples; a folder is listed when they are first asked for."""
+        """Paths relative to the source, in the order of their samples; a folder is listed on the first access."""
         return tuple(natural_order(self.source.paths())) if self.listed is None else self.listed
 
     def __str__(self) -> str:
         what, count = (self.what, 1) if isinstance(self.what, str) else (self.what[0], len(self.what))
-        what = what.partition("?")[0] if what.startswith("http") else what  # there may be a secret after it
+        what = what.partition("?")[0] if what.startswith("http") else what  # a query may contain a secret
         return what if isinstance(self.what, str) else f"{count} files from {what} on"
 
     def name(self, number: int) -> str:
-        """A file as messages name it."""
+        """Return the full path of a file, for error messages."""
         return os.path.join(self.source.url, self.paths[number])
 
     def stats(self) -> list[Stat]:
-        """Size and tag of each file."""
+        """Return size and tag of each file."""
         return self.source.stats(self.paths)
 
     def having(self, *extensions: str) -> Files:
-        """Only the data files with one of these extensions; hidden files and folders are no data."""
-        kept = (p for p in self.paths if p.lower().endswith(extensions) and not (self.folder and _NOT_DATA.search(p)))
-        return Files(self.source, tuple(kept), self.what, self.folder)
+        """Return the data files with one of these extensions; files below a hidden folder or file name are not data."""
+        matching_paths = (
+            p for p in self.paths if p.lower().endswith(extensions) and not (self.folder and _NOT_DATA.search(p))
+        )
+        return Files(self.source, tuple(matching_paths), self.what, self.folder)
 
 
 def find(
@@ -102,32 +104,32 @@ def find(
     access: str = "auto",
     trusted: bool = True,
 ) -> Files:
-    """The files that `what` names; an error if one that is spelled out is not there.
+    """Return the files that `what` names; raises if a file that is named without wildcards does not exist.
 
-    What lies elsewhere is kept in the folder `cache` (False: in memory; by default SHARDEX_CACHE or
-    ``~/.cache/shardex``), up to `cache_limit` bytes, by ranges or by whole files as `access` says (`CachedSource`).
-    An address that is not `trusted`, because data and not the user named it, must be of the public internet.
+    Remote files are cached in the folder `cache` (False: in memory; default: SHARDEX_CACHE or ``~/.cache/shardex``), up
+    to `cache_limit` bytes, by ranges or by whole files as `access` says (see `CachedSource`). URLs that were not
+    written by the user but found in data are not `trusted`: they must be on the public internet.
 
     >>> find("/nowhere/at/all")
     Traceback (most recent call last):
     shardex.errors.NotFoundError: [Errno 2] no such file or folder: '/nowhere/at/all'
     """
-    how = How(cache, cache_limit, access, trusted)
+    options = _RemoteOptions(cache, cache_limit, access, trusted)
     if isinstance(what, str | os.PathLike):
-        one = _address(os.fspath(what))
-        return _find_far(one, how) if _is_far(one) else _find_one(one)
+        one = _normalised(os.fspath(what))
+        return _find_url(one, options) if _is_remote(one) else _find_local(one)
     if not isinstance(what, Sequence) or not all(isinstance(one, str | os.PathLike) for one in what):
-        raise SchemaError(f"expected a path, a pattern or a list of them, got {type(what).__name__}")
+        raise ArgumentError(f"expected a path, a pattern or a list of them, got {type(what).__name__}")
     if not what:
         raise NotFoundError(errno.ENOENT, "expected at least one file, got an empty list", "[]")
-    names = tuple(_address(os.fspath(one)) for one in what)
-    if any(map(_is_far, names)):
-        return _find_all_far(names, how)
+    names = tuple(_normalised(os.fspath(one)) for one in what)
+    if any(map(_is_remote, names)):
+        return _find_urls(names, options)
     given = tuple(map(absolute_path, names))
     return _files([path for one in given for path in _matches(one)], given)
 
 
-def _find_one(what: str) -> Files:
+def _find_local(what: str) -> Files:
     given = absolute_path(what)
     if os.path.isdir(given):
         return Files(LocalSource(given), None, given, folder=True)
@@ -146,7 +148,7 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _matches_of_one(pattern: str) -> list[str]:
-    """The files of a glob, the data below a folder, or the file itself."""
+    """Return the files of a glob, the data files below a folder, or the file itself."""
     if os.path.isdir(pattern):
         below = natural_order(LocalSource(pattern).paths())
         return [os.path.join(pattern, path) for path in below if not _NOT_DATA.search(path)]
@@ -162,11 +164,11 @@ def _files(paths: list[str], what: str | tuple[str, ...]) -> Files:
     return Files(LocalSource(root), relative, what)
 
 
-# -- elsewhere ----------------------------------------------------------------------------------------------------
+# -- URLs ---------------------------------------------------------------------------------------------------------
 
 
-def _address(what: str) -> str:
-    """What was given, as it is kept: an address without user and password, its scheme in small letters."""
+def _normalised(what: str) -> str:
+    """Return a URL without user and password and with its scheme in lower case; a path is unchanged."""
     if not is_url(what):
         return what
     scheme, _, rest = what.partition("://")
@@ -175,7 +177,7 @@ def _address(what: str) -> str:
 
 
 def display_name(what: str | Sequence[str]) -> str:
-    """What was opened, as it may be shown: an address may have a signature at its end.
+    """Return paths or URLs as they may be displayed: the query of a URL, which may be a signature, is hidden.
 
     >>> display_name("https://host/a.tar?X-Amz-Signature=0f3a"), display_name(["a", "b"])
     ('https://host/a.tar?***', "['a', 'b']")
@@ -185,54 +187,54 @@ def display_name(what: str | Sequence[str]) -> str:
     return str([display_name(one) for one in what])
 
 
-def _is_far(what: str) -> bool:
+def _is_remote(what: str) -> bool:
     return is_url(what) and not what.startswith(("file://", "pipe:"))
 
 
-def _find_far(url: str, how: How) -> Files:
-    """One address: a file, a pattern, or a folder."""
+def _find_url(url: str, options: _RemoteOptions) -> Files:
+    """Return the files of one URL: of a file, a pattern, or a folder."""
     root, name = _split_url(url)
     if url.endswith("/") or not name:
-        return _far_folder(url, how)
-    source = how.open(root)
+        return _remote_folder(url, options)
+    source = options.open(root)
     try:
-        return Files(source, tuple(_far_matches(source, name)), url)
-    except (NotFoundError, AccessDeniedError) as missing:  # who may not list is told that a key is forbidden
+        return Files(source, tuple(_remote_matches(source, name)), url)
+    except (NotFoundError, AccessDeniedError) as missing:  # without permission to list, a store says "forbidden"
         if not _is_pattern(name, url):
-            with suppress(ShardexError):  # a store that cannot list has no folders
-                return _far_folder(url, how)
+            with suppress(ShardexError):  # a store that cannot list files has no folders
+                return _remote_folder(url, options)
         raise missing
 
 
-def _far_folder(url: str, how: How) -> Files:
-    source = how.open(url.rstrip("/"))
+def _remote_folder(url: str, options: _RemoteOptions) -> Files:
+    source = options.open(url.rstrip("/"))
     files = Files(source, None, url, folder=True)
     if not source.paths("_shardex/") and not files.paths:
         raise NotFoundError(errno.ENOENT, "no such file, and no files below it", url)
     return files
 
 
-def _find_all_far(urls: tuple[str, ...], how: How) -> Files:
-    """A list of addresses; all in one store, because what is read together is fetched together."""
-    stores = {_store_of(one) if _is_far(one) else "this machine" for one in urls}
+def _find_urls(urls: tuple[str, ...], options: _RemoteOptions) -> Files:
+    """Return the files of several URLs, which must be in one store: files of one dataset are fetched together."""
+    stores = {_store_of(one) if _is_remote(one) else "this machine" for one in urls}
     if len(stores) > 1:
-        raise SchemaError(
-            f"expected files of one store, got some of {' and '.join(sorted(stores))}; open them one by one and "
-            "put them together with sx.concat"
+        raise ArgumentError(
+            f"expected files of one store, got files of {' and '.join(sorted(stores))}; open them one by one and "
+            "concatenate them with sx.concat"
         )
     split = [_split_url(one) for one in urls]
     if len(queries := {root.partition("?")[2] for root, _ in split}) > 1:
-        raise SchemaError(f"expected addresses that end alike after their question mark, got {len(queries)} kinds")
+        raise ArgumentError(f"expected URLs with the same query, got {len(queries)} different ones")
     folders = [root.partition("?")[0].split("/") for root, _ in split]
     above = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, zip(*folders, strict=False))]
     mark = split[0][0].partition("?")[1]
-    source = how.open("/".join(above) + mark + queries.pop())
+    source = options.open("/".join(above) + mark + queries.pop())
     inner = ["/".join([*folder[len(above) :], name]) for folder, (_, name) in zip(folders, split, strict=True)]
-    return Files(source, tuple(path for one in inner for path in _far_matches(source, one)), urls)
+    return Files(source, tuple(path for one in inner for path in _remote_matches(source, one)), urls)
 
 
 def _split_url(url: str) -> tuple[str, str]:
-    """The folder that holds everything an address means, and the rest of it.
+    """Split a URL before its last component or its first wildcard: into a folder, and a name or pattern below it.
 
     >>> _split_url("s3://bucket/data/part-*/x.tar"), _split_url("s3://bucket")
     (('s3://bucket/data', 'part-*/x.tar'), ('s3://bucket', ''))
@@ -243,7 +245,7 @@ def _split_url(url: str) -> tuple[str, str]:
     place = url[len(store) :]
     if url.startswith("http"):
         place, mark, rest = place.partition("?")
-        query = mark + rest  # belongs to every file below
+        query = mark + rest  # it applies to every file below
     place = place.rstrip("/")
     sign = re.search(r"\{" if url.startswith("http") else r"[{*?\[]", place)
     cut = place.rfind("/", 0, sign.start() if sign else None)
@@ -260,19 +262,19 @@ def _is_pattern(name: str, url: str) -> bool:
 
 
 def _is_wild(name: str, url: str) -> bool:
-    """Whether files must be listed to know which are meant; a web server cannot, and question marks are its own."""
+    """Return whether files must be listed; a web server cannot list, and in its URLs ``?`` begins the query."""
     return not url.startswith("http") and has_wildcards(name)
 
 
-def _far_matches(source: Source, pattern: str) -> list[str]:
+def _remote_matches(source: Source, pattern: str) -> list[str]:
     found: list[str] = []
     for one in expand_braces(pattern):
         if not _is_wild(one, source.url):
             found.append(one)
             continue
-        some = natural_order(matching(source.paths(plain_start(one)), one))
+        some = natural_order(matching(source.paths(literal_prefix(one)), one))
         if not some:
             raise NotFoundError(errno.ENOENT, "nothing matches", f"{source.url}/{one}")
         found += some
-    source.stats(found)  # an error if one is not there
+    source.stats(found)  # raises if a file does not exist
     return found

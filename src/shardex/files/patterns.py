@@ -1,4 +1,4 @@
-"""Names as people write them: in the order that people count, with braces, with wildcards. Pure; knows no files."""
+"""File names: natural order, brace patterns and wildcards. Pure functions of strings; no file is accessed."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from shardex.errors import SchemaError
+from shardex.errors import ArgumentError
 
-__all__ = ["expand_braces", "has_wildcards", "matching", "natural_order", "plain_start"]
+__all__ = ["expand_braces", "has_wildcards", "literal_prefix", "matching", "natural_order"]
 
 _WILD = re.compile(r"[*?\[]")
 _PIECES = re.compile(r"(\*\*/|\*\*|\*|\?|\[!?[^\]]+\])")
-_MEANING = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_REGEX = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def natural_order(paths: Sequence[str]) -> list[str]:
-    """Sort as people count.
+    """Sort names so that numbers in them ascend by value, without regard to case.
 
     >>> natural_order(["part10", "Part2", "part1"])
     ['part1', 'Part2', 'part10']
@@ -31,7 +31,7 @@ def natural_order(paths: Sequence[str]) -> list[str]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """All names a brace pattern stands for.
+    """Return all names that a brace pattern stands for.
 
     >>> expand_braces("s-{008..010}.tar"), expand_braces("{a,b{1,2}}.x")
     (['s-008.tar', 's-009.tar', 's-010.tar'], ['a.x', 'b1.x', 'b2.x'])
@@ -44,7 +44,7 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def _braces(pattern: str) -> Iterator[tuple[int, int]]:
-    """Where outermost pairs of braces open and close."""
+    """Yield the positions of the outermost pairs of braces."""
     depth = begin = 0
     for at, letter in enumerate(pattern):
         if letter == "{":
@@ -57,7 +57,7 @@ def _braces(pattern: str) -> Iterator[tuple[int, int]]:
 
 
 def _choices(inner: str) -> list[str]:
-    """What a pair of braces stands for; nothing if it is neither a range of numbers nor a list."""
+    """Return the alternatives in a pair of braces; none if it is neither a range of numbers nor a list."""
     if numbers := re.fullmatch(r"(\d+)\.\.(\d+)", inner):
         first, last = int(numbers[1]), int(numbers[2])
         padded = any(len(number) > 1 and number.startswith("0") for number in numbers.groups())
@@ -69,7 +69,7 @@ def _choices(inner: str) -> list[str]:
 
 
 def _split(inner: str) -> list[str]:
-    """Cut at the commas that lie in no further pair of braces."""
+    """Split at the commas outside of inner braces."""
     cuts = [m.start() for m in re.finditer(",", inner) if not any(a < m.start() < b for a, b in _braces(inner))]
     return [inner[a + 1 : b] for a, b in pairwise([-1, *cuts, len(inner)])]
 
@@ -78,35 +78,35 @@ def _split(inner: str) -> list[str]:
 
 
 def has_wildcards(pattern: str) -> bool:
-    """Whether a pattern has one of ``*``, ``?`` and ``[``."""
+    """Return whether a pattern has one of ``*``, ``?`` and ``[``."""
     return bool(_WILD.search(pattern))
 
 
-def plain_start(pattern: str) -> str:
-    """What all names that match a pattern begin with.
+def literal_prefix(pattern: str) -> str:
+    """Return the part of a pattern before its first wildcard.
 
-    >>> plain_start("data/a-*.tar")
+    >>> literal_prefix("data/a-*.tar")
     'data/a-'
     """
     return _WILD.split(pattern)[0]
 
 
 def matching(paths: Sequence[str], pattern: str) -> list[str]:
-    """The paths that a pattern stands for: only ``**`` goes beyond a slash.
+    """Return the paths that match a pattern; of the wildcards only ``**`` matches a slash.
 
     >>> matching(["a-1.tar", "b/a-2.tar", "a-10.tar"], "a-?.tar"), matching(["a.tar", "b/c/a.tar"], "**/[!b].tar")
     (['a-1.tar'], ['a.tar', 'b/c/a.tar'])
     """
-    pieces = [_meaning(piece) if k % 2 else re.escape(piece) for k, piece in enumerate(_PIECES.split(pattern))]
+    pieces = [_as_regex(piece) if k % 2 else re.escape(piece) for k, piece in enumerate(_PIECES.split(pattern))]
     try:
         return list(filter(re.compile("".join(pieces)).fullmatch, paths))
     except re.error as error:
-        raise SchemaError(f"expected a pattern such as part-[0-9]*.tar, got {pattern!r}: {error}") from None
+        raise ArgumentError(f"expected a pattern such as part-[0-9]*.tar, got {pattern!r}: {error}") from None
 
 
-def _meaning(piece: str) -> str:
-    """A wildcard as a regular expression."""
-    if piece in _MEANING:
-        return _MEANING[piece]
+def _as_regex(piece: str) -> str:
+    """Return a wildcard as a regular expression."""
+    if piece in _REGEX:
+        return _REGEX[piece]
     inner = piece[1:-1].replace("\\", "\\\\")
     return f"[^/{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"

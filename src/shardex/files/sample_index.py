@@ -1,9 +1,9 @@
-"""Where each sample of a record format lies: columns of numbers, one row per sample, in a memory-mapped Arrow file.
+"""`Index`: the position of every sample of a record format, as columns of integers in a memory-mapped Arrow file.
 
-`Index.of` scans the files that have no entry yet, in parallel and with a progress bar, and saves the result beside
-the data (`.shardex/`) or, if that is read-only, in the cache folder. A file that changed is scanned again alone; one
-that vanished or got shorter is an error. Opening costs the same for ten samples and a billion: blocks of rows are
-checked against their checksum when they are first touched. Knows no format: a `Scanner` says what a file holds.
+`Index.of` scans the files that have no entry yet (`scan`) and saves the result (`sidecar`). Of changed files only these
+are scanned again; a file that was removed or became shorter is an error. Opening takes the same time for ten samples
+and for a billion: a block of rows is checked against its checksum when it is first read. The format of the files is
+unknown here: its `Scanner` finds the samples of a file.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _BLOCK_ROWS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
-    """A data file as it was when it was scanned."""
+    """State of a data file when it was scanned."""
 
     path: str
     size: int
     tag: str
     rows: int
 
-    def is_still(self, stat: Stat | None) -> bool:
-        """Whether a file that looks like this now is the one that was scanned."""
+    def is_unchanged(self, stat: Stat | None) -> bool:
+        """Return whether size and tag of the file are still those that were scanned."""
         return stat is not None and (stat.size, stat.tag) == (self.size, self.tag)
 
 
 class Index:
-    """The samples of some files. `starts[k]` is the first row of block k, `file_of_block[k]` the file it lies in."""
+    """Positions of the samples of files. `starts[k]` is the first row of block k, `file_of_block[k]` its file."""
 
     def __init__(self, data: memoryview, name: str) -> None:
         self.name = name
@@ -64,7 +64,7 @@ class Index:
         self.file_of_block: Integers = np.array([block["file"] for block in self._blocks], np.int64)
         self.starts: Integers = np.cumsum([0, *(block["rows"] for block in self._blocks)], dtype=np.int64)
         self.spans: dict[str, tuple[int, int]] = {name: (low, high) for name, (low, high) in head["spans"].items()}
-        """The least and the largest value of each column."""
+        """Smallest and largest value of each column."""
         self._types = _types(self.spans)
         self._columns = {name: Segments(len(self._blocks), self._open_block, self._block_name) for name in self._types}
         self._open: dict[int, Scan] = {}
@@ -80,9 +80,9 @@ class Index:
         progress: bool | None = None,
         together: bool = False,
     ) -> Index:
-        """The index of these files: the saved one if it still fits, else with what changed scanned again.
+        """Return the saved index of these files if it is up to date; otherwise scan the changed files and save it.
 
-        Files that are one thing `together` (a table and what it points to) are all scanned again when one changed.
+        With `together` all files are scanned again if one has changed: for a table and the files that it points to.
         """
         saved = [] if rebuild else _load(files, scanner)
         for index in saved:
@@ -92,23 +92,25 @@ class Index:
         stats = dict(zip(files.paths, files.stats(), strict=True))
         if old is not None:
             old.refuse_losses(files, stats)
-        kept = set() if old is None else {file.path for file in old.files if file.is_still(stats.get(file.path))}
-        todo = {path: stats[path].size for path in files.paths if path not in kept}
+        unchanged = (
+            set() if old is None else {file.path for file in old.files if file.is_unchanged(stats.get(file.path))}
+        )
+        todo = {path: stats[path].size for path in files.paths if path not in unchanged}
         scans = scan_all(files.source, todo, scanner, progress)
         if old is not None:
-            scans |= {path: old.scan_of(path) for path in kept}
+            scans |= {path: old.scan_of(path) for path in unchanged}
         entries = [IndexedFile(path, stats[path].size, stats[path].tag, _rows(scans[path])) for path in files.paths]
         data = encode(scanner.name, entries, [scans[path] for path in files.paths])
         return cls(*save_sidecar(files, scanner.name, data))
 
     @classmethod
     def saved(cls, files: Files, scanner: Scanner) -> Index | None:
-        """The index that was saved before, also if it does not fit any more."""
+        """Return the saved index, even if it is out of date; None if there is none."""
         return next(iter(_load(files, scanner)), None)
 
     @classmethod
     def in_memory(cls, files: Files, scanner: Scanner) -> Index:
-        """The index of files that are scanned now, neither looked for nor saved."""
+        """Scan the files now and return an index that is not saved."""
         scans = [scanner.scan(files.source, path) for path in files.paths]
         stats = files.stats()
         entries = [IndexedFile(p, s.size, s.tag, _rows(c)) for p, s, c in zip(files.paths, stats, scans, strict=True)]
@@ -119,20 +121,20 @@ class Index:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the files, sizes and tags that were indexed."""
-        plain = msgspec.json.encode([self.scanner, [asdict(file) for file in self.files]])
-        return hashlib.sha256(plain).hexdigest()[:16]
+        """Hash of scanner, paths, sizes and tags of the indexed files."""
+        encoded = msgspec.json.encode([self.scanner, [asdict(file) for file in self.files]])
+        return hashlib.sha256(encoded).hexdigest()[:16]
 
     def fits(self, files: Files) -> bool:
-        """Whether the files are the ones that were indexed, unchanged."""
+        """Return whether these are the indexed files, unchanged."""
         if tuple(file.path for file in self.files) != files.paths:
             return False
-        return all(file.is_still(stat) for file, stat in zip(self.files, files.stats(), strict=True))
+        return all(file.is_unchanged(stat) for file, stat in zip(self.files, files.stats(), strict=True))
 
     def refuse_losses(self, files: Files, stats: dict[str, Stat]) -> None:
-        """An error if a file that was indexed is gone, or shorter than it was."""
+        """Raise if an indexed file was removed or is shorter than before."""
         for file in self.files:
-            full, remedy = os.path.join(files.source.url, file.path), "if that is meant, open with rebuild=True"
+            full, remedy = os.path.join(files.source.url, file.path), "if that is intended, open with rebuild=True"
             if file.path not in stats:
                 raise StaleIndexError(
                     f"{full}: expected this file with {file.rows} samples, it is gone ({self.name} names it); {remedy}"
@@ -143,16 +145,16 @@ class Index:
                 )
 
     def file(self, rows: Integers) -> Integers:
-        """The number of the file that each row lies in."""
+        """Return the number of the file of each row."""
         return self.file_of_block[np.searchsorted(self.starts, rows, "right") - 1]
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns."""
+        """Names of the columns."""
         return tuple(self._types)
 
     def read(self, column: str, rows: Integers) -> Integers:
-        """Values of a column at these rows."""
+        """Return the values of a column at these rows."""
         # An index of no files has no columns.
         table, dtype = (self._columns[column], self._types[column]) if len(self) else (Segments(0), np.dtype(np.int64))
         out = np.empty(len(rows), dtype)
@@ -162,17 +164,17 @@ class Index:
     def locate(
         self, rows: Integers, begin: str = "offset", length: str = "length"
     ) -> tuple[Integers, Integers, Integers]:
-        """File, begin and length of each row, by two columns."""
-        first, size = self.read(begin, rows), self.read(length, rows)  # refuses rows outside
+        """Return file, begin and length of each row; `begin` and `length` name the columns."""
+        first, size = self.read(begin, rows), self.read(length, rows)  # raises for rows outside
         return self.file(rows), first, size
 
     def at(self, row: int, begin: str = "offset", length: str = "length") -> tuple[int, int, int]:
-        """The same for one row, without the cost of arrays."""
+        """Return the same for one row, without arrays."""
         number, block, local = self._find(row)
         return self._blocks[number]["file"], block[begin].item(local), block[length].item(local)
 
     def values(self, row: int) -> tuple[int, dict[str, int]]:
-        """The file of one row, and its value in every column."""
+        """Return the file of one row, and its value in every column."""
         number, block, local = self._find(row)
         return self._blocks[number]["file"], {name: column.item(local) for name, column in block.items()}
 
@@ -190,7 +192,7 @@ class Index:
         return {file.path: number for number, file in enumerate(self.files)}
 
     def scan_of(self, path: str) -> Scan:
-        """All columns of one file, as its scan gave them."""
+        """Return all columns of one file, as its scan returned them."""
         first, last = self.file_of_block.searchsorted([self._numbers[path], self._numbers[path] + 1]).tolist()
         blocks = [self._block(number) for number in range(first, last)]
         empty = {name: np.empty(0, dtype) for name, dtype in self._types.items()}
@@ -203,8 +205,8 @@ class Index:
         block: Scan = {}
         with suppress(pa.ArrowException, OSError, ValueError):
             batch = self._reader.get_batch(number)
-            batch.validate()  # a damaged head of the batch may promise more bytes than there are
-            # From the buffers: `to_numpy` would first import pandas where that is installed, a third of a second.
+            batch.validate()  # a damaged header of the batch may claim more bytes than there are
+            # From the buffers: `to_numpy` would import pandas where it is installed, which takes a third of a second.
             block = {
                 name: np.frombuffer(batch.column(name).buffers()[1] or b"", dtype, batch.num_rows)
                 for name, dtype in self._types.items()
@@ -228,11 +230,11 @@ def _rows(scan: Scan) -> int:
     return len(next(iter(scan.values()), ()))
 
 
-# -- the file -------------------------------------------------------------------------------------------------
+# -- bytes of the saved file -----------------------------------------------------------------------------------
 
 
 def encode(scanner: str, files: list[IndexedFile], scans: list[Scan]) -> memoryview:
-    """The bytes of an index: an Arrow file whose schema carries the files, the blocks and a checksum of each."""
+    """Return the bytes of an index: a sidecar whose header lists the files, and the blocks with their checksums."""
     spans = _spans(files, scans)
     types = _types(spans)
     blocks = [
@@ -248,7 +250,7 @@ def encode(scanner: str, files: list[IndexedFile], scans: list[Scan]) -> memoryv
 
 
 def _types(spans: dict[str, tuple[int, int]]) -> dict[str, np.dtype[Any]]:
-    """Each column as narrow as its values allow, so that a sample costs few bytes."""
+    """Return the narrowest dtype for each column, so that a sample takes few bytes."""
     return {name: np.min_scalar_type(most) for name, (_, most) in spans.items()}
 
 
@@ -257,14 +259,14 @@ def _schema(types: dict[str, np.dtype[Any]]) -> pa.Schema:
 
 
 def _spans(files: list[IndexedFile], scans: list[Scan]) -> dict[str, tuple[int, int]]:
-    """The least and the largest value of each column that any file has; where a file lacks it, it is zero."""
+    """Return smallest and largest value of each column; it is zero in files that lack it."""
     spans = {}
     full = [scan for file, scan in zip(files, scans, strict=True) if file.rows]
     for name in dict.fromkeys(name for scan in scans for name in scan):
         found = [scan[name] for scan in full if name in scan]
         least = min((int(column.min()) for column in found), default=0) if len(found) == len(full) else 0
         if least < 0:
-            raise SchemaError(f"expected a scan to give numbers from 0 on, got {least} - at column {name}")
+            raise SchemaError(f"expected a scan to return integers from 0 on, got {least} - at column {name}")
         spans[name] = (least, max((int(column.max()) for column in found), default=0))
     return spans
 
@@ -285,15 +287,15 @@ def _decode(data: memoryview, name: str) -> tuple[pa.ipc.RecordBatchFileReader, 
     reader, head = decode_sidecar(data, name, VERSION)
     same = reader.num_record_batches == len(head["blocks"]) and reader.schema.equals(_schema(_types(head["spans"])))
     if not same:
-        raise ChecksumError(f"{name}: expected the columns and blocks that its head names, got others")
+        raise ChecksumError(f"{name}: expected the columns and blocks that its header names, got others")
     return reader, head
 
 
-# -- its place ------------------------------------------------------------------------------------------------
+# -- loading ------------------------------------------------------------------------------------------------
 
 
 def _load(files: Files, scanner: Scanner) -> list[Index]:
-    """The indexes that were saved; one that is damaged is made again."""
+    """Return the saved indexes; damaged ones are left out with a warning."""
     found = []
     for data, name in load_sidecars(files, scanner.name):
         try:
