@@ -160,30 +160,6 @@ def test_endless_loop_without_batches_raises() -> None:
         list(sx.Loader(DATA[:1], 2, drop_last=True, epochs=None))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batch_size": 0}, "expected at least 1 for batch_size, got 0"),
-        ({"batch_size": 2.5}, "expected a whole number for batch_size, got 2.5"),
-        ({"epochs": 0}, "expected at least 1 for epochs"),
-        ({"workers": -1}, "expected at least 0 for workers"),
-        ({"rank": 2, "world_size": 2}, "expected a rank from 0 to 1, got 2"),
-        ({"rank": 1}, "expected rank and world_size together"),
-        ({"to": "jax"}, "expected to to be one of 'numpy', 'torch', got 'jax'"),
-        ({"ragged": "cut"}, "expected ragged to be one of 'pad', 'pack', 'list'"),
-        ({"on_error": "ignore"}, "expected on_error to be one of"),
-        ({"worker_type": "fork"}, "expected worker_type to be one of"),
-        ({"block": 4}, "expected shuffle=True together with block="),
-        ({"pin_memory": True}, 'expected to="torch"'),
-        ({"transform": 5}, "expected a function for transform, got 5"),
-        ({"on_error": "a function"}, "expected on_error to be one of 'raise', 'skip'"),
-    ],
-)
-def test_invalid_arguments_raise(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
-        sx.Loader(DATA, **{"batch_size": 4, **options})
-
-
 # -- ragged fields --------------------------------------------------------------------------------------------------
 
 RAGGED = [{"t": np.arange(k % 4 + 1, dtype=np.int32)} for k in range(8)]

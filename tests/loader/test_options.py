@@ -1,0 +1,42 @@
+"""Options of a loader: what is accepted, and which error each invalid value raises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardex as sx
+from shardex.errors import ArgumentError
+from shardex.loader.options import LoaderOptions
+
+
+def test_numbers_and_flags_are_normalised() -> None:
+    options = LoaderOptions(np.int64(4), shuffle=1, seed=np.uint8(3), epochs=None)  # type: ignore[arg-type]
+    assert (options.batch_size, options.shuffle, options.seed, options.epochs) == (4, True, 3, None)
+    assert type(options.batch_size) is int and type(options.shuffle) is bool
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "expected at least 1 for batch_size, got 0"),
+        ({"batch_size": 2.5}, "expected a whole number for batch_size, got 2.5"),
+        ({"epochs": 0}, "expected at least 1 for epochs"),
+        ({"workers": -1}, "expected at least 0 for workers"),
+        ({"rank": 2, "world_size": 2}, "expected a rank from 0 to 1, got 2"),
+        ({"rank": 1}, "expected rank and world_size together"),
+        ({"to": "jax"}, "expected to to be one of 'numpy', 'torch', got 'jax'"),
+        ({"ragged": "cut"}, "expected ragged to be one of 'pad', 'pack', 'list'"),
+        ({"on_error": "ignore"}, "expected on_error to be one of"),
+        ({"worker_type": "fork"}, "expected worker_type to be one of"),
+        ({"block": 4}, "expected shuffle=True together with block="),
+        ({"pin_memory": True}, 'expected to="torch"'),
+        ({"transform": 5}, "expected a function for transform, got 5"),
+        ({"on_error": "a function"}, "expected on_error to be one of 'raise', 'skip'"),
+    ],
+)
+def test_invalid_arguments_raise(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        sx.Loader([{"x": 1}], **{"batch_size": 4, **options})
