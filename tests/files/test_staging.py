@@ -9,13 +9,16 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from shardex.errors import AlreadyExistsError, ArgumentError, SourceError
 from shardex.files import MODES, Stage, check_mode
+from shardex.files.staging import upload
 from shardex.sources import LocalSource
+from shardex.sources.memory import MemorySource
 
 Content = dict[str, str]
 
@@ -316,3 +319,32 @@ def test_next_number_follows_existing_shards(target: Path) -> None:
     assert stage.next_number("t", ".tar") == 0
     with pytest.raises(ArgumentError, match="pass a prefix that sorts after it"):
         stage.next_number("a", ".tar")
+
+
+# -- upload ---------------------------------------------------------------------------------------------------------
+
+
+class FailingPlace(MemorySource):
+    """A place where one file cannot be written."""
+
+    def put(self, path: str, data: Any) -> None:
+        if path == "2":
+            raise SourceError(5, "no")
+        super().put(path, data)
+
+
+def test_upload_removes_its_files_after_an_error() -> None:
+    place = FailingPlace()
+    with pytest.raises(SourceError):
+        upload(MemorySource({"1": b"1", "2": b"2"}), place)
+    assert list(place.files) == []
+
+
+@pytest.mark.parametrize(
+    ("existing", "problem"), [(".shardex/claim", "another writer is writing here"), ("a", "another writer wrote here")]
+)
+def test_upload_raises_if_another_writer_was_there(existing: str, problem: str) -> None:
+    place = MemorySource({existing: b""})
+    with pytest.raises(AlreadyExistsError, match=problem):
+        upload(MemorySource({"1": b"1"}), place)
+    assert list(place.files) == [existing]

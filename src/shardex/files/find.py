@@ -107,7 +107,7 @@ def find(
     """Return the files that `what` names; raises if a file that is named without wildcards does not exist.
 
     Remote files are cached in the folder `cache` (False: in memory; default: SHARDEX_CACHE or ``~/.cache/shardex``), up
-    to `cache_limit` bytes, by ranges or by whole files as `access` says (see `CachedSource`). URLs that were not
+    to `cache_limit` bytes, by ranges or by whole files depending on `access` (see `CachedSource`). URLs that were not
     written by the user but found in data are not `trusted`: they must be on the public internet.
 
     >>> find("/nowhere/at/all")
@@ -125,15 +125,15 @@ def find(
     names = tuple(_normalised(os.fspath(one)) for one in what)
     if any(map(_is_remote, names)):
         return _find_urls(names, options)
-    given = tuple(map(absolute_path, names))
-    return _files([path for one in given for path in _matches(one)], given)
+    patterns = tuple(map(absolute_path, names))
+    return _files([path for pattern in patterns for path in _matches(pattern)], patterns)
 
 
 def _find_local(what: str) -> Files:
-    given = absolute_path(what)
-    if os.path.isdir(given):
-        return Files(LocalSource(given), None, given, folder=True)
-    return _files(_matches(given), given)
+    path = absolute_path(what)
+    if os.path.isdir(path):
+        return Files(LocalSource(path), None, path, folder=True)
+    return _files(_matches(path), path)
 
 
 def _matches(pattern: str) -> list[str]:

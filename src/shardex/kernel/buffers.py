@@ -71,7 +71,7 @@ class Segments:
     """Numbered buffers. One that is not open is opened by `opener` when a range first lies in it.
 
     `name` gives the name of a segment for error messages. `fetch` downloads ranges of segments that may be incomplete.
-    `closable` says that segments may be closed while other threads read; with `fetch` they always may.
+    `closable` means that segments may be closed while other threads read; with `fetch` they always may.
 
     >>> table = Segments(2)
     >>> table.put(0, b"hello"), table.put(1, b"world")

@@ -266,7 +266,7 @@ class MappedBuffers:
 
     def __init__(self) -> None:
         self.freed: deque[int] = deque()
-        """Numbers of buffers without arrays that the arena was not told of yet."""
+        """Numbers of buffers whose arrays are gone, not yet reported to the arena."""
         self._maps: dict[int, mmap.mmap] = {}
 
     def __contains__(self, number: int) -> bool:
