@@ -1,4 +1,4 @@
-"""Keys of a dataset: found in every version, unique in each, also when two writers are at it."""
+"""Keys of a dataset: found in every version, and unique in each, also with two concurrent writers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> str:
     return str(tmp_path / "d")
 
 
-def test_samples_by_key(folder: str) -> None:
+def test_get_and_rows_of(folder: str) -> None:
     ds = sx.open(folder)
     assert ds.get("key 7") == {"id": "key 7", "x": 7}
     assert ds.rows_of(["key 9", "key 0", "key 9"]).tolist() == [9, 0, 9]
@@ -71,7 +71,7 @@ def test_edits_by_key(folder: str) -> None:
     assert sx.open(folder).rows_of(["key 8", "key 2"]).tolist() == [5, 0]
 
 
-def test_no_key_twice(folder: str) -> None:
+def test_duplicate_keys_raise(folder: str) -> None:
     with (
         pytest.raises(DuplicateKeyError, match="expected every key once, got 'key 3' twice - at field id"),
         sx.edit(folder) as tx,
@@ -84,14 +84,14 @@ def test_no_key_twice(folder: str) -> None:
     with pytest.raises(DuplicateKeyError, match="twice"):
         sx.write(folder + "2", [sample(3), sample(3)], SCHEMA, key="id", shard_rows=1)
     assert len(sx.open(folder)) == 10
-    assert len(sx.write(folder + "2", [sample(3)], SCHEMA, key="id")) == 1  # nothing was there
+    assert len(sx.write(folder + "2", [sample(3)], SCHEMA, key="id")) == 1  # the failed write left nothing
     with sx.edit(folder) as tx:  # a key that is deleted is free again
         tx.delete("key 3")
         tx.append({"id": "key 3", "x": 33})
     assert sx.open(folder).get("key 3").x == 33
 
 
-def test_two_writers_cannot_both_bring_a_key(folder: str) -> None:
+def test_two_writers_cannot_append_the_same_key(folder: str) -> None:
     first, second = sx.edit(folder), sx.edit(folder)
     first.append(sample(20))
     second.append(sample(20))
@@ -110,12 +110,12 @@ def test_two_writers_cannot_both_bring_a_key(folder: str) -> None:
         ({"x": int}, {"generate_keys": True}, "expected key= to say which field"),
     ],
 )
-def test_keys_that_cannot_be(tmp_path: Path, schema: Any, options: Any, message: str) -> None:
+def test_invalid_key_fields_raise(tmp_path: Path, schema: Any, options: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         sx.create(tmp_path / "d", schema, **options)
 
 
-def test_the_key_stays_what_it_is(folder: str, tmp_path: Path) -> None:
+def test_key_field_cannot_be_changed(folder: str, tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=r"expected the key it has \(id\), got 'x'"):
         sx.create(folder, mode="append", key="x")
     with sx.edit(folder) as tx:
@@ -137,7 +137,7 @@ def test_generated_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["int64", "uint64", bytes])
-def test_other_kinds_of_keys(tmp_path: Path, kind: Any) -> None:
+def test_integers_and_bytes_as_keys(tmp_path: Path, kind: Any) -> None:
     keys = [b"a", b"", b"\xff"] if kind is bytes else [0, 5, 2**63 - 1]
     ds = sx.write(tmp_path / "d", [{"k": key, "x": n} for n, key in enumerate(keys)], {"k": kind, "x": int}, key="k")
     assert ds.rows_of(keys[::-1]).tolist() == [2, 1, 0]
@@ -147,7 +147,7 @@ def test_other_kinds_of_keys(tmp_path: Path, kind: Any) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 30), max_size=6), min_size=1, max_size=6))
-def test_appends_against_a_set(tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]]) -> None:
+def test_appends_compared_with_a_set(tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]]) -> None:
     folder = tmp_path_factory.mktemp("keys") / "d"
     sx.write(folder, [], {"k": int}, key="k")
     seen: list[int] = []
@@ -165,7 +165,7 @@ def test_appends_against_a_set(tmp_path_factory: pytest.TempPathFactory, batches
 
 
 @pytest.mark.parametrize("keys", [{"a"}, "a", 1.5, iter(["a"]), slice(0, 1)])
-def test_keys_that_are_no_list_are_refused(tmp_path: Path, keys: Any) -> None:
+def test_keys_that_are_not_a_list_raise(tmp_path: Path, keys: Any) -> None:
     ds = sx.write(tmp_path / "d", [{"k": "a"}], key="k")
     with pytest.raises(SchemaError, match="expected a list or an array of keys"):
         ds.rows_of(keys)

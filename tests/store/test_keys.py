@@ -1,4 +1,4 @@
-"""Look-ups by key are against a plain dict, with hashes that collide and hashes that do not."""
+"""Hashes of keys, look-ups by key compared with a plain dict, and duplicates, with and without colliding hashes."""
 
 from __future__ import annotations
 
@@ -16,27 +16,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.errors import FormatError, ShardexError, UnknownKeyError
+from shardex.errors import FormatError, SchemaError, ShardexError, UnknownKeyError
 from shardex.kernel import Integers
-from shardex.store import key_lookup as clashes
 from shardex.store import keys as module
-from shardex.store.key_lookup import Clash, first_clash, first_duplicate
-from shardex.store.keys import Hashes, Key, KeyIndex, Keys, KeyTable, encode_keys
+from shardex.store.keys import (
+    DuplicateKey,
+    Hashes,
+    Key,
+    KeyIndex,
+    Keys,
+    KeyTable,
+    encode_keys,
+    find_duplicate,
+    find_existing,
+)
 from shardex.store.keys import hash_key as true_hash_key
 from shardex.store.keys import hash_keys as true_hash_keys
 
 numbers = st.integers(-(2**63), 2**64 - 1) | st.integers(-5, 5)
 any_keys = st.one_of(numbers, st.text(max_size=5), st.binary(max_size=5))
 few_keys = st.sampled_from([-1, 0, 1, 2**64 - 1, "", "a", "ä", b"", b"a", b"\x00"])
-weak_or_not = st.sampled_from([None, 1, 3])
-"""How many hashes there are; None: all."""
+hash_counts = st.sampled_from([None, 1, 3])
+"""Number of different hashes; None: all."""
 
 
 @contextmanager
 def hashing(count: int | None, chunk: int = 1 << 20) -> Iterator[None]:
-    """Only so many different hashes, and tables walked in chunks of this size."""
+    """Limit the number of different hashes, and the size of the chunks in which tables are compared."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clashes, "_CHUNK", chunk)
+        patch.setattr(module, "_CHUNK", chunk)
         if count is not None:
             patch.setattr(module, "hash_keys", lambda keys: true_hash_keys(keys) % np.uint64(count))
             patch.setattr(module, "hash_key", lambda key: true_hash_key(key) % count)
@@ -48,7 +56,7 @@ def table_of(keys: Keys) -> KeyTable:
 
 
 class Stored:
-    """Keys in memory, as `read` and `alive` give them."""
+    """Keys in memory, with the functions `read` and `is_live` of `KeyIndex`."""
 
     def __init__(self, keys: Sequence[Any], dead: Sequence[int] = ()) -> None:
         self.keys, self.dead = keys, dead
@@ -56,7 +64,7 @@ class Stored:
     def read(self, rows: Integers) -> list[Key]:
         return [self.keys[row] for row in rows.tolist()]
 
-    def alive(self, rows: Integers) -> Any:
+    def is_live(self, rows: Integers) -> Any:
         return ~np.isin(rows, np.array(self.dead, np.int64))
 
 
@@ -65,7 +73,88 @@ def index_of(keys: Sequence[Key], cuts: Sequence[int] = (), dead: Sequence[int] 
     ends = [0, *sorted(cut for cut in cuts if cut <= len(keys)), len(keys)]
     tables = [table_of(keys[begin:end]) for begin, end in pairwise(ends)]
     stored = Stored(keys, dead)
-    return KeyIndex(tables, np.array(ends[:-1]), stored.read, stored.alive if dead else None)
+    return KeyIndex(tables, np.array(ends[:-1]), stored.read, stored.is_live if dead else None)
+
+
+# -- hashes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("", 0x2D06800538D394C2),
+        ("a", 0xE6C632B61E964E1F),
+        (b"\x00", 0xC44BDFF4074EECDB),
+        ("grüße", 0x5746690366EBBCAD),
+        ("sample-000000001", 0xA64E50D228399219),
+        ("x" * 100, 0xC90984FFDF50CE42),
+        (b"y" * 1000, 0x6A7DF51DF515DBAB),
+        (0, 0),
+        (1, 0x5692161D100B05E5),
+        (-1, 0xB4D055FCF2CBBD7B),
+        (0x9E3779B97F4A7C15, 0xE220A8397B1DCDAF),  # the first number of splitmix64 with seed 0
+        (2**63, 0x25C26EA579CEA98A),
+        (-(2**63), 0x25C26EA579CEA98A),
+    ],
+)
+def test_hashes_are_pinned(key: Key, expected: int) -> None:
+    """They are stored in files."""
+    assert true_hash_key(key) == expected
+    assert true_hash_keys([key, key]).tolist() == [expected] * 2
+
+
+@given(st.lists(any_keys) | st.lists(numbers) | st.lists(st.text()) | st.lists(st.binary()))
+def test_many_keys_have_the_hashes_of_single_ones(keys: list[Key]) -> None:
+    hashes = true_hash_keys(keys)
+    assert hashes.dtype == np.uint64
+    assert hashes.tolist() == list(map(true_hash_key, keys))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", ">i4", ">i8", "uint8", "uint64", ">u2", "O"])
+def test_integers_of_any_type_have_the_hash_of_their_value(dtype: str) -> None:
+    keys = [0, 1, 100] if np.dtype(dtype).kind == "u" else [0, -1, 100, -128]
+    array = np.array(keys, dtype)
+    for some in (array, array[::-1][::-1], list(array), tuple(keys)):
+        assert true_hash_keys(some).tolist() == list(map(true_hash_key, keys))
+
+
+def test_text_of_any_type_has_the_hash_of_its_value() -> None:
+    expected = list(map(true_hash_key, ["a", "bc"]))
+    for array in (np.array(["a", "bc"]), np.array([b"a", b"bc"]), np.array(["a", "bc"], object)):
+        assert true_hash_keys(array).tolist() == true_hash_keys(list(array)).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ([1, 2.0], r"int, str or bytes, got float 2.0 - at key 1"),
+        ([True], r"got bool True - at key 0"),
+        (["a", None], r"got NoneType None - at key 1"),
+        ([1, [2]], r"got list \[2\] - at key 1"),
+        ([0, 1, 2**64], r"from -2\*\*63 to 2\*\*64-1, got 18446744073709551616 - at key 2"),
+        ([-(2**63) - 1], r"got -9223372036854775809 - at key 0"),
+        (["a", "\ud800"], r"UTF-8 can encode, got '\\ud800' \(surrogates not allowed\) - at key 1"),
+        (np.array([1.5]), r"got float 1.5 - at key 0"),
+        (np.array([False]), r"got bool False - at key 0"),
+        (np.array(["2026-01-01"], "datetime64[D]"), r"got date .* - at key 0"),
+        ([np.bool_(True)], r"got bool.* - at key 0"),
+        (np.array([[1]]), r"got list \[1\] - at key 0"),
+        ("abc", r"expected many keys, got one, 'abc'; put it into a list"),
+        (b"abc", r"expected many keys, got one"),
+        (7, r"expected many keys, got one, 7"),
+    ],
+)
+def test_invalid_keys_raise(keys: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        true_hash_keys(keys)
+    with pytest.raises(SchemaError, match=message):
+        KeyIndex([], np.array([], np.int64), lambda rows: []).find(keys)
+
+
+@pytest.mark.parametrize("key", [1.0, True, None, 2**64, "\ud800", (1,)])
+def test_invalid_single_key_raises(key: Any) -> None:
+    with pytest.raises(SchemaError, match="expected a key"):
+        KeyIndex([], np.array([], np.int64), lambda rows: []).get(key)
 
 
 # -- one fragment ------------------------------------------------------------------------------------------
@@ -74,7 +163,7 @@ some_hashes = st.lists(st.integers(0, 6) | st.integers(0, 2**64 - 1), max_size=4
 
 
 @given(some_hashes)
-def test_a_table_is_sorted_by_hash_and_row(hashes: Hashes) -> None:
+def test_key_table_is_sorted_by_hash_and_row(hashes: Hashes) -> None:
     hash, row = encode_keys(hashes)
     assert list(zip(hash.tolist(), row.tolist(), strict=True)) == sorted(
         zip(hashes.tolist(), range(len(hashes)), strict=True)
@@ -83,7 +172,7 @@ def test_a_table_is_sorted_by_hash_and_row(hashes: Hashes) -> None:
 
 
 @given(some_hashes, some_hashes)
-def test_a_table_finds_every_row_with_a_hash(stored: Hashes, asked: Hashes) -> None:
+def test_key_table_finds_every_row_with_a_hash(stored: Hashes, asked: Hashes) -> None:
     table = KeyTable(*encode_keys(stored))
     pairs = {(k, row) for k, hash in enumerate(asked) for row, other in enumerate(stored) if hash == other}
     for hashes in (asked, np.sort(asked)):
@@ -97,7 +186,7 @@ def test_a_table_finds_every_row_with_a_hash(stored: Hashes, asked: Hashes) -> N
         assert table.rows_with(hash) == np.flatnonzero(stored == hash).tolist()
 
 
-def test_a_table_is_what_the_file_holds_and_not_a_copy(tmp_path: Path) -> None:
+def test_key_table_does_not_copy_the_mapped_file(tmp_path: Path) -> None:
     keys = [f"key {k}" for k in range(1000)]
     batch = pa.record_batch(list(map(pa.array, encode_keys(true_hash_keys(keys)))), ["hash", "row"])
     with pa.OSFile(str(tmp_path / "keys.arrow"), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
@@ -113,7 +202,7 @@ def test_a_table_is_what_the_file_holds_and_not_a_copy(tmp_path: Path) -> None:
         del index, table, hash, row, buffers
 
 
-def test_a_table_with_a_part_missing_is_refused() -> None:
+def test_columns_or_starts_of_different_lengths_raise() -> None:
     with pytest.raises(FormatError, match="as many rows as hashes in a table of keys, got 1 and 2"):
         KeyTable(np.zeros(2, np.uint64), np.zeros(1, np.uint64))
     with pytest.raises(FormatError, match="a first row for each of 0 tables of keys, got 1"):
@@ -128,9 +217,9 @@ def test_a_table_with_a_part_missing_is_refused() -> None:
     st.lists(st.integers(0, 20), max_size=4),
     st.lists(st.integers(0, 20), max_size=4),
     st.lists(any_keys | few_keys),
-    weak_or_not,
+    hash_counts,
 )
-def test_an_index_is_a_dict(
+def test_index_finds_what_a_dict_finds(
     keys: list[Key], cuts: list[int], dead: list[int], others: list[Key], hashes: int | None
 ) -> None:
     with hashing(hashes):
@@ -146,7 +235,7 @@ def test_an_index_is_a_dict(
 
 @pytest.mark.parametrize("dtype", ["int8", "int64", "uint64"])
 def test_keys_may_be_arrays(dtype: str) -> None:
-    """Also where the sign makes the difference: numbers of the same bits are not the same key."""
+    """Numbers with the same 64 bits and another sign are different keys."""
     stored = np.array([3, np.iinfo(dtype).max, np.iinfo(dtype).min], dtype)
     index = KeyIndex([table_of(stored)], np.array([0]), lambda rows: stored[rows])
     assert index.rows_of(stored[::-1]).tolist() == index.rows_of(stored.tolist()[::-1]).tolist() == [2, 1, 0]
@@ -162,7 +251,7 @@ def test_text_and_bytes_are_different_keys() -> None:
     assert index_of(["a"]).find([b"a"]).tolist() == [-1]
 
 
-def test_there_may_be_nothing() -> None:
+def test_empty_index() -> None:
     for index in (KeyIndex([], np.array([], np.int64), Stored([]).read), index_of([]), index_of([], [0, 0])):
         assert index.find(["a", 1]).tolist() == [-1, -1]
         assert index.find([]).tolist() == index.find(np.array([])).tolist() == index.rows_of([]).tolist() == []
@@ -185,7 +274,7 @@ def test_unknown_keys_are_named_and_counted() -> None:
 
 
 @pytest.mark.parametrize("cuts", [(), (1,), (1, 2, 3)])
-def test_two_rows_of_one_key_are_an_error_while_both_are_alive(cuts: Sequence[int]) -> None:
+def test_two_live_rows_with_one_key_raise(cuts: Sequence[int]) -> None:
     keys: list[Key] = ["a", "b", "c", "b"]
     for ask in (index_of(keys, cuts).get, lambda key: index_of(keys, cuts).find(["a", key])):
         with pytest.raises(FormatError, match=r"expected one row with the key 'b', got the rows \[1, 3\]"):
@@ -194,8 +283,8 @@ def test_two_rows_of_one_key_are_an_error_while_both_are_alive(cuts: Sequence[in
     assert index_of(keys, cuts, dead=[1]).get("b") == index_of(keys, cuts, dead=[1]).find(["b"])[0] == 3
 
 
-def test_a_fragment_whose_keys_changed_has_a_second_table() -> None:
-    """Row 1 had another key; row 2 had another one meanwhile, and now has the one that it was written with."""
+def test_fragment_with_a_second_table_for_changed_keys() -> None:
+    """Row 1 has got another key; row 2 had another one for a while and has its first one again."""
     changed = table_of(["B", "c"])
     tables = [table_of(["a", "b", "c"]), KeyTable(changed.hash, changed.row + np.uint64(1))]
     index = KeyIndex(tables, np.array([0, 0]), Stored(["a", "B", "c"]).read)
@@ -203,7 +292,7 @@ def test_a_fragment_whose_keys_changed_has_a_second_table() -> None:
     assert list(map(index.get, ["a", "b", "c", "B"])) == [0, None, 2, 1]
 
 
-def test_one_key_may_be_read_by_a_shorter_way() -> None:
+def test_get_reads_with_read_one() -> None:
     def never(rows: Integers) -> list[Key]:
         raise AssertionError("read was called")
 
@@ -212,69 +301,51 @@ def test_one_key_may_be_read_by_a_shorter_way() -> None:
     assert index.get("b") == 11
 
 
-# -- no key twice ------------------------------------------------------------------------------------------
+# -- keys that are used twice ------------------------------------------------------------------------------
 
 
-def living(keys: Sequence[Key], dead: Sequence[int]) -> list[Key]:
-    return [key for row, key in enumerate(keys) if row not in dead]
-
-
-rows_to_delete = st.lists(st.integers(0, 12), max_size=5)
-
-
-@given(st.lists(few_keys | any_keys, max_size=12), rows_to_delete, weak_or_not, st.integers(1, 5))
-def test_duplicates_are_found(keys: list[Key], dead: list[int], hashes: int | None, chunk: int) -> None:
+@given(st.lists(few_keys | any_keys, max_size=12), hash_counts, st.integers(1, 5))
+def test_find_duplicate(keys: list[Key], hashes: int | None, chunk: int) -> None:
     with hashing(hashes, chunk):
-        stored = Stored(keys, dead)
-        clash = first_duplicate(table_of(keys), stored.read, stored.alive)
-    alive = living(keys, dead)
-    assert (clash is not None) == (len(set(alive)) < len(alive))
-    if clash:
-        assert keys[clash.row] == keys[clash.other] == clash.key
-        assert clash.other < clash.row
-        assert not {clash.row, clash.other} & set(dead)
+        found = find_duplicate(table_of(keys), Stored(keys).read)
+    assert (found is not None) == (len(set(keys)) < len(keys))
+    if found:
+        assert keys[found.row] == keys[found.other] == found.key
+        assert found.other < found.row
 
 
 unique = st.lists(few_keys | any_keys, max_size=12, unique=True)
 
 
-@given(unique, unique, st.lists(st.integers(0, 12), max_size=3), rows_to_delete, rows_to_delete, weak_or_not, st.data())
-def test_clashes_are_found(
-    old: list[Key],
-    new: list[Key],
-    cuts: list[int],
-    old_dead: list[int],
-    new_dead: list[int],
-    hashes: int | None,
-    data: st.DataObject,
-) -> None:
-    with hashing(hashes, data.draw(st.integers(1, 5))):
-        stored = Stored(new, new_dead)
-        clash = first_clash(table_of(new), stored.read, index_of(old, cuts, old_dead), stored.alive)
-    assert (clash is not None) == bool({*living(new, new_dead)} & {*living(old, old_dead)})
-    if clash:
-        assert new[clash.row] == old[clash.other] == clash.key
-        assert clash.row not in new_dead and clash.other not in old_dead
+@given(unique, unique, st.lists(st.integers(0, 12), max_size=3), st.lists(st.integers(0, 12), max_size=5), st.data())
+def test_find_existing(old: list[Key], new: list[Key], cuts: list[int], dead: list[int], data: st.DataObject) -> None:
+    with hashing(data.draw(hash_counts), data.draw(st.integers(1, 5))):
+        found = find_existing(table_of(new), Stored(new).read, index_of(old, cuts, dead))
+    assert (found is not None) == bool({*new} & {key for row, key in enumerate(old) if row not in dead})
+    if found:
+        assert new[found.row] == old[found.other] == found.key
+        assert found.other not in dead
 
 
-def test_the_first_clash_is_the_one_of_the_least_hash() -> None:
-    """Whatever fragment it lies in, so that the same data give the same message."""
+def test_the_duplicate_with_the_least_hash_is_returned() -> None:
+    """In whatever fragment it is, so that the same data give the same message."""
     keys: list[Key] = [f"key {k}" for k in range(100)]
     least = min(keys, key=true_hash_key)
     row = keys.index(least)
-    assert first_clash(table_of(keys), Stored(keys).read, index_of(keys, [10, 50])) == Clash(least, row, row)
-    assert first_duplicate(table_of(keys * 2), Stored(keys * 2).read) == Clash(least, row + 100, row)
+    assert find_existing(table_of(keys), Stored(keys).read, index_of(keys, [10, 50])) == DuplicateKey(least, row, row)
+    assert find_duplicate(table_of(keys * 2), Stored(keys * 2).read) == DuplicateKey(least, row + 100, row)
 
 
-def test_keys_of_numbers_are_given_as_python_has_them() -> None:
+def test_duplicate_numbers_are_python_ints() -> None:
     stored = np.array([7, 7])
-    clash = first_duplicate(table_of(stored), lambda rows: stored[rows])
-    assert repr(clash) == "Clash(key=7, row=1, other=0)"
+    found = find_duplicate(table_of(stored), lambda rows: stored[rows])
+    assert repr(found) == "DuplicateKey(key=7, row=1, other=0)"
     index = KeyIndex([table_of(stored[:1])], np.array([5]), lambda rows: stored[rows - 5])
-    assert repr(first_clash(table_of(stored[1:]), lambda rows: stored[rows], index)) == "Clash(key=7, row=0, other=5)"
+    found = find_existing(table_of(stored[1:]), lambda rows: stored[rows], index)
+    assert repr(found) == "DuplicateKey(key=7, row=0, other=5)"
 
 
-def test_memory_is_that_of_a_chunk() -> None:
+def test_finding_duplicates_takes_the_memory_of_a_chunk() -> None:
     entries, chunk = 1 << 20, 1 << 12
     table = KeyTable(np.arange(entries, dtype=np.uint64) * 2, np.arange(entries, dtype=np.uint64))
     others = KeyTable(table.hash + np.uint64(1), table.row)
@@ -282,8 +353,8 @@ def test_memory_is_that_of_a_chunk() -> None:
     with hashing(None, chunk):
         tracemalloc.start()
         try:
-            assert first_duplicate(table, Stored([]).read) is None
-            assert first_clash(table, Stored([]).read, index) is None
+            assert find_duplicate(table, Stored([]).read) is None
+            assert find_existing(table, Stored([]).read, index) is None
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
