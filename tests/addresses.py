@@ -1,4 +1,4 @@
-"""Places of every kind that a dataset can be written to, for tests that want the same of all of them."""
+"""Places of every kind that a dataset can be written to, for tests that run on all of them."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ KINDS = ("local", "memory")
 
 
 def new_address(kind: str, folder: str | Path) -> str:
-    """A path or an address at which there is nothing yet."""
+    """Return a path or URL at which nothing exists."""
     return f"{folder}/d" if kind == "local" else f"memory://{uuid.uuid4().hex}/d"

@@ -1,6 +1,6 @@
-"""A folder that behaves as if it lay elsewhere: ``far:///path`` is read through a cache, everything counted.
+"""A local folder that acts as a remote store: ``far:///path`` is read through the page cache, and reads are counted.
 
-Pages that were not fetched hold a pattern instead of zeros, so that a read that forgot to fetch is found out.
+Pages that were not fetched hold a pattern instead of zeros, so that tests notice a read without a fetch.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ POISON = 0xAA
 
 
 class FarUrl(str):
-    """An address whose pickle has the other process import this module, which knows the scheme."""
+    """A URL whose pickle makes another process import this module, which registers the scheme."""
 
     __slots__ = ()
 
 
 class FarSource(LocalSource):
-    """A folder whose files cannot be mapped, only read by ranges; counts and, if told so, is slow or fails."""
+    """A folder whose files can only be read by ranges; counts reads, and can be slow or fail."""
 
     is_remote = True
 
@@ -35,7 +35,9 @@ class FarSource(LocalSource):
         super().__init__(root)
         self.delay = delay
         self.failing = 0
-        """How many of the next reads fail."""
+        """Number of the next reads that fail."""
+        self.gate: threading.Barrier | None = None
+        """Reads wait here until enough of them run concurrently."""
         self.reads: list[tuple[str, list[ByteRange]]] = []
         self.at_once = self.most_at_once = 0
         self._lock = threading.Lock()
@@ -57,7 +59,7 @@ class FarSource(LocalSource):
         return super().stat(path)
 
     def map(self, path: str) -> memoryview:
-        raise AssertionError(f"{path} was mapped, though it lies elsewhere")
+        raise AssertionError(f"{path} was mapped, though it is remote")
 
     load = map
 
@@ -69,6 +71,8 @@ class FarSource(LocalSource):
             failing, self.failing = self.failing, max(0, self.failing - 1)
         try:
             time.sleep(self.delay)
+            if self.gate is not None:
+                self.gate.wait()
             if failing:
                 raise SourceError(5, "the store is out of order", path)
             return super().read(path, ranges)
@@ -78,7 +82,7 @@ class FarSource(LocalSource):
 
 
 def open_far(url: str, trusted: bool = True) -> FarSource:
-    """What the scheme means; tests say so with `monkeypatch.setitem(SCHEMES, "far", open_far)`."""
+    """Open a URL of the scheme; tests register it with `monkeypatch.setitem(SCHEMES, "far", open_far)`."""
     return FarSource(url.removeprefix("far://"))
 
 
@@ -87,7 +91,7 @@ if os.environ.setdefault("SHARDEX_TESTS", str(os.getpid())) != str(os.getpid()):
 
 
 def far(path: str | os.PathLike[str]) -> FarUrl:
-    """The address of a local folder, as if it were elsewhere."""
+    """Return the URL of a local folder as a remote one."""
     return FarUrl(f"far://{os.path.abspath(path)}")
 
 
@@ -98,7 +102,7 @@ def _grow_poisoned(self: PagedFile, descriptor: int) -> None:
 
 @contextmanager
 def poisoned() -> Iterator[None]:
-    """Have pages that are not fetched be no zeros."""
+    """Fill pages that are not fetched with a pattern."""
     grow = PagedFile._grow
     PagedFile._grow = _grow_poisoned  # type: ignore[method-assign]
     try:

@@ -115,6 +115,6 @@ def web() -> Iterator[FaultyServer]:
     """A web server that does what the paths say; one try takes at most a second there."""
     with faulty_server() as server:
         root = server.url("").rstrip("/")
-        storage(root, timeout=0.5, deadline=6, retries=3)
+        storage(root, timeout=0.5, deadline=30, retries=3)
         yield server
         storage(root)

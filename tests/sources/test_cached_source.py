@@ -1,4 +1,4 @@
-"""Files that lie elsewhere, read through a cache: right bytes, whatever happens to cache, store or process."""
+"""Remote files read through the page cache: correct bytes, whatever happens to cache, store or process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -23,9 +24,8 @@ from hypothesis import strategies as st
 
 from shardex.errors import ArgumentError, NotFoundError, SourceError, TruncatedShardError
 from shardex.sources import ByteRange, CachedSource, Source
-from shardex.sources.byte_ranges import pages_of, reach, runs
 from shardex.sources.memory import MemorySource
-from shardex.sources.page_file import PAGE, Block
+from shardex.sources.page_file import PAGE
 from tests.far import FarSource, poisoned
 
 SIZE = 60 * PAGE + 123
@@ -55,12 +55,12 @@ def _poisoned() -> Iterator[None]:
 
 
 def opened(remote: Source, folder: Path | bool, access: str = "ranged") -> CachedSource:
-    """A cache that knows no more of its folder than a new process would."""
+    """A source with a cache of its own, as in a new process."""
     return CachedSource(remote, folder, next(_others), access)
 
 
 def look(source: CachedSource, begin: int, length: int, path: str = "a") -> bytes:
-    """Hold, fetch, look."""
+    """Hold, fetch, read."""
     view = source.map(path)
     source.fetch(path, [ByteRange(begin, length)])
     return bytes(view[begin : begin + length])
@@ -70,13 +70,13 @@ def page_files(folder: Path) -> list[Path]:
     return sorted(path for path in (folder / "pages").iterdir() if path.suffix != ".journal")
 
 
-# -- what is fetched ------------------------------------------------------------------------------------------------
+# -- downloads ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
 @given(fetches=st.lists(st.lists(st.tuples(st.integers(0, SIZE), st.integers(0, 5 * PAGE)), max_size=6), max_size=6))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_what_was_fetched_is_there(in_memory: bool, fetches: list[list[tuple[int, int]]], tmp_path: Path) -> None:
+def test_fetched_ranges_are_present(in_memory: bool, fetches: list[list[tuple[int, int]]], tmp_path: Path) -> None:
     remote = MemorySource({"a": DATA}, f"memory://{next(_others)}")
     source = opened(remote, False if in_memory else tmp_path / "cache")
     view, asked = source.map("a"), set[int]()
@@ -95,7 +95,7 @@ def test_what_was_fetched_is_there(in_memory: bool, fetches: list[list[tuple[int
     assert again.traffic.fetched == (source.traffic.fetched if in_memory else 0)
 
 
-def test_one_read_for_many_ranges(remote: FarSource, folder: Path) -> None:
+def test_ranges_of_a_file_are_one_read(remote: FarSource, folder: Path) -> None:
     source = opened(remote, folder)
     view = source.map("a")
     source.fetch("a", [ByteRange(k * 7 * PAGE + 10, 20) for k in range(8)])
@@ -107,8 +107,8 @@ def test_one_read_for_many_ranges(remote: FarSource, folder: Path) -> None:
     assert len(remote.reads) == 1 and source.traffic.served == 2 * PAGE
 
 
-def test_what_a_store_sends_anyway_is_kept(remote: FarSource, folder: Path) -> None:
-    """A store that reads over gaps sends what lies between; outside of it nothing more is fetched."""
+def test_gaps_that_the_store_reads_are_kept(remote: FarSource, folder: Path) -> None:
+    """A store that reads small gaps sends their bytes; nothing else is fetched."""
     remote.gap = 4 * PAGE  # type: ignore[attr-defined]
     source = opened(remote, folder)
     view = source.map("a")
@@ -120,18 +120,17 @@ def test_what_a_store_sends_anyway_is_kept(remote: FarSource, folder: Path) -> N
     ]
 
 
-def test_files_are_fetched_at_once(remote: FarSource, folder: Path) -> None:
-    remote.delay = 0.2
+def test_files_are_fetched_concurrently(remote: FarSource, folder: Path) -> None:
+    remote.gate = threading.Barrier(3, timeout=60)
     source = opened(remote, folder)
     held = {path: source.map(path) for path in ("a", "b", "folder/a")}
     begin = np.array([5])
     assert not source.fetch_many([(path, begin, begin + 10) for path in held])
-    assert remote.most_at_once == 3
     assert held["a"][5:15] == DATA[5:15] and held["folder/a"][5:15] == DATA[::-1][5:15]
     assert source.fetch_many([(path, begin, begin + 10) for path in held])
 
 
-def test_reading_copies_ranges_and_refuses_what_lies_outside(remote: FarSource, folder: Path) -> None:
+def test_read_copies_ranges_and_refuses_ranges_past_the_end(remote: FarSource, folder: Path) -> None:
     source = opened(remote, folder)
     wanted = [ByteRange(3, 5), ByteRange(SIZE, 0), ByteRange(SIZE - 9, 9), ByteRange(2 * PAGE - 1, 2)]
     assert [bytes(part) for part in source.read("a", wanted)] == [DATA[one.begin : one.end] for one in wanted]
@@ -143,7 +142,7 @@ def test_reading_copies_ranges_and_refuses_what_lies_outside(remote: FarSource, 
     assert source.paths("folder/") == ["folder/a"] and source.stat("a").size == SIZE
 
 
-def test_an_empty_file(remote: FarSource, folder: Path) -> None:
+def test_an_empty_file_needs_no_read(remote: FarSource, folder: Path) -> None:
     remote.put("nothing", b"")
     source = opened(remote, folder)
     source.fetch("nothing", [ByteRange(0, 0)])
@@ -151,37 +150,36 @@ def test_an_empty_file(remote: FarSource, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("access", "fetched"), [("ranged", PAGE), ("whole", SIZE), ("auto", SIZE)])
-def test_access(remote: FarSource, folder: Path, access: str, fetched: int) -> None:
+def test_access_modes(remote: FarSource, folder: Path, access: str, fetched: int) -> None:
     source = opened(remote, folder, access)
     assert look(source, 5, 9) == DATA[5:14] and source.traffic.fetched == fetched
 
 
-def test_the_rest_of_a_large_file_comes_behind(remote: FarSource, folder: Path) -> None:
+def test_the_rest_of_a_large_file_is_fetched_in_the_background(remote: FarSource, folder: Path) -> None:
     large = np.random.default_rng(4).bytes(20 << 20)
     remote.put("large", large)
     source = opened(remote, folder, "auto")
-    view = source.map("large")
+    file, view = source.hold("large")
     source.fetch("large", [ByteRange(0, 4 << 20)])
-    time.sleep(0.1)
-    assert source.traffic.fetched == 4 << 20
+    assert not file.rest_requested and source.traffic.fetched == 4 << 20
     source.fetch("large", [ByteRange(8 << 20, 2 << 20)])
-    deadline = time.monotonic() + 20
-    while source.traffic.fetched < len(large) and time.monotonic() < deadline:
+    deadline = time.monotonic() + 60
+    while not file.is_complete and time.monotonic() < deadline:  # the count of bytes runs ahead of the pages
         time.sleep(0.01)
     assert view == large and source.traffic.fetched == len(large)
 
 
-def test_a_wrong_word_for_access() -> None:
+def test_wrong_access_and_limit_raise() -> None:
     with pytest.raises(ArgumentError, match="expected access to be one of auto, ranged, whole, got 'all'"):
         CachedSource(MemorySource(), False, access="all")
     with pytest.raises(ArgumentError, match="such as 5_000_000 or \"50 GB\", got 'many'"):
         CachedSource(MemorySource(), False, limit="many")
 
 
-# -- not waiting ----------------------------------------------------------------------------------------------------
+# -- in the background ----------------------------------------------------------------------------------------------
 
 
-def test_who_waits_joins_what_is_under_way(remote: FarSource, folder: Path) -> None:
+def test_a_fetch_waits_for_a_running_download(remote: FarSource, folder: Path) -> None:
     remote.delay = 0.3
     source = opened(remote, folder)
     view = source.map("a")
@@ -204,7 +202,7 @@ def test_many_threads_fetch_each_page_once(remote: FarSource, folder: Path) -> N
     assert source.traffic.fetched <= SIZE
 
 
-def test_errors_are_for_who_waits(remote: FarSource, folder: Path) -> None:
+def test_background_errors_are_ignored_and_others_raised(remote: FarSource, folder: Path) -> None:
     source = opened(remote, folder)
     view = source.map("a")
     remote.failing = 1
@@ -222,7 +220,7 @@ def test_errors_are_for_who_waits(remote: FarSource, folder: Path) -> None:
     assert view[20 * PAGE : 20 * PAGE + 10] == DATA[20 * PAGE : 20 * PAGE + 10]
 
 
-def test_a_failure_that_others_wait_for(remote: FarSource, folder: Path) -> None:
+def test_a_failed_background_download_is_repeated(remote: FarSource, folder: Path) -> None:
     remote.delay, remote.failing = 0.3, 1
     source = opened(remote, folder)
     source.fetch("a", [ByteRange(0, 10)], wait=False)
@@ -230,13 +228,13 @@ def test_a_failure_that_others_wait_for(remote: FarSource, folder: Path) -> None
 
 
 class Short(MemorySource):
-    """A store that gives fewer bytes than it was asked for."""
+    """A store that returns fewer bytes than requested."""
 
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         return [part[:-1] for part in super().read(path, ranges)]
 
 
-def test_a_short_answer_is_refused(folder: Path) -> None:
+def test_a_short_answer_raises(folder: Path) -> None:
     source = opened(Short({"a": DATA}), folder)
     for _ in range(2):
         with pytest.raises(TruncatedShardError, match="got another number of bytes"):
@@ -246,7 +244,7 @@ def test_a_short_answer_is_refused(folder: Path) -> None:
 # -- the cache folder -----------------------------------------------------------------------------------------------
 
 
-def test_nobody_else_may_look(remote: FarSource, folder: Path) -> None:
+def test_the_cache_folder_is_private(remote: FarSource, folder: Path) -> None:
     look(opened(remote, folder), 0, 9)
     assert (folder / "pages").stat().st_mode & 0o777 == 0o700
     assert all(path.stat().st_mode & 0o077 == 0 for path in (folder / "pages").iterdir())
@@ -255,7 +253,7 @@ def test_nobody_else_may_look(remote: FarSource, folder: Path) -> None:
     assert (folder / "pages").stat().st_mode & 0o777 == 0o700
 
 
-def test_files_of_the_same_name(remote: FarSource, folder: Path, tmp_path: Path) -> None:
+def test_files_of_the_same_name_are_kept_apart(remote: FarSource, folder: Path, tmp_path: Path) -> None:
     other = FarSource(tmp_path / "other")
     other.put("a", DATA[::-1])
     one, two = opened(remote, folder), opened(other, folder)
@@ -264,7 +262,7 @@ def test_files_of_the_same_name(remote: FarSource, folder: Path, tmp_path: Path)
     assert len(page_files(folder)) == 3
 
 
-def test_a_file_that_changed_has_another_place(remote: FarSource, folder: Path) -> None:
+def test_a_changed_file_gets_a_new_cache_file(remote: FarSource, folder: Path) -> None:
     first = opened(remote, folder)
     view = first.map("a")
     assert look(first, 0, 50) == DATA[:50]
@@ -286,7 +284,7 @@ def test_a_flipped_byte_is_fetched_again(remote: FarSource, folder: Path) -> Non
     assert look(source, 0, SIZE) == DATA and source.traffic.fetched == 0
 
 
-def test_a_damaged_journal(remote: FarSource, folder: Path) -> None:
+def test_a_damaged_journal_does_no_harm(remote: FarSource, folder: Path) -> None:
     source = opened(remote, folder)
     for begin in (0, 9 * PAGE, 40 * PAGE):
         look(source, begin, 2 * PAGE)
@@ -314,19 +312,19 @@ def test_a_planted_link_is_not_followed(remote: FarSource, folder: Path, tmp_pat
     source = opened(remote, folder)
     with pytest.warns(UserWarning, match="expected a folder to cache remote files in"):
         assert look(source, 0, SIZE) == DATA
-    assert target.read_bytes() == b"precious" * 1000 and source.refused
+    assert target.read_bytes() == b"precious" * 1000 and source.disk_failures
 
 
-def test_a_folder_that_is_a_link(remote: FarSource, folder: Path, tmp_path: Path) -> None:
+def test_a_linked_cache_folder_is_not_used(remote: FarSource, folder: Path, tmp_path: Path) -> None:
     folder.mkdir()
     (tmp_path / "elsewhere").mkdir()
     (folder / "pages").symlink_to(tmp_path / "elsewhere")
-    with pytest.warns(UserWarning, match="not a link or somebody else's"):
+    with pytest.warns(UserWarning, match="and not a link"):
         assert look(opened(remote, folder), 0, SIZE) == DATA
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_folder_that_cannot_be(remote: FarSource, tmp_path: Path) -> None:
+def test_an_impossible_cache_folder_is_replaced_by_memory(remote: FarSource, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     source = opened(remote, tmp_path / "file")
     with pytest.warns(UserWarning, match="kept in memory"):
@@ -334,7 +332,7 @@ def test_a_folder_that_cannot_be(remote: FarSource, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert look(source, 0, SIZE, "b") == DATA[::-1]
-    assert source.refused
+    assert source.disk_failures
 
 
 @pytest.fixture
@@ -350,7 +348,7 @@ def mounted(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", place], check=True)
 
 
-def test_a_full_disk(remote: FarSource, mounted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_replaced_by_memory(remote: FarSource, mounted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # poison would take all the room
     remote.put("small", DATA[: 4 * PAGE])
     for name in ("a", "b"):
@@ -364,7 +362,7 @@ def test_a_full_disk(remote: FarSource, mounted: Path, monkeypatch: pytest.Monke
         assert look(source, 0, 9 * PAGE) == DATA[: 9 * PAGE]
         with pytest.warns(UserWarning, match="No space left"):
             assert look(source, 0, SIZE) == DATA
-        assert view == DATA and source.refused == 1
+        assert view == DATA and source.disk_failures == 1
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert look(source, 0, SIZE, "b") == DATA[::-1]
@@ -372,21 +370,21 @@ def test_a_full_disk(remote: FarSource, mounted: Path, monkeypatch: pytest.Monke
         assert look(opened(remote, mounted), 0, 9 * PAGE) == DATA[: 9 * PAGE]
 
 
-def test_a_read_only_disk(remote: FarSource, mounted: Path) -> None:
+def test_a_read_only_disk_is_replaced_by_memory(remote: FarSource, mounted: Path) -> None:
     (mounted / "pages").mkdir(mode=0o700)
     subprocess.run(["mount", "-o", "remount,ro", mounted], check=True)
     with pytest.warns(UserWarning, match="kept in memory"):
         assert look(opened(remote, mounted), 0, SIZE) == DATA
 
 
-# -- room -----------------------------------------------------------------------------------------------------------
+# -- eviction -------------------------------------------------------------------------------------------------------
 
 
 def taken(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in (folder / "pages").iterdir())
 
 
-def test_what_was_not_used_for_longest_goes(remote: FarSource, folder: Path) -> None:
+def test_the_least_recently_used_file_is_evicted(remote: FarSource, folder: Path) -> None:
     for k in range(9):
         remote.put(f"f{k}", DATA)
     source = CachedSource(remote, folder, 5 * SIZE, "ranged")
@@ -401,7 +399,7 @@ def test_what_was_not_used_for_longest_goes(remote: FarSource, folder: Path) -> 
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
-def test_what_is_held_stays(remote: FarSource, folder: Path, in_memory: bool) -> None:
+def test_held_files_stay_valid(remote: FarSource, folder: Path, in_memory: bool) -> None:
     for k in range(9):
         remote.put(f"f{k}", DATA[k:] + DATA[:k])
     source = CachedSource(remote, False if in_memory else folder, 2 * SIZE + in_memory, "ranged")
@@ -416,7 +414,7 @@ def test_what_is_held_stays(remote: FarSource, folder: Path, in_memory: bool) ->
     assert in_memory or taken(folder) <= 3 * SIZE
 
 
-def test_a_file_that_another_process_removed(remote: FarSource, folder: Path) -> None:
+def test_a_file_removed_by_another_process(remote: FarSource, folder: Path) -> None:
     source = opened(remote, folder)
     view = source.map("a")
     source.fetch("a", [ByteRange(0, 9 * PAGE)])
@@ -456,7 +454,7 @@ def start(remote: FarSource, folder: Path, seed: int) -> subprocess.Popen[str]:
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_processes_at_once(remote: FarSource, folder: Path) -> None:
+def test_concurrent_processes(remote: FarSource, folder: Path) -> None:
     children = [start(remote, folder, seed) for seed in range(3)]
     for child in children:
         out, err = child.communicate(timeout=60)
@@ -466,7 +464,7 @@ def test_processes_at_once(remote: FarSource, folder: Path) -> None:
     assert look(source, 0, SIZE) == DATA
 
 
-def test_a_process_that_is_killed(remote: FarSource, folder: Path) -> None:
+def test_a_killed_process(remote: FarSource, folder: Path) -> None:
     for seed in range(6):
         child = start(remote, folder, seed)
         while not (folder / "pages").is_dir() or not list((folder / "pages").glob("*.journal")):
@@ -502,7 +500,7 @@ def test_a_forked_child(remote: FarSource, folder: Path, in_memory: bool) -> Non
     assert look(source, 0, SIZE) == DATA
 
 
-def test_it_travels_as_what_it_was_made_of(remote: FarSource, folder: Path) -> None:
+def test_pickle_holds_only_the_arguments(remote: FarSource, folder: Path) -> None:
     source = CachedSource(remote, folder, "5 GB", "whole")
     look(source, 0, SIZE)
     data = pickle.dumps(source)
@@ -510,53 +508,10 @@ def test_it_travels_as_what_it_was_made_of(remote: FarSource, folder: Path) -> N
     assert look(pickle.loads(data), 5, 9) == DATA[5:14]
 
 
-# -- parts ----------------------------------------------------------------------------------------------------------
-
-spans = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 80)), max_size=9)
-
-
-@given(spans, st.integers(1, 40))
-def test_pages_and_runs(some: list[tuple[int, int]], page: int) -> None:
-    begin = np.array([first for first, _ in some], np.int64)
-    end = begin + np.array([length for _, length in some], np.int64)
-    pages = pages_of(begin, end, page)
-    assert pages.tolist() == sorted({byte // page for first, length in some for byte in range(first, first + length)})
-    assert [number for first, count in runs(pages) for number in range(first, first + count)] == pages.tolist()
-    assert all(a + n < b for (a, n), (b, _) in zip(runs(pages), runs(pages)[1:], strict=False))
-
-
-@pytest.mark.parametrize(
-    ("case", "expected"),
-    [
-        (("auto", 8 << 20, 0, 1, 1 << 30), (True, False)),
-        (("auto", (8 << 20) + 1, 0, 1, 1 << 30), (False, False)),
-        (("auto", 40 << 20, 9 << 20, 1 << 20, 1 << 30), (False, True)),
-        (("auto", 40 << 20, 9 << 20, 1 << 20, 79 << 20), (False, False)),
-        (("auto", 1 << 20, 0, 1, 1 << 20), (False, False)),
-        (("ranged", 1, 0, 1, 1 << 30), (False, False)),
-        (("whole", 1 << 40, 0, 1, 1), (True, False)),
-    ],
-)
-def test_reach(case: tuple[str, int, int, int, int], expected: tuple[bool, bool]) -> None:
-    assert reach(*case) == expected
-
-
-def test_a_block_lives_as_long_as_a_part_of_it() -> None:
-    block = Block(10 * PAGE)
-    view = block.view()
-    assert view is not None and view.readonly
-    part = np.frombuffer(view, np.uint8)[5 * PAGE : 5 * PAGE + 3]
-    del view
-    block.fill(5 * PAGE, b"abc")
-    assert block.alive and part.tobytes() == b"abc"
-    del part
-    assert block.view() is None
-
-
-def test_who_is_interrupted_leaves_nothing_that_others_wait_for(
+def test_an_interrupted_fetch_releases_its_pages(
     remote: FarSource, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An exception between claiming pages and fetching them: the next one who needs them fetches them."""
+    """After an exception between claiming pages and fetching them, the next reader fetches them."""
     source, claims = opened(remote, folder), []
     claim = CachedSource._claim
 
@@ -573,10 +528,10 @@ def test_who_is_interrupted_leaves_nothing_that_others_wait_for(
     assert look(source, 0, PAGE) == DATA[:PAGE]
 
 
-def test_it_says_whether_all_was_here(remote: FarSource, folder: Path) -> None:
+def test_fetch_many_returns_whether_nothing_was_missing(remote: FarSource, folder: Path) -> None:
     source = opened(remote, folder)
     wanted = [("a", np.array([0]), np.array([PAGE]))]
     held = source.map("a")
-    assert not source.fetch_many(wanted, wait=False)  # it is on its way
+    assert not source.fetch_many(wanted, wait=False)  # the download has only started
     assert not source.fetch_many(wanted) or held[:PAGE] == DATA[:PAGE]
     assert source.fetch_many(wanted) and source.fetch_many(wanted, wait=False)

@@ -61,7 +61,7 @@ class EvictingTable:
         for number in numbers:
             # While a view is held, this is the file that the table has, even if the table closes and reopens it now.
             file, held = self._hold(self._paths[number])
-            if file.whole and (table := self.table()) is not None and table.lock is not None:
+            if file.is_complete and (table := self.table()) is not None and table.lock is not None:
                 with table.lock:
                     self._complete[number] = number in table.buffers
                     table.complete = bool(self._complete.all())

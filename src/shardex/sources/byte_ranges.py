@@ -1,8 +1,7 @@
-"""Byte ranges: merging many small ones into few large ones. Pure; knows neither files nor rows.
+"""Arithmetic of byte ranges: no files, no rows.
 
-A source that fetches bytes asks here what to read (`plan`), reads that, and cuts out what was wanted. A cache asks
-which pages ranges touch (`pages_of`), which of them lie in a row (`runs`), and whether it had better have the whole
-file (`reach`).
+`merge_ranges` turns many small ranges into few larger reads. The page cache asks which pages ranges touch
+(`touched_pages`), which page numbers are consecutive (`runs`), and whether to download the whole file (`fetch_policy`).
 """
 
 from __future__ import annotations
@@ -12,16 +11,29 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["ACCESS", "ByteRange", "Read", "between", "pages_of", "plan", "reach", "runs"]
+from shardex.kernel import Integers
 
-Integers = NDArray[np.int64]
+__all__ = [
+    "ACCESS_MODES",
+    "ByteRange",
+    "MergedRead",
+    "fetch_policy",
+    "merge_ranges",
+    "numbers_between",
+    "runs",
+    "touched_pages",
+]
+
+ACCESS_MODES = ("auto", "ranged", "whole")
+"""How remote files are downloaded: as `fetch_policy` decides, only the requested ranges, or always the whole file."""
+_SMALL_FILE = 8 << 20
+_REST_AFTER = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """`length` bytes from `begin` on.
+    """`length` bytes that start at `begin`.
 
     >>> ByteRange(10, 5).end
     15
@@ -36,27 +48,29 @@ class ByteRange:
 
     @property
     def end(self) -> int:
-        """The position after the last byte."""
+        """Position after the last byte."""
         return self.begin + self.length
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """One stretch to fetch, and the wanted ranges (by number) that lie in it."""
+class MergedRead:
+    """One range to read, and the indexes of the requested ranges inside it."""
 
     range: ByteRange
     wanted: tuple[int, ...]
 
 
-def plan(ranges: Sequence[ByteRange], *, gap: int, largest: int) -> list[Read]:
-    """Merge ranges that lie at most `gap` bytes apart into reads of at most `largest` bytes.
+def merge_ranges(ranges: Sequence[ByteRange], *, gap: int, largest: int) -> list[MergedRead]:
+    """Merge ranges that are at most `gap` bytes apart into reads of at most `largest` bytes.
 
-    A single range larger than `largest` stays whole: cutting it would only mean putting it together again.
+    A single range larger than `largest` is not split, because its parts would have to be joined again.
 
-    >>> plan([ByteRange(100, 10), ByteRange(0, 10), ByteRange(12, 4)], gap=8, largest=64)
-    [Read(range=ByteRange(begin=0, length=16), wanted=(1, 2)), Read(range=ByteRange(begin=100, length=10), wanted=(0,))]
+    >>> for read in merge_ranges([ByteRange(100, 10), ByteRange(0, 10), ByteRange(12, 4)], gap=8, largest=64):
+    ...     print(read)
+    MergedRead(range=ByteRange(begin=0, length=16), wanted=(1, 2))
+    MergedRead(range=ByteRange(begin=100, length=10), wanted=(0,))
     """
-    reads: list[Read] = []
+    reads: list[MergedRead] = []
     begin, end, wanted = 0, -1, list[int]()
     for number in sorted(range(len(ranges)), key=lambda n: (ranges[n].begin, ranges[n].end)):
         one = ranges[number]
@@ -65,18 +79,18 @@ def plan(ranges: Sequence[ByteRange], *, gap: int, largest: int) -> list[Read]:
             end = max(end, one.end)
         else:
             if wanted:
-                reads.append(Read(ByteRange(begin, end - begin), tuple(wanted)))
+                reads.append(MergedRead(ByteRange(begin, end - begin), tuple(wanted)))
             begin, end, wanted = one.begin, one.end, []
         wanted.append(number)
     if wanted:
-        reads.append(Read(ByteRange(begin, end - begin), tuple(wanted)))
+        reads.append(MergedRead(ByteRange(begin, end - begin), tuple(wanted)))
     return reads
 
 
-def pages_of(begin: Integers, end: Integers, page: int) -> Integers:
-    """The numbers of the pages that some ranges touch, each once, rising.
+def touched_pages(begin: Integers, end: Integers, page: int) -> Integers:
+    """Return the sorted numbers of the pages of `page` bytes that ranges touch.
 
-    >>> pages_of(np.array([20, 5, 5]), np.array([31, 5, 9]), page=10).tolist()
+    >>> touched_pages(np.array([20, 5, 5]), np.array([31, 5, 9]), page=10).tolist()
     [0, 2, 3]
     """
     some = end > begin
@@ -88,18 +102,18 @@ def pages_of(begin: Integers, end: Integers, page: int) -> Integers:
     return np.unique(starts + np.arange(len(starts)))
 
 
-def between(numbers: Integers, gap: int) -> Integers:
-    """The numbers that lack between rising ones that are no further apart than `gap`.
+def numbers_between(numbers: Integers, gap: int) -> Integers:
+    """Return the numbers missing between neighbours of a sorted array that differ by at most `gap`.
 
-    >>> between(np.array([3, 6, 7, 20]), gap=5).tolist()
+    >>> numbers_between(np.array([3, 6, 7, 20]), gap=5).tolist()
     [4, 5]
     """
     near = np.flatnonzero(np.diff(numbers) <= gap)
-    return pages_of(numbers[near] + 1, numbers[near + 1], page=1)
+    return touched_pages(numbers[near] + 1, numbers[near + 1], page=1)
 
 
 def runs(numbers: Integers) -> list[tuple[int, int]]:
-    """Rising numbers as runs: the first, and how many follow one another.
+    """Return sorted numbers as runs of consecutive ones: first number and count of each.
 
     >>> runs(np.array([3, 4, 5, 9]))
     [(3, 3), (9, 1)]
@@ -111,24 +125,18 @@ def runs(numbers: Integers) -> list[tuple[int, int]]:
     return [(int(numbers[a]), b - a) for a, b in pairwise(bounds)]
 
 
-ACCESS = ("auto", "ranged", "whole")
-"""How files are fetched that lie elsewhere: as `reach` decides, only what is asked for, or all as soon as any is."""
-_SMALL = 8 << 20
-_LARGE_PART = 4
+def fetch_policy(access: str, size: int, cached: int, wanted: int, room: int) -> tuple[bool, bool]:
+    """Return whether to wait for the whole file now, and whether to download the rest in the background.
 
+    A small file costs as much as a few requests, so it is downloaded whole. The rest of a large file, of which `cached`
+    bytes are present and `wanted` are requested, is downloaded in the background once these are a quarter of it: the
+    rest will be read too. A file larger than half of the cache's `room` is only downloaded by ranges.
 
-def reach(access: str, size: int, here: int, wanted: int, room: int) -> tuple[bool, bool]:
-    """Whether to wait for the whole file now, and whether to fetch the rest of it behind.
-
-    A small file costs as much as a few requests, so it is fetched whole. Of a large one, of which `here` bytes are here
-    and `wanted` bytes are to come, the rest is fetched behind once that is a quarter of it: the rest is wanted too,
-    then. A file that would take more than half of the `room` that the cache has is only fetched by ranges.
-
-    >>> reach("auto", 1 << 20, 0, 10, room=1 << 30), reach("auto", 1 << 28, 1 << 26, 10, room=1 << 30)
+    >>> fetch_policy("auto", 1 << 20, 0, 10, room=1 << 30), fetch_policy("auto", 1 << 28, 1 << 26, 10, room=1 << 30)
     ((True, False), (False, True))
-    >>> reach("auto", 1 << 28, 0, 10, room=1 << 30), reach("ranged", 10, 0, 10, room=1 << 30)
+    >>> fetch_policy("auto", 1 << 28, 0, 10, room=1 << 30), fetch_policy("ranged", 10, 0, 10, room=1 << 30)
     ((False, False), (False, False))
     """
     if access != "auto" or size > room // 2:
         return access == "whole", False
-    return size <= _SMALL, size > _SMALL and (here + wanted) * _LARGE_PART >= size
+    return size <= _SMALL_FILE, size > _SMALL_FILE and (cached + wanted) * _REST_AFTER >= size

@@ -1,9 +1,9 @@
-"""Files that lie elsewhere, read through a cache: `CachedSource` makes a slow source look like a local one.
+"""Remote files read through the page cache: `CachedSource` makes a slow source look like a local folder.
 
-What is asked for is rounded to pages, what is here already is taken away, and the rest is fetched with one read of the
-remote source, several files at once. `map` gives the whole file, of which only those bytes may be looked at that were
-fetched while it was held: **hold, fetch, look**. `tables.py` does that for `Segments`, so that everything above reads
-remote and local files by the same code. Where pages are kept is said in `pages.py`, how many in `cache.py`.
+Requested ranges are rounded to pages, present pages are skipped, and the rest is downloaded with one read of the remote
+source per file, several files concurrently. `map` returns the whole file, of which only ranges may be read that were
+fetched while the view was held: **hold, fetch, read**. `buffer_tables` does that for kernel tables, so that the code
+above reads remote and local files in the same way. `page_file` stores the pages, `page_cache` evicts files.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ import numpy as np
 from shardex.errors import ArgumentError, ShardexError, TruncatedShardError
 from shardex.kernel import Integers, Segments
 from shardex.sources.buffer_tables import EvictingTable, Wanted
-from shardex.sources.byte_ranges import ACCESS, ByteRange, between, pages_of, reach, runs
-from shardex.sources.io_threads import count_fetches, is_busy, is_ending, one_ahead, run_all, submit
-from shardex.sources.page_cache import Cache, bytes_of, cache_in
-from shardex.sources.page_file import PAGE, Coming, PagedFile
+from shardex.sources.byte_ranges import ACCESS_MODES, ByteRange, fetch_policy, numbers_between, runs, touched_pages
+from shardex.sources.io_threads import background_is_full, count_fetches, is_exiting, map_ahead, run_all, start
+from shardex.sources.page_cache import page_cache_in, parse_size
+from shardex.sources.page_file import PAGE, PagedFile, PendingPages
 from shardex.sources.protocols import Source, Stat, default_cache_folder
 from shardex.sources.retry import NO_ETAG
 
-__all__ = ["CachedSource", "Traffic"]
+__all__ = ["CacheCounts", "CachedSource"]
 
 
 _PART = 8 << 20
 _WINDOW = 32 << 20
-"""Bytes of one request, and of those that are written at once; as many again are on their way then."""
+"""Maximum bytes per request, and per write to the cache; the next write is downloaded meanwhile."""
 
 
 @dataclass
-class Traffic:
-    """What a source fetched so far."""
+class CacheCounts:
+    """What a source has downloaded so far."""
 
     reads: int = 0
     """Reads of the remote source, each of many ranges."""
     fetched: int = 0
-    """Bytes that came from there."""
+    """Bytes downloaded."""
     served: int = 0
-    """Bytes that were asked for and here already."""
+    """Requested bytes that were present."""
 
 
 class CachedSource(Source):
     """A source read through a cache in `folder` (False: in memory; by default SHARDEX_CACHE or ``~/.cache/shardex``).
 
-    `limit` is the largest size of the cache; `access` says whether to fetch ranges or whole files (`ranges.reach`).
+    `limit` is the maximum size of the cache; `access` is one of `byte_ranges.ACCESS_MODES`.
 
     >>> from shardex.sources.memory import MemorySource
     >>> remote = MemorySource({"a": bytes(50_000) + b"hello"})
@@ -68,25 +68,25 @@ class CachedSource(Source):
         limit: int | str | None = None,
         access: str = "auto",
     ) -> None:
-        if access not in ACCESS:
-            raise ArgumentError(f"expected access to be one of {', '.join(ACCESS)}, got {access!r}")
+        if access not in ACCESS_MODES:
+            raise ArgumentError(f"expected access to be one of {', '.join(ACCESS_MODES)}, got {access!r}")
         self.remote = remote
-        self._now = secrets.token_hex(8)
+        self._session = secrets.token_hex(8)
         self._gap: int = getattr(remote, "gap", 0)
-        """Bytes between two ranges that the remote source reads rather than ask twice."""
+        """The remote source reads up to this many bytes between two ranges to save a request."""
         if folder is False:
             self._folder = None
         else:
             self._folder = default_cache_folder() if folder is None or folder is True else os.fspath(folder)
-        self.traffic = Traffic()
+        self.traffic = CacheCounts()
         self._config = (remote, folder, limit, access)
         self._access = access
-        self._cache: Cache = cache_in(self._folder, None if limit is None else bytes_of(limit))
+        self._cache = page_cache_in(self._folder, None if limit is None else parse_size(limit))
         self._cache.register(self)
         self._stats: dict[str, Stat] = {}
         self._keys: dict[str, str] = {}
         self._paths: dict[str, str] = {}
-        """The key of each path in the cache, and the path of each key."""
+        """Cache key by path, and path by cache key."""
         self._tables: weakref.WeakSet[EvictingTable] = weakref.WeakSet()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -97,7 +97,7 @@ class CachedSource(Source):
 
     @property
     def url(self) -> str:
-        """The remote root, as messages and keys name it: without what a web address has after its question mark."""
+        """Address of the remote root without its query, for messages and cache keys."""
         return self.remote.url.partition("?")[0]
 
     @property
@@ -106,45 +106,42 @@ class CachedSource(Source):
         return self._folder
 
     @property
-    def refused(self) -> int:
-        """How often the cache folder could not be used, and memory was used instead."""
-        return self._cache.refused
+    def disk_failures(self) -> int:
+        """How often the cache folder could not be used and memory was used instead."""
+        return self._cache.disk_failures
 
     def paths(self, prefix: str = "") -> list[str]:
-        """All files there whose path begins with `prefix`."""
+        """Return the paths of all remote files that begin with `prefix`."""
         return self.remote.paths(prefix)
 
     def stat(self, path: str) -> Stat:
-        """Size and tag of a file, as they were when they were first asked for: a source sees one state of its files."""
+        """Return size and tag of a file as of the first call: a source sees one state of its files."""
         if (known := self._stats.get(path)) is None:
-            known = self._stats[path] = self._told_apart(self.remote.stat(path))
+            known = self._stats[path] = self._with_unique_tag(self.remote.stat(path))
         return known
 
-    def _told_apart(self, stat: Stat) -> Stat:
-        """Where a server tells no tag, only the whole address names a file; and if it tells no time, for now only."""
+    def _with_unique_tag(self, stat: Stat) -> Stat:
+        """Add the query of the URL to a tag that is no ETag; without a time, add the session, so it is not reused."""
         if not stat.tag.startswith(NO_ETAG):
             return stat
         query = hashlib.sha256(self.remote.url.partition("?")[2].encode()).hexdigest()[:8]
-        return replace(stat, tag=f"{stat.tag} {query} {'' if stat.modified else self._now}")
+        return replace(stat, tag=f"{stat.tag} {query} {'' if stat.modified else self._session}")
 
     def stats(self, paths: Sequence[str]) -> list[Stat]:
-        """Size and tag of many files, asked for at once."""
+        """Return size and tag of many files, requested concurrently."""
         run_all(self.stat, [path for path in dict.fromkeys(paths) if path not in self._stats])
         return [self.stat(path) for path in paths]
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
-        """Copies of these ranges."""
+        """Return copies of these ranges."""
         _, view = self.hold(path)
         self.fetch(path, ranges)
         return [memoryview(bytes(view[one.begin : one.end])) for one in ranges]
 
     def read_scattered(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
-        """Read each range by a request of its own, many at once, and keep nothing.
-
-        For little pieces far apart: a store would read all between them, and nobody needs the pages around them.
-        """
+        """Read each range by a request of its own, concurrently and past the cache."""
         out: list[memoryview] = [memoryview(b"")] * len(ranges)
 
         def read(number: int) -> None:
@@ -162,11 +159,11 @@ class CachedSource(Source):
         return parts
 
     def load(self, path: str) -> memoryview:
-        """A copy of all of it."""
+        """Return a copy of the file."""
         return self.read(path, [ByteRange(0, self.stat(path).size)])[0]
 
     def map(self, path: str) -> memoryview:
-        """The whole file; look only at what `fetch` was asked for after this."""
+        """Return the whole file; read only ranges that `fetch` was called for after this."""
         return self.hold(path)[1]
 
     @contextmanager
@@ -178,30 +175,30 @@ class CachedSource(Source):
         del held
 
     def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
-        """Have these ranges be here; with ``wait=False`` only begin to, and leave errors for who waits."""
+        """Download these ranges; with ``wait=False`` only start, and leave errors to the next call that waits."""
         begin, length = (np.array([getattr(one, name) for one in ranges], np.int64) for name in ("begin", "length"))
         self.fetch_many([(path, begin, begin + length)], wait=wait)
 
     def fetch_many(self, wanted: Sequence[Wanted], *, wait: bool = True) -> bool:
-        """Have ranges of many files be here, all at once; whether they were here already."""
-        held = [_Job(path, *self.hold(path), begin, end) for path, begin, end in wanted]
+        """Download ranges of many files concurrently; return True if nothing was missing."""
+        jobs = [_Job(path, *self.hold(path), begin, end) for path, begin, end in wanted]
         try:
-            return self._fetch_all(held, wait)
+            return self._fetch_all(jobs, wait)
         except BaseException:
-            for job in held:
-                self._give_back(job)  # what was claimed and not begun would be waited for for ever
+            for job in jobs:
+                self._unclaim(job)  # other threads would wait forever for pages that are claimed
             raise
 
-    def _fetch_all(self, held: Sequence[_Job], wait: bool) -> bool:
+    def _fetch_all(self, jobs: Sequence[_Job], wait: bool) -> bool:
         first = True
         while True:
-            room = self._cache.limit // max(1, len(held))  # they are here together, so they share it
-            others = [other for job in held for other in self._claim(job, first, room)]
-            mine = [job for job in held if job.coming is not None]
+            room = self._cache.limit // max(1, len(jobs))  # the files are needed together, so they share it
+            others = [other for job in jobs for other in self._claim(job, first, room)]
+            mine = [job for job in jobs if job.claimed is not None]
             if not mine and not others:
                 return first
             if not wait:
-                self._begin(mine)
+                self._start(mine)
                 return False
             count_fetches(len(mine) + len(others))
             run_all(self._run, mine)
@@ -210,7 +207,7 @@ class CachedSource(Source):
             first = False
 
     def hold(self, path: str) -> tuple[PagedFile, memoryview]:
-        """A file and a view of it."""
+        """Return a cached file and a view of it."""
         stat = self.stat(path)
         if (key := self._keys.get(path)) is None:
             plain = "\0".join((self.url, path, stat.tag, str(stat.size), str(PAGE)))
@@ -218,93 +215,93 @@ class CachedSource(Source):
             self._paths[key] = path
         return self._cache.hold(key, stat.size)
 
-    def _claim(self, job: _Job, first: bool, room: int) -> list[Coming]:
-        """Decide which pages to fetch for a job; those that somebody else is fetching are returned."""
+    def _claim(self, job: _Job, first: bool, room: int) -> list[PendingPages]:
+        """Decide which pages to download for a job; return the needed pages that other threads are downloading."""
         file = job.file
         with file.lock:
             missing = file.missing(job.pages)
             if first:
                 self.traffic.served += (len(job.pages) - len(missing)) * PAGE
-            others = [one for one in file.coming if np.isin(missing, one.pages).any()]
-            job.coming = None
+            others = [one for one in file.pending if np.isin(missing, one.pages).any()]
+            job.claimed = None
             if not len(missing):
                 return []
-            here = (file.pages - file.left) * PAGE
-            now, behind = reach(self._access, file.size, here, len(missing) * PAGE, room)
-            if now:
+            cached = (file.pages - file.missing_count) * PAGE
+            whole, rest = fetch_policy(self._access, file.size, cached, len(missing) * PAGE, room)
+            if whole:
                 missing = file.missing(np.arange(file.pages))
-            elif self._gap and file.size <= room // 2:  # what lies between is sent anyway, so it is kept
-                missing = np.union1d(missing, file.missing(between(missing, self._gap // PAGE)))
-            for one in file.coming:
+            elif self._gap and file.size <= room // 2:  # the bytes between are sent anyway, so they are kept
+                missing = np.union1d(missing, file.missing(numbers_between(missing, self._gap // PAGE)))
+            for one in file.pending:
                 missing = missing[~np.isin(missing, one.pages)]
             if len(missing):
-                job.coming = Coming(missing)
-                file.coming.append(job.coming)
-        if behind:
+                job.claimed = PendingPages(missing)
+                file.pending.append(job.claimed)
+        if rest:
             self._fetch_rest(job)
         return others
 
     def _run(self, job: _Job) -> None:
-        """Fetch what was claimed."""
-        file, coming = job.file, job.coming
-        assert coming is not None
+        """Download the claimed pages."""
+        file, claimed = job.file, job.claimed
+        assert claimed is not None
         try:
-            for parts in one_ahead(lambda window: self._read_window(job, window), list(_windows(coming.pages))):
+            for parts in map_ahead(lambda window: self._read_window(job, window), list(_windows(claimed.pages))):
                 self._cache.make_room(sum(len(part) for _, part in parts), file)
                 file.put(parts)
-                self._cache.look_after(file)
+                self._cache.check_disk(file)
         finally:
-            _end(file, coming)
+            _finish(file, claimed)
 
     def _read_window(self, job: _Job, window: list[tuple[int, int]]) -> list[tuple[int, memoryview]]:
-        """Runs of pages from the remote source, each with the number of its first page."""
+        """Read runs of pages from the remote source; each comes with the number of its first page."""
         size = job.file.size
         ranges = [ByteRange(first * PAGE, min(count * PAGE, size - first * PAGE)) for first, count in window]
         return [(first, part) for (first, _), part in zip(window, self._read_remote(job.path, ranges), strict=True)]
 
-    # -- not waiting -----------------------------------------------------------------------------------------
+    # -- in the background -----------------------------------------------------------------------------------
 
-    def _begin(self, jobs: Sequence[_Job]) -> None:
-        """Fetch in the background; if too much waits there already, not at all."""
+    def _start(self, jobs: Sequence[_Job]) -> None:
+        """Download in the background, unless too many downloads wait there."""
         count_fetches(len(jobs))
         for job in jobs:
-            if is_busy() or not submit("back", self._run_quietly, job):
-                self._give_back(job)
+            if background_is_full() or not start("ahead", self._run_ignoring_errors, job):
+                self._unclaim(job)
 
-    def _give_back(self, job: _Job) -> None:
-        if job.coming is not None:
-            _end(job.file, job.coming)
+    def _unclaim(self, job: _Job) -> None:
+        if job.claimed is not None:
+            _finish(job.file, job.claimed)
 
-    def _run_quietly(self, job: _Job) -> None:
-        if is_ending():
-            self._give_back(job)
+    def _run_ignoring_errors(self, job: _Job) -> None:
+        if is_exiting():
+            self._unclaim(job)
             return
         with suppress(ShardexError, OSError):
             self._run(job)
 
     def _fetch_rest(self, job: _Job) -> None:
-        """Fetch the rest of a file, once, a part at a time, so that nobody who needs a page waits for all of it."""
-        if not job.file.behind:
-            job.file.behind = True
-            submit("rest", self._run_rest, _Job(job.path, job.file, job.view, job.begin, job.end))
+        """Download the rest of a file once, in parts, so that a reader waits for a part and not for all of it."""
+        if not job.file.rest_requested:
+            job.file.rest_requested = True
+            start("rest", self._run_rest, _Job(job.path, job.file, job.view, job.begin, job.end))
 
     def _run_rest(self, job: _Job) -> None:
         step = _PART // PAGE
         with suppress(ShardexError, OSError):
             for first in range(0, job.file.pages, step):
-                if is_ending():
+                if is_exiting():
                     return
                 with job.file.lock:
                     missing = job.file.missing(np.arange(first, min(first + step, job.file.pages)))
-                    for one in job.file.coming:
+                    for one in job.file.pending:
                         missing = missing[~np.isin(missing, one.pages)]
                     if not len(missing):
                         continue
-                    job.coming = Coming(missing)
-                    job.file.coming.append(job.coming)
+                    job.claimed = PendingPages(missing)
+                    job.file.pending.append(job.claimed)
                 self._run(job)
 
-    # -- tables ----------------------------------------------------------------------------------------------
+    # -- buffer tables and eviction --------------------------------------------------------------------------
 
     def buffer_table(
         self,
@@ -319,7 +316,7 @@ class CachedSource(Source):
         self._tables.add(files)
         return table
 
-    def let_go(self, file: PagedFile) -> None:
+    def release(self, file: PagedFile) -> None:
         """Close a file in all tables, because the cache evicts it."""
         if (path := self._paths.get(file.key)) is not None:
             for one in list(self._tables):
@@ -327,25 +324,25 @@ class CachedSource(Source):
 
 
 class _Job:
-    """Ranges of a file that are wanted, and what of them is to be fetched; holds the file."""
+    """Requested ranges of a file and the pages claimed for download; holds a view of the file."""
 
     def __init__(self, path: str, file: PagedFile, view: memoryview, begin: Integers, end: Integers) -> None:
         if len(end) and (end.max() > file.size or (end < begin).any() or begin.min() < 0):
             raise TruncatedShardError(f"{path}: expected bytes up to {end.max()}, got a file of {file.size} bytes")
         self.path, self.file, self.view, self.begin, self.end = path, file, view, begin, end
-        self.pages = pages_of(begin, end, PAGE)
-        self.coming: Coming | None = None
+        self.pages = touched_pages(begin, end, PAGE)
+        self.claimed: PendingPages | None = None
 
 
-def _end(file: PagedFile, coming: Coming) -> None:
-    """Nobody fetches these pages any more; who waits for them looks again."""
+def _finish(file: PagedFile, claimed: PendingPages) -> None:
+    """End a download, successful or not; threads that wait for these pages check them again."""
     with file.lock:
-        file.coming[:] = [one for one in file.coming if one is not coming]
-    coming.done.set()
+        file.pending[:] = [one for one in file.pending if one is not claimed]
+    claimed.done.set()
 
 
 def _windows(pages: Integers) -> Iterator[list[tuple[int, int]]]:
-    """Runs of pages, none larger than a part, as many together as are in memory at once."""
+    """Yield runs of pages, none larger than a request, as many together as one write to the cache."""
     window, size, most = list[tuple[int, int]](), 0, _PART // PAGE
     for first, count in runs(pages):
         for at in range(0, count, most):

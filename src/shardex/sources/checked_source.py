@@ -1,8 +1,8 @@
-"""A local folder whose files have checksums: each block is checked when a byte of it is first asked for.
+"""A local folder whose files have checksums: a block is checked before a byte of it is first read.
 
-The checksums were made when the files were known to be good (`checksums.py`). What is read, loaded or fetched was
-checked before, so readers that say what they are about to look at, as they must for files that lie elsewhere, never see
-a block that has changed since.
+The checksums were made when the files were known to be good (`files.checksums`). `read`, `load`, `fetch` and buffer
+tables check the blocks they touch, so readers that fetch ranges before they use them, as remote files require, never
+see a block that has changed since.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from shardex.sources.local import LocalSource
 __all__ = ["BLOCK", "CheckedSource", "Checksums", "block_checksums"]
 
 BLOCK = 1 << 20
-"""Bytes that share a checksum."""
+"""Bytes per checksum."""
 
 Checksums = NDArray[np.int64]
-"""The checksum of each block of a file, without its lowest bit."""
+"""The checksum of each block of a file, without its lowest bit, which int64 has no room for."""
 
 
 def block_checksums(data: memoryview) -> Checksums:
-    """The checksums of a file.
+    """Return the checksum of each block of a file.
 
     >>> len(block_checksums(memoryview(bytes(3 * BLOCK + 1)))), len(block_checksums(memoryview(b"")))
     (4, 0)
@@ -42,7 +42,7 @@ def _sum(data: memoryview, number: int) -> int:
 
 
 class CheckedSource(LocalSource):
-    """A folder; `sums` tells the checksums of a file, if it has any.
+    """Files in a local folder; `checksums(path)` returns the checksums of a file, or None if it has none.
 
     >>> import tempfile; place = CheckedSource(tempfile.mkdtemp(), {"a": block_checksums(memoryview(b"then"))}.get)
     >>> place.put("a", b"now"); place.load("a")
@@ -50,28 +50,28 @@ class CheckedSource(LocalSource):
     shardex.errors.ChecksumError: ...: expected bytes 0 to 3 as they were when checksums were made, got others; ...
     """
 
-    def __init__(self, root: str, sums: Callable[[str], Checksums | None]) -> None:
+    def __init__(self, root: str, checksums: Callable[[str], Checksums | None]) -> None:
         super().__init__(root)
-        self._sums = sums
-        self._files: dict[str, _File | None] = {}
+        self._checksums = checksums
+        self._files: dict[str, _CheckedFile | None] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process scans files for an index; what that leads to is checked here when it is read."""
+        """Pickle as a plain folder: other processes only scan files, and reads are checked in this one."""
         return LocalSource, (self.root,)
 
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
-        """The bytes of each range, checked."""
+        """Return the bytes of each range, checked."""
         self.fetch(path, ranges)
         return super().read(path, ranges)
 
     def load(self, path: str) -> memoryview:
-        """All bytes of a file, checked."""
+        """Return the content of a file, checked."""
         data = super().load(path)
         self.fetch(path, [ByteRange(0, len(data))])
         return data
 
     def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
-        """Check the blocks that ranges touch, if that was not done before."""
+        """Check the blocks that ranges touch, each once."""
         if wait and (file := self._file(path)) is not None:
             file.check(*(np.array(some, np.int64) for some in ([r.begin for r in ranges], [r.end for r in ranges])))
 
@@ -91,22 +91,22 @@ class CheckedSource(LocalSource):
 
         return self._table(paths, open_file, fetch)
 
-    def _file(self, path: str) -> _File | None:
+    def _file(self, path: str) -> _CheckedFile | None:
         if path not in self._files:
-            sums = self._sums(path)
-            self._files[path] = None if sums is None else _File(self.path(path), self.map(path), sums)
+            sums = self._checksums(path)
+            self._files[path] = None if sums is None else _CheckedFile(self.path(path), self.map(path), sums)
         return self._files[path]
 
 
-class _File:
-    """A file, its checksums, and which blocks were found to be good."""
+class _CheckedFile:
+    """A file, its checksums, and which blocks were checked."""
 
     def __init__(self, name: str, data: memoryview, sums: Checksums) -> None:
         self._name, self._data, self._sums = name, data, sums
         self._good = np.zeros(-(-len(data) // BLOCK), np.bool_)
 
     def check(self, begin: Integers, end: Integers) -> None:
-        """Check the blocks of some ranges."""
+        """Check the blocks that ranges touch."""
         if self._good.all():
             return
         first, last = begin // BLOCK, (np.minimum(end, len(self._data)) - 1) // BLOCK

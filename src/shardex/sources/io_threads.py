@@ -1,6 +1,7 @@
-"""Threads that wait for remote storage: for what somebody needs now, for what is read soon, for the rest of files.
+"""Threads that wait for remote storage: for requested ranges, for read-ahead and for the rest of files.
 
-They belong to a process: a forked child has its own. A process that ends does not wait for work that nobody waits for.
+The threads belong to one process: a forked child starts its own. A process that exits does not wait for background
+downloads.
 """
 
 from __future__ import annotations
@@ -11,88 +12,96 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-__all__ = ["count_fetches", "fetches_started", "is_busy", "is_ending", "one_ahead", "run_all", "submit"]
+__all__ = [
+    "background_is_full",
+    "count_fetches",
+    "fetches_started",
+    "is_exiting",
+    "map_ahead",
+    "run_all",
+    "start",
+]
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-_THREADS = {"front": 32, "back": 16, "rest": 2, "next": 16}
-"""How many fetch what somebody waits for, what will be read soon, the rest of files, and the next part of any of it."""
-_MOST_WAITING = 256
+_THREADS = {"requested": 32, "ahead": 16, "rest": 2, "next": 16}
+"""Number of threads for requested ranges, for read-ahead, for the rest of files, and for the next part of any of it."""
+_MAX_PENDING = 256
 
-_here = threading.local()
+_thread_local = threading.local()
 _pools: dict[tuple[int, str], ThreadPoolExecutor] = {}
 _pending: set[Future[Any]] = set()
 
 
 def fetches_started() -> int:
-    """How often this thread had to have something fetched, so far."""
-    return int(getattr(_here, "fetches", 0))
+    """Return how many downloads this thread has started or waited for."""
+    return int(getattr(_thread_local, "fetches", 0))
 
 
 def count_fetches(more: int) -> None:
-    """This thread had something fetched."""
-    _here.fetches = fetches_started() + more
+    """Add to the count of downloads of this thread."""
+    _thread_local.fetches = fetches_started() + more
 
 
 def _pool(kind: str) -> ThreadPoolExecutor:
-    """The threads of this process; a fork copies none of its parent's."""
+    """Return the threads of this process; a fork does not copy those of its parent."""
     key = os.getpid(), kind
     if key not in _pools:
         _pools.setdefault(key, ThreadPoolExecutor(_THREADS[kind], f"shardex {kind}"))
     return _pools[key]
 
 
-def run_all(function: Callable[[T], Any], things: Sequence[T]) -> None:
-    """Call a function with each, at once; all have ended when the first error is raised."""
-    if len(things) < 2:
-        for thing in things:
-            function(thing)
+def run_all(function: Callable[[T], Any], items: Sequence[T]) -> None:
+    """Call a function with each item concurrently; wait for all, then raise the first error."""
+    if len(items) < 2:
+        for item in items:
+            function(item)
         return
-    futures = [_pool("front").submit(function, thing) for thing in things]
+    futures = [_pool("requested").submit(function, item) for item in items]
     errors = [error for future in futures if (error := future.exception()) is not None]
     if errors:
         raise errors[0]
 
 
-def one_ahead(function: Callable[[T], U], things: Sequence[T]) -> Iterator[U]:
-    """What a function gives for each, in order; the next is on its way while one is worked on.
+def map_ahead(function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
+    """Yield `function(item)` in order; the next call runs in a thread while the caller uses a result.
 
-    >>> list(one_ahead(abs, [-1, 2, -3]))
+    >>> list(map_ahead(abs, [-1, 2, -3]))
     [1, 2, 3]
     """
-    if len(things) < 2 or is_ending():
-        yield from map(function, things)
+    if len(items) < 2 or is_exiting():
+        yield from map(function, items)
         return
-    coming = _pool("next").submit(function, things[0])
+    future = _pool("next").submit(function, items[0])
     try:
-        for thing in things[1:]:
-            found, coming = coming.result(), _pool("next").submit(function, thing)
-            yield found
-        yield coming.result()
+        for item in items[1:]:
+            result, future = future.result(), _pool("next").submit(function, item)
+            yield result
+        yield future.result()
     finally:
-        coming.cancel()
+        future.cancel()
 
 
-def submit(kind: str, function: Callable[[T], None], thing: T) -> bool:
-    """Have a function called in the background; whether it will be."""
+def start(kind: str, function: Callable[[T], None], item: T) -> bool:
+    """Call a function in the background; return False if no thread can be started."""
     try:
-        future = _pool(kind).submit(function, thing)
-    except RuntimeError:  # no more threads, or the interpreter is about to end
+        future = _pool(kind).submit(function, item)
+    except RuntimeError:  # no more threads, or the interpreter is exiting
         return False
-    if kind == "back":
+    if kind == "ahead":
         _pending.add(future)
         future.add_done_callback(_pending.discard)
     return True
 
 
-def is_busy() -> bool:
-    """Whether so much waits in the background that more had better not be begun."""
-    return len(_pending) >= _MOST_WAITING
+def background_is_full() -> bool:
+    """Return True if so many read-ahead calls wait that no more should be started."""
+    return len(_pending) >= _MAX_PENDING
 
 
-def is_ending() -> bool:
-    """Whether the process is about to end."""
+def is_exiting() -> bool:
+    """Return True if the process is about to exit."""
     return not threading.main_thread().is_alive()
 
 

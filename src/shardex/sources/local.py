@@ -1,8 +1,8 @@
 """Files in a local folder: mapped or read by ranges, written durably.
 
-No file stays open: a mapping outlives its descriptor, a ranged read opens and closes. So `ulimit -n` does not limit
-the number of shards (the system's number of mappings does: 65 530 by default on Linux), and nothing is shared with a
-forked child but read-only pages.
+No file stays open: a mapping outlives its descriptor, and a ranged read opens and closes the file. So `ulimit -n` does
+not limit the number of shards (the number of mappings of the system does: 65 530 by default on Linux), and a forked
+child shares nothing but read-only pages.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from functools import cache
 from typing import Any, BinaryIO
 
 from shardex.errors import TruncatedShardError, storage_errors
-from shardex.sources.byte_ranges import ByteRange, plan
+from shardex.sources.byte_ranges import ByteRange, merge_ranges
 from shardex.sources.protocols import Place, Stat, check_path
 
 __all__ = ["LocalSource", "libc", "make_folder", "sync_folder"]
 
 _SYNC_FILE_RANGE_WRITE = 2
-_WRITE_ON = 2 << 20
+_WRITEBACK_EVERY = 2 << 20
 _BUFFER = 64 << 10
 _GAP = 16 << 10
-_LARGEST = 8 << 20
+_LARGEST_READ = 8 << 20
 
 
 class LocalSource(Place):
-    """A folder; source and sink.
+    """Files in a local folder.
 
     >>> import tempfile; place = LocalSource(tempfile.mkdtemp())
     >>> place.put("a/b.bin", b"0123456789")
@@ -54,35 +54,35 @@ class LocalSource(Place):
 
     @property
     def url(self) -> str:
-        """The folder's path."""
+        """Path of the folder."""
         return self.root
 
     def path(self, path: str) -> str:
-        """Where a file of this source lies on disk."""
+        """Return the absolute path of a file."""
         return os.path.join(self.root, check_path(path))
 
     def stat(self, path: str) -> Stat:
-        """Size and modification time."""
+        """Return size and modification time; the time is the tag."""
         with storage_errors(full := self.path(path), "look at"):
             found = os.stat(full)
         return Stat(found.st_size, str(found.st_mtime_ns), found.st_mtime)
 
     def paths(self, prefix: str = "") -> list[str]:
-        """Every file below, at any depth; none where there is no folder."""
+        """Return the paths of all files at any depth; none if the folder does not exist."""
         found = []
         start = os.path.join(self.root, prefix.rpartition("/")[0])
         with storage_errors(self.root, "list"):
-            for folder, _, names in os.walk(start, onerror=_unless_gone):
+            for folder, _, names in os.walk(start, onerror=_ignore_missing):
                 relative = os.path.relpath(folder, self.root).replace(os.sep, "/")
                 found += [name if relative == "." else f"{relative}/{name}" for name in names]
         return sorted(path for path in found if path.startswith(prefix))
 
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
-        """Read ranges with as few system calls as their distances allow."""
+        """Read ranges; close ones share a system call."""
         full = self.path(path)
         out: list[memoryview] = [memoryview(b"")] * len(ranges)
         with storage_errors(full, "read"), open(full, "rb", buffering=0) as file:
-            for step in plan(ranges, gap=_GAP, largest=_LARGEST):
+            for step in merge_ranges(ranges, gap=_GAP, largest=_LARGEST_READ):
                 data = memoryview(_pread(file.fileno(), step.range, full))
                 for number in step.wanted:
                     begin = ranges[number].begin - step.range.begin
@@ -90,7 +90,7 @@ class LocalSource(Place):
         return out
 
     def map(self, path: str) -> memoryview:
-        """Map a file; the mapping lives as long as the view does."""
+        """Map a file; the mapping exists as long as the view."""
         full = self.path(path)
         with storage_errors(full, "map"), open(full, "rb", buffering=0) as file:
             return _map(file.fileno(), os.fstat(file.fileno()).st_size)
@@ -101,11 +101,11 @@ class LocalSource(Place):
         yield self.path(path)
 
     def put(self, path: str, data: Any) -> None:
-        """Write, sync and rename, so that a reader or a crash sees the old file or the new one."""
+        """Write, sync and rename, so that readers and crashes see the old file or the new one."""
         self._put(path, data, replace=True)
 
     def put_if_absent(self, path: str, data: Any) -> bool:
-        """Write, sync and link: the link fails if the name is taken."""
+        """Write, sync and link: the link fails if the file exists."""
         return self._put(path, data, replace=False)
 
     def _put(self, path: str, data: Any, *, replace: bool) -> bool:
@@ -120,7 +120,7 @@ class LocalSource(Place):
             draft.discard()
 
     def draft(self) -> LocalDraft:
-        """A temporary file in the folder itself: publishing it is a rename."""
+        """Start a temporary file in the folder, which `publish` renames."""
         return LocalDraft(self)
 
     def touch(self, path: str) -> None:
@@ -142,22 +142,22 @@ class LocalSource(Place):
 
 
 class LocalDraft:
-    """A temporary file that becomes visible by `publish`."""
+    """A temporary file that `publish` renames."""
 
     def __init__(self, place: LocalSource) -> None:
         self._place = place
         self._path = os.path.join(place.root, f".{secrets.token_hex(8)}.tmp")
         with storage_errors(self._path, "create"):
             make_folder(place.root)
-            self._file = io.BufferedWriter(_Steady(self._path, "x"), _BUFFER)
+            self._file = io.BufferedWriter(_EarlyWriteback(self._path, "x"), _BUFFER)
 
     @property
     def file(self) -> BinaryIO:
-        """Write here."""
+        """The open file to write to."""
         return self._file
 
     def close(self, size: int | None = None) -> None:
-        """Have all of it on the disk; an error if that is another number of bytes than were given."""
+        """Sync and close the file; raise an error if it does not have `size` bytes."""
         if self._file.closed:
             return
         self._file.flush()
@@ -170,11 +170,11 @@ class LocalDraft:
     def publish(self, path: str) -> None:
         """Sync the file, rename it, sync the folder."""
         with storage_errors(self._path, "touch"):
-            os.utime(self._path)  # it may have waited for hours, and what is old and not yet named `clean` removes
+            os.utime(self._path)  # it may be hours old, and `clean` removes old files that no version names
         self.finish(path, replace=True)
 
     def finish(self, path: str, *, replace: bool) -> bool:
-        """Publish; with ``replace=False`` only if the name is free, and say whether it was."""
+        """Publish the file and return True; with ``replace=False`` return False if `path` exists."""
         full = self._place.path(path)
         with storage_errors(full, "write"):
             self.close()
@@ -187,30 +187,30 @@ class LocalDraft:
                 except FileExistsError:
                     return False
                 self.discard()
-        with storage_errors(full, "be sure that a power cut spares it, though it is there"):
+        with storage_errors(full, "sync the folder of this file, which is written but may not survive a power loss"):
             sync_folder(os.path.dirname(full))
         return True
 
     def discard(self) -> None:
-        """Remove the temporary file; if the storage refuses that too, it stays, and harms nobody."""
-        with suppress(OSError):  # closing writes what is still buffered, and there may be no room for it
+        """Remove the temporary file; an error is ignored, because a leftover does no harm."""
+        with suppress(OSError):  # closing writes buffered bytes, for which the disk may have no space
             self._file.close()
         with suppress(OSError):
             os.unlink(self._path)
 
 
-class _Steady(io.FileIO):
-    """A new file that the system begins to write while there is more to come, so that the end has less to wait for."""
+class _EarlyWriteback(io.FileIO):
+    """A new file whose pages the system starts to write early, so that the final sync waits less."""
 
-    _new = 0
+    _unwritten = 0
 
     def write(self, data: Any) -> int:
-        """Give bytes to the system, and now and then have it write what it was given."""
+        """Write bytes, and start the writeback after every 2 MiB."""
         count = super().write(data)
-        self._new += count
-        if self._new >= _WRITE_ON and os.name == "posix" and hasattr(libc(), "sync_file_range"):
+        self._unwritten += count
+        if self._unwritten >= _WRITEBACK_EVERY and os.name == "posix" and hasattr(libc(), "sync_file_range"):
             libc().sync_file_range(self.fileno(), 0, 0, _SYNC_FILE_RANGE_WRITE)
-            self._new = 0
+            self._unwritten = 0
         return count
 
 
@@ -227,13 +227,13 @@ def _pread(descriptor: int, wanted: ByteRange, full: str) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _unless_gone(error: OSError) -> None:
+def _ignore_missing(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):
         raise error
 
 
 def make_folder(folder: str) -> None:
-    """Create a folder, and those above it that are not there, so that they outlive a crash."""
+    """Create a folder and its parents durably."""
     if not os.path.isdir(folder):
         parent = os.path.dirname(folder)
         make_folder(parent)
@@ -253,7 +253,7 @@ def sync_folder(folder: str) -> None:
 
 
 def _map(descriptor: int, size: int) -> memoryview:
-    """Map without keeping the descriptor: what `mmap.mmap(trackfd=False)` does from Python 3.13 on."""
+    """Map a file without keeping its descriptor, as `mmap.mmap(trackfd=False)` does from Python 3.13 on."""
     if size == 0:
         return memoryview(b"")
     if sys.version_info >= (3, 13):
@@ -265,14 +265,14 @@ def _map(descriptor: int, size: int) -> memoryview:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     block = (ctypes.c_ubyte * size).from_address(address)
-    # Not at exit: other objects may still look at the pages then, and the process returns them anyway.
+    # Not at exit: other objects may still use the pages then, and the system frees them anyway.
     weakref.finalize(block, libc().munmap, address, size).atexit = False
     return memoryview(block).cast("B").toreadonly()
 
 
 @cache
 def libc() -> Any:
-    """The C library, with the types of the calls that we make; Python's own `mmap` keeps descriptors open."""
+    """Return the C library with the types of the functions used here; Python's `mmap` keeps descriptors open."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]

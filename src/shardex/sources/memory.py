@@ -1,4 +1,4 @@
-"""Files in memory: for tests, and for data that was never on disk. Source and sink."""
+"""Files in memory, for tests and for data that was never on disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["MemorySource"]
 
 
 class _Copy(bytes):
-    """Bytes that are an object of their own, even if there are none, so that identity tells who came first."""
+    """A distinct object even for empty bytes, so that identity tells which writer was first."""
 
 
 class MemorySource(Place):
@@ -35,7 +35,7 @@ class MemorySource(Place):
 
     @property
     def url(self) -> str:
-        """A name; only a source that was opened by its URL can be opened by it again."""
+        """Name of the source; only one that was opened by `open_source` can be opened again by it."""
         return self._url
 
     def _get(self, path: str) -> bytes:
@@ -45,17 +45,17 @@ class MemorySource(Place):
             raise NotFoundError(errno.ENOENT, "no such file in memory", path) from None
 
     def stat(self, path: str) -> Stat:
-        """Size and a digest of the content."""
+        """Return size and a hash of the content as the tag."""
         data = self._get(path)
-        written = self._times.get(path) or time.time()  # another thread is just putting it
+        written = self._times.get(path) or time.time()  # another thread is writing it
         return Stat(len(data), hashlib.blake2b(data, digest_size=8).hexdigest(), written)
 
     def paths(self, prefix: str = "") -> list[str]:
-        """Every path."""
+        """Return all paths that begin with `prefix`."""
         return sorted(path for path in list(self.files) if path.startswith(prefix))
 
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
-        """Slices of the file."""
+        """Return slices of the file."""
         data = memoryview(self._get(path))
         for one in ranges:
             if one.end > len(data):
@@ -63,39 +63,39 @@ class MemorySource(Place):
         return [data[one.begin : one.end] for one in ranges]
 
     def map(self, path: str) -> memoryview:
-        """The file itself."""
+        """Return the file."""
         return memoryview(self._get(path))
 
     def put(self, path: str, data: Any) -> None:
-        """Keep a copy."""
+        """Store a copy."""
         self.files[check_path(path)] = bytes(data)
         self._times[path] = time.time()
 
     def put_if_absent(self, path: str, data: Any) -> bool:
-        """Keep a copy if there is none; `setdefault` makes it one step."""
+        """Store a copy if the path is free; `setdefault` is atomic."""
         mine = _Copy(data)
         if won := self.files.setdefault(check_path(path), mine) is mine:
             self._times[path] = time.time()
         return won
 
     def draft(self) -> MemoryDraft:
-        """A buffer that `publish` puts."""
+        """Start a buffer that `publish` stores."""
         return MemoryDraft(self)
 
     def touch(self, path: str) -> None:
-        """Note the time."""
+        """Set the modification time to now."""
         self._get(path)
         self._times[path] = time.time()
 
     def remove(self, path: str) -> None:
-        """Forget a file."""
+        """Delete a file."""
         if self.files.pop(check_path(path), None) is None:
             self._get(path)
         self._times.pop(path, None)
 
 
 class MemoryDraft:
-    """A buffer that becomes a file by `publish`."""
+    """A buffer that `publish` stores as a file."""
 
     def __init__(self, place: MemorySource) -> None:
         self._place = place
@@ -103,19 +103,19 @@ class MemoryDraft:
 
     @property
     def file(self) -> BinaryIO:
-        """Write here."""
+        """The buffer to write to."""
         return self._buffer
 
     def close(self, size: int) -> None:
-        """An error if it has another size."""
+        """Raise an error if the buffer does not have `size` bytes."""
         if (found := len(self._buffer.getbuffer())) != size:
             raise SourceError(errno.EIO, f"expected {size} bytes in memory, got {found}", self._place.url)
 
     def publish(self, path: str) -> None:
-        """Put the buffer's content."""
+        """Store the content of the buffer."""
         self._place.put(path, self._buffer.getvalue())
         self.discard()
 
     def discard(self) -> None:
-        """Drop the buffer."""
+        """Clear the buffer."""
         self._buffer = io.BytesIO()

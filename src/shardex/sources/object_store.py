@@ -29,7 +29,7 @@ from shardex.errors import (
     TruncatedShardError,
     storage_errors,
 )
-from shardex.sources.byte_ranges import ByteRange, plan
+from shardex.sources.byte_ranges import ByteRange, merge_ranges
 from shardex.sources.credentials import credentials_version, redact_url, settings_for, strip_credentials
 from shardex.sources.guarded_http import GuardedClient, check_untrusted
 from shardex.sources.object_client import (
@@ -106,7 +106,7 @@ class ObjectSource(Place):
             if one.end > size:
                 expected = f"expected bytes {one.begin} to {one.end}, got a file of {size} bytes"
                 raise TruncatedShardError(f"{self._redacted(path)}: {expected}")
-        steps = plan(ranges, gap=self.gap, largest=LARGEST_READ)
+        steps = merge_ranges(ranges, gap=self.gap, largest=LARGEST_READ)
         blocks = self._fetch(path, [step.range for step in steps])
         out: list[memoryview] = [memoryview(b"")] * len(ranges)
         for step, block in zip(steps, blocks, strict=True):
