@@ -214,7 +214,7 @@ def test_a_partial_record(tmp_path: Path) -> None:
     with (path / "index.dat").open("ab") as file:
         file.write(b"1234")
     with pytest.raises(
-        FormatError, match=r"index\.dat: expected 12 bytes for each packet, got 28 bytes, .* cut it to 24"
+        FormatError, match=r"index\.dat: expected 12 bytes for each sample, got 28 bytes, .* cut it to 24"
     ):
         opened(path)
 
@@ -351,7 +351,7 @@ def test_samples_of_fields(tmp_path: Path) -> None:
     (found,) = every(opened(path))
     assert found.pop("x").dtype == np.int8 and found == {"s": "a"}, "what was written is known without being told"
     (path / "bins.json").write_bytes(b"{}")
-    with pytest.raises(FormatError, match=r"bins\.json: expected how the packets are encoded"):
+    with pytest.raises(FormatError, match=r"bins\.json: expected codec and schema of the packets"):
         opened(path)
 
 

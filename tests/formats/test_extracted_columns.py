@@ -386,7 +386,7 @@ def test_options(folder: Path, tmp_path: Path) -> None:
     for keys in ("lang", [""], [3]):
         with pytest.raises(ArgumentError, match="expected a list of keys for the option attributes"):
             index(folder, keys)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="to take attributes out of"):
+    with pytest.raises(ArgumentError, match="to extract attributes from"):
         sx.open(folder, decode="text", attributes=["lang"])
     native = sx.write(tmp_path / "native", [{"x": 1}])
     with pytest.raises(ArgumentError, match="expected options of the format arrow"):

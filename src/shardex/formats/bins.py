@@ -1,9 +1,9 @@
-"""Packets in numbered bins, as splitdataloader keeps them: ``index.dat`` and ``bin00000000.dat`` and so on.
+"""Packets in numbered bins, as splitdataloader stores them: ``index.dat``, ``bin00000000.dat`` and so on.
 
-The index is used as it is, mapped: bin, position and length of each packet, three little-endian uint32. A packet is
-its length once more and then its bytes, so every read checks that both lengths agree. A packet is one field of bytes,
-or, with ``decode=``, a sample of many; ``bins.json``, which we write beside them, says which and of what fields. Only
-bins that lie directly in the folder count.
+The index is mapped and used in place: bin, position and length of each packet, three little-endian uint32. A packet is
+its length again, then its bytes; each read checks that both lengths agree. A packet is one field of bytes or, with
+``decode=``, a sample of several fields; ``bins.json``, which shardex writes next to the bins, stores which, and the
+schema. Only bins directly in the folder are read.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ import numpy as np
 from shardex.errors import (
     ArgumentError,
     FormatError,
-    RowError,
     SchemaError,
     ShardexError,
     TruncatedShardError,
     UnknownFormatError,
 )
-from shardex.files import Files, IndexedFile
+from shardex.files import Files
 from shardex.formats.jsonl_lines import refuse_bytes, to_json
-from shardex.formats.record_rows import PlacedRows
+from shardex.formats.record_rows import DictRows, MappedIndex
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import SampleWriter, ShardSeries
-from shardex.kernel import MISSING, Columns, Integers, Ranges, take
 from shardex.kernel import Bytes as Buffer
+from shardex.kernel import Columns, Integers, Ranges
 from shardex.schema import (
     JSON,
     MSGPACK,
@@ -42,183 +41,134 @@ from shardex.schema import (
     Feature,
     Features,
     Text,
-    check_fields,
     codec_by_name,
-    infer_or_json,
-    to_columns,
-    to_sample,
 )
 
-__all__ = ["FORMAT", "BinRows", "BinTable", "BinWriter", "create", "open", "recognise"]
+__all__ = ["FORMAT", "BinIndex", "BinRows", "BinWriter", "create", "open", "recognise"]
 
 INDEX = "index.dat"
 HEAD = "bins.json"
 _BIN = re.compile(r"bin(\d{8,})\.dat")
-_WIDTH, _PREFIX = 12, 4
+_PREFIX = 4
+"""Bytes of the length before each packet."""
 _LARGEST = 1 << 32
 _FLUSH = 64 << 20
-_FIRST = 16
+"""Bytes that are buffered for all bins together."""
 _TRIPLE = struct.Struct("<III")
-_KINDS: dict[str, Feature] = {"raw": Bytes(), "text": Text()}
+_FEATURES: dict[str, Feature] = {"raw": Bytes(), "text": Text()}
 
 
 def recognise(files: Files) -> int:
-    """A folder with ``index.dat`` and nothing but bins beside it."""
-    beside = [path for path in files.having("").paths if "/" not in path]
-    return 2 * (files.folder and INDEX in beside and all(p in (INDEX, HEAD) or _BIN.fullmatch(p) for p in beside))
+    """Recognise a folder with ``index.dat`` in which all other files are bins."""
+    names = [path for path in files.having("").paths if "/" not in path]
+    return 2 * (files.folder and INDEX in names and all(p in (INDEX, HEAD) or _BIN.fullmatch(p) for p in names))
 
 
 def open(files: Files, *, schema: Features | None = None, decode: str | None = None) -> BinRows:
-    """The packets of a folder; `decode` names a codec that makes values of them, if it is not the one they have."""
+    """Open the packets of a folder; `decode` names the codec of the packets, by default that in ``bins.json``."""
     if not files.folder or INDEX not in files.paths:
         raise UnknownFormatError(f"{files}: expected a folder with {INDEX}, got none")
     numbers = sorted((int(match[1]), path) for path in files.paths if (match := _BIN.fullmatch(path)))
     bins = Files(files.source, tuple(path for _, path in numbers), files.what, files.folder)
-    table = BinTable(files, bins, np.array([number for number, _ in numbers], np.int64))
-    written, fields = _head(files)
-    told = Features.of(schema) if schema is not None else fields if decode in (None, written) else None
-    return BinRows(bins, table, decode or written, told)
+    index = BinIndex(files, bins, np.array([number for number, _ in numbers], np.int64))
+    codec, stored = _read_head(files)
+    features = Features.of(schema) if schema is not None else stored if decode in (None, codec) else None
+    return BinRows(bins, index, decode or codec, features)
 
 
-def _head(files: Files) -> tuple[str, Features | None]:
-    """How packets were encoded and of what fields, if that was written down."""
+def _read_head(files: Files) -> tuple[str, Features | None]:
+    """Return codec and schema of the packets from ``bins.json``, if there is one."""
     if HEAD not in files.paths:
         return "raw", None
-    where = os.path.join(files.source.url, HEAD)
+    name = os.path.join(files.source.url, HEAD)
     try:
         head = JSON.decode(files.source.load(HEAD))
         return str(head["decode"]), Features.from_json(head["schema"])
     except (ShardexError, KeyError, TypeError) as error:
-        raise FormatError(f"{where}: expected how the packets are encoded, got something else: {error}") from None
+        raise FormatError(f"{name}: expected codec and schema of the packets, got something else: {error}") from None
 
 
-class BinTable:
-    """Where packets lie, by ``index.dat``; `offset` and `length` are those of the bytes after the prefix."""
+class BinIndex(MappedIndex):
+    """Locations of packets, by ``index.dat``; offset and length are those of the bytes after the prefix."""
 
     def __init__(self, files: Files, bins: Files, numbers: Integers) -> None:
-        self.name = os.path.join(files.source.url, INDEX)
-        self._table = files.source.buffer_table((INDEX,))
-        size = self._table.open(0).size
-        if size % _WIDTH:
-            raise FormatError(
-                f"{self.name}: expected {_WIDTH} bytes for each packet, got {size} bytes, which end in a partial "
-                f"record; cut it to {size // _WIDTH * _WIDTH} bytes to read the packets before it"
-            )
-        self._bins, self._numbers, self._tag = bins, numbers, files.source.stat(INDEX).tag
-        self._starts: Integers = np.array([0, size // _WIDTH], np.int64)
-        stats = zip(bins.paths, bins.stats(), strict=True)
-        self.files = tuple(IndexedFile(path, stat.size, stat.tag, 0) for path, stat in stats)
-        self._sizes: Integers = np.array([file.size for file in self.files], np.int64)
-        self._place = {number: place for place, number in enumerate(numbers.tolist())}
-
-    def __len__(self) -> int:
-        return int(self._starts[1])
+        super().__init__(files, INDEX, _TRIPLE.size, bins)
+        self._numbers, self._tag = numbers, files.source.stat(INDEX).tag
+        self._file_of_bin = {number: file for file, number in enumerate(numbers.tolist())}
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names index and bins, their sizes and times."""
+        """A short text that changes when the index, the bins, their sizes or times change."""
         files = [(file.path, file.size, file.tag) for file in self.files]
         return hashlib.sha256(repr((len(self), self._tag, files)).encode()).hexdigest()[:16]
-
-    def file(self, rows: Integers) -> Integers:
-        """The place of each row's bin among the bins."""
-        return self.locate(rows)[0]
 
     def locate(
         self, rows: Integers, begin: str = "offset", length: str = "length"
     ) -> tuple[Integers, Integers, Integers]:
-        """File, begin and length of each packet, checked against the bins."""
-        out = np.empty((len(rows), 3), "<u4")
-        take(self._table, self._starts, rows, _WIDTH, out)
-        number, position, size = (column.astype(np.int64) for column in out.T)
-        return self._checked(rows, number, position, size)
+        """Return file, offset and length of each packet, checked against the bins."""
+        return self._checked(rows, *self._entries(rows, "<u4"))
 
     def at(self, row: int, begin: str = "offset", length: str = "length") -> tuple[int, int, int]:
-        """The same for one packet."""
-        if not 0 <= row < len(self):
-            raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
-        number, position, size = _TRIPLE.unpack(self._table.slice(0, row * _WIDTH, (row + 1) * _WIDTH).data)
-        place = self._place.get(number, -1)
-        if place < 0 or position + _PREFIX + size > self.files[place].size:
+        """Return file, offset and length of one packet, checked against the bin."""
+        number, position, size = _TRIPLE.unpack(self._entry(row).data)
+        file = self._file_of_bin.get(number, -1)
+        if file < 0 or position + _PREFIX + size > self.files[file].size:
             self._checked(*(np.array([value]) for value in (row, number, position, size)))
-        return place, position + _PREFIX, size
+        return file, position + _PREFIX, size
 
     def _checked(
         self, rows: Integers, number: Integers, position: Integers, size: Integers
     ) -> tuple[Integers, Integers, Integers]:
-        place = np.searchsorted(self._numbers, number)
-        known = place < len(self._numbers)
-        known[known] = self._numbers[place[known]] == number[known]
+        file = np.searchsorted(self._numbers, number)
+        known = file < len(self._numbers)
+        known[known] = self._numbers[file[known]] == number[known]
         if not known.all():
             k = int(known.argmin())
             raise FormatError(
                 f"{self.name}: expected one of {len(self._numbers)} bins, got bin {number[k]}, and there is no file "
                 f"bin{number[k]:08d}.dat - at sample {rows[k]}; the bin is lost or the index damaged"
             )
-        bad = position + _PREFIX + size > self._sizes[place]
+        bad = position + _PREFIX + size > self._sizes[file]
         if bad.any():
             k = int(bad.argmax())
             raise TruncatedShardError(
-                f"{self._bins.name(int(place[k]))}: expected bytes {position[k]} to {position[k] + _PREFIX + size[k]} "
-                f"for sample {rows[k]}, got a file of {self._sizes[place[k]]} bytes; the bin is cut off or the index "
+                f"{self._data.name(int(file[k]))}: expected bytes {position[k]} to {position[k] + _PREFIX + size[k]} "
+                f"for sample {rows[k]}, got a file of {self._sizes[file[k]]} bytes; the bin is cut off or the index "
                 "damaged"
             )
-        return place, position + _PREFIX, size
+        return file, position + _PREFIX, size
 
 
-class BinRows(PlacedRows):
+class BinRows(DictRows):
     """Packets as samples: the field `data`, or the fields of the dicts that they decode to."""
 
-    def __init__(self, files: Files, index: BinTable, decode: str, schema: Features | None) -> None:
-        super().__init__(files, index)
-        self._codec, self._kind, self._schema = codec_by_name(decode), _KINDS.get(decode), schema
-        if schema is not None and self._kind is not None and list(schema.values()) != [self._kind]:
-            raise SchemaError(f"expected one field of {self._kind} for decode={decode!r}, got {schema}")
-        self._field = next(iter(schema)) if schema is not None and len(schema) == 1 else "data"
-        self.in_python = self._codec is not RAW
+    _decode_errors = (ShardexError,)
 
-    @cached_property
-    def features(self) -> Features:
-        """The schema given, or what the first packets look like."""
-        if self._schema is not None:
-            return self._schema
-        if self._kind is not None:
-            return Features({self._field: self._kind})
-        rows = np.arange(min(len(self), _FIRST))
-        return infer_or_json(self._samples(self.ranges(rows).bytes(), rows)) if len(rows) else Features({})
-
-    @cached_property
-    def _known(self) -> list[str]:
-        return list(self.features)
+    def __init__(self, files: Files, index: BinIndex, decode: str, schema: Features | None) -> None:
+        codec, feature = codec_by_name(decode), _FEATURES.get(decode)
+        if feature is not None:
+            schema = Features({"data": feature}) if schema is None else schema
+            if list(schema.values()) != [feature]:
+                raise SchemaError(f"expected one field of {feature} for decode={decode!r}, got {schema}")
+        field = next(iter(schema)) if schema is not None and len(schema) == 1 else "data"
+        super().__init__(files, index, schema, field)
+        self._decode, self._raw = codec.decode, codec is RAW
+        self.in_python = not self._raw
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """These packets."""
-        names = self._names(fields)
-        if not len(rows):
-            return to_columns({n: [] for n in (self.features if names is None else names)}, 0, self.features, str)
-        packets = self.ranges(rows).bytes()
-        if self._codec is RAW:
-            return Columns(dict.fromkeys(names or (), packets), len(rows))
-        samples = self._samples(packets, rows)
-        missing = None if self._schema is None else MISSING
-        values: Mapping[str, Any] = (
-            Columns.from_samples(samples).data
-            if names is None
-            else {name: [sample.get(name, missing) for sample in samples] for name in names}
-        )
-        return to_columns(values, len(rows), self._schema, lambda k: self._at(int(rows[k])))
+        """Read these packets; bytes are not decoded."""
+        if not self._raw or not len(rows):
+            return super().read(rows, fields)
+        return Columns(dict.fromkeys(self._checked(fields) or (), self.ranges(rows).bytes()), len(rows))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """One packet."""
-        if fields is None and self._codec is RAW:
-            return {self._field: self.record(row).tobytes()}
-        names = self._names(fields)
-        value = self._decode(self.record(row).tobytes(), row)
-        sample = value if type(value) is dict else {self._field: value}
-        return to_sample(sample, names, self._schema, lambda _: self._at(row))
+        """Read one packet."""
+        if fields is None and self._raw:
+            return {self._value_field: self.record(row).tobytes()}
+        return super().sample(row, fields)
 
     def ranges(self, rows: Integers, begin: str = "offset", length: str = "length") -> Ranges:
-        """Where these packets lie, their prefixes checked."""
+        """Return the byte ranges of these packets, their prefixes checked."""
         found = super().ranges(rows, begin, length)
         prefixes, _ = Ranges(found.segments, found.which, found.begin - _PREFIX, np.full(len(rows), _PREFIX)).packed()
         wrong = prefixes.view("<u4") != found.length
@@ -227,42 +177,34 @@ class BinRows(PlacedRows):
             self._refuse(int(rows[k]), int(prefixes.view("<u4")[k]), int(found.length[k]))
         return found
 
-    def touched(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
-        """The packets with their prefixes."""
+    def needed_ranges(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
+        """Return the byte ranges of packets with their prefixes."""
         which, begin, length = self.index.locate(rows)
         return Ranges(self.data, which, begin - _PREFIX, length + _PREFIX)
 
     def record(self, row: int, begin: str = "offset", length: str = "length") -> Buffer:
-        """The bytes of one packet, its prefix checked."""
-        place, first, size = self.index.at(row)
-        data = self.data.slice(place, first - _PREFIX, first + size)
+        """Return the bytes of one packet, its prefix checked."""
+        file, first, size = self.index.at(row)
+        data = self.data.slice(file, first - _PREFIX, first + size)
         if (prefix := int.from_bytes(data[:_PREFIX], "little")) != size:
             self._refuse(row, prefix, size)
         return data[_PREFIX:]
 
     def _refuse(self, row: int, prefix: int, size: int) -> None:
         raise FormatError(
-            f"{self.where(row)}: expected a packet of {size} bytes, as {INDEX} says, got the prefix {prefix} "
+            f"{super().location(row)}: expected a packet of {size} bytes, as {INDEX} says, got the prefix {prefix} "
             f"- at sample {row}; the bin or the index is damaged"
         )
 
-    def _at(self, row: int) -> str:
-        return f"{self.where(row)}, sample {row}"
+    def location(self, row: int) -> str:
+        """File and number of a packet, for error messages."""
+        return f"{super().location(row)}, sample {row}"
 
-    def _names(self, fields: Sequence[str] | None) -> list[str] | None:
-        if fields is None and self._schema is None and self._kind is None:
-            return None
-        return check_fields(self._known, fields)
-
-    def _samples(self, packets: list[bytes], rows: Integers) -> list[dict[str, Any]]:
-        values = [self._decode(packet, row) for packet, row in zip(packets, rows.tolist(), strict=True)]
-        return [value if type(value) is dict else {self._field: value} for value in values]
-
-    def _decode(self, packet: bytes, row: int) -> Any:
+    def _decode_or_explain(self, record: bytes, row: int) -> Any:
         try:
-            return self._codec.decode(packet)
+            return self._decode(record)
         except ShardexError as error:
-            raise type(error)(f"{self._at(row)}: {error}") from None
+            raise type(error)(f"{self.location(row)}: {error}") from None
 
 
 # -- writing --------------------------------------------------------------------------------------------------
@@ -271,7 +213,7 @@ class BinRows(PlacedRows):
 def create(
     path: str, features: Features, *, mode: str = "create", splits: int = 256, codec: str | None = None
 ) -> BinWriter:
-    """Begin bins; one field of bytes is written as it is, other samples as MessagePack (or ``codec="json"``)."""
+    """Begin a folder of bins. One field of bytes is written unchanged, other samples as MessagePack or JSON."""
     if mode == "append":
         raise ArgumentError('expected mode "create" or "overwrite", got "append": bins cannot be appended to yet')
     return BinWriter(path, Features.of(features), mode, splits, codec)
@@ -295,7 +237,7 @@ class BinWriter(SampleWriter):
         self._splits = splits
         self._bins: dict[int, ShardSeries] = {}
         self._index = self._file(INDEX)
-        self._waiting = 0
+        self._buffered = 0
         """Bytes in the buffers of all files."""
 
     def _file(self, path: str) -> ShardSeries:
@@ -317,18 +259,18 @@ class BinWriter(SampleWriter):
                 f"expected bins of at most {_LARGEST} bytes, got a packet of {length} for bin {number}, "
                 f"which has {position} - at sample {self._samples}; write with more than {self._splits} splits"
             )
-        if self._waiting >= _FLUSH:
+        if self._buffered >= _FLUSH:
             self._flush()
         file.write(length.to_bytes(_PREFIX, "little") + record)
         self._index.write(_TRIPLE.pack(number, position, length))
-        self._waiting += length + _PREFIX + _WIDTH
+        self._buffered += length + _PREFIX + _TRIPLE.size
 
     def _flush(self) -> None:
         for file in self._bins.values():
             if file.size:
                 file.flush()
         self._index.flush()
-        self._waiting = 0
+        self._buffered = 0
 
     def _finish(self) -> None:
         self._flush()

@@ -187,6 +187,7 @@ def _by_name(source: Source, path: str) -> dict[str, tuple[int, int]]:
 
 
 class ColumnsRows(RecordRows):
+    index: Index
     """The samples of such a folder."""
 
     def __init__(self, files: Files, index: Index, schema: Features) -> None:
@@ -212,7 +213,7 @@ class ColumnsRows(RecordRows):
         """The tars, as messages name them."""
         return [name for name in super().shard_names() if name.endswith(".tar")]
 
-    def where(self, row: int) -> str:
+    def location(self, row: int) -> str:
         """The folder and the id of a row, for messages."""
         return f"{self.files}, sample {self._described(np.array([row]))[0][0]!r}"
 
@@ -222,7 +223,7 @@ class ColumnsRows(RecordRows):
             return super().shards(rows)
         return [self.files.name(number) for number in self._at(next(iter(self._arrays)), rows)[0].tolist()]
 
-    def touched(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
+    def needed_ranges(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
         """The arrays of these fields."""
         wanted = [name for name in self._arrays if fields is None or name in fields]
         return Ranges.concat(self.data, [self._at(name, rows) for name in wanted])
@@ -258,11 +259,11 @@ class ColumnsRows(RecordRows):
         if not present.all() and not isinstance(feature, Optional):
             row = int(rows[present.argmin()])
             raise FormatError(
-                f"{self.where(row)}: expected the field {name!r}, the sample has none; declare it optional"
+                f"{self.location(row)}: expected the field {name!r}, the sample has none; declare it optional"
             )
         ranges = Ranges(self.data, which[present], offset[present], length[present])
         wanted = rows[present]
-        return parts.with_gaps(present, parts.column(ranges, name, feature, lambda k: self.where(int(wanted[k]))))
+        return parts.with_gaps(present, parts.column(ranges, name, feature, lambda k: self.location(int(wanted[k]))))
 
     def _lost(self, row: int, field: str) -> FormatError:
         with _connect(self.files.source) as table:
@@ -272,7 +273,7 @@ class ColumnsRows(RecordRows):
         what = "it has no such member" if tar in self.files.paths else "there is no such file"
         file = os.path.join(self.files.source.url, tar)
         return FormatError(
-            f"{self.where(row)}, field {field}: expected the array in {file}, {what}; it was lost when it was written"
+            f"{self.location(row)}, field {field}: expected the array in {file}, {what}; it was lost during writing"
         )
 
     def _described(self, rows: Integers) -> list[tuple[str, str | None]]:
@@ -318,7 +319,7 @@ class ColumnsRows(RecordRows):
         if not number:
             return self._column(name, np.array([row]))[0]
         view = self.data.slice(number, begin, begin + at[f"{name}.length"]).data
-        return parts.value(self._decoders[name], view, name, lambda _: self.where(row))
+        return parts.value(self._decoders[name], view, name, lambda _: self.location(row))
 
 
 FORMAT = Format("columns_tar", recognise, open, create)

@@ -1,8 +1,8 @@
-"""The lines of files: where they begin and end (`Lines`), and how samples become them (`LineWriter`).
+"""Finding lines in files (`LineScanner`) and writing samples as lines of JSON (`LineWriter`); used by `jsonl`.
 
-The scanner behind the index of `jsonl` reads a file in pieces that stay in the processor's cache, so that finding
-newlines (one kernel call per piece, the interpreter released) and looking at the bytes before them cost one pass
-over memory, whatever the source. The writer makes one compact JSON object of each sample.
+The scanner reads a file in pieces that fit the processor's cache, so that finding newlines (one kernel call per piece,
+without the GIL) and looking at the bytes before them is one pass over memory, for all kinds of sources. The writer
+makes one compact JSON object of each sample.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct,
 from shardex.schema import Bytes as BytesFeature
 from shardex.sources import ByteRange, Source
 
-__all__ = ["LineWriter", "Lines", "refuse_bytes", "to_json"]
+__all__ = ["LineScanner", "LineWriter", "refuse_bytes", "to_json"]
 
 _PIECE = 4 << 20
 _AHEAD = 8
-"""Pieces of a file elsewhere that are on their way while one is looked at."""
-_MARK = b"\xef\xbb\xbf"
+"""Pieces of a remote file that are fetched ahead of the one that is scanned."""
+_BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN, _SPACE = b"\n\r "
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Finds lines: `offset` and `length`, without the newline and the carriage return before it.
+class LineScanner:
+    """Finds lines: their `offset` and `length`, without the newline and the carriage return before it.
 
     >>> from shardex.sources.memory import MemorySource
     >>> source = MemorySource({"a.txt": b"one\\r\\n  \\ntwo"})
-    >>> found = Lines(skip_blank=True).scan(source, "a.txt")
+    >>> found = LineScanner(skip_blank=True).scan(source, "a.txt")
     >>> found["offset"].tolist(), found["length"].tolist()
     ([0, 8], [3, 3])
     """
 
     skip_blank: bool
-    """Whether lines of nothing but white space are left out."""
+    """True to leave out lines that hold only white space."""
     in_python: bool = False
 
     @property
     def name(self) -> str:
-        """Names the scanner; the number changes when its answers do."""
+        """Name and version of the scanner; a new version rebuilds indexes."""
         return f"lines 1 {'without blank ones' if self.skip_blank else 'all'}"
 
     def scan(self, source: Source, path: str) -> Scan:
-        """The lines of one file."""
+        """Return offsets and lengths of the lines of one file."""
         size = source.stat(path).size
         begin, piece = _after_mark(source, path, size), _PIECE
         offsets, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -80,7 +80,7 @@ class Lines:
         if unfinished := data[ends[-1] - 1] != _NEWLINE:
             stops[-1] = ends[-1]
         last = data.take(stops - 1, mode="clip")
-        if not (last <= _SPACE).any():  # no line is empty (its byte before is a newline) or ends in white space
+        if not (last <= _SPACE).any():  # no line is empty (a newline precedes it) or ends in white space
             return starts, stops
         returns = (last == _RETURN) & (stops > starts)
         returns[-1] &= not unfinished
@@ -93,7 +93,7 @@ class Lines:
 
 
 def _blank(data: Bytes, starts: Integers, stops: Integers, last: Bytes) -> NDArray[np.bool_]:
-    """Which lines hold only white space: bytes are looked at one line at a time only where both ends are."""
+    """Tell which lines hold only white space; only lines that begin and end with it are looked at one by one."""
     blank: NDArray[np.bool_] = starts == stops
     maybe = np.flatnonzero((last <= _SPACE) & ~blank)
     for k in maybe[data[starts[maybe]] <= _SPACE].tolist():
@@ -102,15 +102,15 @@ def _blank(data: Bytes, starts: Integers, stops: Integers, last: Bytes) -> NDArr
 
 
 def _after(begin: int, size: int) -> list[ByteRange]:
-    """The pieces after the one that is read."""
+    """Return the pieces after the one that is read."""
     stop = min(begin + _AHEAD * _PIECE, size)
     return [ByteRange(at, min(_PIECE, stop - at)) for at in range(begin, stop, _PIECE)]
 
 
 def _after_mark(source: Source, path: str, size: int) -> int:
-    if size < len(_MARK):
+    if size < len(_BOM):
         return 0
-    return len(_MARK) if bytes(source.read(path, [ByteRange(0, len(_MARK))])[0]) == _MARK else 0
+    return len(_BOM) if bytes(source.read(path, [ByteRange(0, len(_BOM))])[0]) == _BOM else 0
 
 
 # -- writing --------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def refuse_bytes(feature: Feature, name: str) -> None:
 
 
 def to_json(sample: Mapping[str, Any]) -> bytes:
-    """The compact JSON of a sample.
+    """Return the compact JSON of a sample.
 
     >>> to_json({"x": np.arange(3), "s": "a"})
     b'{"x":[0,1,2],"s":"a"}'
@@ -167,7 +167,7 @@ def to_json(sample: Mapping[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """The value without arrays; what JSON would change silently is refused (NaN becomes null and reads as NaN)."""
+    """Return the value without arrays. Values that JSON would change are refused, but NaN, which is written as null."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float) and not math.isinf(value):
@@ -185,5 +185,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _plain(one) for key, one in value.items()}
     if isinstance(value, bytes | bytearray | memoryview):
-        raise SchemaError("expected a value that JSON can hold, got bytes, which it has none of (decode them to text)")
+        raise SchemaError("expected a value that JSON can hold, got bytes (decode them to text)")
     raise SchemaError(f"expected a value that JSON can hold, got {type(value).__name__} {value!r}"[:200])

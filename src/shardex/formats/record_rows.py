@@ -1,31 +1,38 @@
-"""Samples as byte ranges: what tar, JSONL, tokens and bins share. An index says where, a mapping gives the bytes.
+"""Rows whose samples are byte ranges of files: what tar, JSONL, tokens and bins share.
 
-`PlacedRows` turns rows into `Ranges` of the mapped files; a format decodes them into columns. `RecordRows` does so
-by an `Index` of our own. A file that is no longer the one that was indexed is refused when it is first touched, before
-a page of it is read.
+`Locations` maps a row to file, offset and length: an `Index` that shardex made, or a table that another tool made
+(`MappedIndex`). `RecordRows` turns rows into `Ranges` of the mapped files; a format decodes them into columns.
+`DictRows` does that for records that decode to one dict each. A file that changed since it was indexed is refused when
+it is first mapped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
-from shardex.errors import ShardexError, StaleIndexError, TruncatedShardError
-from shardex.files import Files, Index, IndexedFile
+from shardex.errors import FieldError, FormatError, RowError, ShardexError, StaleIndexError, TruncatedShardError
+from shardex.files import Files, IndexedFile
 from shardex.formats.registry import ShardRows
-from shardex.kernel import Bytes, Integers, Ranges, Segments
+from shardex.kernel import MISSING, Bytes, Columns, Integers, Ranges, Segments, take
+from shardex.schema import Features, check_fields, infer_or_json, to_columns, to_sample
 
-__all__ = ["PlacedRows", "Places", "RecordRows", "map_files"]
+__all__ = ["DictRows", "Locations", "MappedIndex", "RecordRows", "map_files"]
+
+_INFER_FROM = 16
 
 
-def map_files(files: Files, known: Sequence[IndexedFile]) -> Segments:
-    """A table of the files, each mapped when it is first touched, if it is still the one that is known."""
+def map_files(files: Files, indexed: Sequence[IndexedFile]) -> Segments:
+    """Return a buffer table of the files. A file is mapped when it is first read, if it is still the one indexed."""
 
     def open_file(number: int) -> memoryview:
-        file, data = known[number], files.source.map(files.paths[number])
+        file, data = indexed[number], files.source.map(files.paths[number])
         if len(data) < file.size:
             raise TruncatedShardError(
                 f"{files.name(number)}: expected {file.size} bytes as when it was indexed, got {len(data)}"
@@ -39,11 +46,11 @@ def map_files(files: Files, known: Sequence[IndexedFile]) -> Segments:
     return files.source.buffer_table(files.paths, open_file)
 
 
-class Places(Protocol):
-    """Where samples lie: an `Index`, or a table that somebody else made."""
+class Locations(Protocol):
+    """File, offset and length of each row."""
 
     def __len__(self) -> int:
-        """How many samples there are."""
+        """Number of rows."""
 
     @property
     def files(self) -> tuple[IndexedFile, ...]:
@@ -51,22 +58,74 @@ class Places(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Changes when the data does."""
+        """A short text that changes when the data changes."""
 
     def file(self, rows: Integers) -> Integers:
-        """The number of the file that each row lies in."""
+        """Return the number of the file that holds each row."""
 
     def locate(self, rows: Integers, begin: str = ..., length: str = ...) -> tuple[Integers, Integers, Integers]:
-        """File, begin and length of each row."""
+        """Return file, offset and length of each row; `begin` and `length` are columns of an `Index`."""
 
     def at(self, row: int, begin: str = ..., length: str = ...) -> tuple[int, int, int]:
-        """The same for one row."""
+        """Return file, offset and length of one row."""
 
 
-class PlacedRows(ShardRows):
-    """Rows that lie at known places of some files. Subclasses add `features` and `read`."""
+class MappedIndex(ABC):
+    """Locations in a file of fixed-width entries that another tool wrote; the file is mapped, not copied.
 
-    def __init__(self, files: Files, index: Places) -> None:
+    `folder` holds the file at `path`, `data` are the data files.
+    """
+
+    def __init__(self, folder: Files, path: str, width: int, data: Files) -> None:
+        self.name = os.path.join(folder.source.url, path)
+        self._table = folder.source.buffer_table((path,))
+        self._width, self._data = width, data
+        size = self._table.open(0).size
+        if size % width:
+            raise FormatError(
+                f"{self.name}: expected {width} bytes for each sample, got {size} bytes, which end in a partial entry; "
+                f"make the index again, or cut it to {size // width * width} bytes to read the samples before"
+            )
+        self._starts: Integers = np.array([0, size // width], np.int64)
+        stats = zip(data.paths, data.stats(), strict=True)
+        self.files = tuple(IndexedFile(path, stat.size, stat.tag, 0) for path, stat in stats)
+        self._sizes: Integers = np.array([file.size for file in self.files], np.int64)
+
+    def __len__(self) -> int:
+        return int(self._starts[1])
+
+    def file(self, rows: Integers) -> Integers:
+        """Return the number of the file that holds each row."""
+        return self.locate(rows)[0]
+
+    @abstractmethod
+    def locate(
+        self, rows: Integers, begin: str = "offset", length: str = "length"
+    ) -> tuple[Integers, Integers, Integers]:
+        """Return file, offset and length of each row, checked against the files."""
+
+    @abstractmethod
+    def at(self, row: int, begin: str = "offset", length: str = "length") -> tuple[int, int, int]:
+        """Return file, offset and length of one row, checked against the file."""
+
+    def _entries(self, rows: Integers, dtype: str) -> tuple[Integers, Integers, Integers]:
+        """Read the entries of these rows: three numbers of `dtype` each."""
+        out = np.empty((len(rows), 3), dtype)
+        take(self._table, self._starts, rows, self._width, out)
+        first, second, third = (np.ascontiguousarray(column, np.int64) for column in out.T)
+        return first, second, third
+
+    def _entry(self, row: int) -> Bytes:
+        """Return the bytes of one entry."""
+        if not 0 <= row < len(self):
+            raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
+        return self._table.slice(0, row * self._width, (row + 1) * self._width)
+
+
+class RecordRows(ShardRows):
+    """Rows that are byte ranges of files. Subclasses add `features` and `read`."""
+
+    def __init__(self, files: Files, index: Locations) -> None:
         self.files = files
         self.index = index
         self.data = map_files(files, index.files)
@@ -76,32 +135,32 @@ class PlacedRows(ShardRows):
 
     @property
     def fingerprint(self) -> str:
-        """Names the indexed files, their sizes and times."""
+        """A short text that changes when the indexed files, their sizes or times change."""
         return self.index.fingerprint
 
     def shard_names(self) -> list[str]:
-        """The files, as messages name them."""
+        """Paths of the files, as error messages show them."""
         return [self.files.name(number) for number in range(len(self.files.paths))]
 
     def ranges(self, rows: Integers, begin: str = "offset", length: str = "length") -> Ranges:
-        """Where these rows lie, by two columns of the index."""
+        """Return the byte ranges of these rows, by two columns of the index."""
         return Ranges(self.data, *self.index.locate(rows, begin, length))
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
-        """Begin to fetch the bytes of these rows."""
+        """Start fetching the bytes of these rows."""
         with suppress(ShardexError):
-            self.touched(rows, fields).advise()
+            self.needed_ranges(rows, fields).advise()
 
-    def touched(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
-        """The bytes that a read of these rows and fields needs."""
+    def needed_ranges(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
+        """Return the byte ranges that a read of these rows and fields needs."""
         return self.ranges(rows)
 
     def shards(self, rows: Integers) -> list[str]:
-        """The file of each row."""
+        """Path of the file that holds each row."""
         return [self.files.name(number) for number in self.index.file(rows).tolist()]
 
     def record(self, row: int, begin: str = "offset", length: str = "length") -> Bytes:
-        """The bytes of one row, not copied."""
+        """Return the bytes of one row, not copied."""
         number, first, size = self.index.at(row, begin, length)
         data = self.data.slice(number, first, first + size)
         if data.size != size:
@@ -111,15 +170,84 @@ class PlacedRows(ShardRows):
             )
         return data
 
-    def where(self, row: int) -> str:
-        """The file of a row, for messages."""
+    def location(self, row: int) -> str:
+        """Path of the file that holds a row (subclasses: and the place in it), for error messages."""
         return self.files.name(int(self.index.file(np.array([row]))[0]))
 
 
-class RecordRows(PlacedRows):
-    """Rows over files that we indexed ourselves."""
+class DictRows(RecordRows):
+    """Rows whose records decode to one dict of fields each; any other value becomes the field `value_field`.
 
-    index: Index
+    Records are decoded by `_decode`. If that raises one of `_decode_errors`, `_decode_or_explain` tries again and
+    raises an error that names the place.
+    """
 
-    def __init__(self, files: Files, index: Index) -> None:
+    _decode: Callable[[bytes], Any]
+    _decode_errors: tuple[type[Exception], ...]
+
+    def __init__(self, files: Files, index: Locations, schema: Features | None, value_field: str) -> None:
         super().__init__(files, index)
+        self._schema, self._value_field = schema, value_field
+
+    @abstractmethod
+    def _decode_or_explain(self, record: bytes, row: int) -> Any:
+        """Decode a record that `_decode` refused, or raise an error that names the place."""
+
+    @cached_property
+    def features(self) -> Features:
+        """The schema, or without one the features of the first samples."""
+        if self._schema is not None:
+            return self._schema
+        rows = np.arange(min(len(self), _INFER_FROM))
+        return infer_or_json(self._samples(self.ranges(rows).bytes(), rows)) if len(rows) else Features({})
+
+    @cached_property
+    def _field_names(self) -> list[str]:
+        return list(self.features)
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Decode these records.
+
+        Without a schema: all keys of these samples if `fields` is None, otherwise None where a sample has no such key.
+        """
+        names = self._checked(fields)
+        if not len(rows):
+            return to_columns({n: [] for n in (self.features if names is None else names)}, 0, self.features, str)
+        values = self._values(self.ranges(rows).bytes(), rows, names)
+        return to_columns(values, len(rows), self._schema, lambda k: self.location(int(rows[k])))
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Decode one record."""
+        record = self.record(row).tobytes()
+        try:
+            value = self._decode(record)
+        except self._decode_errors:
+            value = self._decode_or_explain(record, row)
+        sample = value if type(value) is dict else {self._value_field: value}
+        if fields is None and self._schema is None:
+            return sample
+        return to_sample(sample, self._checked(fields), self._schema, lambda _: self.location(row))
+
+    def _checked(self, fields: Sequence[str] | None) -> list[str] | None:
+        """Return the fields to read; None for all keys, where no schema names them."""
+        if fields is None and self._schema is None:
+            return None
+        try:
+            return check_fields(self._field_names, fields)
+        except FieldError as error:
+            raise FieldError(f"{error} (name a field that only later samples have with schema=)") from None
+
+    def _samples(self, records: list[bytes], rows: Integers) -> list[dict[str, Any]]:
+        try:
+            values = list(map(self._decode, records))
+        except self._decode_errors:
+            values = [self._decode_or_explain(one, row) for one, row in zip(records, rows.tolist(), strict=True)]
+        return [value if type(value) is dict else {self._value_field: value} for value in values]
+
+    def _values(self, records: list[bytes], rows: Integers, names: list[str] | None) -> Mapping[str, Any]:
+        """Return the values of these fields (None: of all keys), as a list for each."""
+        samples = self._samples(records, rows)
+        if names is None:
+            return Columns.from_samples(samples).data
+        missing = None if self._schema is None else MISSING
+        return {name: [sample.get(name, missing) for sample in samples] for name in names}

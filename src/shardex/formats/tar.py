@@ -110,6 +110,7 @@ def create(
 
 
 class TarRows(RecordRows):
+    index: Index
     """The samples of some tars."""
 
     def __init__(self, files: Files, index: Index, schema: Features | None) -> None:
@@ -153,15 +154,15 @@ class TarRows(RecordRows):
         feature = parts.feature_of_part(part)
         return feature if self.index.spans[f"{part}.offset"][0] else Optional(feature)
 
-    def where(self, row: int) -> str:
+    def location(self, row: int) -> str:
         """The file and the key of a row, for messages."""
         number, start, _ = self.index.at(row, "start", "start")
         return f"{self.files.name(number)}, sample {self._key(number, start)!r}"
 
     def _where(self, rows: Integers) -> Where:
-        return lambda k: self.where(int(rows[k]))
+        return lambda k: self.location(int(rows[k]))
 
-    def touched(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
+    def needed_ranges(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
         """The parts of these fields, and the headers that the keys are in."""
         start = self.index.read("start", rows)  # refuses rows outside
         which = self.index.file(rows)
@@ -210,7 +211,9 @@ class TarRows(RecordRows):
         return parts.with_gaps(present, parts.column(ranges, part, feature, self._where(rows[present])))
 
     def _lacking(self, row: int, part: str) -> FormatError:
-        return FormatError(f"{self.where(row)}: expected the part {part!r}, the sample has none; declare it optional")
+        return FormatError(
+            f"{self.location(row)}: expected the part {part!r}, the sample has none; declare it optional"
+        )
 
     def _keys(self, which: Integers, start: Integers) -> list[Any]:
         blocks = Ranges(self.data, which, start, np.full(len(start), 512)).bytes()
@@ -298,15 +301,15 @@ class TarRows(RecordRows):
     def _value(self, name: str, row: int, number: int, at: dict[str, int]) -> Any:
         part = self._part_of[name]
         if part is not None and at[f"{part}.offset"]:
-            return parts.value(self._decoders[name], self._view(part, number, at), part, lambda _: self.where(row))
+            return parts.value(self._decoders[name], self._view(part, number, at), part, lambda _: self.location(row))
         if part is not None and not isinstance(self.features[name], Optional):
             raise self._lacking(row, part)
         return None
 
     def _from_map(self, row: int, number: int, at: dict[str, int], names: list[str]) -> dict[str, Any]:
-        one = _map(self._view("msgpack", number, at), 0, lambda _: self.where(row))
+        one = _map(self._view("msgpack", number, at), 0, lambda _: self.location(row))
         declared = [name for name in names if name in self._schema]
-        found = {**one, **to_sample(one, declared, self._schema, lambda _: self.where(row))}
+        found = {**one, **to_sample(one, declared, self._schema, lambda _: self.location(row))}
         return {name: self._key(number, at["start"]) if name == KEY else found.get(name) for name in names}
 
     def _view(self, part: str, number: int, at: dict[str, int]) -> memoryview:

@@ -27,8 +27,8 @@ from shardex.errors import (
     UnknownFormatError,
 )
 from shardex.files import Files, Index, IndexedFile
-from shardex.formats import data_forager as forager
-from shardex.formats.record_rows import PlacedRows, Places, map_files
+from shardex.formats import data_forager
+from shardex.formats.record_rows import Locations, RecordRows, map_files
 from shardex.formats.registry import Format, ShardRows
 from shardex.formats.token_files import HEAD, Head, Lengths, NumberWriter, lengths_of, number_dtype, only_array
 from shardex.kernel import Columns, Integers, Ragged, pooled_empty, row_ranges, take
@@ -46,7 +46,7 @@ def recognise(files: Files) -> int:
     """By ``tokens.json``, an index of data-forager over anything but lines, or the extension `.tokens`."""
     if files.folder and HEAD in files.paths:
         return 2
-    if names := forager.listed(files):
+    if names := data_forager.listed_files(files):
         return 0 if all(name.lower().endswith(_LINES) for name in names) else 2
     return bool(files.having(".tokens").paths)
 
@@ -72,7 +72,7 @@ def open(
         head = Head.read(files.source)
         numbers = _dtype(files, dtype, head.dtype, f"as {HEAD} says")
         lengths, window, field = head.lengths or "uint32", window or head.window, field or head.field
-    elif forager.listed(files) is not None:
+    elif data_forager.listed_files(files) is not None:
         return _open_forager(files, field or "tokens", dtype, window, trust_paths)
     else:
         lengths, numbers = "uint32", _dtype(files, dtype, _dtype_of_names(files), "as their extension says")
@@ -92,7 +92,7 @@ def _open_forager(
             f"{files}: expected samples of one array, got index/sample_schema.json, which names several; "
             "such samples cannot be read yet"
         )
-    data, index = forager.open_index(files, trust_paths=trust_paths)
+    data, index = data_forager.open_index(files, trust_paths=trust_paths)
     numbers = _dtype(data, dtype, _dtype_of_names(data), "as their extension says")
     if window is not None:
         return WindowRows(data, numbers, window, field)
@@ -210,12 +210,12 @@ class WindowRows(ShardRows):
         return dict.fromkeys(check_fields([self.field], fields), value)
 
 
-class StoredRows(PlacedRows):
+class StoredRows(RecordRows):
     """Samples that lie where an index says; stacked if they are known to be all of one length."""
 
     in_python = False
 
-    def __init__(self, files: Files, index: Places, dtype: np.dtype[Any], window: int | None, field: str) -> None:
+    def __init__(self, files: Files, index: Locations, dtype: np.dtype[Any], window: int | None, field: str) -> None:
         super().__init__(files, index)
         self.dtype, self.window, self.field = dtype, window, field
 
@@ -247,7 +247,7 @@ class StoredRows(PlacedRows):
 
     def _refuse(self, row: int, size: int) -> None:
         raise FormatError(
-            f"{self.where(row)}: expected a multiple of {self.dtype.itemsize} bytes for numbers of {self.dtype}, "
+            f"{self.location(row)}: expected a multiple of {self.dtype.itemsize} bytes for numbers of {self.dtype}, "
             f"got {size} - at sample {row}; is the dtype right?"
         )
 
