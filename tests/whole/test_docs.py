@@ -111,7 +111,7 @@ def test_named_modules_and_classes_exist(document: str) -> None:
     """Every `room/module.py` exists, and in "`Name` (`room/module.py`)" the module defines the name."""
     page, package = (ROOT / document).read_text("utf-8"), ROOT / "src" / "shardex"
     paths = {path for path in re.findall(r"`(\w+/\w+\.py)`", page) if path.partition("/")[0] in ROOMS}
-    names = re.findall(r"`(\w+)[\w.()]*`\s(?:\(|in\s)`(\w+/\w+\.py)`", page)
+    names = re.findall(r"`(\w+)[\w.()]*`\s+(?:\(|in\s)`(\w+/\w+\.py)`", page)
     assert paths and names
     assert not [path for path in paths if not (package / path).exists()]
     assert not [(name, path) for name, path in names if not defines(package / path, name)]
