@@ -415,7 +415,7 @@ def test_verify_lists_what_is_damaged(store: Path) -> None:
     size = json.loads((store / "_shardex/00000003.json").read_text())["manifest"]["fragments"][1]["groups"][0]["size"]
     lines = run("verify", store, code=1).output.splitlines()
     assert lines == [
-        f"data/{path.name}: expected {size} bytes, got 200; 0 of 1 batches are whole"
+        f"data/{path.name}: expected {size} bytes, got 200; 0 of 1 batches are intact"
         " (samples 1 to 2; fields n, s; versions 1 to 3)",
         "1 problem",
         "1 file (4 bytes) in no version; shardex clean removes those that writers left",

@@ -241,10 +241,10 @@ class Loader:
 
     def _prepare(self, end: int | None, loop: int) -> Iterator[tuple[Plan, Iterable[PreparedBatch]]]:
         """Yield plans with their batches, in order; an executor prepares the next ones meanwhile."""
-        pace = ReadSize(self._options.batch_size)
+        read_size = ReadSize(self._options.batch_size)
         executor = self._open_executor()
         executor.forget()  # tasks of an earlier loop
-        read_ahead = ReadAhead(self._plans(end, pace), self._recipe.advise, self._options.read_ahead)
+        read_ahead = ReadAhead(self._plans(end, read_size), self._recipe.advise, self._options.read_ahead)
         pending: deque[tuple[Plan, Any]] = deque()
         try:
             while True:
@@ -255,7 +255,7 @@ class Loader:
                 plan, ticket = pending.popleft()
                 batches, spent = executor.result(ticket)
                 try:
-                    yield plan, self._measured(batches, pace)
+                    yield plan, self._measured(batches, read_size)
                 finally:
                     self.stats.spent.add(spent)
                 read_ahead.note(spent.faults)
@@ -267,18 +267,18 @@ class Loader:
                 executor.forget()
             read_ahead.close()
 
-    def _measured(self, batches: Iterable[PreparedBatch], pace: ReadSize) -> Iterator[PreparedBatch]:
+    def _measured(self, batches: Iterable[PreparedBatch], read_size: ReadSize) -> Iterator[PreparedBatch]:
         """Yield the batches; the size of the first one decides how many are read at once next time."""
         for number, batch in enumerate(batches):
             if not number and not self._recipe.in_python and isinstance(batch.data, Columns):
-                pace.measure(batch.data)
+                read_size.measure(batch.data)
             yield batch
 
-    def _plans(self, end: int | None, pace: ReadSize) -> Iterator[Plan]:
+    def _plans(self, end: int | None, read_size: ReadSize) -> Iterator[Plan]:
         cursor, steps = self._run.cursor, self._run.cursor.steps
         epoch, position, step = cursor.epoch, cursor.position, cursor.step
         while end is None or epoch < end:
-            batches = min(pace.batches, steps.count(position))
+            batches = min(read_size.batches, steps.count(position))
             yield Plan(epoch, position, batches, step)
             epoch, position = steps.after(epoch, position, batches)
             step += batches
