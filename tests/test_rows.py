@@ -21,7 +21,7 @@ from shardex.schema import Array, Features, Optional, Text, Value, check_fields
 
 
 @given(st.integers(0, 20), st.data())
-def test_it_picks_what_a_list_picks(length: int, data: st.DataObject) -> None:
+def test_normalise_equals_list_indexing(length: int, data: st.DataObject) -> None:
     rows = list(range(length))
     where = data.draw(st.slices(length))
     assert normalise(where, length).tolist() == rows[where]
@@ -37,7 +37,7 @@ def test_it_picks_what_a_list_picks(length: int, data: st.DataObject) -> None:
 
 
 @given(st.integers(0, 20), st.data())
-def test_outside_is_an_error(length: int, data: st.DataObject) -> None:
+def test_rows_out_of_range_raise(length: int, data: st.DataObject) -> None:
     edge = st.one_of(
         st.integers(length, length + 3), st.integers(-length - 3, -length - 1), st.just(2**62), st.just(-(2**63))
     )
@@ -66,13 +66,13 @@ def test_no_rows(where: Any, length: int) -> None:
 @pytest.mark.parametrize(
     "where", [1.0, [0.5], "a", None, [[0, 1]], True, np.zeros((1, 1), np.int64), [0, [1]], {0}, 2**70, [None], object()]
 )
-def test_what_names_no_rows(where: Any) -> None:
+def test_normalise_of_other_values_raises(where: Any) -> None:
     with pytest.raises(ArgumentError, match="expected row numbers, a slice or a mask, got"):
         normalise(where, 5)
 
 
 @pytest.mark.parametrize("size", [1, 4, 6])
-def test_a_mask_of_the_wrong_size(size: int) -> None:
+def test_mask_of_the_wrong_size_raises(size: int) -> None:
     with pytest.raises(RowError, match=f"expected a mask of 5 truth values, got {size}"):
         normalise([True] * size, 5)
 
@@ -96,7 +96,7 @@ def test_check_fields() -> None:
 SAMPLES = [{"x": k, "a": np.arange(k), **({"note": f"n{k}"} if k % 2 else {})} for k in range(5)]
 
 
-def test_a_list_is_rows() -> None:
+def test_list_rows() -> None:
     rows = ListRows(SAMPLES)
     assert isinstance(rows, Rows)
     assert isinstance(rows, AbstractRows)
@@ -107,7 +107,7 @@ def test_a_list_is_rows() -> None:
     assert columns["x"].tolist() == [3, 0, 3]
 
 
-def test_a_list_reads_the_fields_that_are_asked_for() -> None:
+def test_list_rows_read_the_named_fields() -> None:
     rows = ListRows(SAMPLES)
     assert rows.read(np.array([1]), ["note", "x"]).to_samples() == [{"note": "n1", "x": 1}]
     assert rows.read(np.array([0]), ["note"]).to_samples() == [{}]
@@ -118,7 +118,7 @@ def test_a_list_reads_the_fields_that_are_asked_for() -> None:
             rows.read(np.array(wanted, np.int64), ["z"])
 
 
-def test_an_empty_list() -> None:
+def test_empty_list_rows() -> None:
     assert len(ListRows([])) == 0
     assert ListRows([]).features == Features({})
     assert len(ListRows([]).read(np.array([], np.int64))) == 0

@@ -34,7 +34,7 @@ from shardex.rows import ListRows
 DATA = [{"x": k, "name": f"n{k}"} for k in range(20)]
 
 
-def test_ten_lines_around_anything_are_a_dataset() -> None:
+def test_open_accepts_two_method_rows() -> None:
     class Squares:
         def __len__(self) -> int:
             return 1000
@@ -47,7 +47,7 @@ def test_ten_lines_around_anything_are_a_dataset() -> None:
     assert sorted(np.concatenate([b.square for b in ds.shuffled(64)]).tolist()) == [k * k for k in range(1000)]
 
 
-def test_views_cost_nothing_and_compose() -> None:
+def test_views_copy_nothing_and_nest() -> None:
     ds = sx.open(DATA)
     view = ds.skip(2).take(10)[::2].select("x")
     assert [s.x for s in view] == list(range(20))[2:12:2]
@@ -64,7 +64,7 @@ def test_split_covers_everything_once(length: int, shares: list[float]) -> None:
     assert [s.x for part in parts for s in part] == list(range(length))
 
 
-def test_split_refuses_more_than_everything() -> None:
+def test_split_of_more_than_everything_raises() -> None:
     with pytest.raises(ArgumentError, match="add up to at most 1"):
         sx.open(DATA).split(0.8, 0.3)
 
@@ -89,33 +89,33 @@ def test_batches_are_fresh_and_writable(tmp_path: Path) -> None:
     assert not ds[0].x.flags.writeable, "a sample is a view of the file"
 
 
-def test_class_labels_of_other_classes_are_not_put_together(tmp_path: Path) -> None:
+def test_concat_of_different_class_labels_raises(tmp_path: Path) -> None:
     cats = sx.write(tmp_path / "a", [{"y": 0}], {"y": sx.ClassLabel(("cat", "dog"))})
     dogs = sx.write(tmp_path / "b", [{"y": 0}], {"y": sx.ClassLabel(("dog", "cat"))})
     with pytest.raises(SchemaError, match="at dataset 1, field y"):
         sx.concat(cats, dogs)
 
 
-def test_concat_and_join_say_what_does_not_fit() -> None:
+def test_concat_and_join_of_unfit_datasets_raise() -> None:
     a, b = sx.open([{"x": 1}]), sx.open([{"y": 1}])
     with pytest.raises(SchemaError, match="expected the fields of the first dataset \\(x\\), got y - at dataset 1"):
         sx.concat(a, b)
     with pytest.raises(SchemaError, match="'x' twice - at dataset 1"):
         sx.join(a, a)
-    with pytest.raises(SchemaError, match="expected 1 samples as in the first dataset, got 2"):
+    with pytest.raises(ArgumentError, match="expected 1 samples as in the first dataset, got 2"):
         sx.join(a, sx.open([{"y": 1}, {"y": 2}]))
 
 
-def test_repr_tells_what_it_is(tmp_path: Path) -> None:
+def test_repr_shows_fields_format_and_path(tmp_path: Path) -> None:
     ds = sx.write(tmp_path / "d", DATA, shard_rows=10)
     assert repr(ds) == f"Dataset(20 samples: x int64, name text - arrow, 2 shards, {tmp_path / 'd'})"
 
 
-def test_fields_are_chosen_by_select_and_said_when_wrong() -> None:
+def test_select_of_unknown_fields_raises() -> None:
     ds = sx.open(DATA)
     with pytest.raises(FieldError, match="expected one of the fields x, name, got 'nme'"):
         ds.select("nme")
-    with pytest.raises(SchemaError, match="fields are chosen by select"):
+    with pytest.raises(ArgumentError, match="fields are chosen by select"):
         ds["x"]
     with pytest.raises(FieldError):
         ds.select("x").read([0], ["name"])
@@ -123,34 +123,34 @@ def test_fields_are_chosen_by_select_and_said_when_wrong() -> None:
         ds.ordered(0)
 
 
-def test_arguments_of_the_wrong_kind_are_said() -> None:
+def test_arguments_of_wrong_types_raise() -> None:
     ds: Any = sx.open(DATA)
     for method, argument in (("take", 2.5), ("shuffled", 2.5), ("split", math.nan), ("read", [1.7])):
-        with pytest.raises((ArgumentError, SchemaError), match="expected"):
+        with pytest.raises(ArgumentError, match="expected"):
             getattr(ds, method)(argument)
-    with pytest.raises(SchemaError, match="expected datasets as arguments, got list"):
+    with pytest.raises(ArgumentError, match="expected datasets as arguments, got list"):
         sx.concat([ds, ds])  # type: ignore[arg-type]
     with pytest.raises(SchemaError, match="expected a field, a sample's number or a slice"):
         next(ds.ordered(2))[1.5]
     with pytest.raises(NotFoundError, match="expected at least one file"):
         sx.open([])
-    with pytest.raises(SchemaError, match="expected no format"):
+    with pytest.raises(ArgumentError, match="expected no format"):
         sx.open(DATA, format="tar")
 
 
-def test_read_takes_what_brackets_take() -> None:
+def test_read_takes_the_positions_that_getitem_takes() -> None:
     ds = sx.open(DATA)
     assert ds.read(np.arange(20) > 17)["x"].tolist() == [18, 19]
     assert ds.read([-1, 0])["x"].tolist() == ds.read(np.array([-1, 0]))["x"].tolist() == [19, 0]
     assert ds.read(slice(3))["x"].tolist() == [0, 1, 2]
 
 
-def test_a_look_never_fails() -> None:
+def test_repr_of_unreadable_data_does_not_raise() -> None:
     samples: list[dict[str, Any]] = [{"x": 1}, {"x": "a"}]
     assert "unknown fields" in repr(sx.open(samples))
 
 
-def test_a_pass_over_large_samples_reads_few_at_once() -> None:
+def test_iteration_over_large_samples_reads_few_rows_at_once() -> None:
     """What lists and dicts hold counts too, not only their first value."""
     most = 0
 
@@ -203,14 +203,14 @@ def test_open_takes_a_list_in_its_order(corpus: Path) -> None:
     assert [ds[0].n, ds[10].n] == [20, 0]
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
+def test_open_of_a_missing_path_raises(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no such file or folder"):
         sx.open(tmp_path / "nothing")
     with pytest.raises(FileNotFoundError):
         sx.open(str(tmp_path / "*.tar"))
 
 
-def test_what_nobody_recognises_is_described(tmp_path: Path) -> None:
+def test_unknown_formats_are_described_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "a.xyz").write_bytes(b"hello world")
     (tmp_path / "b.xyz").write_bytes(b"")
     seen = r"saw 2 files \(2 \.xyz\), a\.xyz beginning with b'hello world'; say which with format="
@@ -224,20 +224,20 @@ def test_what_nobody_recognises_is_described(tmp_path: Path) -> None:
         sx.open(tmp_path, format="jsonl", rebuild="yes")
 
 
-def test_two_formats_in_one_folder_are_not_guessed(corpus: Path) -> None:
+def test_two_formats_in_one_folder_raise(corpus: Path) -> None:
     sx.write(corpus / "table", [{"x": 1}], format="parquet")
     with pytest.raises(UnknownFormatError, match=r"expected shards of one format \(jsonl, parquet\), saw 4 files"):
         sx.open(corpus)
     assert len(sx.open(corpus, format="jsonl")) == 30
 
 
-def test_compressed_files_are_said_to_be(tmp_path: Path) -> None:
+def test_compressed_files_are_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(b"\x1f\x8b" + bytes(100))
     with pytest.raises(UnknownFormatError, match="compressed: unpack it first"):
         sx.open(tmp_path)
 
 
-def test_data_files_of_a_native_dataset_are_not_opened_by_themselves(tmp_path: Path) -> None:
+def test_opening_data_files_of_a_native_dataset_raises(tmp_path: Path) -> None:
     """They would show what an overwrite has replaced."""
     sx.write(tmp_path / "d", DATA)
     for what in (tmp_path, tmp_path / "d" / "data" / "*.arrow"):
@@ -254,7 +254,7 @@ def public() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_permission_denied_is_said(public: Path) -> None:
+def test_permission_denied_raises(public: Path) -> None:
     """As another user, because root may read everything."""
     sx.write(public / "d", DATA)
     data = next((public / "d" / "data").iterdir())
@@ -270,7 +270,7 @@ def test_permission_denied_is_said(public: Path) -> None:
     assert data.name in done.stdout
 
 
-def test_a_pickled_dataset_notices_that_the_data_changed(corpus: Path) -> None:
+def test_unpickling_after_the_data_changed_raises(corpus: Path) -> None:
     data = pickle.dumps(sx.open(corpus))
     (corpus / "part3.jsonl").write_text('{"n": 99}\n')
     with pytest.raises(StaleIndexError, match="expected the data as it was"):
@@ -289,7 +289,7 @@ def test_a_pickled_native_dataset_keeps_its_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_torch_loader_fetches_whole_batches(tmp_path: Path, workers: int) -> None:
+def test_torch_dataloader_reads_whole_batches(tmp_path: Path, workers: int) -> None:
     torch = pytest.importorskip("torch")
     ds = sx.write(tmp_path / "d", [{"x": np.full(3, k, np.float32), "n": k} for k in range(32)])
     loader = torch.utils.data.DataLoader(ds, batch_size=8, shuffle=True, num_workers=workers)

@@ -112,7 +112,7 @@ def test_features_and_values() -> None:
     assert ds.read([1, 5])["m"].shape == (2, 2, 3) and ds.read([1, 5])["m"].dtype == np.float32
 
 
-def test_views_of_theirs(on_disk: Any) -> None:
+def test_hugging_face_views_become_views(on_disk: Any) -> None:
     for hub in (
         on_disk,
         on_disk.select([3, 1, 1]),
@@ -144,7 +144,7 @@ def test_nothing_is_copied(on_disk: Any) -> None:
         assert ds[first][name].__array_interface__["data"][0] == values.buffers()[1].address
 
 
-def test_a_mapped_one_goes_to_workers_as_names_of_files(tmp_path: Path) -> None:
+def test_mapped_hugging_face_dataset_pickles_as_file_names(tmp_path: Path) -> None:
     many = datasets.Dataset.from_dict({"x": np.arange(100_000)})
     many.save_to_disk(str(tmp_path / "hub"))
     ds = sx.from_huggingface(datasets.load_from_disk(str(tmp_path / "hub")))
@@ -154,13 +154,13 @@ def test_a_mapped_one_goes_to_workers_as_names_of_files(tmp_path: Path) -> None:
     assert again.fingerprint == ds.fingerprint and again[99_999].x == 99_999
 
 
-def test_a_loader_over_theirs(on_disk: Any) -> None:
+def test_loader_over_a_hugging_face_dataset(on_disk: Any) -> None:
     ds = sx.from_huggingface(on_disk).select("m", "c")
     batches = list(sx.Loader(ds, batch_size=5, shuffle=True, seed=0))
     assert [len(batch) for batch in batches] == [5, 5, 2] and batches[0].m.shape == (5, 2, 3)
 
 
-def test_dicts_there_and_back() -> None:
+def test_dataset_dict_round_trip() -> None:
     hub = datasets.DatasetDict({"train": theirs(4), "test": theirs(2)})
     splits = sx.from_huggingface(hub)
     assert isinstance(splits, sx.DatasetDict) and splits.num_rows == {"train": 4, "test": 2}
@@ -200,7 +200,7 @@ def test_nulls_in_arrays_and_images() -> None:
 
 
 @pytest.mark.parametrize("bad", [[[1, 2], [3]], [[1, 2], [3, 4], [5, 6]], [[1, 2, 3], [4]], [], [[1, 2], None]])
-def test_lists_that_are_not_of_their_shape(bad: Any) -> None:
+def test_lists_of_the_wrong_shape_raise(bad: Any) -> None:
     kind = datasets.Array2D((2, 2), "int32")()
     lists = pa.array([[[1, 2], [3, 4]], bad], pa.list_(pa.list_(pa.int32())))
     held = pa.table({"m": pa.ExtensionArray.from_storage(kind, lists)})
@@ -209,7 +209,7 @@ def test_lists_that_are_not_of_their_shape(bad: Any) -> None:
         ds[0]
 
 
-def test_what_is_none_of_theirs() -> None:
+def test_from_huggingface_of_other_types_raises() -> None:
     with pytest.raises(SchemaError, match=r"expected a datasets\.Dataset or DatasetDict, got list"):
         sx.from_huggingface([])
     with pytest.raises(SchemaError, match=r"got IterableDataset \(it has no random access"):
@@ -219,7 +219,7 @@ def test_what_is_none_of_theirs() -> None:
 # -- ours -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_came_from_there_goes_back_as_it_was(on_disk: Any) -> None:
+def test_hugging_face_round_trip_is_identical(on_disk: Any) -> None:
     ds = sx.from_huggingface(on_disk)
     back = ds.to_huggingface()
     assert back.features == FEATURES and list(back) == list(on_disk)
@@ -274,7 +274,7 @@ def native(folder: Path) -> sx.Dataset:
     return sx.open(folder)
 
 
-def test_ours_as_theirs(tmp_path: Path) -> None:
+def test_to_huggingface_of_a_native_dataset(tmp_path: Path) -> None:
     ds = native(tmp_path / "d")
     before = sorted(tmp_path.rglob("*"))
     for view in (ds, ds[3:11], ds.shuffle(seed=1), ds[::-1], ds[:0]):
@@ -294,7 +294,7 @@ def test_ours_as_theirs(tmp_path: Path) -> None:
     assert_same(ds, datasets.load_from_disk(str(tmp_path / "saved")))
 
 
-def test_ours_there_and_back_again(tmp_path: Path) -> None:
+def test_native_dataset_round_trip_through_hugging_face(tmp_path: Path) -> None:
     ds = native(tmp_path / "d").select("x", "name", "raw", "c", "v", "m", "r", "p", "maybe", "tags", "j")
     again = sx.from_huggingface(ds.to_huggingface())
     assert list(again) == list(ds)
@@ -314,7 +314,7 @@ def test_elements_are_not_copied(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(any_dataset())
-def test_any_schema_goes_there_or_says_why_not(data: tuple[Features, list[dict[str, Any]]]) -> None:
+def test_any_schema_converts_or_raises(data: tuple[Features, list[dict[str, Any]]]) -> None:
     features, samples = data
     ds = sx.from_arrow(sx.Dataset(_Rows(features, samples)).to_arrow())
     try:
@@ -338,13 +338,13 @@ class _Rows:
 
 
 @pytest.mark.parametrize("feature", [Array(), Array("float32"), Array("complex64", (2,))])
-def test_what_they_have_no_feature_for(feature: Array, tmp_path: Path) -> None:
+def test_features_without_a_hugging_face_counterpart_raise(feature: Array, tmp_path: Path) -> None:
     ds = sx.write(tmp_path / "d", [{"x": np.ones(2, feature.dtype)}], {"x": feature})
     with pytest.raises(SchemaError, match=r"expected features that datasets has, got .* - at field x; leave it out"):
         ds.to_huggingface()
 
 
-def test_streams_of_lines_and_joins(tmp_path: Path) -> None:
+def test_to_huggingface_of_json_lines_and_joins(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"x": 1, "s": "a"}\n{"x": 2, "s": "b"}\n')
     lines = sx.open(tmp_path / "a.jsonl")
     assert list(sx.join(lines, sx.open([{"y": 1.5}, {"y": 2.5}])).to_huggingface()) == [
@@ -360,7 +360,7 @@ def test_streams_of_lines_and_joins(tmp_path: Path) -> None:
     "text", ["train", "train[:3]", "train[10%:35%]", "train[-7%:]", "train[3:-2]", "train[:33%]", "train[:200]"]
 )
 @pytest.mark.parametrize("length", [0, 1, 7, 150, 1001])
-def test_parts_of_splits_are_theirs(text: str, length: int) -> None:
+def test_split_slices_equal_those_of_hugging_face(text: str, length: int) -> None:
     (piece,) = pieces(text)
     if text == "train[-7%:]" and 0 < length < 8:  # less than a sample from the end: theirs turn around to all of it
         assert not range(length)[piece.of(length)]
@@ -384,7 +384,7 @@ def test_without_the_package_the_error_says_what_to_install() -> None:
     ]
 
 
-def test_what_is_named_alike_is_alike(tmp_path: Path) -> None:
+def test_equal_fingerprints_mean_equal_data(tmp_path: Path) -> None:
     """Their cache finds results by the name of the data: other fields or other rows must have another."""
     datasets.Dataset.from_dict({"a": list(range(1000)), "b": list(range(1000, 2000))}).save_to_disk(
         str(tmp_path / "hf")

@@ -86,7 +86,7 @@ def test_map_is_lazy_and_random_access(points: sx.Dataset[Point]) -> None:
     assert made.map(lambda s: {"half": s.norm / 2})[3] == {"half": 1.5}
 
 
-def test_batches_hold_what_the_function_made(points: sx.Dataset[Point]) -> None:
+def test_batches_of_a_mapped_dataset(points: sx.Dataset[Point]) -> None:
     made = points.map(norm).filter(lambda s: s.odd)
     batch = next(made.ordered(2))
     assert batch.norm.tolist() == [1.0, 3.0] and batch.odd.tolist() == [True, True]
@@ -112,7 +112,7 @@ def test_transforms_get_and_give_typed_samples(points: sx.Dataset[Point]) -> Non
     assert next(iter(untyped)).m.tolist() == list(range(7))
 
 
-def test_filter_asks_each_sample_once_and_keeps_the_order(points: sx.Dataset[Point]) -> None:
+def test_filter_calls_the_function_once_per_sample(points: sx.Dataset[Point]) -> None:
     asked: list[int] = []
 
     def odd(point: Point) -> bool:
@@ -146,7 +146,7 @@ def test_fields_that_only_some_samples_have() -> None:
     assert ds.select("a")[1] == {"a": 1} and next(ds.select("a").ordered(2)).a == [None, 1]
 
 
-def test_what_a_function_may_not_do(points: sx.Dataset[Point]) -> None:
+def test_map_with_bad_functions_raises(points: sx.Dataset[Point]) -> None:
     with pytest.raises(SchemaError, match=r"expected a sample as a mapping of fields, .* got int"):
         points.map(lambda point: point.n)[0]
     with pytest.raises(SchemaError, match="expected a function of one sample, got int 3"):
@@ -165,7 +165,7 @@ def test_what_a_function_may_not_do(points: sx.Dataset[Point]) -> None:
         none.read([0])
 
 
-def test_an_error_of_the_function_says_where(points: sx.Dataset[Point]) -> None:
+def test_error_in_a_mapped_function_names_the_sample(points: sx.Dataset[Point]) -> None:
     bad = points.map(lambda point: {"x": 1 // (point.n - 3)})
     assert bad[2].x == -1
     with pytest.raises(ZeroDivisionError) as caught:
@@ -184,7 +184,7 @@ def test_pickles(points: sx.Dataset[Point]) -> None:
     assert list(typed) == list(points) and typed.fingerprint == points.fingerprint
 
 
-def test_keys_files_and_sql_go_through(tmp_path: Path) -> None:
+def test_keys_file_names_and_sql_work_through_layers(tmp_path: Path) -> None:
     with sx.create(tmp_path / "d", {"id": str, "n": int}, key="id") as out:
         out.extend({"id": f"k{k}", "n": k} for k in range(5))
 

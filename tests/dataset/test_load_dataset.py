@@ -86,7 +86,7 @@ def test_folders_that_are_whole_datasets_are_opened_whole(tmp_path: Path) -> Non
     assert "bins" in repr(splits["train"])
 
 
-def test_one_folder_of_files_is_opened_as_it_is(tmp_path: Path) -> None:
+def test_folder_of_one_split_is_opened_as_one(tmp_path: Path) -> None:
     jsonl(tmp_path / "b" / "part-0.jsonl", [2])
     jsonl(tmp_path / "a" / "part-0.jsonl", [1])
     (tmp_path / "LICENSE").touch()
@@ -112,13 +112,13 @@ def test_a_single_file_and_lists(folder: Path) -> None:
     assert values(load_dataset(both)) == {"train": [5, 6, 7, 8, 9], "test": [100, 101]}
 
 
-def test_only_what_paths_do_not_share_names_splits(tmp_path: Path) -> None:
+def test_common_parent_folders_do_not_name_splits(tmp_path: Path) -> None:
     jsonl(tmp_path / "test" / "a" / "0.jsonl", [1])
     jsonl(tmp_path / "test" / "dev" / "0.jsonl", [2])
     assert values(load_dataset(f"{tmp_path}/test/*/0.jsonl")) == {"train": [1], "validation": [2]}
 
 
-def test_names_that_only_the_format_option_makes_data(tmp_path: Path) -> None:
+def test_format_option_for_unknown_extensions(tmp_path: Path) -> None:
     """The folder that nanoGPT prepares."""
     np.arange(8, dtype="uint16").tofile(tmp_path / "train.bin")
     np.arange(4, dtype="uint16").tofile(tmp_path / "val.bin")
@@ -127,14 +127,14 @@ def test_names_that_only_the_format_option_makes_data(tmp_path: Path) -> None:
     assert splits.num_rows == {"train": 2, "validation": 1}
 
 
-def test_the_fixtures_of_others(tmp_path: Path) -> None:
+def test_files_written_by_other_projects(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "atdata" / "sharded", tmp_path / "sharded")
     splits = load_dataset(tmp_path / "sharded", schema={"x": sx.Array()})
     assert splits.num_rows == {"train": 11} and splits["train"][10].x.tolist() == [10, 10, 10]
 
 
 @pytest.mark.parametrize("what", ["", "/", "/*.jsonl", "/{train-2,train-10,test}.jsonl"])
-def test_addresses(what: str, tmp_path: Path) -> None:
+def test_urls(what: str, tmp_path: Path) -> None:
     place = open_source("memory://test-loading/set")
     for name, lines in (("train-2", [0, 1]), ("train-10", [2]), ("test", [100])):
         place.put(f"{name}.jsonl", b"".join(b'{"x": %d}\n' % value for value in lines))
@@ -168,13 +168,13 @@ def test_data_files_that_are_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("told", [{}, {"train": []}, [], "none-*.jsonl", {"train": "none.jsonl"}])
-def test_data_files_that_are_not_there(folder: Path, told: Any) -> None:
+def test_missing_data_files_raise(folder: Path, told: Any) -> None:
     with pytest.raises(NotFoundError):
         load_dataset(folder, data_files=told)
 
 
 @pytest.mark.parametrize(("path", "told"), [(["a", "b"], "x"), (None, {"train": 3}), (None, None), (None, 3.5)])
-def test_data_files_that_are_no_paths(path: Any, told: Any) -> None:
+def test_data_files_of_wrong_types_raise(path: Any, told: Any) -> None:
     with pytest.raises(SchemaError, match="expected "):
         load_dataset(path, data_files=told)
 
@@ -182,7 +182,7 @@ def test_data_files_that_are_no_paths(path: Any, told: Any) -> None:
 # -- errors come at once ----------------------------------------------------------------------------------------
 
 
-def test_nothing_matched(tmp_path: Path) -> None:
+def test_no_matching_files_raise(tmp_path: Path) -> None:
     for path in ("none", "none-*.tar", "none-{0..3}.tar", "none.tar"):
         with pytest.raises(NotFoundError, match="none"):
             load_dataset(tmp_path / path)
@@ -205,7 +205,7 @@ def test_formats_mixed_in_one_split(tmp_path: Path) -> None:
     assert [s.x for s in load_dataset(tmp_path, split="test")] == [1]  # the other split is not opened
 
 
-def test_data_of_a_native_dataset_by_itself(tmp_path: Path) -> None:
+def test_data_folder_of_a_native_dataset_raises(tmp_path: Path) -> None:
     sx.write(tmp_path / "a", [{"x": 1}])
     with pytest.raises(FormatError, match="open that"):
         load_dataset(f"{tmp_path}/a/data/*.arrow")
@@ -240,7 +240,7 @@ def test_parts_of_splits(folder: Path, split: str, expected: list[int]) -> None:
     assert [s.x for s in load_dataset(folder, split=split)] == expected
 
 
-def test_an_unknown_split_names_the_others(folder: Path) -> None:
+def test_unknown_split_error_lists_the_splits(folder: Path) -> None:
     with pytest.raises(UnknownSplitError, match=r"^expected one of the splits train, test, got 'dev'$") as caught:
         load_dataset(folder, split="test+dev[:2]")
     assert isinstance(caught.value, KeyError) and isinstance(caught.value, ValueError)
@@ -280,7 +280,7 @@ def test_an_unknown_split_of_a_dict(folder: Path) -> None:
     assert splits.get("valid") is None and "valid" not in splits
 
 
-def test_what_belongs_to_one_split_needs_one(folder: Path) -> None:
+def test_methods_of_one_split_need_a_single_split(folder: Path) -> None:
     splits = load_dataset(folder)
     with pytest.raises(AttributeError, match=r"expected a split for 'ordered', got all of train, test: .*\['train'\]"):
         splits.ordered(2)
@@ -292,7 +292,7 @@ def test_what_belongs_to_one_split_needs_one(folder: Path) -> None:
         alone.features  # noqa: B018
 
 
-def test_only_datasets_are_splits() -> None:
+def test_dataset_dict_of_other_values_raises() -> None:
     with pytest.raises(SchemaError, match="expected names of splits and datasets, got 'train' and list"):
         DatasetDict(train=[])  # type: ignore[arg-type]
 

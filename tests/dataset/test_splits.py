@@ -33,19 +33,19 @@ from shardex.errors import SchemaError
         ("cifar10_default_test_0f/shard-00000.arrow", "test"),
     ],
 )
-def test_names_that_say_a_split(path: str, split: str) -> None:
+def test_names_with_a_split_word(path: str, split: str) -> None:
     assert named_split(path) == split_of(path) == split
 
 
 @pytest.mark.parametrize(
     "path", ["0.tar", "contest.tar", "trains/0.tar", "devices-0.tar", "latest-0.tar", "value.jsonl", "", "a/b/c"]
 )
-def test_names_that_say_none(path: str) -> None:
+def test_names_without_a_split_word(path: str) -> None:
     assert named_split(path) is None
     assert split_of(path) == "train"
 
 
-def test_which_of_two_words_counts() -> None:
+def test_file_name_wins_over_folders() -> None:
     assert split_of("test/train-0.tar") == "train"
     assert split_of("train/test/0.tar") == "test"
     assert split_of("test-train.tar") == "test"
@@ -68,26 +68,26 @@ def test_any_name_has_a_split(path: str) -> None:
         ("my split-2.x[:]", [Piece("my split-2.x")]),
     ],
 )
-def test_what_people_write(text: str, expected: list[Piece]) -> None:
+def test_parse_split_text(text: str, expected: list[Piece]) -> None:
     assert pieces(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "+", "train+", "train[", "train[5]", "train[1:2:3]", "train[a:b]", "[:5]", "train[:5]x", 3, ["train"]]
 )
-def test_what_is_none(text: Any) -> None:
+def test_bad_split_text_raises(text: Any) -> None:
     with pytest.raises(SchemaError, match="expected a split"):
         pieces(text)
 
 
 @pytest.mark.parametrize("text", ["train[10%:100]", "train[0:50%]"])
-def test_samples_and_percent_do_not_mix(text: str) -> None:
+def test_samples_and_percent_together_raise(text: str) -> None:
     with pytest.raises(SchemaError, match="both in percent, got 'train"):
         pieces(text)
 
 
 @pytest.mark.parametrize("text", ["train[:101%]", "train[-200%:]"])
-def test_percents_beyond_a_hundred(text: str) -> None:
+def test_percents_over_100_raise(text: str) -> None:
     with pytest.raises(SchemaError, match="expected percents from -100 to 100"):
         pieces(text)
 
@@ -96,7 +96,7 @@ BOUNDS = st.none() | st.integers(-50, 50)
 
 
 @given(BOUNDS, BOUNDS, st.integers(0, 40))
-def test_samples_are_those_of_a_list(start: int | None, stop: int | None, length: int) -> None:
+def test_slices_equal_those_of_a_list(start: int | None, stop: int | None, length: int) -> None:
     assert list(range(length))[Piece("x", start, stop).of(length)] == list(range(length))[start:stop]
 
 
@@ -109,7 +109,7 @@ def test_percents_that_meet_cover_everything_once(cuts: list[int], length: int) 
     assert found == list(range(length))
 
 
-def test_hundredths_from_the_end_that_are_less_than_a_sample() -> None:
+def test_small_negative_percents() -> None:
     assert (Piece("train", -1, None, percent=True).of(40), Piece("train", None, -1, percent=True).of(40)) == (
         slice(40, 40, 1),
         slice(0, 40, 1),

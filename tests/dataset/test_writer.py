@@ -60,7 +60,7 @@ def test_a_class_is_a_schema(tmp_path: Path) -> None:
     assert sx.open(tmp_path / "d")[0] == {"history": np.arange(3), "station": "a", "note": None}
 
 
-def test_the_caller_may_reuse_its_buffers(tmp_path: Path) -> None:
+def test_appended_buffers_may_be_reused(tmp_path: Path) -> None:
     buffer, sample = np.zeros(3, np.float32), {"x": np.zeros(3, np.float32)}
     with sx.create(tmp_path / "d") as out:
         for k in range(200):
@@ -71,7 +71,7 @@ def test_the_caller_may_reuse_its_buffers(tmp_path: Path) -> None:
 
 
 @each_format
-def test_an_error_inside_leaves_nothing(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
+def test_error_inside_with_leaves_nothing(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
     def fail() -> None:
         with sx.create(tmp_path / "d", schema, format=format) as out:
             out.append(sample)
@@ -83,7 +83,7 @@ def test_an_error_inside_leaves_nothing(tmp_path: Path, format: str, schema: Any
 
 
 @each_format
-def test_a_refused_sample_is_not_taken(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
+def test_refused_sample_is_not_written(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
     with sx.create(tmp_path / "d", schema, format=format) as out:
         out.append(sample)
         with pytest.raises(SchemaError, match=r"expected .* got .* at sample 1"):
@@ -134,7 +134,7 @@ def test_an_empty_dataset_is_valid(tmp_path: Path, format: str, schema: Any, sam
         ds[0]
 
 
-def test_a_closed_writer_says_so(tmp_path: Path) -> None:
+def test_append_after_close_raises(tmp_path: Path) -> None:
     out = sx.create(tmp_path / "d", {"x": int})
     out.append(x=1)
     out.close()
@@ -156,7 +156,7 @@ def test_a_dataset_is_written_in_another_format(tmp_path: Path) -> None:
     assert list(again) == list(ds.shuffle(seed=1))
 
 
-def test_a_sample_that_does_not_fit_the_others_ends_the_writing(tmp_path: Path) -> None:
+def test_misfit_among_first_samples_aborts_the_writer(tmp_path: Path) -> None:
     """Without a schema nothing is known before the first samples: then all of them are refused, not some lost."""
     out = sx.create(tmp_path / "d")
     for k in range(63):
@@ -170,7 +170,7 @@ def test_a_sample_that_does_not_fit_the_others_ends_the_writing(tmp_path: Path) 
 
 
 @each_format
-def test_a_close_that_fails_leaves_nothing(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
+def test_failed_close_leaves_nothing(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
     first, second = (sx.create(tmp_path / "d", schema, format=format) for _ in range(2))
     for out in (first, second):
         out.append(sample)
@@ -182,7 +182,7 @@ def test_a_close_that_fails_leaves_nothing(tmp_path: Path, format: str, schema: 
         second.close()
 
 
-def test_buffers_inside_others_may_be_reused_too(tmp_path: Path) -> None:
+def test_nested_buffers_may_be_reused(tmp_path: Path) -> None:
     buffer, raw = np.zeros(2), bytearray(2)
     with sx.create(tmp_path / "d") as out:
         for k in range(10):
@@ -191,7 +191,7 @@ def test_buffers_inside_others_may_be_reused_too(tmp_path: Path) -> None:
     assert [(s.deep["v"][0][0], s.raw[0]) for s in sx.open(tmp_path / "d")] == [(k, k) for k in range(10)]
 
 
-def test_appending_needs_no_schema_where_one_is_there(tmp_path: Path) -> None:
+def test_append_mode_uses_the_stored_schema(tmp_path: Path) -> None:
     for format in ("arrow", "parquet"):
         sx.write(tmp_path / format, [{"x": 1}, {"x": None}], format=format)
         assert [s.x for s in sx.write(tmp_path / format, [{"x": 3}], format=format, mode="append")] == [1, None, 3]
@@ -199,13 +199,13 @@ def test_appending_needs_no_schema_where_one_is_there(tmp_path: Path) -> None:
         sx.write(tmp_path / "arrow", [{"x": 1}], format="jsonl", mode="append")
 
 
-def test_what_is_no_sample_is_said(tmp_path: Path) -> None:
+def test_append_of_other_types_raises(tmp_path: Path) -> None:
     for odd in (5, None, [("x", 1)]):
         with pytest.raises(SchemaError, match="expected a sample as a mapping"):
             sx.write(tmp_path / "d", [{"x": 1}, odd], {"x": int})
 
 
-def test_a_place_means_the_same_to_write_and_to_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_and_open_resolve_paths_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert len(sx.write("~/d", [{"x": 1}])) == 1 and (tmp_path / "d").is_dir()
     with pytest.raises(ShardexError, match="expected an address that begins with"):

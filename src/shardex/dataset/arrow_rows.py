@@ -1,7 +1,7 @@
-"""Rows of an Arrow table that somebody else made: read where it lies, in memory or in the files it maps.
+"""Rows of an Arrow table that another tool made, in memory or mapped from files, read without a copy.
 
-Nobody vouches for such a table either, so each batch is validated when a row of it is first touched. Columns that begin
-inside their buffers, as slices do, are copied then, batch by batch; all others are not.
+Each batch is validated when one of its rows is first read. Columns that start inside their buffers, as slices do, are
+copied then, batch by batch; all others are not.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from shardex.schema import Sequence as SequenceOf
 __all__ = ["ArrowRows"]
 
 _SOME = 100
-"""So many rows at each end name the data."""
+"""The fingerprint is made from so many rows at each end."""
 
-Plain = Callable[[pa.RecordBatch], pa.RecordBatch]
+Convert = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 class ArrowRows(AbstractRows):
-    """The rows of a table; `told` says what its columns are, where their types do not.
+    """Rows of a table. `given` are features of columns whose Arrow types do not determine them.
 
-    `plain` makes batches of others, of the types that `schema` says, where columns are not read as they lie.
+    `convert` turns each batch into one of the types in `schema`, where columns cannot be read as they are.
 
     >>> rows = ArrowRows(pa.table({"x": [1, 2, 3], "s": ["a", None, "c"]}))
     >>> print(rows.features); rows.read(np.array([2, 0]), ["x"])["x"]
@@ -45,16 +45,16 @@ class ArrowRows(AbstractRows):
     def __init__(
         self,
         table: pa.Table,
-        told: Features | None = None,
+        given: Features | None = None,
         schema: pa.Schema | None = None,
-        plain: Plain | None = None,
+        convert: Convert | None = None,
     ) -> None:
         self.table = table
-        self._query_error = told
-        self._plain = plain
+        self._query_error = given
+        self._convert = convert
         self._batches = table.to_batches()
         schema = table.schema if schema is None else schema
-        self._features = _features(table, schema, told)
+        self._features = _features(table, schema, given)
         counts = [batch.num_rows for batch in self._batches]
         self._mapped = MappedTable(self._features, schema, counts, self._load, "the table in memory, batch {}".format)
         self.sample = self._mapped.sample  # type: ignore[method-assign]  # one call less for each sample
@@ -72,12 +72,12 @@ class ArrowRows(AbstractRows):
 
     def _load(self, number: int) -> pa.RecordBatch:
         batch = validated(self._batches[number], f"the table in memory, batch {number}")
-        batch = batch if self._plain is None else self._plain(batch)
-        return pa.RecordBatch.from_arrays([_from_the_start(column) for column in batch.columns], schema=batch.schema)
+        batch = batch if self._convert is None else self._convert(batch)
+        return pa.RecordBatch.from_arrays([_without_offset(column) for column in batch.columns], schema=batch.schema)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the data by its features, its length and the rows at both ends."""
+        """Made from the features, the length and the rows at both ends."""
         ends = np.unique([*range(min(_SOME, len(self))), *range(max(0, len(self) - _SOME), len(self))]).astype(np.int64)
         columns = {
             name: [str(one) for one in column] if is_opaque(self.features[name]) else column
@@ -86,34 +86,34 @@ class ArrowRows(AbstractRows):
         return digest("table", str(self.features), len(self), Columns(columns, len(ends)).to_samples())
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Copied out of the buffers."""
+        """Copy values out of the buffers."""
         return self._mapped.read(np.ascontiguousarray(rows, np.int64), check_fields(list(self.features), fields))
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
-        """Whole fields."""
+        """Return whole columns."""
         return sql_table({name: self.column(name) for name in names}, self.features)
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """A whole field as it is read."""
+        """Return a whole column."""
         return self._mapped.column(name)
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Which rows have a value for a field."""
+        """Tell which values are not null."""
         return valid_mask(self.column(name))
 
 
-# -- what the columns are ---------------------------------------------------------------------------------------
+# -- features of the columns ------------------------------------------------------------------------------------
 
 
-def _features(table: pa.Table, schema: pa.Schema, told: Features | None) -> Features:
+def _features(table: pa.Table, schema: pa.Schema, given: Features | None) -> Features:
     json = {field.name: Json() for field in schema if isinstance(field.type, pa.JsonType)}
     nulls = {name for name, column in zip(table.column_names, table.columns, strict=True) if column.null_count}
-    found = features_of_arrow(schema, Features({**json, **(told or {})}), nulls)
+    found = features_of_arrow(schema, Features({**json, **(given or {})}), nulls)
     return Features({name: _with_nulls(feature, table.column(name).chunks) for name, feature in found.items()})
 
 
 def _with_nulls(feature: Feature, arrays: Iterable[pa.Array]) -> Feature:
-    """The feature with those parts optional that have nulls."""
+    """Return the feature with `Optional` around the nested parts that have nulls."""
     plain = [storage_array(array) for array in arrays] if isinstance(feature, Optional | Struct | SequenceOf) else []
     match feature:
         case Optional():
@@ -133,16 +133,16 @@ def _part(feature: Feature, arrays: list[pa.Array]) -> Feature:
 # -- slices -----------------------------------------------------------------------------------------------------
 
 
-def _from_the_start(array: pa.Array) -> pa.Array:
-    """The array itself, or a copy whose values lie at the beginning of its buffers."""
-    return pa.concat_arrays([array]) if _begins_inside(array) else array
+def _without_offset(array: pa.Array) -> pa.Array:
+    """Return the array, or a copy if its values do not start at the beginning of its buffers."""
+    return pa.concat_arrays([array]) if _has_offset(array) else array
 
 
-def _begins_inside(array: pa.Array) -> bool:
+def _has_offset(array: pa.Array) -> bool:
     if isinstance(array, pa.ExtensionArray):
-        return _begins_inside(array.storage)
+        return _has_offset(array.storage)
     if array.offset:
         return True
     if isinstance(array, pa.StructArray):
-        return any(_begins_inside(array.field(number)) for number in range(array.type.num_fields))
-    return isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray) and _begins_inside(array.values)
+        return any(_has_offset(array.field(number)) for number in range(array.type.num_fields))
+    return isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray) and _has_offset(array.values)

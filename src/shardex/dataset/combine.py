@@ -1,6 +1,6 @@
 """Datasets made of datasets: `concat` puts samples one after another, `join` puts fields side by side.
 
-Both are rows over datasets, so the result is a `Dataset` like any other, and a part may be any view of any format.
+Both make rows over datasets, so the result is a `Dataset` and a part may be any view of any format.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shardex.arrow import concat_tables
 from shardex.dataset.dataset import Dataset
-from shardex.errors import SchemaError
+from shardex.errors import ArgumentError, SchemaError
 from shardex.kernel import Columns, Integers, digest
 from shardex.rows import AbstractRows, JoinedRows, Table
 from shardex.samples import T_co
@@ -35,39 +35,39 @@ class ConcatRows(AbstractRows):
 
     @property
     def features(self) -> Features:
-        """Those of the first part; all parts have the same."""
+        """Features of the first part; all parts have the same fields."""
         return self.parts[0].features
 
     @property
     def in_python(self) -> bool:
-        """Whether reading any part holds the interpreter."""
+        """True if that of any part is."""
         return any(part.in_python for part in self.parts)
 
     @property
     def fingerprint(self) -> str:
-        """Names all parts."""
+        """Made from those of all parts."""
         return digest("concat", [part.fingerprint for part in self.parts])
 
     def _shares(self, rows: Integers) -> Iterator[tuple[Dataset[Any], Integers, Integers]]:
-        """Each part that has some of the rows, their positions in it, and which of the rows they are."""
+        """Yield each part that has some of the rows, their positions in it, and their places in `rows`."""
         which = np.searchsorted(self.starts, rows, "right") - 1
         for number in np.unique(which).tolist() or [0]:
             here = np.flatnonzero(which == number)
             yield self.parts[number], rows[here] - self.starts[number], here
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Each part reads its own."""
+        """Read from each part its rows."""
         shares = list(self._shares(rows))
         parts = [part.read(positions, fields) for part, positions, _ in shares]
         return Columns.scatter(parts, [here for _, _, here in shares])
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
-        """Each part begins to fetch its own."""
+        """Have each part fetch its rows."""
         for part, positions, _ in self._shares(rows[(rows >= 0) & (rows < len(self))]):
             part.advise(positions, fields)
 
     def shards(self, rows: Integers) -> list[str]:
-        """The files of the parts."""
+        """File names from the parts."""
         found = [""] * len(rows)
         for part, positions, here in self._shares(rows):
             for place, name in zip(here.tolist(), part.shards(positions), strict=True):
@@ -76,20 +76,20 @@ class ConcatRows(AbstractRows):
 
     @property
     def extracted(self) -> Features:
-        """What was taken out of the samples of all parts."""
+        """Extracted columns that all parts have."""
         first, *others = self.parts
         return Features({n: f for n, f in first.extracted.items() if all(n in part.extracted for part in others)})
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
-        """Those of the parts."""
+        """Columns of all parts, one after another."""
         return concat_tables(part.sql_columns(names) for part in self.parts)
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Each part knows its own."""
+        """Ask each part."""
         return np.concatenate([part.present(name) for part in self.parts])
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """The part that has it reads it."""
+        """Read from the part that has the row."""
         number = int(np.searchsorted(self.starts, row, "right")) - 1
         return self.parts[number].sample(row - int(self.starts[number]), fields)
 
@@ -135,69 +135,69 @@ class JoinRows(JoinedRows):
         return next(part for part in self.parts if name in part.extracted)
 
 
-def _refuse_others(datasets: Sequence[Any]) -> None:
+def _check_datasets(datasets: Sequence[Any]) -> None:
     if not datasets:
-        raise SchemaError("expected at least one dataset, got none")
+        raise ArgumentError("expected at least one dataset, got none")
     for number, one in enumerate(datasets):
         if not isinstance(one, Dataset):
-            raise SchemaError(f"expected datasets as arguments, got {type(one).__name__} - at argument {number}")
+            raise ArgumentError(f"expected datasets as arguments, got {type(one).__name__} - at argument {number}")
 
 
-def _refuse_other_types(first: Dataset[Any], other: Dataset[Any], number: int) -> None:
-    """Batches of numbers stack only if all are of one type; better an error now than lists in some batches."""
+def _check_same_types(first: Dataset[Any], other: Dataset[Any], number: int) -> None:
+    """Raise if numbers have different types: they would not stack in batches that hold samples of both datasets."""
     if not len(first) or not len(other):
         return
     for name, feature in first.features.items():
-        wanted, found = _meaning(feature), _meaning(other.features[name])
+        wanted, found = _number_feature(feature), _number_feature(other.features[name])
         if wanted != found and None not in (wanted, found):
             raise SchemaError(
                 f"expected {wanted} as in the first dataset, got {found} - at dataset {number}, field {name}; open it "
-                "with a schema that says so, or write it anew with one (sx.write)"
+                "with that schema, or write it again with it (sx.write)"
             )
 
 
-def _meaning(feature: Feature) -> Feature | None:
-    """What the numbers of a field mean; none for a field of anything else."""
+def _number_feature(feature: Feature) -> Feature | None:
+    """Return the feature of a field of numbers, without `Optional`; None for other fields."""
     inner = feature.feature if isinstance(feature, Optional) else feature
     return inner if isinstance(inner, Value | Array | ClassLabel) else None
 
 
 def concat(*datasets: Dataset[T_co]) -> Dataset[T_co]:
-    """The samples of all datasets, one after another; all must have the same fields.
+    """Return the samples of all datasets, one after another; all must have the same fields.
 
     >>> from shardex import open
     >>> len(concat(open([{"x": 1}]), open([{"x": 2}, {"x": 3}])))
     3
     """
-    _refuse_others(datasets)
+    _check_datasets(datasets)
     for number, other in enumerate(datasets):
         if sorted(other.fields) != sorted(datasets[0].fields):
             known, found = ", ".join(datasets[0].fields), ", ".join(other.fields)
             raise SchemaError(f"expected the fields of the first dataset ({known}), got {found} - at dataset {number}")
-        _refuse_other_types(datasets[0], other, number)
+        _check_same_types(datasets[0], other, number)
     first = datasets[0].fields
     rows = ConcatRows([other if other.fields == first else other.select(*first) for other in datasets])
     return with_common_type(Dataset(rows), datasets)
 
 
-def with_common_type(made: Dataset[Any], of: Sequence[Dataset[Any]]) -> Dataset[Any]:
-    """A dataset made of others with samples of the type that all of these have, if it is one."""
-    kinds = {other.sample_type for other in of}
-    return made.as_type(kinds.pop()) if len(kinds) == 1 else made
+def with_common_type(dataset: Dataset[Any], parts: Sequence[Dataset[Any]]) -> Dataset[Any]:
+    """Return a dataset made of others with the sample type of these, if all have the same one."""
+    kinds = {part.sample_type for part in parts}
+    return dataset.as_type(kinds.pop()) if len(kinds) == 1 else dataset
 
 
 def join(*datasets: Dataset[Any]) -> Dataset:
-    """The fields of all datasets, side by side; all must have the same length and different fields.
+    """Return the fields of all datasets, side by side; all must have the same length and different fields.
 
     >>> from shardex import open
     >>> join(open([{"x": 1}]), open([{"y": 2}]))[0]
     DictSample(x=1, y=2)
     """
-    _refuse_others(datasets)
+    _check_datasets(datasets)
     seen: set[str] = set()
     for number, other in enumerate(datasets):
         if len(other) != (length := len(datasets[0])):
-            raise SchemaError(
+            raise ArgumentError(
                 f"expected {length} samples as in the first dataset, got {len(other)} - at dataset {number}"
             )
         if both := seen & set(other.fields):

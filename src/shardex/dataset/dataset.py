@@ -1,7 +1,7 @@
-"""`Dataset`: rows, an order and a choice of fields; everything else is a view of that. `open` makes one.
+"""`Dataset`: rows, an order and a choice of fields. `open` makes one; every view is another one over the same rows.
 
-Reading is ten lines: positions go through the order to rows, the rows object returns columns, and the columns become a
-sample, a batch or a table. A dataset is itself rows, so datasets nest (`compose.py`).
+A read goes from positions by the order to row numbers; the rows return columns; the columns become a sample, a batch or
+a table. A dataset is itself rows, so datasets can be made of datasets (`combine.py`, `mix.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shardex.dataset.layers import Layer, MappedRows, TypedRows, innermost_rows,
 from shardex.dataset.read_size import read_chunks
 from shardex.dataset.sql import Limits, Params, SqlView, condition, select
 from shardex.dataset.typed_views import check_callable, lens_view, typed_view
-from shardex.errors import MissingExtraError, RowError, SchemaError, ShardexError, UnknownKeyError
+from shardex.errors import ArgumentError, MissingExtraError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.files import display_name
 from shardex.formats import ShardRows
 from shardex.kernel import Columns, Integers, digest
@@ -46,24 +46,28 @@ U = TypeVar("U")
 
 
 class Dataset(AbstractRows, Generic[T_co]):
-    """Samples by position, through views that cost nothing.
+    """A sequence of samples. An integer gives a sample; a slice, a list or a mask gives a view, which copies nothing.
 
     >>> import shardex as sx
     >>> ds = sx.open([{"x": k, "name": f"n{k}"} for k in range(10)])
-    >>> ds[3], ds[2:8:2].select("x").read([0, 2])["x"]
-    (DictSample(x=3, name='n3'), array([2, 6]))
+    >>> ds[3]
+    DictSample(x=3, name='n3')
+    >>> ds[2:8:2].select("x").read([0, 2])["x"]
+    array([2, 6])
+    >>> [batch.x.tolist() for batch in ds.where("x < 6").ordered(4)]
+    [[0, 1, 2, 3], [4, 5]]
     """
 
-    __slots__ = ("_direct", "_fields", "_length", "_make", "_one", "_order", "_plain", "_rows")
+    __slots__ = ("_direct", "_fields", "_identity", "_length", "_make", "_order", "_read_sample", "_rows")
 
     def __init__(self, rows: Rows, order: Order | None = None, fields: Sequence[str] | None = None) -> None:
         self._rows = rows if isinstance(rows, AbstractRows) else AdaptedRows(rows)
         self._order: Order = Span(len(rows)) if order is None else order
         self._fields = None if fields is None else tuple(fields)
         self._length = len(self._order)
-        self._plain = self._order == Span(self._length)
-        self._one = self._rows.sample
-        self._direct = self._one if self._plain else None
+        self._identity = self._order == Span(self._length)
+        self._read_sample = self._rows.sample
+        self._direct = self._read_sample if self._identity else None
         self._make: Any = rows.make if fields is None and isinstance(rows, Layer) else DictSample
 
     # -- reading -------------------------------------------------------------------------------------------
@@ -72,19 +76,24 @@ class Dataset(AbstractRows, Generic[T_co]):
         return self._length
 
     def read(self, positions: Any, fields: Sequence[str] | None = None) -> Columns:
-        """The columns of these positions, in this order: the one way to the data."""
+        """Return the columns of many positions at once: the fast way to read.
+
+        >>> import shardex as sx
+        >>> sx.open([{"x": k} for k in range(5)]).read([3, -1])["x"]
+        array([3, 4])
+        """
         if not are_positions(positions, self._length):
             positions = normalise(positions, self._length)
-        rows = positions if self._plain else self._order.rows(positions)
+        rows = positions if self._identity else self._order.rows(positions)
         return self._rows.read(rows, self._chosen(fields))
 
     def sample(self, position: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """One position from 0 to len as a plain dict."""
-        row = position if self._plain else int(self._order.rows(np.array([position]))[0])
-        return self._one(row, self._fields if fields is None else self._chosen(fields))
+        """Return the sample at a position (0 to len - 1) as a plain dict."""
+        row = position if self._identity else int(self._order.rows(np.array([position]))[0])
+        return self._read_sample(row, self._fields if fields is None else self._chosen(fields))
 
     def advise(self, positions: Any, fields: Sequence[str] | None = None) -> None:
-        """Have the storage begin to fetch what a read of these positions needs; waits for nothing and never fails."""
+        """Start fetching what a read of these positions needs, without waiting; never fails."""
         with suppress(ShardexError):
             self._rows.advise(self._order.rows(normalise(positions, self._length)), self._chosen(fields))
 
@@ -93,7 +102,7 @@ class Dataset(AbstractRows, Generic[T_co]):
     @overload
     def __getitem__(self, where: SupportsIndex) -> T_co: ...
     def __getitem__(self, where: Any) -> Any:
-        """A sample for an integer, a view for anything else."""
+        """Return a sample for an integer, a view for a slice, a list of positions or a mask."""
         if type(where) is int and 0 <= where < self._length and self._direct is not None:
             return self._make(self._direct(where, self._fields))
         try:
@@ -106,23 +115,21 @@ class Dataset(AbstractRows, Generic[T_co]):
         return self._make(self.sample(position % length))
 
     def get(self, key: Any) -> T_co:
-        """The sample that has this key; an error if none has.
+        """Return the sample that has this key; an error if none has.
 
-        >>> import shardex as sx
-        >>> import tempfile; from shardex import create
-        >>> with create(tempfile.mkdtemp() + "/d", {"id": str, "x": int}, key="id") as out:
-        ...     out.append(id="a", x=1); out.append(id="b", x=2)
-        >>> sx.open(out.path).get("b")
+        >>> import tempfile, shardex as sx
+        >>> ds = sx.write(tempfile.mkdtemp() + "/d", [{"id": "a", "x": 1}, {"id": "b", "x": 2}], key="id")
+        >>> ds.get("b")
         DictSample(id='b', x=2)
         """
         keys = self._keys()
-        whole = self._plain and self._length == len(self._rows)
+        whole = self._identity and self._length == len(self._rows)
         return self._make(self.sample(keys.row_of(key) if whole else int(self.rows_of([key])[0])))  # type: ignore[no-any-return]
 
     def rows_of(self, keys: Any) -> Integers:
-        """The position of each key, in this view."""
+        """Return the position of each key in this view; an error for a key that is not in it."""
         rows = self._keys().rows_of(keys)
-        if self._plain and self._length == len(self._rows):
+        if self._identity and self._length == len(self._rows):
             return rows
         there = positions_of(self._order, rows)
         if len(lost := np.flatnonzero(there < 0)):
@@ -135,7 +142,7 @@ class Dataset(AbstractRows, Generic[T_co]):
         return found
 
     def __getitems__(self, positions: Sequence[int]) -> Batch:
-        """A whole batch at once: what a torch `DataLoader` asks for when it can. It stacks only dicts by itself."""
+        """Return many samples as one batch; a torch `DataLoader` calls this instead of reading sample by sample."""
         return Batch(self.read(normalise(positions, len(self))))
 
     def __iter__(self) -> Iterator[T_co]:
@@ -147,11 +154,11 @@ class Dataset(AbstractRows, Generic[T_co]):
             return self._fields if fields is None else fields
         return check_fields(self._fields, fields)
 
-    # -- what it is ----------------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------------
 
     @property
     def sample_type(self) -> type[T_co]:
-        """What samples are: a class made by `packable`, or `DictSample`."""
+        """Type of the samples: a class made by `packable`, or `DictSample`."""
         return sample_type_of(self._rows, self._fields)
 
     @property
@@ -162,36 +169,36 @@ class Dataset(AbstractRows, Generic[T_co]):
 
     @property
     def fields(self) -> list[str]:
-        """The names of the fields."""
+        """Names of the fields."""
         return list(self.features) if self._fields is None else list(self._fields)
 
     @property
     def order(self) -> Order:
-        """From positions of this view to rows of what lies below."""
+        """Maps positions of this view to numbers of the rows under it."""
         return self._order
 
     @property
     def chosen(self) -> tuple[str, ...] | None:
-        """The fields that `select` chose; none if all are there."""
+        """Names of the fields that `select` chose; None if it was not used."""
         return self._fields
 
     @property
     def rows(self) -> AbstractRows:
-        """What lies below this view."""
+        """The rows that this dataset is a view of."""
         return self._rows
 
     def shards(self, positions: Any) -> list[str]:
-        """The file that the sample at each position lies in; an empty text where that is not known."""
+        """Return the path of the file that holds the sample at each position; empty for data that is in no file."""
         return self._rows.shards(self._order.rows(normalise(positions, self._length)))
 
     @property
     def in_python(self) -> bool:
-        """Whether reading mostly holds the interpreter, so that processes make it faster and threads do not."""
+        """True if reading holds the GIL most of the time: processes speed it up, threads do not."""
         return self._rows.in_python
 
     @property
     def fingerprint(self) -> str:
-        """Names the data and the view of it, whichever fields are chosen; the same in every process.
+        """A short text that changes with the data and the order, not with the chosen fields; equal in every process.
 
         >>> import shardex as sx
         >>> ds = sx.open([{"x": 1, "y": 2}, {"x": 3, "y": 4}])
@@ -203,7 +210,7 @@ class Dataset(AbstractRows, Generic[T_co]):
     def __repr__(self) -> str:
         try:
             fields = str(self.features)
-        except ShardexError as error:  # a look at a dataset must not fail
+        except ShardexError as error:  # repr must not fail
             fields = f"unknown fields, {error}"
         typed = f"[{self._rows.sample_type.__name__}]" if isinstance(self._rows, TypedRows) and not self._fields else ""
         return f"Dataset{typed}({len(self)} samples: {fields}{_origin(innermost_rows(self._rows))})"
@@ -214,7 +221,7 @@ class Dataset(AbstractRows, Generic[T_co]):
     # -- views ---------------------------------------------------------------------------------------------
 
     def through(self, order: Order) -> Dataset[T_co]:
-        """The samples at the positions that an order of this dataset's positions gives."""
+        """Return a view: the samples at the positions of this dataset that an order gives."""
         return Dataset(self._rows, chain(order, self._order), self._fields)
 
     def _view(self, where: Any) -> Dataset[T_co]:
@@ -222,23 +229,23 @@ class Dataset(AbstractRows, Generic[T_co]):
             start, stop, step = where.indices(len(self))
             return self.through(Span(len(range(start, stop, step)), start, step))
         if isinstance(where, str):
-            raise SchemaError(f"expected positions, got {where!r} (fields are chosen by select)")
+            raise ArgumentError(f"expected positions, got {where!r} (fields are chosen by select)")
         return self.through(Pick(normalise(where, len(self))))
 
     def select(self, *fields: str) -> Dataset:
-        """Only these fields, in this order; samples are untyped then."""
+        """Return a view of these fields, in this order; its samples are `DictSample`."""
         return Dataset(self._rows, self._order, check_fields(self.fields, fields))
 
     def take(self, count: int) -> Dataset[T_co]:
-        """The first `count` samples."""
+        """Return a view of the first `count` samples."""
         return self._view(slice(0, max(0, whole_number("count", count))))
 
     def skip(self, count: int) -> Dataset[T_co]:
-        """All but the first `count` samples."""
+        """Return a view of all but the first `count` samples."""
         return self._view(slice(max(0, whole_number("count", count)), None))
 
     def shuffle(self, seed: int = 0, epoch: int = 0) -> Dataset[T_co]:
-        """All samples in an order that seed and epoch choose; computed, not stored.
+        """Return a view of all samples in random order, chosen by seed and epoch; the order takes no memory.
 
         >>> import shardex as sx
         >>> ds = sx.open([{"x": k} for k in range(5)]).shuffle(seed=3)
@@ -248,7 +255,7 @@ class Dataset(AbstractRows, Generic[T_co]):
         return self.through(Shuffle(len(self), whole_number("seed", seed), whole_number("epoch", epoch)))
 
     def split(self, *shares: float) -> tuple[Dataset[T_co], ...]:
-        """Cut into consecutive parts with these shares of the samples; what they leave open is one more part.
+        """Cut into consecutive parts with these shares of the samples; the remaining share is one more part.
 
         >>> import shardex as sx
         >>> [len(part) for part in sx.open([{"x": k} for k in range(10)]).split(0.8)]
@@ -256,10 +263,10 @@ class Dataset(AbstractRows, Generic[T_co]):
         """
         return tuple(self[a:b] for a, b in pairwise(split_bounds(len(self), shares)))
 
-    # -- samples as something else -------------------------------------------------------------------------
+    # -- typed and mapped views ---------------------------------------------------------------------------
 
     def as_type(self, sample_type: type[U]) -> Dataset[U]:
-        """The samples as another type: by the shortest way through registered lenses, or by the fields it has.
+        """Return a view with samples of another type: by the shortest path of registered lenses, or by field names.
 
         >>> import shardex as sx
         >>> from shardex import packable
@@ -272,7 +279,13 @@ class Dataset(AbstractRows, Generic[T_co]):
         return self._over(typed_view(self._rows, self._fields, sample_type))
 
     def view(self, lens: Lens[Any, U]) -> Dataset[U]:
-        """The samples as a lens shows them."""
+        """Return the view of all samples through a lens.
+
+        >>> import shardex as sx
+        >>> double = sx.Lens(lambda sample: {"double": 2 * sample.x})
+        >>> sx.open([{"x": 3}]).view(double)[0]
+        DictSample(double=6)
+        """
         return self._over(lens_view(self._rows, self._fields, lens))
 
     @overload
@@ -280,7 +293,9 @@ class Dataset(AbstractRows, Generic[T_co]):
     @overload
     def map(self, function: Callable[[T_co], U]) -> Dataset[U]: ...
     def map(self, function: Callable[[T_co], Any]) -> Dataset[Any]:
-        """What a function makes of each sample, when it is read; it returns a mapping of fields, or a typed sample.
+        """Return a view that calls a function for each sample when it is read.
+
+        The function returns a mapping of fields or an instance of a `packable` class.
 
         >>> import shardex as sx
         >>> sx.open([{"x": k} for k in range(5)]).map(lambda s: {"double": 2 * s.x}).read([1, 3])["double"]
@@ -290,14 +305,19 @@ class Dataset(AbstractRows, Generic[T_co]):
         return self._over(MappedRows(self._rows, function, self._fields))
 
     def filter(self, predicate: Callable[[T_co], object], *, progress: bool | None = None) -> Dataset[T_co]:
-        """The samples for which a function is true, as a view; it is asked now, once for each (`where` asks SQL)."""
+        """Return a view of the samples for which a function is true. All samples are read now; `where` is faster.
+
+        >>> import shardex as sx
+        >>> len(sx.open([{"x": k} for k in range(5)]).filter(lambda sample: sample.x % 2))
+        2
+        """
         check_callable(predicate)
         quiet = None if progress is None else not progress
         samples = Bar(self, total=len(self), desc="filter", unit=" samples", disable=quiet, leave=False)
         return self.through(Pick(np.flatnonzero([bool(predicate(sample)) for sample in samples])))
 
     def _over(self, rows: AbstractRows) -> Dataset[Any]:
-        """These rows, which have the numbers of those below, in the order of this view."""
+        """Return a dataset over a layer of this one's rows, in the order of this view."""
         return Dataset(rows, self._order, self._fields if rows is self._rows else None)
 
     # -- SQL -----------------------------------------------------------------------------------------------
@@ -305,62 +325,70 @@ class Dataset(AbstractRows, Generic[T_co]):
     def where(
         self, text: str, params: Params = None, *, timeout: float | None = None, memory_limit: str | None = None
     ) -> Dataset[T_co]:
-        """The samples for which a condition holds, as a view.
+        """Return a view of the samples for which an SQL condition holds.
 
-        It is what stands after WHERE, in the SQL of DuckDB: names are those of the fields, and `_row` is the number
-        of the sample. Values go into `params`, a list for each ``?`` or a dict for each ``$name``.
+        The condition is what follows WHERE in the SQL of DuckDB; columns are the fields, and `_row` is the position.
+        Pass values in `params`: a list for ``?`` or a dict for ``$name``. `timeout` is in seconds, `memory_limit` a
+        text such as ``"4GB"``.
 
         >>> import shardex as sx
         >>> ds = sx.open([{"x": k, "name": f"n{k}"} for k in range(10)])
         >>> [sample.x for sample in ds.where("x > ? AND name <> 'n8'", [6])]
         [7, 9]
         """
-        query, limits = condition(text, self._askable), Limits(timeout, memory_limit)
-        return self.through(Pick(self._sight.matching(query, params, limits)))
+        query, limits = condition(text, self._sql_features), Limits(timeout, memory_limit)
+        return self.through(Pick(self._sql_view.matching(query, params, limits)))
 
     def sql(
         self, text: str, params: Params = None, *, timeout: float | None = None, memory_limit: str | None = None
     ) -> pa.Table:
-        """The answer to a SELECT over the table `ds`, which is this dataset; there is nothing else to select from.
+        """Return the result of a SELECT over this dataset, which is the table `ds`, as a `pyarrow.Table`.
+
+        The query can read nothing else: no files, no other tables, no variables. Options are those of `where`.
 
         >>> import shardex as sx
         >>> ds = sx.open([{"x": 1, "kind": "a"}, {"x": 2, "kind": "b"}, {"x": 5, "kind": "a"}])
         >>> ds.sql("SELECT kind, max(x) AS most FROM ds GROUP BY kind ORDER BY kind").to_pylist()
         [{'kind': 'a', 'most': 5}, {'kind': 'b', 'most': 2}]
         """
-        return select(text, self._askable).answer(self, params, Limits(timeout, memory_limit))
+        return select(text, self._sql_features).answer(self, params, Limits(timeout, memory_limit))
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
-        """Whole fields in the order of this view, as SQL sees them."""
-        return self._sight.sql_columns(names)
+        """Return whole fields (or extracted columns) in the order of this view, as SQL sees them."""
+        return self._sql_view.sql_columns(names)
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Which samples have a value for a field."""
-        return self._sight.present(name)
+        """Tell for each sample whether it has a value for a field."""
+        return self._sql_view.present(name)
 
     @property
     def extracted(self) -> Features:
-        """What SQL can ask besides the fields: what was taken out of the samples when they were indexed."""
+        """Columns that only SQL sees: values extracted from the samples when they were indexed (`index`)."""
         return self._rows.extracted
 
     @property
-    def _askable(self) -> Features:
+    def _sql_features(self) -> Features:
         return Features({**self.extracted, **self.features})
 
     @property
-    def _sight(self) -> SqlView:
+    def _sql_view(self) -> SqlView:
         return SqlView(self, self._rows, self._order)
 
-    # -- passes --------------------------------------------------------------------------------------------
+    # -- batches -------------------------------------------------------------------------------------------
 
     def ordered(self, batch_size: int, *, drop_last: bool = False) -> Iterator[Batch[T_co]]:
-        """Batches in order."""
+        """Yield batches of all samples in order.
+
+        >>> import shardex as sx
+        >>> [batch.x.tolist() for batch in sx.open([{"x": k} for k in range(5)]).ordered(2)]
+        [[0, 1], [2, 3], [4]]
+        """
         return self._batches(Span(len(self)), whole_number("batch_size", batch_size, 1), drop_last)
 
     def shuffled(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0, drop_last: bool = False
     ) -> Iterator[Batch[T_co]]:
-        """Batches of all samples in an order that seed and epoch choose: a full shuffle, not a buffer."""
+        """Yield batches of all samples in random order, chosen by seed and epoch: a full shuffle, without a buffer."""
         return self._batches(Shuffle(len(self), seed, epoch), whole_number("batch_size", batch_size, 1), drop_last)
 
     def _batches(self, order: Order, size: int, drop_last: bool) -> Iterator[Batch[T_co]]:
@@ -370,25 +398,25 @@ class Dataset(AbstractRows, Generic[T_co]):
                     yield Batch(part, self.sample_type)
 
     def chunks(self, order: Order | None = None, size: int = 1) -> Iterator[Columns]:
-        """All samples (in an order of positions) as columns, some at a time, in multiples of `size`."""
+        """Yield all samples (or those of an order of positions) as columns, in multiples of `size` samples."""
         return read_chunks(self, Span(len(self)) if order is None else order, size)
 
     # -- other tools ---------------------------------------------------------------------------------------
 
     def to_arrow(self, fields: Sequence[str] | None = None) -> Any:
-        """All samples as a `pyarrow.Table`; nothing is copied of fields that lie as Arrow columns already."""
+        """Return all samples as a `pyarrow.Table`; fields that are stored as Arrow columns are not copied."""
         return stream.table(self if fields is None else self.select(*fields))
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """All samples as an Arrow stream, for tools that read one: polars, pandas, DuckDB, pyarrow."""
+        """Return all samples as an Arrow stream, for tools that read one: polars, pandas, DuckDB, pyarrow."""
         return stream.capsule(self, requested_schema)
 
     def to_huggingface(self) -> Any:
-        """All samples as a `datasets.Dataset`; nothing is written."""
+        """Return all samples as a Hugging Face `datasets.Dataset`; nothing is written to disk."""
         return to_huggingface(self)
 
     def to_pandas(self, fields: Sequence[str] | None = None) -> Any:
-        """All samples as a `pandas.DataFrame`."""
+        """Return all samples as a `pandas.DataFrame`."""
         try:
             import pandas  # noqa: F401
         except ImportError:

@@ -1,7 +1,7 @@
-"""Datasets of what other tools have in their hands: `from_arrow` for all that speak Arrow, `from_huggingface`.
+"""Datasets from the tables of other tools: `from_arrow` for everything that exports Arrow data, `from_huggingface`.
 
-Nothing is copied that lies as Arrow already. The way back is `Dataset.to_arrow`, `to_pandas`, `to_huggingface`, and
-the Arrow stream that every dataset is to tools that ask for one (`stream.py`).
+Arrow data is not copied. The way back is `Dataset.to_arrow`, `to_pandas` and `to_huggingface`, and the Arrow stream
+that every dataset exports (`to_arrow.py`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.huggingface import is_dataset_dict, rows_of
 from shardex.dataset.load_dataset import DatasetDict
-from shardex.errors import FormatError, SchemaError
+from shardex.errors import ArgumentError, FormatError
 from shardex.schema import Features
 
 __all__ = ["from_arrow", "from_huggingface"]
 
 
 def from_arrow(data: Any, schema: Any = None) -> Dataset:
-    """A dataset of anything that can be seen as an Arrow table, held in memory.
+    """Return a dataset over an Arrow table in memory, without a copy.
 
-    A table or a batch of pyarrow, a DataFrame of polars or pandas, a relation of DuckDB, or whatever else has
-    ``__arrow_c_stream__`` or ``__arrow_c_array__``. `schema` says what columns are where their types do not.
+    `data` is a pyarrow table or batch, a polars or pandas DataFrame, a DuckDB relation, or any object with
+    ``__arrow_c_stream__`` or ``__arrow_c_array__``. `schema` has the features that Arrow types do not determine.
 
     >>> from_arrow(pa.table({"x": [1, 2], "v": [[1.5], [2.5, 3.5]]}))
     Dataset(2 samples: x int64, v float64[?] - ArrowRows)
@@ -42,15 +42,15 @@ def _table(data: Any) -> pa.Table:
         if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
             return _without_views(pa.table(data))
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise FormatError(f"expected a table in the form of Arrow, got {type(data).__name__}: {error}") from error
-    raise SchemaError(
+        raise FormatError(f"expected an Arrow table, got {type(data).__name__}: {error}") from error
+    raise ArgumentError(
         f"expected a table of pyarrow, polars, pandas or DuckDB, or another with __arrow_c_stream__, got "
-        f"{type(data).__name__}; lists of samples and files are for sx.open"
+        f"{type(data).__name__}; open lists of samples and files by sx.open"
     )
 
 
 def _without_views(table: pa.Table) -> pa.Table:
-    """The table with text and bytes end to end, because Arrow cannot do much with views of them."""
+    """Return the table with plain strings and bytes instead of view types, which Arrow supports only in part."""
     kinds = [_without_view_types(field.type) for field in table.schema]
     if kinds == table.schema.types:
         return table
@@ -63,7 +63,7 @@ def _without_views(table: pa.Table) -> pa.Table:
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    if isinstance(array, pa.DictionaryArray):  # whose own cast leaves its values as they are
+    if isinstance(array, pa.DictionaryArray):  # its own cast does not convert the values
         return pa.DictionaryArray.from_arrays(
             array.indices, array.dictionary.cast(kind.value_type), ordered=kind.ordered
         )
@@ -89,11 +89,10 @@ def _without_view_types(kind: pa.DataType) -> pa.DataType:
 
 
 def from_huggingface(data: Any) -> Any:
-    """A dataset of a `datasets.Dataset`, nothing copied; of a `datasets.DatasetDict` a `DatasetDict`.
+    """Return a dataset over a `datasets.Dataset`, without a copy; for a `datasets.DatasetDict` a `DatasetDict`.
 
-    Selected, sorted and shuffled ones are views of the same table. Class labels, arrays and JSON are what they were;
-    images, audio and the like are the ``{"bytes": ..., "path": ...}`` that they are stored as. Formats and transforms
-    that were set are left behind.
+    Selected, sorted and shuffled ones become views of the same table. Class labels, arrays and JSON keep their types;
+    images, audio and video are the stored ``{"bytes": ..., "path": ...}``. Formats and transforms are ignored.
     """
     if is_dataset_dict(data):
         return DatasetDict({str(name): from_huggingface(one) for name, one in data.items()})

@@ -1,8 +1,7 @@
-"""Rows seen as something else, sample by sample or field by field: what `as_type`, `view` and `map` of a dataset make.
+"""Layers: rows over other rows with the same row numbers. `Dataset.as_type`, `view` and `map` make them.
 
-Both kinds keep the numbers of the rows below, so views, keys and files stay what they were. `TypedRows` are fields made
-to fit a class, column by column; `MappedRows` are what a function makes of each sample. The samples of both are of a
-type, which datasets and batches ask them for.
+`TypedRows` convert the fields of the rows below to those of a class, column by column; `MappedRows` call a function for
+each sample. Orders, keys and file names of the rows below stay valid. Every layer has a sample type.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from shardex.schema import Features, check_fields, infer
 
 __all__ = ["Layer", "MappedRows", "TypedRows", "innermost_rows", "sample_type_of"]
 
-_LOOK_AT = 16
+_INFER_FROM = 16
 
 
 class Layer(AbstractRows):
@@ -54,7 +53,7 @@ class Layer(AbstractRows):
         return self.below.shards(rows)
 
     def _describe_row(self, rows: Sequence[int] | Integers) -> Callable[[int], str]:
-        """Names a row and its file, for messages."""
+        """Return a function that describes row `rows[k]` and its file for error messages."""
 
         def where(k: int) -> str:
             file = self.shards(np.array([rows[k]]))[0]
@@ -64,22 +63,22 @@ class Layer(AbstractRows):
 
 
 def innermost_rows(rows: AbstractRows) -> AbstractRows:
-    """What lies below all layers."""
+    """Return the rows under all layers."""
     while isinstance(rows, Layer):
         rows = rows.below
     return rows
 
 
 def sample_type_of(rows: AbstractRows, fields: Sequence[str] | None) -> type[Any]:
-    """The type of the samples of rows; if only some fields are chosen, they are untyped."""
+    """Return the type of the samples of rows; it is `DictSample` if only some fields are chosen."""
     return rows.sample_type if fields is None and isinstance(rows, Layer) else DictSample
 
 
-# -- fields as those of a class -------------------------------------------------------------------------------
+# -- fields of a class -----------------------------------------------------------------------------------------
 
 
 class TypedRows(Layer):
-    """Rows whose fields are those of a class."""
+    """Rows whose samples are instances of a class made by `packable`."""
 
     def __init__(self, below: AbstractRows, sample_type: type[Any], fields: Sequence[str] | None = None) -> None:
         self.below = below
@@ -93,9 +92,9 @@ class TypedRows(Layer):
                 f"expected data with the fields of {sample_type.__name__} ({record.features}), got {have}: "
                 f"{'; '.join(problems)}"
             )
-        self._there = {name for name in record.names if name in have}
+        self._stored = {name for name in record.names if name in have}
         self._names = record.names
-        self._all_there = [name for name in record.names if name in have]
+        self._all_stored = [name for name in record.names if name in have]
         self._sample_below = below.sample
         self._fitter = ClassFitter(record, stored=True)
         self.make = record.make  # type: ignore[method-assign]  # the shortest way to it
@@ -114,7 +113,7 @@ class TypedRows(Layer):
 
     @property
     def features(self) -> Features:
-        """Those of the class."""
+        """Features of the class."""
         return record_of(self._type).features
 
     @property
@@ -124,41 +123,41 @@ class TypedRows(Layer):
 
     @property
     def fingerprint(self) -> str:
-        """That of the data: its rows are the same samples."""
+        """That of the rows below: the samples are the same."""
         return self.below.fingerprint
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """The columns below, looked at and made to fit."""
+        """Read the columns below, check them and convert them to the types of the class."""
         names = check_fields(self._names, fields)
-        found = self.below.read(rows, [name for name in names if name in self._there])
+        found = self.below.read(rows, [name for name in names if name in self._stored])
         return self._fitter.columns(found, names, self._describe_row(rows))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """One sample of the rows below, made to fit."""
+        """Read one sample below, check it and convert it."""
         names = self._names if fields is None else check_fields(self._names, fields)
-        there = self._all_there if fields is None else [name for name in names if name in self._there]
+        there = self._all_stored if fields is None else [name for name in names if name in self._stored]
         return self._fitter.sample(self._sample_below(row, there), names, lambda _: self._describe_row([row])(0))
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
-        """Have the rows below begin to fetch."""
+        """Have the rows below fetch the fields that they have."""
         names = check_fields(self._names, fields)
-        self.below.advise(rows, [name for name in names if name in self._there])
+        self.below.advise(rows, [name for name in names if name in self._stored])
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
-        """Those of the rows below, where they are what the class says."""
-        same_below = all(name in self._there and self.below.features[name] == self.features[name] for name in names)
+        """Take the columns of the rows below if their features are those of the class; otherwise read all samples."""
+        same_below = all(name in self._stored and self.below.features[name] == self.features[name] for name in names)
         return self.below.sql_columns(names) if same_below else super().sql_columns(names)
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Which rows have a value, as the rows below know."""
-        return self.below.present(name) if name in self._there else super().present(name)
+        """Ask the rows below about fields that they have."""
+        return self.below.present(name) if name in self._stored else super().present(name)
 
 
-# -- what a function makes of samples -------------------------------------------------------------------------
+# -- results of a function ------------------------------------------------------------------------------------
 
 
 class MappedRows(Layer):
-    """Rows that a function makes of others, each of one, when they are read."""
+    """Results of a function that is called for each sample of the rows below when it is read."""
 
     def __init__(
         self,
@@ -177,37 +176,37 @@ class MappedRows(Layer):
 
     @property
     def sample_type(self) -> type[Any]:
-        """What the function returns: as its annotation says, or its first result shows."""
+        """Type that the function returns: given, or that of its first result."""
         if self._type is None and len(self):
-            self._made(np.zeros(1, np.int64))
+            self._results(np.zeros(1, np.int64))
         return self._type or DictSample
 
     @cached_property
     def features(self) -> Features:
-        """Those of the class, or what fits the first samples."""
+        """Features of the class, or inferred from the first results."""
         if is_packable(self.sample_type):
             return record_of(self.sample_type).features
-        return infer([fields_of(one) for one in self._made(np.arange(min(len(self), _LOOK_AT)))])
+        return infer([fields_of(one) for one in self._results(np.arange(min(len(self), _INFER_FROM)))])
 
     @property
     def fingerprint(self) -> str:
-        """Names the data and the function."""
+        """Made from the data and the name of the function."""
         function = self.function
         name = getattr(function, "__qualname__", getattr(function, "__name__", type(function).__qualname__))
         return digest("map", self.below.fingerprint, getattr(function, "__module__", None), name, self._chosen)
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
-        """Have the rows below begin to fetch all that the function is given."""
+        """Have the rows below fetch all fields that the function gets."""
         self.below.advise(rows, self._chosen)
 
     def make(self, values: dict[str, Any]) -> Any:
-        """By the type, which is known once something was read."""
+        """Return a sample of the type, which is known once a result was seen."""
         kind = self.sample_type
         return record_of(kind).make(values) if is_packable(kind) else DictSample(values)
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Read the rows below, call the function, and stack what it returns."""
-        samples = [fields_of(one) for one in self._made(rows)]
+        """Read the rows below, call the function for each sample, and stack the results."""
+        samples = [fields_of(one) for one in self._results(rows)]
         if is_packable(self.sample_type):
             names = check_fields(list(self.features), fields)
             return self._fitter.columns(_columns(samples, names), names, self._describe_row(rows))
@@ -217,8 +216,8 @@ class MappedRows(Layer):
         return _columns(samples, check_fields(known, fields)).stack()
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """The function of one sample."""
-        values = fields_of(self._made(np.array([row]))[0])
+        """Call the function for one sample."""
+        values = fields_of(self._results(np.array([row]))[0])
         if is_packable(self.sample_type):
             names = check_fields(list(self.features), fields)
             return self._fitter.sample(values, names, lambda _: self._describe_row([row])(0))
@@ -230,8 +229,8 @@ class MappedRows(Layer):
     def _fitter(self) -> ClassFitter:
         return ClassFitter(record_of(self.sample_type), stored=False)
 
-    def _made(self, rows: Integers) -> list[Any]:
-        """What the function returns for these rows."""
+    def _results(self, rows: Integers) -> list[Any]:
+        """Call the function for these rows."""
         below, chosen = self.below, self._chosen
         one = len(rows) == 1
         values = [below.sample(int(rows[0]), chosen)] if one else below.read(rows, chosen).to_samples()
@@ -240,18 +239,18 @@ class MappedRows(Layer):
 
     def _call(self, sample: Any, row: int) -> Any:
         try:
-            made = self.function(sample)
+            result = self.function(sample)
         except Exception as error:
             error.add_note(f"in {self.function!r} at {self._describe_row([row])(0)}")
             raise
-        kind = type(made) if is_packable(type(made)) else DictSample
+        kind = type(result) if is_packable(type(result)) else DictSample
         if kind is DictSample:
-            fields_of(made)
+            fields_of(result)  # an error if it is no mapping
         self._type = self._type or kind
         if kind is not self._type and not issubclass(kind, self._type):
             wanted, at = self._type.__name__, self._describe_row([row])(0)
-            raise SchemaError(f"expected {self.function!r} to return {wanted}, got {type(made).__name__} - at {at}")
-        return made
+            raise SchemaError(f"expected {self.function!r} to return {wanted}, got {type(result).__name__} - at {at}")
+        return result
 
 
 def _columns(samples: Sequence[Any], names: Sequence[str]) -> Columns:

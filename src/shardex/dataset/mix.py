@@ -1,7 +1,7 @@
-"""Mixtures of datasets: `mix` in exact proportions, `temperature` for weights by size, `reweighted` for a new phase.
+"""Mixtures of datasets: `mix` in exact proportions, `temperature` for weights by size, `reweighted` for new weights.
 
-A mixture is a `Dataset` like any other: its rows are those of the sources, one after another, and its order is a
-`MixOrder` (`blend.py`), which decides by arithmetic which source each position takes its sample from.
+A mixture is a `Dataset`: its rows are those of the sources, one after another, and its order is a `MixOrder`, which
+computes the source and the row of each position.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, cast
 from shardex.dataset.combine import ConcatRows, concat, with_common_type
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.layers import innermost_rows
-from shardex.errors import SchemaError
+from shardex.errors import ArgumentError
 from shardex.order import MixOrder, whole_weights
 from shardex.samples import T_co
 
 __all__ = ["MixRows", "mix", "reweighted", "temperature"]
 
 Weights = Mapping[str, float] | Sequence[float]
-"""By name, or in the order of the sources."""
+"""Weights by name, or in the order of the sources."""
 
 
 class MixRows(ConcatRows):
@@ -33,7 +33,7 @@ class MixRows(ConcatRows):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many rows each source has."""
+        """Number of rows of each source."""
         return dict(zip(self.names, map(len, self.parts), strict=True))
 
 
@@ -44,11 +44,11 @@ def mix(
     seed: int | None = None,
     length: int | None = None,
 ) -> Dataset[T_co]:
-    """Samples of several datasets with the same fields, in proportions that hold over every stretch of the mixture.
+    """Mix several datasets with the same fields, in proportions that hold in every section of the mixture.
 
-    Without weights the proportions are those of the lengths. A source that comes to its end begins again: in the same
-    order or, given a seed, in another one on each pass. An epoch has `length` samples, as many as all sources together
-    unless told otherwise, and the next one goes on where it stopped.
+    Without weights the proportions are those of the lengths. A source that is used up starts again: in the same order
+    or, with a seed, in a new random order on each pass. An epoch has `length` samples (default: as many as all sources
+    together); the next epoch continues where it stopped.
 
     >>> from shardex import open
     >>> web, books = open([{"x": k} for k in range(100)]), open([{"x": -k} for k in range(1, 3)])
@@ -60,7 +60,7 @@ def mix(
     if length is None:
         length = len(rows)
     if length < 0:
-        raise SchemaError(f"expected a length of 0 or more, got {length}")
+        raise ArgumentError(f"expected a length of 0 or more, got {length}")
     if seed is not None:
         seed = operator.index(seed)
     start = 0, _whole(rows.sizes, weights)
@@ -69,7 +69,7 @@ def mix(
 
 
 def reweighted(mixture: Dataset[T_co], position: int, weights: Weights) -> Dataset[T_co]:
-    """A mixture with other weights from a position on, counted over all epochs; each source goes on where it was.
+    """Return a mixture with new weights from a position on (counted over all epochs); each source continues.
 
     >>> from shardex import open
     >>> both = mix([open([{"x": k} for k in range(100)]), open([{"x": -1}])], [1, 1], length=8)
@@ -78,43 +78,43 @@ def reweighted(mixture: Dataset[T_co], position: int, weights: Weights) -> Datas
     """
     order, rows = mixture.order, innermost_rows(mixture.rows)
     if not isinstance(order, MixOrder) or not isinstance(rows, MixRows):
-        raise SchemaError(f"expected a dataset made by mix, got {mixture!r}; reweight it before making views of it")
+        raise ArgumentError(f"expected a dataset made by mix, got {mixture!r}; reweight it before making views")
     return Dataset(mixture.rows, order.reweighted(position, _whole(rows.sizes, weights)), mixture.chosen)
 
 
 def temperature(
     sources: Mapping[str, Dataset[Any] | int] | Sequence[Dataset[Any] | int], value: float
 ) -> dict[str, float]:
-    """Weights by size to the power of ``1 / value``: 1 is in proportion, infinity makes all alike.
+    """Return weights proportional to size to the power ``1 / value``: 1 keeps proportions, infinity makes all equal.
 
     >>> temperature({"web": 900, "books": 100}, 2)
     {'web': 0.75, 'books': 0.25}
     """
     sizes = {name: len(source) if isinstance(source, Dataset) else source for name, source in _named(sources).items()}
     if not value > 0:
-        raise SchemaError(f"expected a temperature above 0, got {value}")
+        raise ArgumentError(f"expected a temperature above 0, got {value}")
     if not sizes or min(sizes.values()) < 0 or not (largest := max(sizes.values())):
-        raise SchemaError(f"expected sources of which at least one has samples, got sizes {sizes}")
+        raise ArgumentError(f"expected sources of which at least one has samples, got sizes {sizes}")
     powers = {name: (size / largest) ** (1 / value) if size else 0.0 for name, size in sizes.items()}
     total = math.fsum(powers.values())
     return {name: power / total for name, power in powers.items()}
 
 
 def _named(sources: Any) -> dict[str, Any]:
-    """Sources by name; those without one are numbered."""
+    """Return sources by name; those of a list are numbered."""
     if isinstance(sources, Mapping):
         return dict(sources)
     if isinstance(sources, Sequence):
         return {str(number): source for number, source in enumerate(sources)}
-    raise SchemaError(f"expected sources by name or in a list, got {type(sources).__name__}")
+    raise ArgumentError(f"expected sources by name or in a list, got {type(sources).__name__}")
 
 
 def _whole(sizes: Mapping[str, int], weights: Weights | None) -> tuple[int, ...]:
-    """Whole weights in the order of the sources; by size if none are given."""
+    """Return integer weights in the order of the sources; by size if none are given."""
     whole = whole_weights(list(sizes.values()) if weights is None else _in_order(list(sizes), weights))
     for (name, size), weight in zip(sizes.items(), whole, strict=True):
         if weight and not size:
-            raise SchemaError(
+            raise ArgumentError(
                 f"expected samples in every source that has a weight, got none - at source {name!r}; "
                 "leave it out or give it the weight 0"
             )
@@ -124,8 +124,8 @@ def _whole(sizes: Mapping[str, int], weights: Weights | None) -> tuple[int, ...]
 def _in_order(names: list[str], weights: Weights) -> list[float]:
     if isinstance(weights, Mapping):
         if weights.keys() != set(names):
-            raise SchemaError(f"expected a weight for each of {', '.join(names)}, got {', '.join(map(str, weights))}")
+            raise ArgumentError(f"expected a weight for each of {', '.join(names)}, got {', '.join(map(str, weights))}")
         return [weights[name] for name in names]
     if len(weights) != len(names):
-        raise SchemaError(f"expected {len(names)} weights, one for each of {', '.join(names)}, got {len(weights)}")
+        raise ArgumentError(f"expected {len(names)} weights, one for each of {', '.join(names)}, got {len(weights)}")
     return list(weights)

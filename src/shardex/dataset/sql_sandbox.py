@@ -1,8 +1,8 @@
-"""DuckDB with every door shut: it sees one Arrow table, and no file, no network, no setting and no Python variable.
+"""DuckDB in a sandbox: it sees one Arrow table, but no file, no network, no settings and no Python variables.
 
-`parse` gives the syntax trees of a text, `run` the answer to a statement, in a thread of its own that a time limit or
-Ctrl-C ends. One in-memory database serves a process. It is given up before a fork, because a child that inherits one
-hangs or crashes. Which statements are let in, and how a refusal is told to people, is left to `query.py`.
+`parse` returns the syntax trees of a text; `run` returns the result of a statement, which runs in a thread that a
+timeout or Ctrl-C stops. A process has one in-memory database. It is dropped before a fork, because a child that
+inherits one hangs or crashes. `sql.py` decides which statements are allowed and words the errors.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 __all__ = ["RefusedError", "parse", "run"]
 
 _SETTINGS = (
-    "temp_directory = ''",  # what does not fit into memory is an error, not a file
-    "python_enable_replacements = false",  # a table that is not there is not looked for among variables
+    "temp_directory = ''",  # results larger than memory are an error, not a file
+    "python_enable_replacements = false",  # unknown tables are not looked up among Python variables
     "python_scan_all_frames = false",
     "autoinstall_known_extensions = false",
     "autoload_known_extensions = false",
     "allow_community_extensions = false",
     "allow_persistent_secrets = false",
     "enable_external_access = false",
-    "lock_configuration = true",  # from here on nothing can be set
+    "lock_configuration = true",  # no setting can change after this
 )
-_PATIENCE, _GRACE = 0.05, 1.0
-"""Seconds between two attempts to stop a query, of which one that comes between two steps is lost, and for all."""
+_RETRY_SECONDS, _STOP_SECONDS = 0.05, 1.0
+"""An interrupt between two steps of a query is lost, so it is repeated every _RETRY_SECONDS."""
 
 
 class RefusedError(Exception):
-    """What DuckDB does not take: the reason, and the place in the statement, in bytes, if it is known."""
+    """DuckDB or `sql.py` refuses a statement: the reason, and the byte position in it if it is known."""
 
     def __init__(self, reason: str, place: int | None) -> None:
         super().__init__(reason, place)
@@ -49,7 +49,7 @@ class RefusedError(Exception):
 
 
 def parse(text: str) -> list[dict[str, Any]]:
-    """The syntax tree of each SELECT in a text; anything else is refused.
+    """Return the syntax tree of each SELECT in a text; other statements are refused.
 
     >>> [tree["type"] for tree in parse("SELECT 1; SELECT 2")]
     ['SELECT_NODE', 'SELECT_NODE']
@@ -59,10 +59,10 @@ def parse(text: str) -> list[dict[str, Any]]:
     try:
         found = msgspec.json.decode(answer)
     except RecursionError:
-        raise RefusedError("too many expressions inside one another", None) from None
+        raise RefusedError("too many nested expressions", None) from None
     if found["error"]:
         place, said = found.get("position"), found["error_message"]
-        reason = "only a SELECT can be asked" if said.startswith("Only SELECT") else _short(said)
+        reason = "only SELECT is supported" if said.startswith("Only SELECT") else _short(said)
         raise RefusedError(reason, None if place is None else int(place))
     return [statement["node"] for statement in found["statements"]]
 
@@ -74,7 +74,7 @@ def run(
     timeout: float | None = None,
     memory_limit: str | None = None,
 ) -> pa.Table:
-    """The answer to a SELECT over a table, which it calls `ds`.
+    """Return the result of a SELECT over a table named `ds`.
 
     >>> run("SELECT x FROM ds WHERE x > ?", [1], pa.table({"x": [1, 2, 3]})).to_pydict()
     {'x': [2, 3]}
@@ -90,7 +90,7 @@ def run(
 def _in_time(
     ask: Callable[[DuckDBPyConnection], pa.Table], timeout: float | None, memory_limit: str | None
 ) -> pa.Table:
-    """What a thread brings back; if we no longer wait for it, its work is stopped."""
+    """Run a query in a thread and return its result; after the timeout or an interrupt the query is stopped."""
     job: Future[pa.Table] = Future()
     running: list[DuckDBPyConnection] = []
 
@@ -108,7 +108,7 @@ def _in_time(
     try:
         return job.result(timeout)
     except TimeoutError:
-        raise QueryError("expected an answer within the timeout, got none; give it a longer one") from None
+        raise QueryError("expected a result within the timeout, got none; use a longer timeout") from None
     finally:
         if not job.done():
             _stop(job, running)
@@ -117,23 +117,23 @@ def _in_time(
 
 
 def _stop(job: Future[pa.Table], running: list[DuckDBPyConnection]) -> None:
-    """Have a query end. One that is inside a long function cannot: it is left alone, with a database of its own."""
-    late = time.monotonic() + _GRACE
+    """Interrupt a query. If it is inside a function that cannot be interrupted, later queries get a new database."""
+    late = time.monotonic() + _STOP_SECONDS
     while not job.done() and time.monotonic() < late:
         for cursor in running:
             cursor.interrupt()
-        wait([job], _PATIENCE)
+        wait([job], _RETRY_SECONDS)
     if not job.done():
         with _lock:
-            _kept.clear()
+            _databases.clear()
 
 
-# -- refusals -------------------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _refusals(statement: str) -> Iterator[None]:
-    """DuckDB's errors as ours."""
+    """Raise DuckDB's errors as `RefusedError`."""
     import duckdb
 
     try:
@@ -144,7 +144,7 @@ def _refusals(statement: str) -> Iterator[None]:
 
 
 def _short(said: str) -> str:
-    """What it says, without candidates and advice that is not for us.
+    """Return the first line of a message and the suggestion, without candidates and other advice.
 
     >>> _short("No function f(x)!\\nDid you mean g?\\n\\tCandidate functions:\\n\\tf(INTEGER)")
     'No function f(x)! Did you mean g?'
@@ -154,7 +154,7 @@ def _short(said: str) -> str:
 
 
 def _place(excerpt: str, statement: str) -> int | None:
-    """Where the mark under an excerpt points to; an excerpt of a long line does not tell.
+    """Return the byte position that the mark under an excerpt points to; None for an excerpt of a long line.
 
     >>> _place("2: x > 'a'\\n            ^^^", "SELECT\\nx > 'a'")
     11
@@ -170,21 +170,21 @@ def _place(excerpt: str, statement: str) -> int | None:
 # -- the database ---------------------------------------------------------------------------------------------
 
 _lock = threading.Lock()
-_kept: list[DuckDBPyConnection] = []
-"""The database of this process, once one was needed: to make it takes as long as to filter a million rows."""
+_databases: list[DuckDBPyConnection] = []
+"""The database of this process, once one was needed: making it takes as long as filtering a million rows."""
 
 
 @contextmanager
 def _cursor(memory_limit: str | None) -> Iterator[DuckDBPyConnection]:
-    """A connection to the database of this process, or to a new one that has a limit of its own."""
+    """Connect to the database of this process, or to a new one with a memory limit."""
     if memory_limit is not None:
         with _new_database({"memory_limit": memory_limit}) as database:
             yield database
         return
     with _lock:
-        if not _kept:
-            _kept.append(_new_database({}))
-        connection = _kept[0].cursor()
+        if not _databases:
+            _databases.append(_new_database({}))
+        connection = _databases[0].cursor()
     with connection:
         yield connection
 
@@ -198,11 +198,11 @@ def _new_database(config: dict[str, Any]) -> DuckDBPyConnection:
     return database
 
 
-def _let_go() -> None:
-    """What happens before a fork: the child gets none, and queries that run here keep the one they have alive."""
+def _before_fork() -> None:
+    """Drop the database: the child must not inherit it. Running queries keep theirs alive."""
     _lock.acquire()
-    _kept.clear()
+    _databases.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_let_go, after_in_parent=_lock.release, after_in_child=_lock.release)
+    os.register_at_fork(before=_before_fork, after_in_parent=_lock.release, after_in_child=_lock.release)

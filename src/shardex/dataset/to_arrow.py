@@ -1,8 +1,8 @@
-"""A dataset as Arrow gives data to other tools: a stream of record batches, or one table.
+"""A dataset as Arrow data for other tools: a stream of record batches, or one table.
 
-Batches are made as they are asked for, all of one schema that is known before the first of them; the features go along
-as metadata, so that what comes back from another tool can be read as what it was. Where whole fields lie as Arrow
-columns already (a mapped shard, a table somebody else made), a table of them is no copy.
+Batches are made on demand, all with one schema that is known before the first of them. The features are stored in the
+metadata, so data that comes back from another tool keeps its types. Fields that are stored as Arrow columns (mapped
+shards, tables of other tools) are not copied.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardex.schema import Feature, Features, Opaque, Optional
 __all__ = ["View", "batches", "capsule", "check_names", "stored_table", "table", "type_named"]
 
 
-_AT_LEAST = 16
+_MIN_ROWS = 16
 
 
 class View(Protocol):
@@ -33,30 +33,30 @@ class View(Protocol):
 
     @property
     def rows(self) -> AbstractRows:
-        """What lies below."""
+        """Rows under the view."""
 
     @property
     def order(self) -> Order:
-        """From positions to rows."""
+        """Maps positions to row numbers."""
 
     @property
     def features(self) -> Features:
         """Name and feature of each field."""
 
     def chunks(self, order: Order | None = None, size: int = 1) -> Iterator[Columns]:
-        """All samples, some at a time, in multiples of `size`."""
+        """Yield all samples in chunks of multiples of `size`."""
 
 
 def batches(view: View) -> pa.RecordBatchReader:
-    """All samples, some at a time.
+    """Return all samples as a stream of record batches.
 
     >>> from shardex import open
     >>> batches(open([{"x": 1}, {"x": 2}])).read_all().to_pydict()
     {'x': [1, 2]}
     """
-    if isinstance(view.rows, ArrowRows) and (lying := stored_table(view)) is not None:
-        return lying.to_reader()
-    features, chunks = view.features, view.chunks(size=_AT_LEAST)
+    if isinstance(view.rows, ArrowRows) and (stored := stored_table(view)) is not None:
+        return stored.to_reader()
+    features, chunks = view.features, view.chunks(size=_MIN_ROWS)
     types = {name: _type(feature) for name, feature in features.items()}
     if None in types.values() and (first := next(chunks, None)) is not None:
         guessed = to_table(first, features)
@@ -68,14 +68,14 @@ def batches(view: View) -> pa.RecordBatchReader:
 
 
 def capsule(view: View, requested_schema: object = None) -> Any:
-    """The stream in the form in which it goes from tool to tool, where names end at a NUL."""
+    """Return the stream as a PyCapsule of the Arrow C interface, in which names end at a NUL."""
     reader = batches(view)
     check_names(reader.schema)
     return reader.__arrow_c_stream__(requested_schema)
 
 
 def check_names(schema: pa.Schema) -> None:
-    """Refuse names that other tools would see cut off."""
+    """Raise for names with a NUL, which the C interface would truncate."""
     if "\0" in (shown := schema.to_string(show_field_metadata=False, show_schema_metadata=False)):
         raise SchemaError(f"expected names that other tools can read, got one with a NUL - at {shown!r:.200}")
 
@@ -89,12 +89,12 @@ def _batches(chunks: Iterable[Columns], features: Features, schema: pa.Schema) -
 
 
 def table(view: View) -> pa.Table:
-    """All samples in one table; no copy of fields that lie as they should."""
-    return batches(view).read_all() if (lying := stored_table(view)) is None else lying
+    """Return all samples as one table; stored Arrow columns of the right types are not copied."""
+    return batches(view).read_all() if (stored := stored_table(view)) is None else stored
 
 
 def stored_table(view: View) -> pa.Table | None:
-    """The table that a view is a run of, if its fields lie as Arrow columns; in the types that `batches` gives."""
+    """Return the stored columns of a view of consecutive rows, in the types of `batches`; None if there are none."""
     rows, order = view.rows, view.order
     if not isinstance(order, Span) or order.step != 1:
         return None
@@ -117,7 +117,7 @@ _TIMESTAMP = re.compile(r"timestamp\[(\w+), tz=(.+)\]")
 
 
 def _type(feature: Feature) -> pa.DataType | None:
-    """The type of a field; none if only its values can tell."""
+    """Return the Arrow type of a field; None if it depends on the values."""
     inner = feature.feature if isinstance(feature, Optional) else feature
     if isinstance(inner, Opaque):
         return type_named(inner.type)
@@ -125,7 +125,7 @@ def _type(feature: Feature) -> pa.DataType | None:
 
 
 def type_named(name: str) -> pa.DataType | None:
-    """The type that Arrow shows in this way; none for types made of others.
+    """Return the Arrow type with this text form; None for nested types.
 
     >>> type_named("timestamp[us, tz=UTC]"), type_named("decimal128(10, 2)"), type_named("map<string, int64>")
     (TimestampType(timestamp[us, tz=UTC]), Decimal128Type(decimal128(10, 2)), None)
@@ -141,6 +141,6 @@ def type_named(name: str) -> pa.DataType | None:
 
 
 def _metadata(features: Features) -> dict[bytes, bytes]:
-    """What the fields are, for those who can read it."""
+    """Return the features as metadata of an Arrow schema."""
     found: dict[bytes, bytes] = arrow_schema(Features({n: f for n, f in features.items() if not is_opaque(f)})).metadata
     return found
