@@ -780,7 +780,7 @@ def test_invalid_utf8_raises(tmp_path: Path) -> None:
         ds.where("j->>'$.a' = 'b'")
     arrays = sx.open(tmp_path / "a.parquet", schema={"s": sx.Array("int8", (1,))})
     assert len(arrays.where("s IS NOT NULL")) == 2
-    with pytest.raises(QueryError, match=r"got int8\[1\] in bytes - at field s"):
+    with pytest.raises(QueryError, match=r"got int8\[1\] stored as bytes - at field s"):
         arrays.where("s[1] = 1")
 
 
