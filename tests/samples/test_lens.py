@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.errors import LawError, LensError, SchemaError
-from shardex.samples import NETWORK
+from shardex.samples import LENSES
 
 
 @sx.packable
@@ -73,10 +73,10 @@ LINE = Line(10.0, 70.0, "a")
 @pytest.fixture(autouse=True)
 def only_own_lenses() -> Iterator[None]:
     """What a test registers is gone after it."""
-    before = dict(NETWORK._edges)
+    before = dict(LENSES._edges)
     yield
-    NETWORK._edges.clear()
-    NETWORK._edges.update(before)
+    LENSES._edges.clear()
+    LENSES._edges.update(before)
 
 
 def test_the_two_ways() -> None:
@@ -91,7 +91,7 @@ def test_composition() -> None:
         assert both.source is Line and both.view is Minutes and both.two_way
         assert repr(both) == "Lens(span | minutes: Line -> Minutes)"
         both.check(LINE, Minutes(7))
-    with pytest.raises(LensError, match=r"expected a lens from Minutes, .*minutes ends, got .*span from Line"):
+    with pytest.raises(LensError, match=r"expected a lens from Minutes, .*minutes, got .*span from Line"):
         minutes | span  # type: ignore[operator]
     with pytest.raises(TypeError):
         span | 3  # type: ignore[operator]
@@ -159,7 +159,7 @@ def test_functions_that_make_no_lens() -> None:
 
     with pytest.raises(LensError, match="expected a getter with annotated parameter and return type"):
         sx.lens(lambda s: s)
-    with pytest.raises(LensError, match="expected types that are known where a lens is made: name 'Nowhere'"):
+    with pytest.raises(LensError, match="expected types that are defined where the lens is made: name 'Nowhere'"):
 
         @sx.lens
         def unknown(a: Nowhere) -> Span:  # type: ignore[name-defined]  # noqa: F821
@@ -220,7 +220,7 @@ def test_types_after_views(lines: sx.Dataset[Line]) -> None:
 def test_an_untyped_dataset_is_made_what_the_lens_looks_at(lines: sx.Dataset[Line]) -> None:
     raw = lines.as_type(sx.DictSample)
     assert raw.view(span)[3] == Span(177.0)
-    with pytest.raises(SchemaError, match=r"with the fields of Line .*: field end \(float64\) is not there"):
+    with pytest.raises(SchemaError, match=r"with the fields of Line .*: field end \(float64\) is missing"):
         raw.select("start").view(span)
     with pytest.raises(LensError, match="expected a lens, made by @lens or Lens"):
         raw.view(lambda s: s)  # type: ignore[arg-type]
@@ -242,7 +242,9 @@ def test_two_lenses_between_two_types_are_ambiguous(lines: sx.Dataset[Line]) -> 
     def other(line: Line) -> Span:
         return Span(0.0)
 
-    with pytest.raises(LensError, match=r"expected one shortest way from Line to Span, got 2: .*test_lens.span.*other"):
+    with pytest.raises(
+        LensError, match=r"expected one shortest path from Line to Span, got 2: .*test_lens.span.*other"
+    ):
         lines.as_type(Span)
     assert lines.view(other)[0] == Span(0.0)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.errors import LensError
-from shardex.samples.lens_graph import Network
+from shardex.samples.lens_graph import LensGraph
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Step:
     label: str
 
 
-def network(*steps: str) -> Network[Step]:
+def network(*steps: str) -> LensGraph[Step]:
     """Of steps such as "a>b"."""
-    made: Network[Step] = Network()
+    made: LensGraph[Step] = LensGraph()
     for number, step in enumerate(steps):
         source, _, view = step.partition(">")
         made.add(Step(source, view, f"{step}#{number}"))
@@ -40,7 +40,7 @@ def test_the_shortest_way_is_taken() -> None:
 
 def test_two_ways_of_one_length_are_named() -> None:
     known = network("a>b", "a>c", "b>d", "c>d")
-    expected = r"one shortest way from a to d, got 2: a -> b \(a>b#0\) -> d \(b>d#2\); a -> c \(a>c#1\) -> d \(c>d#3\)"
+    expected = r"one shortest path from a to d, got 2: a -> b \(a>b#0\) -> d \(b>d#2\); a -> c \(a>c#1\) -> d \(c>d#3\)"
     with pytest.raises(LensError, match=expected):
         known.path("a", "d")
     assert way(known.path("a", "c")) == "ac"
@@ -67,7 +67,7 @@ def test_where_one_can_come_from() -> None:
 
 @given(st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=20))
 def test_ways_are_as_long_as_a_plain_search_says(edges: set[tuple[int, int]]) -> None:
-    known: Network[Step] = Network()
+    known: LensGraph[Step] = LensGraph()
     for a, b in edges:
         known.add(Step(str(a), str(b), f"{a}>{b}"))
     distance = {0: 0}

@@ -331,7 +331,7 @@ def test_classes_of_a_function_with_annotations_as_text() -> None:
 
 
 def test_a_class_that_holds_itself_is_refused() -> None:
-    with pytest.raises(SchemaError, match="expected a class that does not hold itself, got Node"):
+    with pytest.raises(SchemaError, match="expected a class that does not contain itself, got Node"):
         _ = Node(1, None).packed
 
 
@@ -442,7 +442,7 @@ def test_data_that_does_not_match_is_said_with_its_fields(tmp_path: Path, format
     with pytest.raises(SchemaError, match="name"):
         sx.open(tmp_path / "d", Wrong, format=format)[0]
     if format != "jsonl":
-        with pytest.raises(SchemaError, match=r"field name is text, not int64; field y \(float64\) is not there$"):
+        with pytest.raises(SchemaError, match=r"field name is text, not int64; field y \(float64\) is missing$"):
             sx.open(tmp_path / "d", Wrong, format=format)
     with pytest.raises(
         SchemaError, match="expected a type of samples, DictSample or a class made by @packable, got int"

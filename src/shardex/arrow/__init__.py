@@ -1,4 +1,21 @@
-"""The room arrow."""
+"""Features as Arrow types, values into Arrow arrays, Arrow arrays into columns.
+
+In: features, samples, Arrow batches that are mapped or decoded. Out: record batches to write, columns and samples that
+were read, tables for SQL and other tools. `types` has the table of Arrow types; everything else follows it.
+Writing: `batch_builder` appends samples to the encoders of `encode`. Reading: `mapped_table` copies from the buffers
+of mapped batches with `field_readers`, `decoded_table` decodes groups; both use `decode` for what needs Arrow.
+
+types          Arrow types of features, features of Arrow schemas
+encode         values of one field into an Arrow array
+batch_builder  samples into record batches
+to_table       columns into a table
+decode         Arrow arrays into columns
+field_readers  readers of one field over mapped batches
+mapped_table   mapped record batches as one table
+decoded_table  Parquet row groups and compressed batches as one table, with a cache
+sql_columns    fields in the form that SQL reads
+ipc_footer     positions of batches in an Arrow IPC file
+"""
 
 from shardex.arrow.batch_builder import BatchBuilder
 from shardex.arrow.decode import decode_array, storage_array, to_list

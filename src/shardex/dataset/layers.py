@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Columns, Integers, digest
 from shardex.rows import AbstractRows, Keyed
-from shardex.samples import ClassFitter, DictSample, fields_of, is_packable, misfits, record_of
+from shardex.samples import ClassFitter, DictSample, fields_of, is_packable, record_of, schema_conflicts
 from shardex.schema import Features, check_fields, infer
 
 __all__ = ["Layer", "MappedRows", "TypedRows", "innermost_rows", "sample_type_of"]
@@ -87,7 +87,7 @@ class TypedRows(Layer):
         record = record_of(sample_type)
         have = below.features
         have = have if fields is None else have.select(fields)
-        if (have or len(below)) and (problems := misfits(have, record.features, record.defaults)):
+        if (have or len(below)) and (problems := schema_conflicts(have, record.features, record.defaults)):
             raise SchemaError(
                 f"expected data with the fields of {sample_type.__name__} ({record.features}), got {have}: "
                 f"{'; '.join(problems)}"

@@ -19,16 +19,16 @@ from shardex.errors import LensError, SchemaError
 from shardex.order import Span
 from shardex.rows import AbstractRows, Rows
 from shardex.samples import (
-    NETWORK,
+    LENSES,
     ClassFitter,
     DictSample,
+    FieldSubset,
     Lens,
-    Narrow,
     fields_of,
     is_packable,
-    misfits,
-    name_of,
     record_of,
+    schema_conflicts,
+    type_name,
 )
 from shardex.schema import Feature, Features, Optional, describe
 
@@ -49,7 +49,7 @@ __all__ = [
 def check_type(kind: Any) -> None:
     """An error if it is no type of samples."""
     if not (is_packable(kind) or kind is DictSample):
-        raise SchemaError(f"expected a type of samples, DictSample or a class made by @packable, got {name_of(kind)}")
+        raise SchemaError(f"expected a type of samples, DictSample or a class made by @packable, got {type_name(kind)}")
 
 
 def check_callable(function: Any) -> None:
@@ -72,12 +72,12 @@ def typed_view(rows: AbstractRows, fields: Sequence[str] | None, kind: Any) -> A
     own = sample_type_of(rows, fields)
     if own is kind:
         return rows
-    for one in NETWORK.path(own, kind) or ():
+    for one in LENSES.path(own, kind) or ():
         rows, fields = lens_view(rows, fields, one), None
     if sample_type_of(rows, fields) is kind:
         return rows
     if is_packable(own) and is_packable(kind):
-        Narrow(own, kind)  # says what is in the way, in the words of the two classes
+        FieldSubset(own, kind)  # says what is in the way, in the words of the two classes
     return TypedRows(rows, kind, fields) if is_packable(kind) else MappedRows(rows, _untyped, fields, DictSample)
 
 
@@ -88,7 +88,7 @@ def _untyped(sample: Any) -> DictSample:
 def lens_view(rows: AbstractRows, fields: Sequence[str] | None, lens: Lens[Any, Any]) -> AbstractRows:
     """Rows as a lens shows them; if it looks at another type, the samples are made that first."""
     if not isinstance(lens, Lens):
-        raise LensError(f"expected a lens, made by @lens or Lens(...), got {name_of(type(lens))}")
+        raise LensError(f"expected a lens, made by @lens or Lens(...), got {type_name(type(lens))}")
     own, source = sample_type_of(rows, fields), lens.source
     if is_packable(source) and not issubclass(own, source):
         rows, fields = TypedRows(rows, source, fields), None
@@ -162,16 +162,19 @@ def lens_to(view: Any, features: Mapping[str, Feature]) -> Lens[Any, Any]:
         return Lens(_untyped, _merged, source=DictSample, view=DictSample)
     if not (problems := _problems(features, kind)):
         return Lens.between(DictSample, kind)
-    fitting = [one for one in NETWORK.sources(kind) if is_packable(one) and not _problems(features, one)]
+    fitting = [one for one in LENSES.sources(kind) if is_packable(one) and not _problems(features, one)]
     if len(fitting) == 1:
         return Lens.between(fitting[0], kind)
-    found = f"several, from {' and from '.join(map(name_of, fitting))}" if fitting else f"none: {'; '.join(problems)}"
-    raise LensError(f"expected one lens to {name_of(kind)} from a type that the samples fit, got {found}; say through=")
+    several = f"several, from {' and from '.join(map(type_name, fitting))}"
+    found = several if fitting else f"none: {'; '.join(problems)}"
+    raise LensError(
+        f"expected one lens to {type_name(kind)} from a type that the samples fit, got {found}; say through="
+    )
 
 
 def _problems(features: Mapping[str, Feature], kind: Any) -> list[str]:
     record = record_of(kind)
-    return misfits(features, record.features, record.defaults)
+    return schema_conflicts(features, record.features, record.defaults)
 
 
 def _merged(view: Mapping[str, Any], source: Any) -> DictSample:
@@ -192,6 +195,6 @@ def _viewed(view: Any, lens: Lens[Any, Any]) -> Any:
     if is_packable(lens.view) and isinstance(view, Mapping):
         return lens.view.from_data(view)
     if is_packable(lens.view) and not isinstance(view, lens.view):
-        wanted, found = name_of(lens.view), name_of(type(view))
+        wanted, found = type_name(lens.view), type_name(type(view))
         raise LensError(f"expected a view of the type {wanted}, got {found} - at {lens.label}")
     return DictSample(view) if isinstance(view, Mapping) else view

@@ -25,7 +25,7 @@ from shardex.loader.plan import Plan, PreparedBatch
 from shardex.loader.replacements import MAX_ATTEMPTS, BadSample, find_failures, replacement_position
 from shardex.loader.stats import TimeSpent
 from shardex.order import Blocks, RankShares, Shuffle
-from shardex.samples import DictSample, fields_of, maker_of
+from shardex.samples import DictSample, fields_of, sample_constructor
 from shardex.schema import Feature, Optional, Value
 
 __all__ = ["Recipe"]
@@ -91,7 +91,7 @@ class Recipe:
     @cached_property
     def make_sample(self) -> Callable[[dict[str, Any]], Any]:
         """Makes the samples that the transform gets."""
-        return maker_of(self._read_type)
+        return sample_constructor(self._read_type)
 
     @cached_property
     def reads_independently(self) -> bool:

@@ -1,8 +1,9 @@
-"""Two forms of one value: typed, as an annotated class holds it, and plain, as features describe and files store it.
+"""Conversion between typed values, as instances of a class hold them, and plain values, as files store them.
 
-Numbers, text and arrays are the same in both. Enums are plain as their values, nested classes as dicts, tuples as
-lists; arrays may come as the bytes that MessagePack has for them. `Record` is the form of a whole class: its fields,
-their features, and the way of a sample to plain values and back. It checks no value against its feature (`fit.py`).
+Numbers, text and arrays are the same in both forms. The plain form of an enum is its value, of a nested class a dict,
+of a tuple a list; arrays may come as the compact bytes of MessagePack. `Record` holds the fields of a class with their
+features and converts its samples to plain values and back. It does not check values against features (`fit_sample`
+does).
 """
 
 from __future__ import annotations
@@ -21,98 +22,98 @@ from shardex.errors import SchemaError
 from shardex.kernel import MISSING
 from shardex.schema import COMPACT, Array, ClassLabel, Feature, Features, describe, feature_of, hints_of
 
-__all__ = ["Form", "Record", "form_of", "record_of"]
+__all__ = ["Conversion", "Record", "conversion_of", "record_of"]
 
-Change = Callable[[Any], Any]
+Convert = Callable[[Any], Any]
 T = TypeVar("T")
 
 
-class Form(NamedTuple):
-    """How a value becomes plain and typed; none where it is the same."""
+class Conversion(NamedTuple):
+    """Functions that make a value plain and typed; `None` if the two forms are the same."""
 
-    plain: Change | None = None
-    typed: Change | None = None
+    plain: Convert | None = None
+    typed: Convert | None = None
 
 
-def form_of(hint: Any, json: bool = False) -> Form:
-    """The forms of what an annotation stands for; in JSON, where arrays are lists, as all is that a dict holds.
+def conversion_of(hint: Any, json: bool = False) -> Conversion:
+    """Return the conversion of an annotated type; with `json` for values inside JSON, where arrays are lists.
 
     >>> class Kind(enum.Enum):
     ...     CAT = "cat"
-    >>> form = form_of(list[Kind] | None)
-    >>> form.plain([Kind.CAT]), form.typed(["cat"]), form.typed(None)
+    >>> conversion = conversion_of(list[Kind] | None)
+    >>> conversion.plain([Kind.CAT]), conversion.typed(["cat"]), conversion.typed(None)
     (['cat'], [<Kind.CAT: 'cat'>], None)
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _of_annotated(arguments[0], arguments[1:], json)
     if origin is typing.Literal:
-        return Form(*[_one_of(arguments)] * 2)
+        return Conversion(*[_one_of(arguments)] * 2)
     if origin in (typing.Union, types.UnionType):
         rest = [one for one in arguments if one is not types.NoneType]
-        return Form(*map(_unless_none, form_of(rest[0], json))) if len(rest) == 1 else Form()
+        return Conversion(*map(_optional, conversion_of(rest[0], json))) if len(rest) == 1 else Conversion()
     if np.ndarray in (hint, origin):
-        return _in_json(feature_of(hint)) if json else Form(_array)
+        return _json_array(feature_of(hint)) if json else Conversion(_array)
     if list in (hint, origin):
-        return (
-            Form(*(change and _each(change, list) for change in form_of(arguments[0], json))) if arguments else Form()
-        )
+        inner = conversion_of(arguments[0], json) if arguments else Conversion()
+        return Conversion(*(convert and _items(convert, list) for convert in inner))
     if tuple in (hint, origin):
         return _of_tuple(arguments, json)
     if origin is dict:
         return _of_dict(*arguments)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return Form(lambda value: _member(value, hint).value, lambda value: _member(value, hint))
+        return Conversion(lambda value: _member(value, hint).value, lambda value: _member(value, hint))
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return Form(lambda value: _values(value, hint), lambda value: record_of(hint, json).make(dict(value)))
-    return Form()
+        return Conversion(lambda value: _values(value, hint), lambda value: record_of(hint, json).make(dict(value)))
+    return Conversion()
 
 
-def _of_tuple(arguments: tuple[Any, ...], json: bool) -> Form:
-    """A tuple of any length is a list when it is stored; one of a certain length is JSON, each place by itself."""
+def _of_tuple(arguments: tuple[Any, ...], json: bool) -> Conversion:
+    """A tuple of any length is stored as a list; one of fixed length as JSON, with a conversion per position."""
     if len(arguments) != 2 or arguments[1] is not ...:
-        forms = [form_of(one, json=True) for one in arguments]
-        return Form(
-            _place_by_place([one.plain for one in forms], list), _place_by_place([one.typed for one in forms], tuple)
+        conversions = [conversion_of(one, json=True) for one in arguments]
+        return Conversion(
+            _by_position([one.plain for one in conversions], list),
+            _by_position([one.typed for one in conversions], tuple),
         )
-    inner = form_of(arguments[0], json)
-    return Form(_each(inner.plain, list), _each(inner.typed, tuple))
+    inner = conversion_of(arguments[0], json)
+    return Conversion(_items(inner.plain, list), _items(inner.typed, tuple))
 
 
-def _of_annotated(hint: Any, said: tuple[Any, ...], json: bool) -> Form:
-    """Where the annotation names the feature, that decides too: classes are numbers when they are stored."""
-    form = form_of(hint, json)
-    if (array := next((one for one in said if isinstance(one, Array)), None)) is not None:
-        return _in_json(array) if json else form if form.plain else Form(_array)
-    label = next((one for one in said if isinstance(one, ClassLabel)), None)
+def _of_annotated(hint: Any, notes: tuple[Any, ...], json: bool) -> Conversion:
+    """An annotated feature takes part in the conversion: class labels are stored as numbers."""
+    conversion = conversion_of(hint, json)
+    if (array := next((one for one in notes if isinstance(one, Array)), None)) is not None:
+        return _json_array(array) if json else conversion if conversion.plain else Conversion(_array)
+    label = next((one for one in notes if isinstance(one, ClassLabel)), None)
     if label is None or hint in (int, int | None):
-        return form
-    plain, typed = form.plain or _itself, form.typed or _itself
-    return Form(
+        return conversion
+    plain, typed = conversion.plain or _unchanged, conversion.typed or _unchanged
+    return Conversion(
         lambda value: value if type(value) is int else plain(value),
-        _unless_none(lambda number: typed(label.name(number))),
+        _optional(lambda number: typed(label.name(number))),
     )
 
 
-def _of_dict(key: Any, value: Any) -> Form:
-    """Keys are text when they are stored."""
-    form, number = form_of(value, json=True), key is int
-    if not number and form == Form():
-        return Form()
-    plain, typed = form.plain or _itself, form.typed or _itself
-    return Form(
+def _of_dict(key: Any, value: Any) -> Conversion:
+    """Keys of dicts are stored as text."""
+    conversion, number = conversion_of(value, json=True), key is int
+    if not number and conversion == Conversion():
+        return Conversion()
+    plain, typed = conversion.plain or _unchanged, conversion.typed or _unchanged
+    return Conversion(
         lambda whole: {str(k) if number else k: plain(v) for k, v in _mapping(whole).items()},
         lambda whole: {int(k) if number else k: typed(v) for k, v in _mapping(whole).items()},
     )
 
 
-def _in_json(feature: Feature) -> Form:
-    """The forms of an array that JSON has a list for."""
+def _json_array(feature: Feature) -> Conversion:
+    """Return the conversion of an array that is a list in JSON."""
     dtype = feature.dtype if isinstance(feature, Array) else None
-    return Form(_array, lambda value: value if isinstance(value, np.ndarray) else np.asarray(value, dtype))
+    return Conversion(_array, lambda value: value if isinstance(value, np.ndarray) else np.asarray(value, dtype))
 
 
-def _itself(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
@@ -126,35 +127,35 @@ def _array(value: Any) -> Any:
     return COMPACT.decode(value) if isinstance(value, bytes | memoryview) else value
 
 
-def _unless_none(change: Change | None) -> Change | None:
-    return None if change is None else lambda value: None if value is None else change(value)
+def _optional(convert: Convert | None) -> Convert | None:
+    return None if convert is None else lambda value: None if value is None else convert(value)
 
 
-def _each(change: Change | None, kind: type) -> Change:
+def _items(convert: Convert | None, kind: type) -> Convert:
     def all_of(values: Any) -> Any:
         if not isinstance(values, list | tuple):
             raise SchemaError(f"expected a {kind.__name__}, got {describe(values)}")
-        return kind(values if change is None else map(change, values))
+        return kind(values if convert is None else map(convert, values))
 
     return all_of
 
 
-def _place_by_place(all_changes: list[Change | None], kind: type) -> Change:
+def _by_position(converts: list[Convert | None], kind: type) -> Convert:
     def all_of(values: Any) -> Any:
         if not isinstance(values, list | tuple):
             raise SchemaError(f"expected a {kind.__name__}, got {describe(values)}")
-        if not all_changes:
+        if not converts:
             return kind(values)
-        if len(values) != len(all_changes):
-            raise SchemaError(f"expected {len(all_changes)} values, got {len(values)}")
+        if len(values) != len(converts):
+            raise SchemaError(f"expected {len(converts)} values, got {len(values)}")
         return kind(
-            value if change is None else change(value) for change, value in zip(all_changes, values, strict=True)
+            value if convert is None else convert(value) for convert, value in zip(converts, values, strict=True)
         )
 
     return all_of
 
 
-def _one_of(choices: tuple[Any, ...]) -> Change:
+def _one_of(choices: tuple[Any, ...]) -> Convert:
     def check(value: Any) -> Any:
         for one in choices:
             if type(one) is type(value) and one == value:
@@ -173,7 +174,7 @@ def _member(value: Any, kind: type[enum.Enum]) -> enum.Enum:
 
 
 def _values(value: Any, kind: type) -> Any:
-    """The plain form of an instance; a dict of its fields may stand for it."""
+    """Return the plain form of an instance, or of a dict of its fields."""
     if isinstance(value, Mapping):
         return record_of(kind).plain(value)
     if isinstance(value, kind):
@@ -182,7 +183,7 @@ def _values(value: Any, kind: type) -> Any:
 
 
 class Record(Generic[T]):
-    """A dataclass as its fields.
+    """The fields of a dataclass, and the conversion of its samples.
 
     >>> @dataclasses.dataclass
     ... class Point:
@@ -201,40 +202,40 @@ class Record(Generic[T]):
         self.features = Features.of(kind)
         self.defaults: dict[str, Callable[[], Any]] = {
             field.name: _default_of(field)
-            for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # record_of has seen that it is one
+            for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # record_of has checked it
             if field.init and _has_default(field)
         }
-        """What makes the value of a field that a sample lacks."""
-        forms = {name: form_of(hint, json) for name, hint in hints.items()}
-        self._plain = {name: form.plain for name, form in forms.items() if form.plain}
-        self._typed = [(name, form.typed) for name, form in forms.items() if form.typed]
+        """Functions that return the typed default of a field."""
+        conversions = {name: conversion_of(hint, json) for name, hint in hints.items()}
+        self._plain = {name: conversion.plain for name, conversion in conversions.items() if conversion.plain}
+        self._typed = [(name, conversion.typed) for name, conversion in conversions.items() if conversion.typed]
 
     def default(self, name: str) -> Any:
         """Return the default of a field in its plain form, `MISSING` if it has none."""
-        return self._plained(name, self.defaults[name]()) if name in self.defaults else MISSING
+        return self._to_plain(name, self.defaults[name]()) if name in self.defaults else MISSING
 
     def plain(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The plain form of values that are typed, or plain already."""
-        return {name: self._plained(name, value) for name, value in values.items()}
+        """Return the plain form of values, typed or plain."""
+        return {name: self._to_plain(name, value) for name, value in values.items()}
 
-    def _plained(self, name: str, value: Any) -> Any:
-        change = self._plain.get(name)
+    def _to_plain(self, name: str, value: Any) -> Any:
+        convert = self._plain.get(name)
         try:
-            return value if change is None else change(value)
+            return value if convert is None else convert(value)
         except SchemaError as error:
             raise SchemaError(f"{error} - at field {name} of {self.kind.__name__}") from None
 
     def values(self, sample: Any) -> dict[str, Any]:
-        """The plain values of a sample, in the order of its fields."""
-        return {name: self._plained(name, getattr(sample, name)) for name in self.names}
+        """Return the plain values of a sample in the order of its fields."""
+        return {name: self._to_plain(name, getattr(sample, name)) for name in self.names}
 
     def make(self, values: dict[str, Any]) -> T:
-        """The sample that has these plain values, which fit; the dict is used up. Values of other fields are left."""
+        """Return the sample of plain values that fit; the dict may be changed. Unknown fields are ignored."""
         if len(values) != len(self.names):
             values = {name: values[name] for name in self.names if name in values}
-        for name, change in self._typed:
+        for name, convert in self._typed:
             try:
-                values[name] = change(values[name])
+                values[name] = convert(values[name])
             except SchemaError as error:
                 raise SchemaError(f"{error} - at field {name} of {self.kind.__name__}") from None
         return self.kind(**values)
@@ -251,17 +252,17 @@ def _default_of(field: dataclasses.Field[Any]) -> Callable[[], Any]:
 
 
 _records: tuple[WeakKeyDictionary[type, Record[Any]], ...] = (WeakKeyDictionary(), WeakKeyDictionary())
-"""Those of classes, and those of classes that lie in JSON."""
+"""Records of classes, and of classes inside JSON."""
 
 
 def record_of(kind: type[T], json: bool = False) -> Record[T]:
-    """The record of a dataclass, made once."""
+    """Return the record of a dataclass; it is made once."""
     if (known := _records[json].get(kind)) is not None:
         return known
     if not dataclasses.is_dataclass(kind):
         raise SchemaError(f"expected a class made by @packable, got {kind!r}")
     try:
-        made = _records[json][kind] = Record(kind, json)
+        record = _records[json][kind] = Record(kind, json)
     except RecursionError:
-        raise SchemaError(f"expected a class that does not hold itself, got {kind.__name__}") from None
-    return made
+        raise SchemaError(f"expected a class that does not contain itself, got {kind.__name__}") from None
+    return record

@@ -1,7 +1,7 @@
-"""Some fields of a sample as another type: what fields of the same name must have in common, and the two ways.
+"""A view of samples as a class that has some of their fields: what `as_type` does if no lens is registered.
 
-It is what `as_type` does where no lens is registered. Whether fields can fit is told by their features; where these
-leave it open (JSON, arrays of any dtype, values that may be None) the values themselves decide when they are read.
+Fields of the same name must have features that fit. If the features do not decide (JSON, arrays of any dtype, optional
+values), the values do when they are read.
 """
 
 from __future__ import annotations
@@ -31,36 +31,38 @@ from shardex.schema import (
     unwrap_optional,
 )
 
-__all__ = ["Narrow", "could_fit", "is_packable", "misfits"]
+__all__ = ["FieldSubset", "is_packable", "may_fit", "schema_conflicts"]
 
 
 def is_packable(kind: Any) -> bool:
-    """Whether it is a class of typed samples."""
+    """Return whether it is a class made by `packable`."""
     return isinstance(kind, type) and issubclass(kind, PackableSample)
 
 
-def misfits(have: Mapping[str, Feature], want: Mapping[str, Feature], spare: Container[str] = ()) -> list[str]:
-    """What is in the way of reading some fields as others; those in `spare` may lack.
+def schema_conflicts(
+    have: Mapping[str, Feature], want: Mapping[str, Feature], defaults: Container[str] = ()
+) -> list[str]:
+    """Return why fields cannot be read as others, as texts; fields in `defaults` may be missing.
 
-    >>> misfits({"x": Text(), "y": Value("int8")}, {"x": Value("int8"), "y": Value("float32"), "z": Text()})
-    ['field x is text, not int8', 'field z (text) is not there']
+    >>> schema_conflicts({"x": Text(), "y": Value("int8")}, {"x": Value("int8"), "y": Value("float32"), "z": Text()})
+    ['field x is text, not int8', 'field z (text) is missing']
     """
     out = []
     for name, feature in want.items():
         if name in have:
-            if not could_fit(have[name], feature):
+            if not may_fit(have[name], feature):
                 out.append(f"field {name} is {have[name]}, not {feature}")
-        elif name not in spare and not isinstance(feature, Optional):
-            out.append(f"field {name} ({feature}) is not there")
+        elif name not in defaults and not isinstance(feature, Optional):
+            out.append(f"field {name} ({feature}) is missing")
     return out
 
 
-def could_fit(have: Feature, want: Feature) -> bool:
-    """Whether values of one feature can be, or can be made to be, values of another.
+def may_fit(have: Feature, want: Feature) -> bool:
+    """Return whether values of one feature may fit another.
 
-    >>> could_fit(Value("int64"), Value("float32")), could_fit(Value("float32"), Value("int64"))
+    >>> may_fit(Value("int64"), Value("float32")), may_fit(Value("float32"), Value("int64"))
     (True, False)
-    >>> could_fit(Array("float32", (3,)), Array("float32", (None,))), could_fit(Array("float32", (3,)), Array("int8"))
+    >>> may_fit(Array("float32", (3,)), Array("float32", (None,))), may_fit(Array("float32", (3,)), Array("int8"))
     (True, False)
     """
     have, want = unwrap_optional(have), unwrap_optional(want)
@@ -76,11 +78,11 @@ def could_fit(have: Feature, want: Feature) -> bool:
         case Array(), Array():
             return _same_arrays(have, want)
         case Sequence(), Sequence():
-            return could_fit(have.feature, want.feature)
+            return may_fit(have.feature, want.feature)
         case Struct(), Struct():
-            return not misfits(have.fields, want.fields)
+            return not schema_conflicts(have.fields, want.fields)
         case Bytes() | Sequence(), Array():
-            return True  # packed in bytes, or a list of numbers
+            return True  # compact bytes, or a list of numbers
         case (Array(), Sequence()) | (Text(), ClassLabel()):
             return True
     return type(have) is type(want)
@@ -102,8 +104,8 @@ def _same_arrays(have: Array, want: Array) -> bool:
 
 
 @dataclass(frozen=True)
-class Narrow:
-    """The two ways between a type and one that has some of its fields; an error says why there are none."""
+class FieldSubset:
+    """Get and put between a type and a class that has some of its fields; `LensError` if their features conflict."""
 
     source: Any
     view: Any
@@ -117,19 +119,19 @@ class Narrow:
         record = record_of(self.view)
         if self.source is DictSample:
             return
-        if problems := misfits(record_of(self.source).features, record.features, record.defaults):
+        if problems := schema_conflicts(record_of(self.source).features, record.features, record.defaults):
             raise LensError(
                 f"expected a lens from {_name(self.source)} to {_name(self.view)}, or all fields of the one in the "
                 f"other, got neither: {'; '.join(problems)}"
             )
 
     def get(self, sample: Any) -> Any:
-        """The fields that the view has."""
+        """Return the view of a sample: the fields that its class has."""
         values, names = fields_of(sample), record_of(self.view).names
         return self.view.from_data({name: values[name] for name in names if name in values})
 
     def put(self, view: Any, source: Any) -> Any:
-        """The sample with these fields instead of its own."""
+        """Return the sample with the fields of the view instead of its own."""
         into, merged, record = fields_of(source), dict(fields_of(source)), record_of(self.view)
         for name, value in fields_of(view).items():
             if name in into:

@@ -1,8 +1,8 @@
-"""Lenses: typed two-way views. The getter makes a view of a sample; the putter puts a changed view back into it.
+"""Lenses: typed two-way views. The getter makes a view of a sample; the putter writes a changed view back into it.
 
-`@lens` makes one of a function and enters it into the network that `as_type` searches; ``a | b`` goes on from a to b.
-Three laws say that both ways belong together: what was got and put back changes nothing (GetPut), what was put is what
-is got (PutGet), and of two puts the last one counts (PutPut). `check` tries them on a sample.
+`@lens` makes a lens of a function and adds it to the graph that `as_type` searches; ``a | b`` applies a, then b. A
+getter and a putter that belong together obey three laws: putting back an unchanged view changes nothing (GetPut), a
+view that was put is what is got (PutGet), and a second put overwrites the first (PutPut). `check` tests them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from functools import reduce
 from typing import Any, Generic, TypeVar, cast
 
 from shardex.errors import LawError, LensError
-from shardex.samples.field_subset import Narrow
-from shardex.samples.lens_graph import Network, name_of
+from shardex.samples.field_subset import FieldSubset
+from shardex.samples.lens_graph import LensGraph, type_name
 from shardex.samples.packable import PackableSample
 from shardex.samples.sample import DictSample, fields_of, same, short
 from shardex.schema import describe
 
-__all__ = ["NETWORK", "Lens", "lens"]
+__all__ = ["LENSES", "Lens", "lens"]
 
 S = TypeVar("S")
 V = TypeVar("V")
@@ -57,13 +57,13 @@ class Lens(Generic[S, V]):
         source: type[S] | None = None,
         view: type[V] | None = None,
     ) -> None:
-        """Types that are not given are those that the getter's annotations say, if it has any."""
+        """Types that are not given are taken from the annotations of the getter, if it has any."""
         frame = sys._getframe(1)
-        said = _types_of(get, frame) if source is None or view is None else (_one_parameter(get), None)
-        self.source: Any = said[0] if source is None else source
-        """The type of what it looks at; none if unknown."""
-        self.view: Any = said[1] if view is None else view
-        """The type of what it shows; none if unknown."""
+        hints = _types_of(get, frame) if source is None or view is None else (_one_parameter(get), None)
+        self.source: Any = hints[0] if source is None else source
+        """The type of the samples it takes; `None` if unknown."""
+        self.view: Any = hints[1] if view is None else view
+        """The type of the views it returns; `None` if unknown."""
         self._get = get
         self._put = put
         self._builds = put is not None and _may_lack_source(put, frame)
@@ -73,44 +73,44 @@ class Lens(Generic[S, V]):
 
     @classmethod
     def identity(cls, kind: type[S]) -> Lens[S, S]:
-        """The view that shows samples as they are.
+        """Return the lens whose view is the sample itself.
 
         >>> Lens.identity(DictSample).put(DictSample(x=2), DictSample(x=1))
         DictSample(x=2)
         """
-        return Lens(_itself, _instead, source=kind, view=kind)
+        return Lens(_get_whole, _put_whole, source=kind, view=kind)
 
     @classmethod
     def between(cls, source: type[S], view: type[V]) -> Lens[S, V]:
-        """The lens that `as_type` would take: the shortest way of registered ones, or just some of the fields."""
+        """Return the lens that `as_type` uses: the shortest path of registered lenses, else a subset of the fields."""
         if source is view:
             return cast("Lens[S, V]", cls.identity(source))
-        if way := NETWORK.path(source, view):
-            return cast("Lens[S, V]", reduce(lambda a, b: a | b, way))
-        narrow = Narrow(source, view)
-        return Lens(narrow.get, narrow.put, source=source, view=view)
+        if path := LENSES.path(source, view):
+            return cast("Lens[S, V]", reduce(lambda a, b: a | b, path))
+        subset = FieldSubset(source, view)
+        return Lens(subset.get, subset.put, source=source, view=view)
 
-    # -- the two ways -----------------------------------------------------------------------------------------
+    # -- get and put --------------------------------------------------------------------------------------------
 
     def get(self, sample: S) -> V:
-        """The view of a sample."""
+        """Return the view of a sample."""
         return self._get(sample)
 
     __call__ = get
 
     def put(self, view: V, source: S | None = None) -> S:
-        """The sample with the view put back; without one to put it into, a new sample if the putter can make one."""
+        """Return the sample with the view put into it; without a sample a new one, if the putter can make one."""
         if self._put is None:
             raise LensError(f"expected a lens with a putter, {self.label} has none: give it one, @{self.name}.putter")
         if source is None and not self.builds:
             raise LensError(
-                f"expected a sample to put the view into, got none, and the putter of {self.label} needs one (where it "
-                "can do without, its second parameter is annotated with None too)"
+                f"expected a sample to put the view into, got none, and the putter of {self.label} needs one (if it "
+                "does not, annotate its second parameter with None too)"
             )
         return self._put(view, source)
 
     def putter(self, put: Callable[[V, S], S]) -> Lens[S, V]:
-        """Give it the way back: a decorator for a function of a view and a sample, which returns a sample."""
+        """Set the putter: a decorator for a function of a view and a sample that returns a sample."""
         if len(_parameters(put)) != 2:
             found = ", ".join(map(str, _parameters(put)))
             raise LensError(f"expected a putter of a view and a sample, got one of ({found}) - at {self.label}")
@@ -119,43 +119,43 @@ class Lens(Generic[S, V]):
 
     @property
     def two_way(self) -> bool:
-        """Whether it has a putter."""
+        """True if it has a putter."""
         return self._put is not None and bool(getattr(_owner(self._put), "two_way", True))
 
     @property
     def builds(self) -> bool:
-        """Whether its putter needs no sample to put a view into."""
+        """True if its putter can make a new sample from a view alone."""
         return self._builds or bool(getattr(_owner(self._put), "builds", False))
 
     # -- composition ------------------------------------------------------------------------------------------
 
     def __or__(self, other: Lens[V, W]) -> Lens[S, W]:
-        """First this one, then the other."""
+        """Return the lens that applies this one, then the other."""
         if not isinstance(other, Lens):
             return NotImplemented
-        if None not in (self.view, other.source) and not _leads(self.view, other.source):
+        if None not in (self.view, other.source) and not _is_subtype(self.view, other.source):
             raise LensError(
-                f"expected a lens from {name_of(self.view)}, which is where {self.label} ends, got {other.label} from "
-                f"{name_of(other.source)}"
+                f"expected a lens from {type_name(self.view)}, the view of {self.label}, got {other.label} from "
+                f"{type_name(other.source)}"
             )
-        both = _Both(self, other)
-        made: Lens[S, W] = Lens(both.get, both.put, source=self.source, view=other.view)
-        made.__name__ = f"{self.name} | {other.name}"
-        return made
+        both = _Composed(self, other)
+        composed: Lens[S, W] = Lens(both.get, both.put, source=self.source, view=other.view)
+        composed.__name__ = f"{self.name} | {other.name}"
+        return composed
 
     def __matmul__(self, other: Lens[W, S]) -> Lens[W, V]:
-        """First the other one, then this."""
+        """Return the lens that applies the other one, then this one."""
         return other | self if isinstance(other, Lens) else NotImplemented
 
     # -- the laws ---------------------------------------------------------------------------------------------
 
     def check(self, sample: S, view: V | None = None) -> None:
-        """Try the laws on a sample and, for PutGet and PutPut, on another view than its own; an error names the law."""
+        """Test the laws on a sample and, for PutGet and PutPut, another view; `LawError` names the broken law."""
         got = self.get(copy.deepcopy(sample))
         other = got if view is None else view
 
         def put(what: V, into: S) -> S:
-            return self.put(copy.deepcopy(what), copy.deepcopy(into))  # a putter may change what it is given
+            return self.put(copy.deepcopy(what), copy.deepcopy(into))  # a putter may change its arguments
 
         self._law("GetPut: a view that is put back unchanged changes nothing", sample, put(got, sample))
         self._law("PutGet: what is got is what was put", other, self.get(put(other, sample)))
@@ -166,34 +166,34 @@ class Lens(Generic[S, V]):
         if not same(_plain(expected), _plain(found)):
             raise LawError(f"{law}; expected {short(expected)}, got {short(found)} - at {self.label}")
 
-    # -- what it is -------------------------------------------------------------------------------------------
+    # -- description --------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the getter."""
         return self.__name__.rpartition("<locals>.")[2]
 
     @property
     def label(self) -> str:
-        """Module and name."""
+        """Module and name of the getter."""
         return f"{self.__module__}.{self.__name__}"
 
     def __repr__(self) -> str:
         ways = "" if self.two_way else ", one way"
-        return f"Lens({self.name}: {name_of(self.source)} -> {name_of(self.view)}{ways})"
+        return f"Lens({self.name}: {type_name(self.source)} -> {type_name(self.view)}{ways})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.__module__ != "__main__" and _found(self.__module__, self.__name__) is self:
-            return _found, (self.__module__, self.__name__)
-        return _blank, (), vars(self)
+        if self.__module__ != "__main__" and _lookup(self.__module__, self.__name__) is self:
+            return _lookup, (self.__module__, self.__name__)
+        return _empty_lens, (), vars(self)
 
 
-NETWORK: Network[Lens[Any, Any]] = Network()
-"""The lenses that `as_type` searches: all that `@lens` made."""
+LENSES: LensGraph[Lens[Any, Any]] = LensGraph()
+"""All lenses made by `@lens`, which `as_type` searches."""
 
 
 def lens(get: Callable[[S], V], /) -> Lens[S, V]:
-    """Make a lens of a getter, whose annotations say what it leads from and to, and let `as_type` find it.
+    """Make a lens of a getter with annotated types, and register it for `as_type`.
 
     >>> from shardex.samples.packable import packable
     >>> @packable
@@ -214,12 +214,12 @@ def lens(get: Callable[[S], V], /) -> Lens[S, V]:
     kinds = _types_of(get, sys._getframe(1))
     if None in kinds:
         raise LensError(f"expected a getter with annotated parameter and return type, got {describe(get)}")
-    made = Lens(get, source=kinds[0], view=kinds[1])
-    NETWORK.add(made)
-    return made
+    registered = Lens(get, source=kinds[0], view=kinds[1])
+    LENSES.add(registered)
+    return registered
 
 
-# -- what functions say of themselves -------------------------------------------------------------------------
+# -- signatures of functions ------------------------------------------------------------------------------------
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -237,14 +237,14 @@ def _one_parameter(get: Callable[..., Any]) -> str:
 
 
 def _types_of(get: Callable[..., Any], frame: types.FrameType) -> tuple[Any, Any]:
-    """What a getter takes and returns; none for what it does not say."""
+    """Return the annotated types of parameter and result, `None` if not annotated."""
     name = _one_parameter(get)
     hints = _hints(get, frame)
     return _sample_type(hints.get(name)), _sample_type(hints.get("return"))
 
 
 def _may_lack_source(put: Callable[..., Any], frame: types.FrameType) -> bool:
-    """Whether the second parameter of a putter may be None, as its annotation or its default says."""
+    """Return whether the second parameter of a putter may be None, by its annotation or default."""
     source = [*_parameters(put), *[None] * 2][1]
     if source is None:
         return False
@@ -253,23 +253,23 @@ def _may_lack_source(put: Callable[..., Any], frame: types.FrameType) -> bool:
 
 
 def _hints(function: Any, frame: types.FrameType) -> dict[str, Any]:
-    """The annotations of a function, also where they are text that only the place where it was made understands."""
+    """Return the annotations of a function; strings are resolved with the names of the frame that made the lens."""
     if not isinstance(function, types.FunctionType):
         return {}
     try:
         return typing.get_type_hints(function, localns={**frame.f_locals})
     except NameError as error:
         where = f"at {function.__module__}.{function.__qualname__}"
-        raise LensError(f"expected types that are known where a lens is made: {error} - {where}") from None
+        raise LensError(f"expected types that are defined where the lens is made: {error} - {where}") from None
 
 
 def _sample_type(hint: Any) -> Any:
-    """Mappings of any kind are untyped samples."""
+    """Return the type of samples of an annotation; all mappings are untyped samples."""
     origin = typing.get_origin(hint) or hint
     return DictSample if isinstance(origin, type) and issubclass(origin, Mapping) else hint
 
 
-def _leads(view: Any, source: Any) -> bool:
+def _is_subtype(view: Any, source: Any) -> bool:
     return view == source or (isinstance(view, type) and isinstance(source, type) and issubclass(view, source))
 
 
@@ -278,36 +278,36 @@ def _owner(method: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A sample by its fields, so that types that compare by identity can be compared too."""
+    """Return the fields of a sample, so that types that compare by identity can be compared."""
     return fields_of(value) if isinstance(value, Mapping | PackableSample) else value
 
 
-# -- parts of lenses, at the top of the module because these pickle -------------------------------------------
+# -- functions of lenses, at module level because these can be pickled ------------------------------------------
 
 
-def _itself(sample: Any) -> Any:
+def _get_whole(sample: Any) -> Any:
     return sample
 
 
-def _instead(view: Any, source: Any = None) -> Any:
+def _put_whole(view: Any, source: Any = None) -> Any:
     return view
 
 
-def _found(module: str, name: str) -> Any:
-    """What a module calls so; none if nothing."""
+def _lookup(module: str, name: str) -> Any:
+    """Return the object of this name in a module, `None` if there is none."""
     found: Any = sys.modules.get(module) or importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part, None)
     return found
 
 
-def _blank() -> Lens[Any, Any]:
-    """A lens for pickle to fill: where it goes, nobody may know the names in the annotations of its functions."""
+def _empty_lens() -> Lens[Any, Any]:
+    """Return an empty lens for pickle to fill: the annotations of its functions may not resolve there."""
     return Lens.__new__(Lens)
 
 
-class _Both:
-    """Two lenses, one after the other."""
+class _Composed:
+    """Two lenses applied one after the other."""
 
     def __init__(self, first: Lens[Any, Any], second: Lens[Any, Any]) -> None:
         self.first = first

@@ -1,7 +1,7 @@
-"""A network of types, and of lenses that lead from one to another: which way there is the shortest.
+"""The graph of types and lenses between them, and the shortest path from one type to another.
 
-It knows of a lens only what it leads between and what it is called. `as_type` asks it; two ways of the same length are
-an error that names both, because nothing says which one was meant.
+`as_type` uses it. Of a lens it needs source, view and label only. Two shortest paths are an error that names both,
+because neither is preferred.
 """
 
 from __future__ import annotations
@@ -11,90 +11,90 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from shardex.errors import LensError
 
-__all__ = ["Edge", "Network"]
+__all__ = ["Edge", "LensGraph"]
 
 
 class Edge(Protocol):
-    """What leads from one type to another."""
+    """An edge of the graph: a lens."""
 
     @property
     def source(self) -> Any:
-        """The type it begins at."""
+        """The type of samples it takes."""
 
     @property
     def view(self) -> Any:
-        """The type it ends at."""
+        """The type of views it returns."""
 
     @property
     def label(self) -> str:
-        """What tells it apart from others: module and name."""
+        """Module and name, which identify it."""
 
 
 E = TypeVar("E", bound=Edge)
 
 
-class Network(Generic[E]):
-    """Types and what leads between them."""
+class LensGraph(Generic[E]):
+    """A graph of types (nodes) and lenses (edges)."""
 
     def __init__(self) -> None:
         self._edges: dict[str, E] = {}
 
     def add(self, edge: E) -> None:
-        """Take in one more; what had the same label, as when a cell of a notebook is run again, is replaced."""
+        """Add a lens; it replaces one of the same label, as when a notebook cell is run again."""
         self._edges[edge.label] = edge
 
     def __len__(self) -> int:
         return len(self._edges)
 
     def discard(self, edge: E) -> None:
-        """Take one out, if it is in."""
+        """Remove a lens, if it is in the graph."""
         if self._edges.get(edge.label) is edge:
             del self._edges[edge.label]
 
     def path(self, source: Any, view: Any) -> list[E] | None:
-        """The shortest way; none if there is none, an error if there are several."""
-        # What leads away from a class does so from those that are derived from it.
+        """Return the shortest path, `None` if there is none; `LensError` if there are several."""
+        # A lens from a class is also one from its subclasses.
         kinds = source.__mro__[:-1] if isinstance(source, type) else (source,)
-        ways = next((found for kind in kinds if (found := self._shortest(kind, view))), [])
-        if len(ways) > 1:
-            named = "; ".join(described(way) for way in ways[:5])
+        paths = next((found for kind in kinds if (found := self._shortest(kind, view))), [])
+        if len(paths) > 1:
+            named = "; ".join(path_text(path) for path in paths[:5])
             raise LensError(
-                f"expected one shortest way from {name_of(source)} to {name_of(view)}, got {len(ways)}: {named}; "
+                f"expected one shortest path from {type_name(source)} to {type_name(view)}, got {len(paths)}: {named}; "
                 "choose one with view(lens)"
             )
-        return ways[0] if ways else None
+        return paths[0] if paths else None
 
     def sources(self, view: Any) -> list[Any]:
-        """All types from which there is a way to this one, the nearest first."""
+        """Return all types from which there is a path to this one, nearest first."""
         found = [view]
         for kind in found:
             found += dict.fromkeys(e.source for e in self._edges.values() if e.view == kind and e.source not in found)
         return found[1:]
 
     def _shortest(self, source: Any, view: Any) -> list[list[E]]:
-        """All ways of the least number of steps: one type after another, those as far away at once."""
-        ways: dict[Any, list[list[E]]] = {source: [[]]}
+        """Return all paths of the least number of lenses (breadth-first search)."""
+        paths: dict[Any, list[list[E]]] = {source: [[]]}
         seen = {source}
-        while ways and view not in ways:
-            further: dict[Any, list[list[E]]] = {}
+        while paths and view not in paths:
+            next_paths: dict[Any, list[list[E]]] = {}
             for edge in list(self._edges.values()):
-                if edge.source in ways and edge.view not in seen:
-                    further.setdefault(edge.view, []).extend([*way, edge] for way in ways[edge.source])
-            seen |= further.keys()
-            ways = further
-        return ways.get(view, [])
+                if edge.source in paths and edge.view not in seen:
+                    next_paths.setdefault(edge.view, []).extend([*path, edge] for path in paths[edge.source])
+            seen |= next_paths.keys()
+            paths = next_paths
+        return paths.get(view, [])
 
 
-def described(way: Sequence[Edge]) -> str:
-    """A way as messages name it."""
-    steps = "".join(f" -> {name_of(edge.view)} ({edge.label})" for edge in way)
-    return f"{name_of(way[0].source)}{steps}" if way else "stay"
+def path_text(path: Sequence[Edge]) -> str:
+    """Return a path as text for messages."""
+    steps = "".join(f" -> {type_name(edge.view)} ({edge.label})" for edge in path)
+    return f"{type_name(path[0].source)}{steps}" if path else "stay"
 
 
-def name_of(kind: Any) -> str:
-    """The name of a type.
+def type_name(kind: Any) -> str:
+    """Return the name of a type for messages.
 
-    >>> name_of(int), name_of(list[int]), name_of(None)
+    >>> type_name(int), type_name(list[int]), type_name(None)
     ('int', 'list[int]', 'anything')
     """
     if kind is None:

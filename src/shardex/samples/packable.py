@@ -1,7 +1,8 @@
-"""Typed samples: `@packable` makes a class one, `PackableSample` is what all of them are.
+"""Typed samples: classes made by `@packable`, with the base class `PackableSample`.
 
-A sample is a dataclass with annotated fields. It packs into MessagePack (a map in the order of the fields, arrays in
-the compact form, as atdata has it) and comes back from it; datasets, writers and lenses take the class as a schema.
+A typed sample is a dataclass with annotated fields. It is packed into MessagePack (a map in the order of the fields,
+arrays in the compact format, compatible with atdata) and unpacked. Datasets, writers and lenses take the class as a
+schema.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ C = TypeVar("C")
 
 @dataclass_transform(eq_default=False, field_specifiers=(dataclasses.field,))
 class PackableSample:
-    """A typed sample. A class that derives from it is a dataclass, with or without `packable` above it.
+    """Base class of typed samples; a subclass becomes a dataclass, with or without `@packable`.
 
     >>> class Reading(PackableSample):
     ...     station: str
@@ -40,17 +41,17 @@ class PackableSample:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__()
         _resolve(cls, sys._getframe(1))
-        # In the class's own namespace, so that a @dataclass above it does not put in others that cannot compare arrays.
+        # Set on the class itself: @dataclass on top of it would add methods that cannot compare arrays.
         for name in ("__eq__", "__hash__", "__repr__"):
             if name not in vars(cls):
                 setattr(cls, name, getattr(cls, name))
         dataclasses.dataclass(eq=False, repr=False, **options)(cls)
-        if taken := [name for name in _names(cls) if name in _OWN]:
-            names = ", ".join(taken)
+        if reserved := [name for name in _names(cls) if name in _RESERVED]:
+            names = ", ".join(reserved)
             raise SchemaError(f"expected other field names than {names}, which every sample has - at {cls.__name__}")
 
     def __eq__(self, other: object) -> bool:
-        """Whether all fields are: arrays by dtype, shape and elements, and NaN equals NaN."""
+        """Return whether all fields are equal: arrays by dtype, shape and elements; NaN equals NaN."""
         if type(other) is not type(self):
             return NotImplemented
         return all(same(getattr(self, name), getattr(other, name)) for name in _names(self))
@@ -63,9 +64,9 @@ class PackableSample:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
-        """A sample of these values, all of which must fit; fields with a default, or that may be None, can lack.
+        """Return a sample of these values, which must fit; optional fields and those with a default may be missing.
 
-        Arrays may be given as the bytes that `packed` has for them, enums as their values, nested samples as dicts.
+        Arrays may be the compact bytes of `packed`, enums their values, nested samples dicts.
         """
         if not isinstance(data, Mapping):
             raise SchemaError(f"expected a mapping of the fields of {cls.__name__}, got {describe(data)}")
@@ -77,7 +78,7 @@ class PackableSample:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The sample that `packed` made these bytes of; arrays are read-only views of them."""
+        """Return the sample of bytes made by `packed`; arrays are read-only views of them."""
         found = MSGPACK.decode(data)
         if not isinstance(found, dict):
             raise FormatError(f"expected the packed map of a {cls.__name__}, got {describe(found)}")
@@ -85,35 +86,35 @@ class PackableSample:
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Self:
-        """The sample of plain values that are known to fit, as datasets read them; the dict is used up."""
+        """Return the sample of plain values that are known to fit, as datasets read them; the dict may be changed."""
         return record_of(cls).make(values)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values, as they are stored: enums as their values, nested samples as dicts."""
+        """Return the fields as plain values, as they are stored: enums as their values, nested samples as dicts."""
         return record_of(type(self)).values(self)
 
     @property
     def packed(self) -> bytes:
-        """The sample in MessagePack; values that do not fit their fields are refused."""
+        """The sample as MessagePack; `SchemaError` if a value does not fit its field."""
         record = record_of(type(self))
         return MSGPACK.encode(_fitted(record, record.values(self)))
 
     @property
     def as_wds(self) -> dict[str, Any]:
-        """What a writer of WebDataset takes: `packed` under a key that no other sample has."""
+        """The sample for a WebDataset writer: `packed`, and a new unique key."""
         return {"__key__": new_key(), "msgpack": self.packed}
 
 
-_OWN = {name for name in vars(PackableSample) if not name.startswith("__")}
+_RESERVED = {name for name in vars(PackableSample) if not name.startswith("__")}
 
 
 def _names(sample: Any) -> list[str]:
-    """The fields of a sample or a class."""
+    """Return the names of the fields of a sample or a class."""
     return [field.name for field in dataclasses.fields(sample)]
 
 
 def _fitted(record: Record[Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Plain values that fit, with defaults in place of those that are not there."""
+    """Return plain values made to fit, with defaults for missing ones."""
     out = {}
     for name, feature in record.features.items():
         try:
@@ -134,10 +135,10 @@ def packable(*, frozen: bool = False, kw_only: bool = False) -> Callable[[type[C
 
 
 def packable(cls: type[Any] | None = None, /, **options: bool) -> Any:
-    """Make a class a typed sample: a dataclass that is a `PackableSample` too, and keeps its name.
+    """Make a class a typed sample: a dataclass that is also a `PackableSample`, with the same name.
 
-    Type checkers see the dataclass. Where they should also know `packed` and `from_data`, derive the class from
-    `PackableSample`. The options are those of `dataclasses.dataclass`.
+    Type checkers see a dataclass. For them to also see `packed` and `from_data`, derive the class from `PackableSample`
+    instead. The options are those of `dataclasses.dataclass`.
 
     >>> import numpy as np; from numpy.typing import NDArray
     >>> @packable
@@ -165,21 +166,24 @@ def _packable(cls: type[Any], options: Mapping[str, bool], frame: types.FrameTyp
     own = vars(cls).get("__annotations__", {})
     body = {name: vars(cls)[name] for name in own if name in vars(cls)}
     body |= {"__annotations__": dict(own), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
-    # Derived, not rebuilt: methods that say super() keep working.
+    # A subclass, not a copy: methods that call super() keep working.
     return types.new_class(
-        cls.__name__, (cls, PackableSample), dict(options), lambda made: made.update(body, __doc__=cls.__doc__)
+        cls.__name__,
+        (cls, PackableSample),
+        dict(options),
+        lambda namespace: namespace.update(body, __doc__=cls.__doc__),
     )
 
 
 def _resolve(cls: type[Any], frame: types.FrameType) -> None:
-    """Evaluate annotations that are text where the class is made; what is not known there yet is left for later.
+    """Evaluate annotations that are strings in the frame that makes the class; names not defined yet stay strings.
 
-    Later, and in another process, names of a function or of a script may not be found any more.
+    Later, and in another process, local names of a function or a script may no longer resolve.
     """
     own = vars(cls).get("__annotations__", {})
     for name, hint in own.items():
         if isinstance(hint, str):
             try:
                 own[name] = eval(hint, vars(sys.modules.get(cls.__module__, types)), {**frame.f_locals})
-            except Exception:  # whatever it is, it is said when the fields are first needed
+            except Exception:  # reported when the fields are first used
                 continue

@@ -1,7 +1,7 @@
-"""Samples and batches as people hold them: `DictSample` and `Batch`, fields by attribute or by name.
+"""Samples and batches for users: `DictSample` and `Batch`, with fields by attribute or by name.
 
-Both are made from `Columns` by the layers above and own no way to read more. Samples with a type of their own are in
-`packable.py`; here they are known by two methods, `to_dict` and `from_values`.
+Datasets make both from `Columns`. Samples of a class are in `packable`; this module only uses their methods `to_dict`
+and `from_values`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from shardex.kernel import MISSING, Column, Columns, Ragged
 from shardex.schema import MSGPACK
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # which checkers bring along: type variables have defaults since 3.13
+    from typing_extensions import TypeVar  # part of type checkers; type variables have defaults since 3.13
 
-__all__ = ["Batch", "DictSample", "T_co", "fields_of", "maker_of", "new_key", "same", "short"]
+__all__ = ["Batch", "DictSample", "T_co", "fields_of", "new_key", "same", "sample_constructor", "short"]
 
 
 class DictSample(dict[str, Any]):
-    """One sample: a dict whose fields are attributes too.
+    """One sample: a dict whose fields are also attributes.
 
     >>> s = DictSample(x=1, name="a")
     >>> s.x, s["name"], s == {"x": 1, "name": "a"}
@@ -59,12 +59,12 @@ class DictSample(dict[str, Any]):
         return f"DictSample({', '.join(f'{name}={short(value)}' for name, value in self.items())})"
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain dict of the same values."""
+        """Return a dict of the same values."""
         return dict(self)
 
     @property
     def packed(self) -> bytes:
-        """The sample in MessagePack, arrays in the compact form.
+        """The sample as MessagePack, arrays in the compact format.
 
         >>> DictSample(x=1).packed
         b'\\x81\\xa1x\\x01'
@@ -73,7 +73,7 @@ class DictSample(dict[str, Any]):
 
     @property
     def as_wds(self) -> dict[str, Any]:
-        """What a writer of WebDataset takes: `packed` under the sample's `__key__`, or a new one."""
+        """The sample for a WebDataset writer: `packed`, and the sample's `__key__` or a new one."""
         return {"__key__": self.get("__key__") or new_key(), "msgpack": self.packed}
 
 
@@ -84,12 +84,12 @@ else:
 
 
 def new_key() -> str:
-    """A key that no other sample has."""
+    """Return a unique key."""
     return uuid.uuid4().hex
 
 
 def fields_of(sample: Any) -> Mapping[str, Any]:
-    """A sample of either kind as a mapping of plain values.
+    """Return the fields of a sample, a mapping or one of a `packable` class, as plain values.
 
     >>> fields_of({"x": 1})
     {'x': 1}
@@ -105,13 +105,13 @@ def fields_of(sample: Any) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], to_dict(sample))
 
 
-def maker_of(kind: type[T_co]) -> Callable[[dict[str, Any]], T_co]:
-    """What makes a sample of this type from plain values that fit it."""
+def sample_constructor(kind: type[T_co]) -> Callable[[dict[str, Any]], T_co]:
+    """Return the function that makes a sample of this type from plain values that fit."""
     return cast(Callable[[dict[str, Any]], T_co], getattr(kind, "from_values", kind))
 
 
 class Batch(Generic[T_co]):
-    """Many samples, field by field: arrays are stacked, the rest are lists. Also a sequence of samples.
+    """Several samples by field: arrays are stacked, other values are lists. Also a sequence of samples.
 
     >>> b = Batch(Columns({"x": np.array([1, 2, 3]), "name": ["a", "b", "c"]}))
     >>> b.x, b["name"], len(b), b[1]
@@ -129,7 +129,7 @@ class Batch(Generic[T_co]):
 
     @classmethod
     def of(cls, samples: Iterable[Any]) -> Batch[Any]:
-        """A batch of samples that are there already.
+        """Return a batch of these samples.
 
         >>> Batch.of([DictSample(x=np.zeros(2)), DictSample(x=np.ones(2))]).x.tolist()
         [[0.0, 0.0], [1.0, 1.0]]
@@ -163,13 +163,13 @@ class Batch(Generic[T_co]):
             raise SchemaError(f"expected a field, a sample's number or a slice, got {what!r}") from None
         if not -len(self) <= row < len(self):
             raise RowError(f"expected a sample from {-len(self)} to {len(self) - 1}, got {what}")
-        return maker_of(self.sample_type)(self.columns.sample(row % len(self)))
+        return sample_constructor(self.sample_type)(self.columns.sample(row % len(self)))
 
     def _column(self, name: str) -> Column:
         column = self.columns[name]
         if isinstance(column, list) and column and type(column[0]) is np.ndarray and _are_alike(column):
             column = np.stack(column)
-            if column.ndim > 1:  # otherwise samples would have numbers where they had arrays of no dimensions
+            if column.ndim > 1:  # stacked, arrays of no dimensions would become numbers
                 self.columns.data[name] = column
         return _without_missing(column)
 
@@ -177,7 +177,7 @@ class Batch(Generic[T_co]):
         return len(self.columns)
 
     def __iter__(self) -> Iterator[T_co]:
-        return map(maker_of(self.sample_type), self.columns.to_samples())
+        return map(sample_constructor(self.sample_type), self.columns.to_samples())
 
     def __contains__(self, name: object) -> bool:
         return name in self.columns
@@ -197,25 +197,25 @@ class Batch(Generic[T_co]):
         return _batch, (self.columns.data, len(self), self.sample_type)
 
     def keys(self) -> list[str]:
-        """The fields."""
+        """Return the names of the fields."""
         return self.columns.names
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Fields and their columns."""
+        """Return names and columns of the fields."""
         return ((name, self[name]) for name in self.keys())
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain dict of columns."""
+        """Return a dict of columns."""
         return dict(self.items())
 
     @property
     def sample_type(self) -> type[T_co]:
-        """What its samples are: a class made by `packable`, or `DictSample`."""
+        """The type of the samples: a class made by `packable`, or `DictSample`."""
         return self._kind
 
     @property
     def samples(self) -> list[T_co]:
-        """The samples one by one."""
+        """The samples as a list."""
         return list(self)
 
 
@@ -224,7 +224,7 @@ def _batch(data: dict[str, Column], length: int, kind: type[Any] = DictSample) -
 
 
 def _are_alike(values: list[Any]) -> bool:
-    """Whether all are arrays of one dtype and shape."""
+    """Return whether all are arrays of one dtype and shape."""
     dtype, shape = values[0].dtype, values[0].shape
     return all(type(value) is np.ndarray and value.dtype == dtype and value.shape == shape for value in values)
 
@@ -236,7 +236,7 @@ def _without_missing(column: Column) -> Column:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values are equal, also arrays in them; NaN equals NaN, so that what is read equals what was written.
+    """Return whether two values are equal, including nested arrays; NaN equals NaN, so that read equals written.
 
     >>> same({"x": [np.array([1.0, np.nan])]}, {"x": [np.array([1.0, np.nan])]}), same(np.zeros(2), np.zeros(3))
     (True, False)
@@ -255,7 +255,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def short(value: Any) -> str:
-    """A value as a sample shows it.
+    """Return the text of a value in the `repr` of a sample.
 
     >>> short(np.zeros((2, 3))), short("a" * 100)[-8:]
     ('float64[2, 3]', "aaaa...'")

@@ -1,4 +1,15 @@
-"""The room schema."""
+"""What samples are made of: the types of fields (features), codecs between bytes and values, and values made to fit.
+
+In: schemas as dicts or annotated classes, values of users and files. Out: `Features`, and values that match them.
+A schema becomes `Features` (from annotations) or is inferred from samples. Writers and readers pass values through
+`fit` before and after the codecs, so the same values are accepted everywhere.
+
+features      feature classes, `Features`, features of types and annotations
+infer         features of samples
+fit           values, samples and columns made to fit features
+codecs        codecs of JSON, MessagePack, text, numbers and bytes; the table of all codecs
+array_codecs  arrays as `.npy` and in the compact format
+"""
 
 from shardex.schema.array_codecs import npy_header
 from shardex.schema.codecs import (
