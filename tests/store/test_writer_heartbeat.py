@@ -1,4 +1,4 @@
-"""Writers at work: what they wrote is theirs however old it is, and what they left behind is not."""
+"""Heartbeats: `clean` keeps files of live writers, however old they are, and removes those of dead ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import shardex as sx
 from shardex.errors import CommitConflict, ShardexError
 from shardex.sources import LocalSource, Place, place_of
 from shardex.sources.memory import MemorySource
-from shardex.store import writer_heartbeat as presence
+from shardex.store import writer_heartbeat
 from shardex.store.manifest import latest_version
-from shardex.store.writer_heartbeat import WriterHeartbeat, oldest_at_work
+from shardex.store.writer_heartbeat import WriterHeartbeat, oldest_writer_start
 from tests.addresses import KINDS, new_address
 
 HOUR = 3600.0
@@ -30,9 +30,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writers give word of themselves all the time."""
-    monkeypatch.setattr(presence, "PERIOD", 0.01)
+def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers send a heartbeat every 10 ms."""
+    monkeypatch.setattr(writer_heartbeat, "PERIOD", 0.01)
 
 
 def markers(place: Place) -> list[str]:
@@ -40,7 +40,7 @@ def markers(place: Place) -> list[str]:
 
 
 def age(place: Place, seconds: float) -> None:
-    """All files but the word of writers, as if they had been written so long ago; and that as if a moment ago."""
+    """Set the age of all files to so many seconds, and that of heartbeat files to one."""
     for path in place.paths():
         when = time.time() - (seconds if path not in markers(place) else 1)
         if isinstance(place, LocalSource):
@@ -49,26 +49,26 @@ def age(place: Place, seconds: float) -> None:
             place._times[path] = when
 
 
-def wait_for_word(place: Place) -> None:
+def wait_for_heartbeat(place: Place) -> None:
     while not markers(place):
         time.sleep(0.01)
 
 
-def begun(tx: sx.Edit, seconds: float) -> None:
-    """As if the transaction had begun so long ago."""
-    tx._presence._word._began = time.monotonic() - seconds, time.time() - seconds
+def set_start(tx: sx.Edit, seconds: float) -> None:
+    """Make a transaction believe that it began so many seconds ago."""
+    tx._heartbeat._file._began = time.monotonic() - seconds, time.time() - seconds
 
 
-def test_what_a_writer_at_work_has_written_stays(place: Place, often: None) -> None:
+def test_clean_keeps_files_of_a_live_writer(place: Place, frequent: None) -> None:
     tx = sx.edit(place.url)
-    begun(tx, 3 * HOUR)
+    set_start(tx, 3 * HOUR)
     tx.add_field("y", "int64", range(6))
     tx.update(0, x=100)
     tx.append(x=6, y=6)
-    wait_for_word(place)
-    tx._presence._over.set()  # its thread says no more, so that what it said can be made a moment older
-    tx._presence._thread.join()
-    tx._presence._word.renew()
+    wait_for_heartbeat(place)
+    tx._heartbeat._ended.set()  # stop the thread, so that the age of its file can be set
+    tx._heartbeat._thread.join()
+    tx._heartbeat._file.renew()
     age(place, 2 * HOUR)
     assert sx.clean(place.url) == []
     tx.commit()
@@ -76,10 +76,10 @@ def test_what_a_writer_at_work_has_written_stays(place: Place, often: None) -> N
     assert markers(place) == [] and sx.verify(place.url) == []
 
 
-def test_a_transaction_that_takes_longer_than_the_grace(place: Place, often: None) -> None:
+def test_transaction_longer_than_the_grace(place: Place, frequent: None) -> None:
     tx = sx.edit(place.url)
     tx.add_field("y", "int64", range(6))
-    wait_for_word(place)
+    wait_for_heartbeat(place)
     for _ in range(5):
         time.sleep(0.2)
         assert sx.clean(place.url, grace=0.5) == []
@@ -87,14 +87,14 @@ def test_a_transaction_that_takes_longer_than_the_grace(place: Place, often: Non
     assert [s.y for s in sx.open(place.url)] == list(range(6))
 
 
-def test_without_word_it_would_have_been_taken_for_a_leftover(place: Place) -> None:
+def test_clean_removes_files_without_a_heartbeat_and_commit_raises(place: Place) -> None:
     tx = sx.edit(place.url)
     tx.add_field("y", "int64", range(6))
     for path in markers(place):
         place.remove(path)
     time.sleep(0.3)
     assert len(sx.clean(place.url, grace=0.2)) == 3
-    begun(tx, HOUR)
+    set_start(tx, HOUR)
     with pytest.raises(ShardexError) as caught:
         tx.commit()
     assert not place.is_remote or (
@@ -103,7 +103,7 @@ def test_without_word_it_would_have_been_taken_for_a_leftover(place: Place) -> N
     assert latest_version(place) == 1 and sx.open(place.url).fields == ["x"] and markers(place) == []
 
 
-def test_what_the_dead_left_goes_with_the_word_they_gave(place: Place) -> None:
+def test_clean_removes_files_and_heartbeat_of_a_dead_writer(place: Place) -> None:
     place.put(f"_shardex/{'0' * 16}.live", b"7200")
     place.put(f"data/{'0' * 32}.arrow", b"theirs")
     assert sx.clean(place.url) == []
@@ -116,34 +116,34 @@ def test_what_the_dead_left_goes_with_the_word_they_gave(place: Place) -> None:
     assert len(sx.open(place.url)) == 6
 
 
-def test_older_files_than_the_oldest_writer_are_waste(place: Place) -> None:
+def test_clean_removes_files_older_than_the_oldest_writer(place: Place) -> None:
     place.put(f"data/{'0' * 32}.arrow", b"waste")
     age(place, 2 * HOUR)
     place.put(f"_shardex/{'1' * 16}.live", b"60")
     assert sx.clean(place.url) == [f"data/{'0' * 32}.arrow"]
 
 
-def test_word_that_cannot_be_read_spares_everything() -> None:
+def test_unreadable_heartbeat_keeps_all_files() -> None:
     place = MemorySource({f"_shardex/{'0' * 16}.live": b"?"})
     now = place.stat(f"_shardex/{'0' * 16}.live").modified
-    assert oldest_at_work(place, now, HOUR) == -float("inf")
-    assert oldest_at_work(place, now + HOUR, HOUR) == float("inf")
+    assert oldest_writer_start(place, now, HOUR) == -float("inf")
+    assert oldest_writer_start(place, now + HOUR, HOUR) == float("inf")
 
 
-def test_short_transactions_in_a_folder_give_no_word(tmp_path: Path) -> None:
+def test_short_transaction_in_a_folder_writes_no_heartbeat(tmp_path: Path) -> None:
     writer = WriterHeartbeat(LocalSource(tmp_path))
     assert os.listdir(tmp_path) == []
     writer.end()
     assert os.listdir(tmp_path) == []
 
 
-def test_no_thread_outlives_its_writer(place: Place) -> None:
+def test_threads_end_with_their_writers(place: Place) -> None:
     before = threading.active_count()
     edits = [sx.edit(place.url) for _ in range(4)]
     assert threading.active_count() == before + 4
     edits[0].commit()
     edits[1].abort()
-    threads = [tx._presence._thread for tx in edits]
+    threads = [tx._heartbeat._thread for tx in edits]
     del edits
     gc.collect()
     for thread in threads:
@@ -151,19 +151,19 @@ def test_no_thread_outlives_its_writer(place: Place) -> None:
     assert threading.active_count() == before
 
 
-def test_storage_that_refuses_for_a_while_is_asked_again(often: None) -> None:
-    class Moody(MemorySource):
-        asked = 0
+def test_heartbeat_goes_on_after_a_storage_error(frequent: None) -> None:
+    class FailingAtFirst(MemorySource):
+        puts = 0
 
         def put(self, path: str, data: object) -> None:
-            self.asked += 1
-            if self.asked < 3:
+            self.puts += 1
+            if self.puts < 3:
                 raise ShardexError("not now")
             super().put(path, data)
 
-    place = Moody()
+    place = FailingAtFirst()
     writer = WriterHeartbeat(place)
-    while place.asked < 4:
+    while place.puts < 4:
         time.sleep(0.01)
     writer.end()
     assert place.paths() == []

@@ -1,9 +1,9 @@
-"""Samples and columns into the data files of a native dataset: written aside, synced, then named by their content.
+"""Writing the data files of a native dataset: under temporary names, synced, then named by their content.
 
-`ShardWriter` makes one Arrow file and knows its checksums; `FragmentWriter` cuts samples into batches and shards. No
-file here is part of a dataset before a manifest names it (`commit.py`); what a crash leaves behind nobody reads. In a
-folder finished files wait under temporary names for the end. In other places they go up at once, one by one, so that
-this machine needs room for no more than one.
+`ShardWriter` writes one Arrow file and computes its checksums; `FragmentWriter` splits samples into batches and shards.
+No file is part of a dataset before a manifest names it (`commit`), so files that a crash leaves behind are never read.
+In a local folder finished files keep their temporary names until the end. Remote ones are uploaded one by one as they
+are finished, so that this machine needs disk space for only one.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from shardex.store.manifest import Batch, DataFile, Fragment
 __all__ = ["BATCH_BYTES", "FragmentWriter", "ShardWriter", "write_numbers"]
 
 BATCH_BYTES = 2 << 20
-"""A batch is checked whole when a row of it is first touched: 2 MiB take half a millisecond, page faults included."""
+"""Size of a batch. The checksum of a batch is compared when a row of it is first read: half a millisecond for 2 MiB,
+page faults included."""
 
 
-class _Hashing:
-    """A file that notes the checksum of what passes through; `cut` ends one stretch and begins the next."""
+class _HashingFile:
+    """A file that computes checksums of what is written; `cut` returns that of the bytes since the last `cut`."""
 
     def __init__(self, draft: Draft, where: str) -> None:
         self._draft = draft
@@ -63,12 +64,12 @@ class _Hashing:
 
 
 class ShardWriter:
-    """One Arrow file: written aside, finished and closed, then published under the name that its content gives it."""
+    """One Arrow file: written under a temporary name, finished, then published under the name of its content."""
 
     def __init__(self, place: Place, schema: pa.Schema) -> None:
         self._place = place
         self._draft = place.draft()
-        self._sink = _Hashing(self._draft, place.url)
+        self._sink = _HashingFile(self._draft, place.url)
         self._writer = pa.ipc.new_file(pa.PythonFile(self._sink, mode="w"), schema)
         self._fields = {name: name for name in schema.names}
         self._batches: list[Batch] = []
@@ -78,19 +79,19 @@ class ShardWriter:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Number of bytes written."""
         return self._sink.position
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add a record batch."""
-        # Arrow writes the schema with the first batch, so that batch's stretch begins with the file.
+        # Arrow writes the schema with the first batch, so the bytes of that batch begin with the file.
         begin = self._batches[-1].end if self._batches else 0
         self._writer.write_batch(batch)
         self._batches.append(Batch(batch.num_rows, begin, self._sink.position, self._sink.cut()))
         self.rows += batch.num_rows
 
     def finish(self) -> None:
-        """Write the foot, and all of it to where it lies; no file stays open, however many shards there are."""
+        """Write the foot and close the file, so that any number of shards needs no open file; upload a remote one."""
         self._writer.close()
         del self._writer
         self._foot = self._sink.cut()
@@ -100,7 +101,7 @@ class ShardWriter:
             self.publish()
 
     def publish(self) -> DataFile:
-        """Give the file its name."""
+        """Give the file its name and return its entry for a manifest."""
         if self._published is not None:
             return self._published
         identity = xxhash.xxh3_128_hexdigest("".join([*(batch.xxh3 for batch in self._batches), self._foot]).encode())
@@ -110,12 +111,12 @@ class ShardWriter:
         return self._published
 
     def discard(self) -> None:
-        """Forget it, if it is not published."""
+        """Remove the temporary file, if it is not published."""
         self._draft.discard()
 
 
 def write_numbers(place: Place, columns: Mapping[str, np.ndarray[Any, Any]]) -> ShardWriter:
-    """A finished file of equally long columns of numbers, in one batch, so that it can be looked at where it lies."""
+    """Write columns of numbers into a finished file, as one batch, so that a reader can map them without a copy."""
     schema = pa.schema([(name, pa.from_numpy_dtype(column.dtype)) for name, column in columns.items()])
     shard = ShardWriter(place, schema)
     try:
@@ -130,7 +131,7 @@ def write_numbers(place: Place, columns: Mapping[str, np.ndarray[Any, Any]]) -> 
 
 
 class FragmentWriter:
-    """Takes samples and makes fragments of them, a shard each; memory holds no more than a batch."""
+    """Writes samples as fragments, one shard each; holds at most one batch in memory."""
 
     def __init__(
         self,
@@ -150,35 +151,35 @@ class FragmentWriter:
         self._key = key
         self._generated = key if generate_keys else None
         self._hashes: list[np.ndarray[Any, np.dtype[np.uint64]]] = []
-        self._look = 1
-        """When so many samples wait, it is time to see whether they make a batch."""
+        self._next_check = 1
+        """Number of buffered samples at which their size is checked."""
         self._shard: ShardWriter | None = None
         self._done: list[tuple[ShardWriter, ShardWriter | None]] = []
 
     @property
     def samples(self) -> int:
-        """How many were taken."""
+        """Number of samples added."""
         return self._builder.finished + self._builder.rows
 
     def append(self, sample: Mapping[str, Any]) -> None:
-        """Take one sample."""
+        """Add one sample."""
         builder = self._builder
         if self._generated is not None and sample.get(self._generated) is None:
             sample = {**sample, self._generated: uuid.uuid4().hex}
         builder.append(sample)
-        if builder.rows >= self._look:
-            self._consider()
+        if builder.rows >= self._next_check:
+            self._flush_if_full()
 
     def write(self, columns: Columns) -> None:
-        """Take many samples at once, as they were read."""
+        """Add many samples, as columns."""
         self._flush()
         table = to_table(columns, self._builder.features)
         arrays = [column.combine_chunks() for column in table.columns]
         self._write(pa.RecordBatch.from_arrays(arrays, schema=self._builder.schema))
         self._builder.finished += len(columns)
 
-    def _consider(self) -> None:
-        """Write a batch if it is large enough or fills the shard; look again soon, but not at every sample."""
+    def _flush_if_full(self) -> None:
+        """Write a batch if it is large enough or fills the shard; set when to check again, not at every sample."""
         try:
             if self._builder.rows == self._room() or self._builder.nbytes >= BATCH_BYTES:
                 self._flush()
@@ -186,14 +187,14 @@ class FragmentWriter:
             self.discard()
             raise
         rows = self._builder.rows
-        self._look = min(rows + max(1, min(rows, 16)), self._room())
+        self._next_check = min(rows + max(1, min(rows, 16)), self._room())
 
     def _room(self) -> Any:
         return self._shard_rows - (self._shard.rows if self._shard else 0)
 
     def _flush(self) -> None:
-        # In this thread: one of its own for the disk made writing slower, 1.2x for series and 1.7x for images, because
-        # it takes the interpreter from the one that collects.
+        # In this thread: a separate thread for the disk made writing slower, 1.2x for series and 1.7x for images,
+        # because it competes for the GIL with the thread that collects samples.
         if not self._builder.rows:
             return
         self._write(self._builder.finish())
@@ -220,7 +221,7 @@ class FragmentWriter:
         return write_numbers(self._place, {"hash": hashes, "row": rows})
 
     def finish(self) -> list[Fragment]:
-        """Write what is left and name all files; the fragments have no ids yet."""
+        """Write what is buffered, publish all files and return the fragments, which have no ids yet."""
         self._flush()
         self._finish_shard()
         return [
@@ -229,7 +230,7 @@ class FragmentWriter:
         ]
 
     def discard(self) -> None:
-        """Remove what was set aside. Files that have their name stay: another writer may count on the same content."""
+        """Remove temporary files. Published ones stay: another writer may use a file with the same content."""
         done: Sequence[ShardWriter | None] = [one for both in self._done for one in both]
         for shard in (*done, self._shard):
             if shard is not None:

@@ -83,7 +83,7 @@ class Edit(AllOrNothing):
         self._updated: set[int] = set()
         self._deleted: list[Integers] = []
         self._aside: list[ShardWriter] = []
-        self._presence = WriterHeartbeat(self._place)
+        self._heartbeat = WriterHeartbeat(self._place)
         self.version: int | None = None
         """The version that it made, after the ``with`` block."""
 
@@ -134,7 +134,7 @@ class Edit(AllOrNothing):
                 taken.append(self._updates[name])
         except BaseException:  # all fields or none
             for updates in taken:
-                updates.withdraw()
+                updates.remove_last()
             raise
         try:
             for updates in taken:
@@ -284,7 +284,7 @@ class Edit(AllOrNothing):
         changes = self._changes()
         if changes.words:
             self.version = commit(self._place, self._version, self._base, changes, self._read_ids, self._check)
-        self._presence.end()
+        self._heartbeat.end()
 
     def _changes(self) -> Changes:
         appended = self._appends.finish() if self._appends is not None else []
@@ -319,7 +319,7 @@ class Edit(AllOrNothing):
 
     def _check(self, manifest: Manifest, appended: list[Fragment]) -> None:
         refuse_duplicates(self._place, manifest, appended)
-        self._presence.check(manifest, self._base)
+        self._heartbeat.check(manifest, self._base)
 
     def _read_ids(self, file: DataFile) -> Integers:
         return read_ids(self._place, file)
@@ -331,4 +331,4 @@ class Edit(AllOrNothing):
             updates.discard()
         for shard in [*self._aside, *(shard for _, shards in self._fields for shard in shards.values())]:
             shard.discard()
-        self._presence.end()
+        self._heartbeat.end()

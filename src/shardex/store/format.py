@@ -1,7 +1,6 @@
-"""The native dataset, Arrow IPC files and a manifest for each version; plain Arrow files are opened here too.
+"""The format "arrow": native datasets, and plain Arrow files, which `shardex.formats` opens.
 
-Opening reads the manifest and no data. How data files are read and checked is `stored.py`, writing is
-`arrow_writer.py`, files without a manifest are `ipc.py`.
+Opening a native dataset reads its manifest and no data. `version_reader` reads the values, `writer` writes them.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from shardex.store.writer import create
 
 __all__ = ["FORMAT", "create", "open", "recognise"]
 
-_OWN = re.compile(r"data/[0-9a-f]{32}\.arrow")
+_DATA_FILE = re.compile(r"data/[0-9a-f]{32}\.arrow")
 
 
 def recognise(files: Files) -> int:
-    """A folder with a manifest, or files named as Arrow."""
+    """Recognise a folder with a manifest (2), or files with the extension of Arrow files (1)."""
     return 2 if _latest(files) else bool(files.having(*EXTENSIONS).paths)
 
 
@@ -38,42 +37,42 @@ def _latest(files: Files) -> int:
 def open(
     files: Files, *, schema: Features | None = None, version: int | None = None, trust_paths: bool = False
 ) -> TableRows | EditedRows:
-    """The rows of a native dataset (at a version), or of plain Arrow files.
+    """Return the rows of a native dataset (of its latest version, or of `version`), or of plain Arrow files.
 
-    With `trust_paths` a dataset may have fields in shards elsewhere, which its manifest names (see `adopt`).
+    With `trust_paths` fields may be stored in shards outside the folder, which the manifest names (see `adopt`).
     """
     if latest := _latest(files):
         number = latest if version is None else version
         return _open_native(files.source, read_manifest(files.source, number), number, schema, trust_paths)
     if version is not None:
         raise FormatError(f"{files}: expected a native dataset, which has versions, got plain Arrow files")
-    if files.folder and (found := files.having(*EXTENSIONS).paths) and all(map(_OWN.fullmatch, found)):
-        raise FormatError(f"{files}: expected a manifest, got only data: it was being written and never finished")
-    _refuse_own(files)
+    if files.folder and (found := files.having(*EXTENSIONS).paths) and all(map(_DATA_FILE.fullmatch, found)):
+        raise FormatError(f"{files}: expected a manifest, got only data: its writer has not finished")
+    _refuse_data_files(files)
     return open_files(files, schema)
 
 
-def _refuse_own(files: Files) -> None:
-    """Data files of a native dataset, taken by themselves, would show versions that are no more."""
+def _refuse_data_files(files: Files) -> None:
+    """Refuse single data files of a native dataset: they may hold deleted samples and old values."""
     for number in range(len(files.paths)):
         folder, name = os.path.split(files.name(number))
         root, inner = os.path.split(folder)
-        if _OWN.fullmatch(f"{inner}/{name}") and latest_version(place_of(root)):
+        if _DATA_FILE.fullmatch(f"{inner}/{name}") and latest_version(place_of(root)):
             raise FormatError(
                 f"{files.name(number)}: expected plain Arrow files, got one of the dataset {root}; open that"
             )
 
 
 def _open_native(
-    source: Source, manifest: Manifest, version: int, told: Features | None, trust_paths: bool
+    source: Source, manifest: Manifest, version: int, schema: Features | None, trust_paths: bool
 ) -> TableRows | EditedRows:
     features = manifest.features
-    if told:
-        features = features_of_arrow(arrow_schema(features), told)
+    if schema:
+        features = features_of_arrow(arrow_schema(features), schema)
     reader = VersionReader(source, manifest, trust_paths=trust_paths)
     rows = reader.rows(features)
     if len(rows) != manifest.rows:
-        raise FormatError(f"{source.url}: expected {manifest.rows} samples as its manifest says, got {len(rows)}")
+        raise FormatError(f"{source.url}: expected {manifest.rows} samples according to its manifest, got {len(rows)}")
     rows.pinned = {"version": version}
     rows.key_lookup = KeyLookup(reader) if manifest.key is not None else None
     return rows

@@ -1,7 +1,7 @@
-"""New values of old samples: one field's, collected in memory, written a batch at a time, in the end one file of them.
+"""Writing the overlay of one field: the new values of existing samples, written in batches into one file.
 
-A transaction has one `Updates` for each field that it updates. The file is an overlay: ids of rows, and beside each the
-value that it has from now on.
+A transaction (`edit`) has one `Updates` for each field that it updates. The file holds the ids of rows and their new
+values.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ __all__ = ["Updates"]
 
 
 class Updates:
-    """New values of one field, written as they come, with the ids of their rows. (One field, because of two updates of
-    a row the later one must win, whichever other fields they are about.)"""
+    """New values of one field with the ids of their rows.
+
+    Each field has its own file: of two updates of a row the later one must win, whatever other fields they change.
+    """
 
     def __init__(self, place: Place, name: str, feature: Feature) -> None:
         self._place = place
         self._name = name
         self._builder = BatchBuilder(Features({name: feature}))
-        # The columns have names of their own, so that a field may be called anything.
+        # The column is not named after the field, so that a field may be called "row".
         values = self._builder.schema.field(0).with_name("value")
         self._schema = pa.schema([pa.field("row", pa.uint64(), nullable=False), values])
         self._shard: ShardWriter | None = None
@@ -38,17 +40,17 @@ class Updates:
         self._ids: list[Integers] = []
 
     def append(self, row: int, value: Any) -> None:
-        """Note the new value of a row."""
+        """Add the new value of a row."""
         self._builder.append({self._name: value})
         self._waiting.append(row)
 
-    def withdraw(self) -> None:
-        """Forget the last one."""
+    def remove_last(self) -> None:
+        """Remove the value that was added last."""
         self._builder.remove_last()
         self._waiting.pop()
 
     def spill(self) -> None:
-        """Write to the disk what has become large."""
+        """Write the buffered values if they are large enough."""
         if self._builder.nbytes >= BATCH_BYTES:
             self._flush()
 
@@ -67,7 +69,7 @@ class Updates:
         return bool(self._waiting or self._ids)
 
     def finish(self) -> Overlay:
-        """The file of all of them."""
+        """Publish the file and return it as an overlay."""
         self._flush()
         assert self._shard is not None
         self._shard.finish()
@@ -75,6 +77,6 @@ class Updates:
         return Overlay(file, np.concatenate(self._ids))
 
     def discard(self) -> None:
-        """Forget them."""
+        """Remove the temporary file."""
         if self._shard is not None:
             self._shard.discard()

@@ -36,7 +36,7 @@ from shardex.store.manifest import (
     publish,
     read_manifest,
 )
-from shardex.store.writer_heartbeat import MARKER, WriterHeartbeat, oldest_at_work
+from shardex.store.writer_heartbeat import MARKER, WriterHeartbeat, oldest_writer_start
 
 __all__ = ["Version", "clean", "compact", "history", "restore"]
 
@@ -86,19 +86,19 @@ def restore(path: Path, version: int) -> int:
     latest = latest_version(place)
     current, old = read_manifest(place, latest), read_manifest(place, version)
     again = msgspec.structs.replace(old, change=f"restore: version {version}", ids=max(current.ids, old.ids))
-    presence = WriterHeartbeat(place)
+    heartbeat = WriterHeartbeat(place)
     try:
         # `clean` spares what is new, for as long as no version that stays names it.
         stay = {file.path for file in files_of(current)}
         place.for_each(place.touch, sorted({file.path for file in files_of(old)} - stay))
-        presence.check(again, current)
+        heartbeat.check(again, current)
         if not publish(place, latest + 1, again):
             raise CommitConflict(
                 f"{place.url}: expected version {latest} to stay the latest while version {version} is restored, "
                 "somebody made another one; look at it and try again"
             )
     finally:
-        presence.end()
+        heartbeat.end()
     return latest + 1
 
 
@@ -117,7 +117,7 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
     kept = place.for_each(lambda number: read_manifest(place, number), numbers[-keep:])
     named = {file.path for manifest in kept for file in files_of(manifest)}
     now = _storage_time(place)
-    begun = oldest_at_work(place, now, grace)
+    begun = oldest_writer_start(place, now, grace)
 
     def clear(name: str) -> bool:
         """Remove a file that is old enough, and that nobody at work has written."""
@@ -173,7 +173,7 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
     new: dict[int, list[Fragment]] = {}
     writers: list[FragmentWriter] = []
     bar = Bar(total=len(ds), desc="compact", unit=" samples", disable=None if progress is None else not progress)
-    presence = WriterHeartbeat(place)
+    heartbeat = WriterHeartbeat(place)
     try:
         with bar:
             for begin, end in runs:
@@ -183,13 +183,13 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
                     writer.write(columns)
                     bar.update(len(columns))
                 new[begin] = writer.finish()
-        return _publish_compacted(place, version, base, runs, new, presence)
+        return _publish_compacted(place, version, base, runs, new, heartbeat)
     except BaseException:
         for writer in writers:
             writer.discard()
         raise
     finally:
-        presence.end()
+        heartbeat.end()
 
 
 def _looked_at(place: Place, manifest: Manifest) -> tuple[list[int], list[bool]]:
@@ -225,7 +225,7 @@ def _publish_compacted(
     base: Manifest,
     runs: list[tuple[int, int]],
     new: dict[int, list[Fragment]],
-    presence: WriterHeartbeat,
+    heartbeat: WriterHeartbeat,
 ) -> int:
     latest = base
     while True:
@@ -240,7 +240,7 @@ def _publish_compacted(
         fragments += latest.fragments[len(base.fragments) :]
         words = f"compact: {counted(len(replaced), 'fragment')} into {sum(map(len, new.values()))}"
         folded = msgspec.structs.replace(latest, fragments=fragments, ids=ids, deleted=[], overlays=[], change=words)
-        presence.check(folded, latest)
+        heartbeat.check(folded, latest)
         if publish(place, version + 1, folded):
             return version + 1
         version = latest_version(place)

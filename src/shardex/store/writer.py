@@ -1,8 +1,8 @@
-"""Writing native datasets: fragments set aside, and one manifest that publishes them at the end.
+"""Writing a native dataset: data files under temporary names, and one manifest that publishes all of them at the end.
 
-Each file is named by its content, so the same samples give the same files. Until the manifest is there nothing has
-happened: files wait under temporary names, and what a crash leaves behind no manifest names. When somebody else
-published a version in the meantime, an append goes after it and an overwrite replaces it.
+Each data file is named by its content, so the same samples give the same files. Nothing is visible before the manifest
+exists, and files that a crash leaves behind are in no manifest. If another writer has published a version in the
+meantime, an append goes after it and an overwrite replaces it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from shardex.store.writer_heartbeat import MARKER, WriterHeartbeat
 
 __all__ = ["ArrowWriter", "create"]
 
-_BEYOND = 1 << 48
-"""An id that no dataset has come to."""
+_UNUSED_IDS = 1 << 48
+"""First id if the latest manifest is damaged: larger than any id in use."""
 _LEFTOVER = re.compile(rf"\.[0-9a-f]{{16}}\.tmp|data/[0-9a-f]{{32}}\.arrow|{MARKER}")
 
 
@@ -40,16 +40,16 @@ def create(
     key: str | None = None,
     generate_keys: bool = False,
 ) -> ArrowWriter:
-    """Begin a native dataset, or a new version of one; a shard ends at so many bytes or rows.
+    """Return a writer of a new native dataset or version; a shard ends at `shard_size` bytes or `shard_rows` rows.
 
-    `key` names a field whose values tell samples apart: unique, and found by `Dataset.get`. With `generate_keys` a
-    sample that comes without one gets one, 32 random hex digits.
+    `key` names a field whose values are unique and can be looked up by `Dataset.get`. With `generate_keys` a sample
+    without a key gets one: 32 random hex digits.
     """
     return ArrowWriter(path, features, mode, shard_size, shard_rows, key, generate_keys)
 
 
 class ArrowWriter(AllOrNothing):
-    """Takes samples; `close` publishes them as a version."""
+    """Writes samples; `close` publishes them as a version."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ArrowWriter(AllOrNothing):
         self._mode = mode
         self._new_folder = not self._place.is_remote and not os.path.exists(self.path)
         self._version = self._begin(mode)
-        self._base = self._before(self._version, key, generate_keys)
+        self._base = self._base_manifest(self._version, key, generate_keys)
         self._fragments = FragmentWriter(
             self._place,
             features,
@@ -76,10 +76,10 @@ class ArrowWriter(AllOrNothing):
             key=self._base.key,
             generate_keys=self._base.generate_keys,
         )
-        self._presence = WriterHeartbeat(self._place)
+        self._heartbeat = WriterHeartbeat(self._place)
 
     def _begin(self, mode: str) -> int:
-        """The version that is there."""
+        """Check the mode and return the number of the latest version, 0 if there is none."""
         version = latest_version(self._place)
         leftovers = not version and _only_leftovers(self._place)
         there = check_mode(
@@ -89,11 +89,11 @@ class ArrowWriter(AllOrNothing):
             raise FormatError(f"{self.path}: expected a dataset that shardex wrote, got a folder without a manifest")
         return version
 
-    def _before(self, version: int, key: str | None, generate_keys: bool) -> Manifest:
-        """What the new samples go after: the version that is there, or nothing."""
+    def _base_manifest(self, version: int, key: str | None, generate_keys: bool) -> Manifest:
+        """Return the manifest that the new samples are added to: the latest one for an append, else an empty one."""
         if self._mode != "append" or not version:
             check_key(key, self._features, generate_keys)
-            return Manifest(0, self._features.to_json(), [], key, generate_keys, self._ids(version))
+            return Manifest(0, self._features.to_json(), [], key, generate_keys, self._used_ids(version))
         manifest = read_manifest(self._place, version)
         if manifest.features != self._features:
             raise SchemaError(f"{self.path}: expected the fields it has ({manifest.features}), got {self._features}")
@@ -101,15 +101,15 @@ class ArrowWriter(AllOrNothing):
             raise SchemaError(f"{self.path}: expected the key it has ({manifest.key}), got {key!r}")
         return manifest
 
-    def _ids(self, version: int) -> int:
-        """How many ids were given so far: they are not given again, even if all samples are replaced."""
+    def _used_ids(self, version: int) -> int:
+        """Return the number of ids that are in use; they are not used again, even if all samples are replaced."""
         try:
             return read_manifest(self._place, version).ids if version else 0
-        except ShardexError:  # it may be overwritten because it is damaged
-            return _BEYOND
+        except ShardexError:  # a damaged dataset may be overwritten
+            return _UNUSED_IDS
 
     def append(self, sample: Mapping[str, Any]) -> None:
-        """Take one sample."""
+        """Add one sample."""
         if self._closed:
             self._check_open()
         try:
@@ -121,35 +121,35 @@ class ArrowWriter(AllOrNothing):
             raise
 
     def _publish(self) -> None:
-        """Make the version."""
+        """Publish the version."""
         changes = Changes(self._fragments.finish(), words=f"{self._mode}: {counted(self._fragments.samples, 'sample')}")
         while not self._published(changes):
             if self._mode == "create":
                 raise AlreadyExistsError(errno.EEXIST, "another writer has created a dataset here meanwhile", self.path)
             self._version = latest_version(self._place)
-            self._base = self._before(self._version, self._base.key, self._base.generate_keys)
-        self._presence.end()
+            self._base = self._base_manifest(self._version, self._base.key, self._base.generate_keys)
+        self._heartbeat.end()
 
     def _published(self, changes: Changes) -> bool:
         made = apply(self._base, self._base, changes, _no_ids)
         refuse_duplicates(self._place, made, changes.appended)
-        self._presence.check(made, self._base)
+        self._heartbeat.check(made, self._base)
         return publish(self._place, self._version + 1, made)
 
     def _discard(self) -> None:
-        """Remove what was set aside. Files that have their name stay: another writer may count on the same content."""
+        """Remove temporary files. Published ones stay: another writer may use a file with the same content."""
         self._fragments.discard()
-        self._presence.end()
+        self._heartbeat.end()
         if self._new_folder:
             self._place.remove_empty_folders("data", STORE_FOLDER)
 
 
 def _only_leftovers(place: Place) -> bool:
-    """Whether a folder holds nothing but what a writer that died leaves behind."""
+    """Tell whether a folder holds nothing but files that a killed writer leaves behind."""
     if not place.is_remote and not os.path.isdir(place.url):
         return False
     return all(map(_LEFTOVER.fullmatch, place.paths()))
 
 
 def _no_ids(file: Any) -> Any:
-    raise AssertionError("an append looks at no ids")
+    raise AssertionError("an append reads no ids")

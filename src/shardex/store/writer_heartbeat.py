@@ -1,8 +1,8 @@
-"""Word of a writer that is still at work, by which `clean` knows that files are somebody's though no version names any.
+"""Heartbeat file of an active writer: `clean` keeps the unreferenced files of live writers.
 
-A file is spared for a while because it is young. What takes longer to write is spared because of a small file beside
-the manifests that is put again every minute: it is young as long as its writer lives. It tells how long the writer has
-been at work, so that by the clock of the storage alone one knows which files may be its own.
+`clean` keeps young files in any case. For writers that take longer, a thread rewrites a small file next to the
+manifests every minute, so that its age shows whether the writer is alive. It contains for how long the writer has been
+writing; with it `clean` computes which files may belong to the writer, by the clock of the storage alone.
 """
 
 from __future__ import annotations
@@ -20,106 +20,106 @@ from shardex.files import STORE_FOLDER
 from shardex.sources import Place
 from shardex.store.manifest import Manifest, files_of
 
-__all__ = ["MARKER", "WriterHeartbeat", "oldest_at_work"]
+__all__ = ["MARKER", "WriterHeartbeat", "oldest_writer_start"]
 
 MARKER: str = rf"{STORE_FOLDER}/[0-9a-f]{{16}}\.live"
-"""What these files are called."""
+"""Regular expression of the paths of heartbeat files."""
 PERIOD = 60.0
-"""Seconds between two words; who has not been at work for so long in a folder has no need of any."""
+"""Seconds between two heartbeats; in a local folder a writer that ends earlier writes none."""
 _SLACK = 5.0
-"""Seconds that two clocks may differ in while one transaction lasts, and a storage round times off by."""
+"""Seconds by which clocks may drift during a transaction and storage may round times."""
 
 
 class WriterHeartbeat:
-    """A writer at work, from now on until `end`, or until nobody has it any more.
+    """Sends heartbeats of a writer until `end` is called or the object is garbage-collected.
 
     >>> from shardex.sources.memory import MemorySource; place = MemorySource()
-    >>> presence = WriterHeartbeat(place); len(place.paths("_shardex/"))
+    >>> heartbeat = WriterHeartbeat(place); len(place.paths("_shardex/"))
     1
-    >>> presence.end(); place.paths()
+    >>> heartbeat.end(); place.paths()
     []
     """
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._word = _Word(place)
+        self._file = _HeartbeatFile(place)
         if place.is_remote:
-            # What cannot be put here, or not by put-if-absent, is said now and not after hours of work.
-            self._word.begin()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=_stay, args=(self._word, self._over), daemon=True)
+            # Missing write or put-if-absent support is an error now, not after hours of writing.
+            self._file.create()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=_beat, args=(self._file, self._ended), daemon=True)
         self._thread.start()
-        weakref.finalize(self, self._over.set).atexit = False
+        weakref.finalize(self, self._ended.set).atexit = False
 
     def check(self, made: Manifest, base: Manifest) -> None:
-        """Before a version is published: an error if somebody took files of it for leftovers and removed them."""
-        if self._word.lasted < PERIOD:
+        """Raise an error if `clean` has removed files of a version that is about to be published."""
+        if self._file.age < PERIOD:
             return
-        self._word.renew()
+        self._file.renew()
         new = {file.path for file in files_of(made)} - {file.path for file in files_of(base)}
         if gone := new.difference(self._place.paths("data/")):
             raise CommitConflict(
                 f"{self._place.url}: expected the files that this transaction wrote, {len(gone)} of them are gone, "
-                f"{min(gone)} for one: somebody cleaned up and took them for leftovers; run it again"
+                f"such as {min(gone)}: `clean` took them for leftovers; run it again"
             )
 
     def end(self) -> None:
-        """Go; what is named now needs no word any more, what is not is waste."""
-        self._over.set()
+        """Stop the heartbeats and remove the file."""
+        self._ended.set()
         self._thread.join()
-        self._word.take_back()
+        self._file.remove()
 
 
-class _Word:
-    """The file that says so."""
+class _HeartbeatFile:
+    """The file of one writer."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self._path = f"{STORE_FOLDER}/{secrets.token_hex(8)}.live"
         self._began = time.monotonic(), time.time()
-        self._said = False
+        self._exists = False
 
     @property
-    def lasted(self) -> float:
-        """Seconds; one clock stands still while the machine sleeps, the other may be set."""
+    def age(self) -> float:
+        """Seconds since the start, by two clocks: one stops while the machine sleeps, the other may be changed."""
         return max(time.monotonic() - self._began[0], time.time() - self._began[1])
 
-    def begin(self) -> None:
-        self._said = True
+    def create(self) -> None:
+        self._exists = True
         self._place.put_if_absent(self._path, b"0")
 
     def renew(self) -> None:
-        self._said = True
-        self._place.put(self._path, f"{self.lasted:.0f}".encode())
+        self._exists = True
+        self._place.put(self._path, f"{self.age:.0f}".encode())
 
-    def take_back(self) -> None:
-        if self._said:
-            with suppress(ShardexError):  # it grows old by itself
+    def remove(self) -> None:
+        if self._exists:
+            with suppress(ShardexError):  # `clean` removes it when it is old
                 self._place.remove(self._path)
 
 
-def _stay(word: _Word, over: threading.Event) -> None:
-    while not over.wait(PERIOD):
-        with suppress(ShardexError):  # what is wrong the writer finds too
-            word.renew()
+def _beat(file: _HeartbeatFile, ended: threading.Event) -> None:
+    while not ended.wait(PERIOD):
+        with suppress(ShardexError):  # the writer will meet the same error
+            file.renew()
 
 
-def oldest_at_work(place: Place, now: float, grace: float) -> float:
-    """The time from which on files may be those of a writer at work; infinite if nobody has been for long.
+def oldest_writer_start(place: Place, now: float, grace: float) -> float:
+    """Return the earliest start of a live writer: files written since may be its own; infinity without one.
 
-    `now` is the time of the storage; a writer that gave no word for `grace` seconds is no more.
+    `now` is the time of the storage; a writer without a heartbeat for `grace` seconds is dead.
     """
     begun = math.inf
     for path in filter(re.compile(MARKER).fullmatch, place.paths(STORE_FOLDER + "/")):
         with suppress(FileNotFoundError):
-            said = place.stat(path).modified
-            if now - said < grace:
-                begun = min(begun, said - _seconds(place, path) - _SLACK)
+            last = place.stat(path).modified
+            if now - last < grace:
+                begun = min(begun, last - _seconds(place, path) - _SLACK)
     return begun
 
 
 def _seconds(place: Place, path: str) -> float:
-    """How long its writer says to have been at work; for ever, so that all is spared, if it is just saying so."""
+    """Return for how long the writer has been writing; infinity if the file is being written, so that all is kept."""
     try:
         return float(bytes(place.load(path)))
     except (ValueError, ShardexError):
