@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shardex.dataset import Dataset, MixRows, mix, open, temperature
 from shardex.dataset.mix import reweighted
 from shardex.errors import ArgumentError, SchemaError
-from shardex.order import MixOrder
+from shardex.order import Mix
 from shardex.rows import ListRows
 
 
@@ -149,7 +149,7 @@ def test_bad_arguments_raise() -> None:
 
 
 def test_order_of_a_mixture() -> None:
-    assert mix(ALL, [0.5, 0.3, 0.2], seed=9).order == MixOrder((60, 30, 10), ((0, (5, 3, 2)),), 100, seed=9)
+    assert mix(ALL, [0.5, 0.3, 0.2], seed=9).order == Mix((60, 30, 10), ((0, (5, 3, 2)),), 100, seed=9)
 
 
 def test_mixing_different_number_types_raises() -> None:

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.errors import ArgumentError, RowError
-from shardex.order import Blocks, Order, Pick, Shuffle, Span, chain
+from shardex.kernel import digest
+from shardex.order import Blocks, Mix, Order, Pick, Shuffle, Span, chain
 from shardex.order.order import Chain, Repeat, map_groups
 
 SIZES = [1, 2, 3, 5, 7, 8, 9, 64, 65, 97, 1000, 4096, 10_007]
@@ -197,6 +198,22 @@ def test_for_epoch_shuffles_the_positions_of_any_order() -> None:
 def test_orders_pickle_before_and_after_use(order: Order) -> None:
     fresh, rows = pickle.loads(pickle.dumps(order)), everything(order)
     assert everything(fresh) == everything(pickle.loads(pickle.dumps(order))) == rows
+
+
+FINGERPRINTS: list[tuple[Order, str]] = [
+    (Span(5, 1, 2), "3ebb99e376954497"),
+    (Pick(np.array([3, 1])), "b126fc0fc224b948"),
+    (Shuffle(5, 1, 2), "e575ed023b9344e5"),
+    (Blocks(5, 2, 2, 1), "037b0f8b4684e57b"),
+    (Chain(Shuffle(3), Span(5, 2)), "1374dfa49b1a84f9"),
+    (Mix((2, 3), ((0, (1, 2)),), 5, seed=7), "05446b2652ddc2ac"),
+]
+
+
+@pytest.mark.parametrize(("order", "fingerprint"), FINGERPRINTS, ids=str)
+def test_fingerprints_of_orders_never_change(order: Order, fingerprint: str) -> None:
+    """They are saved in states of runs; renaming a class or a field would change them."""
+    assert digest(order) == fingerprint
 
 
 # -- randomness ---------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Mixtures of datasets: `mix` in exact proportions, `temperature` for weights by size, `reweighted` for new weights.
 
-A mixture is a `Dataset`: its rows are those of the sources, one after another, and its order is a `MixOrder`, which
+A mixture is a `Dataset`: its rows are those of the sources, one after another, and its order is a `Mix`, which
 computes the source and the row of each position.
 """
 
@@ -15,7 +15,7 @@ from shardex.dataset.combine import ConcatRows, concat, with_common_type
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.layers import innermost_rows
 from shardex.errors import ArgumentError
-from shardex.order import MixOrder, whole_weights
+from shardex.order import Mix, whole_weights
 from shardex.samples import T_co
 
 __all__ = ["MixRows", "mix", "reweighted", "temperature"]
@@ -64,7 +64,7 @@ def mix(
     if seed is not None:
         seed = operator.index(seed)
     start = 0, _whole(rows.sizes, weights)
-    mixed: Dataset[Any] = Dataset(rows, MixOrder(tuple(rows.sizes.values()), (start,), length, seed))
+    mixed: Dataset[Any] = Dataset(rows, Mix(tuple(rows.sizes.values()), (start,), length, seed))
     return with_common_type(mixed, list(named.values()))
 
 
@@ -77,7 +77,7 @@ def reweighted(mixture: Dataset[T_co], position: int, weights: Weights) -> Datas
     [-1, 0, -1, 1, 2, 3, 4, 5]
     """
     order, rows = mixture.order, innermost_rows(mixture.rows)
-    if not isinstance(order, MixOrder) or not isinstance(rows, MixRows):
+    if not isinstance(order, Mix) or not isinstance(rows, MixRows):
         raise ArgumentError(f"expected a dataset made by mix, got {mixture!r}; reweight it before making views")
     return Dataset(mixture.rows, order.reweighted(position, _whole(rows.sizes, weights)), mixture.chosen)
 

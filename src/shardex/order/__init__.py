@@ -5,17 +5,17 @@ to its rows, the loader asks it for the order of each epoch (`Order.for_epoch`).
 fingerprints and of saved states.
 
 `order`        `Order` and the basic orders: slices, lists of rows, shuffles, and one order after another
-`mix_order`    `MixOrder`: several sources in exact proportions
+`mix_order`    `Mix`: several sources in exact proportions
 `rank_shares`  `RankShares`: the batches of an epoch divided among ranks
 """
 
-from shardex.order.mix_order import MixOrder, whole_weights
+from shardex.order.mix_order import Mix, whole_weights
 from shardex.order.order import Blocks, Order, Pick, Shuffle, Span, chain, positions_of, split_bounds
 from shardex.order.rank_shares import RankShares
 
 __all__ = [
     "Blocks",
-    "MixOrder",
+    "Mix",
     "Order",
     "Pick",
     "RankShares",

@@ -1,7 +1,7 @@
-"""`MixOrder`: a weighted mixture of sources as an order, and `whole_weights`, which makes its integer weights.
+"""`Mix`: a weighted mixture of sources as an order, and `whole_weights`, which makes its integer weights.
 
 The source at each position is computed without random draws or tables, so every stretch of a mixture has the right
-proportions, and any position can be computed without those before it. `dataset/mix.py` applies a `MixOrder` to
+proportions, and any position can be computed without those before it. `dataset/mix.py` applies a `Mix` to
 datasets.
 """
 
@@ -25,7 +25,7 @@ from shardex.errors import ArgumentError, StateError
 from shardex.kernel import Integers
 from shardex.order.order import Blocks, Order, Repeat, Shuffle, Span, map_groups
 
-__all__ = ["MixOrder", "whole_weights"]
+__all__ = ["Mix", "whole_weights"]
 
 _TOTAL = 1 << 30
 """Approximate upper bound of a sum of weights: a position within a period, times a weight, must fit into 63 bits."""
@@ -130,7 +130,7 @@ def _passes(length: int, seed: int | None, source: int) -> Repeat:
 
 
 @dataclass(frozen=True)
-class MixOrder(Order):
+class Mix(Order):
     """Several sources mixed in exact proportions; the rows of a source follow those of the source before it.
 
     In every stretch of positions the number of samples of a source differs from its share by at most a few. Each
@@ -139,7 +139,7 @@ class MixOrder(Order):
 
     `phases` are pairs of a position, counted over all epochs, and the weights from there on.
 
-    >>> order = MixOrder(lengths=(2, 100), phases=((0, (1, 3)),), length=8)
+    >>> order = Mix(lengths=(2, 100), phases=((0, (1, 3)),), length=8)
     >>> order.sources(np.arange(8)).tolist(), order.rows(np.arange(8)).tolist()
     ([1, 1, 1, 0, 1, 1, 1, 0], [2, 3, 4, 0, 5, 6, 7, 1])
     """
@@ -208,7 +208,7 @@ class MixOrder(Order):
     def counts(self, position: int) -> tuple[int, ...]:
         """Return how many samples of each source come before a position, counted over all epochs.
 
-        >>> MixOrder(lengths=(2, 100), phases=((0, (1, 3)),), length=8).counts(1000)
+        >>> Mix(lengths=(2, 100), phases=((0, (1, 3)),), length=8).counts(1000)
         (250, 750)
         """
         counts = [0] * len(self.lengths)
@@ -218,12 +218,12 @@ class MixOrder(Order):
                 counts[source] += more
         return tuple(counts)
 
-    def reweighted(self, position: int, weights: Sequence[float]) -> MixOrder:
+    def reweighted(self, position: int, weights: Sequence[float]) -> Mix:
         """Return the mixture with other weights from a position on, counted over all epochs.
 
         Each source continues where it was.
 
-        >>> order = MixOrder(lengths=(9, 9), phases=((0, (1, 1)),), length=8).reweighted(4, [0.25, 0.75])
+        >>> order = Mix(lengths=(9, 9), phases=((0, (1, 1)),), length=8).reweighted(4, [0.25, 0.75])
         >>> order.phases, order.rows(np.arange(8)).tolist()
         (((0, (1, 1)), (4, (1, 3))), [9, 0, 10, 1, 11, 12, 13, 2])
         """
@@ -232,11 +232,11 @@ class MixOrder(Order):
 
     # -- runs of several epochs -------------------------------------------------------------------------------
 
-    def later(self, epochs: int) -> MixOrder:
+    def later(self, epochs: int) -> Mix:
         """Return the mixture of a later epoch, which continues where the epoch before it stopped."""
         return replace(self, epoch=self.epoch + epochs)
 
-    def for_epoch(self, epoch: int, shuffle: Shuffle | Blocks | None = None) -> MixOrder:
+    def for_epoch(self, epoch: int, shuffle: Shuffle | Blocks | None = None) -> Mix:
         """Return the mixture of an epoch of a run; `shuffle` shuffles the rows of each source."""
         if isinstance(shuffle, Blocks):
             raise ArgumentError("expected a mixture to be shuffled without block=, got a shuffle of blocks")
@@ -255,7 +255,7 @@ class MixOrder(Order):
         """Return the weights of the sources, and the position that each set of weights begins at."""
         return {"phases": [[start, list(weights)] for start, weights in self.phases]}
 
-    def resumed(self, state: Mapping[str, Any], position: int, reweight: bool) -> MixOrder:
+    def resumed(self, state: Mapping[str, Any], position: int, reweight: bool) -> Mix:
         """Return the mixture with the saved weights before a position, and its own weights from there on."""
         if "phases" not in state:
             return self
