@@ -1,7 +1,7 @@
-"""Servers for tests, all on 127.0.0.1: a real S3, an S3 that ignores conditions, and a web server that misbehaves.
+"""Servers for tests, all on 127.0.0.1: a real S3, an S3 that ignores conditions, and a web server with faults.
 
-Ask for a fixture: `bucket` is an empty place on SeaweedFS, `careless_bucket` one on rclone, `web` the web server.
-The first two need a program each; where it is missing, the test is skipped.
+Fixtures: `bucket` is an empty folder on SeaweedFS, `careless_bucket` one on rclone, `web` is the web server. The first
+two need a program each; without it the test is skipped.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def _program(name: str) -> str:
 
 
 def _folder(factory: pytest.TempPathFactory, name: str) -> Path:
-    """The same for all processes of one test run."""
+    """Return a folder that all processes of one test run share."""
     mine = factory.getbasetemp()
     return (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / name
 
 
 def weed_command() -> Command:
-    """What starts SeaweedFS."""
+    """Return the command that starts SeaweedFS."""
     weed = _program("weed")
 
     def command(folder: Path, ports: list[int]) -> list[str]:
@@ -55,14 +55,14 @@ def weed_command() -> Command:
 
 @pytest.fixture(scope="session")
 def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of SeaweedFS, which speaks S3."""
+    """The URL of SeaweedFS, an S3 server."""
     with shared_server(_folder(tmp_path_factory, "seaweed"), weed_command()) as port:
         yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="session")
 def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of rclone, whose S3 takes conditions for nothing."""
+    """The URL of rclone, an S3 server that ignores conditions."""
     program = _program("rclone")
 
     def command(folder: Path, ports: list[int]) -> list[str]:
@@ -93,26 +93,26 @@ def _empty(endpoint: str, bucket: str) -> Iterator[str]:
         region="us-east-1",
         allow_http=True,
     )
-    open_source(f"s3://{bucket}").put("here", b"")  # which makes the bucket, if need be
+    open_source(f"s3://{bucket}").put("here", b"")  # makes the bucket if it does not exist
     yield f"s3://{bucket}/{secrets.token_hex(8)}"
     storage(f"s3://{bucket}")
 
 
 @pytest.fixture
 def bucket(seaweed: str) -> Iterator[str]:
-    """The URL of an empty folder in a bucket of a real S3, with its keys in the keyring."""
+    """The URL of an empty folder in a bucket of a real S3 server, with its keys set by `storage`."""
     yield from _empty(seaweed, "tests")
 
 
 @pytest.fixture
 def careless_bucket(rclone: str) -> Iterator[str]:
-    """The same where whoever creates a file overwrites it."""
+    """The URL of an empty folder on a server where creating a file overwrites it."""
     yield from _empty(rclone, "careless")
 
 
 @pytest.fixture
 def web() -> Iterator[FaultyServer]:
-    """A web server that does what the paths say; one try takes at most a second there."""
+    """A web server whose paths name faults; an attempt takes at most a second."""
     with faulty_server() as server:
         root = server.url("").rstrip("/")
         storage(root, timeout=0.5, deadline=30, retries=3)

@@ -1,7 +1,7 @@
-"""An HTTP server that misbehaves as it is asked to: the first part of a path says how, the rest names the file.
+"""An HTTP server with faults on request: the first part of a path names the fault (mode), the rest the file.
 
-``server.url("stall")`` is a root whose files stall. A mode that ends in a number does so that many times for each file
-and behaves afterwards: ``error2`` answers 500 twice. HEAD requests are answered well, unless the mode is about them.
+``server.url("stall")`` is a root whose files stall. A mode that ends in a number has the fault so many times per file
+and then works: ``error2`` answers 500 twice. HEAD requests work unless the mode is about them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["FaultyServer", "faulty_server"]
 
 
 class FaultyServer(ThreadingHTTPServer):
-    """The server: what it holds, and what it was asked."""
+    """The server with its files and a record of its requests."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -30,21 +30,21 @@ class FaultyServer(ThreadingHTTPServer):
         self.host = host
         self.files: dict[str, bytes] = {}
         self.targets: dict[str, str] = {}
-        """Where the mode ``redirect`` sends those who ask for a file."""
+        """Target of the mode ``redirect``, by file."""
         self.marks: dict[str, dict[str, str]] = {}
-        """What writers noted with their files."""
+        """Metadata headers of written files."""
         self.asked: Counter[str] = Counter()
-        """How often each path was asked for by GET."""
+        """Number of GET requests by path."""
         self.headers: list[dict[str, str]] = []
         """The headers of every request."""
         self.over = threading.Event()
 
     def url(self, mode: str = "ok") -> str:
-        """A root whose files are served in this mode."""
+        """Return a root whose files are served in this mode."""
         return f"http://{self.host}:{self.server_port}/{mode}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that went away are not worth a traceback."""
+        """Print nothing when a client disconnects."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -53,7 +53,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: FaultyServer
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def do_HEAD(self) -> None:
         self._answer()
@@ -62,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def do_PUT(self) -> None:
-        """As S3 does: the first part of the path is the bucket, and so the mode."""
+        """Write a file as S3 does: the first part of the path is the bucket, and so the mode."""
         data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.headers.append(dict(self.headers))
         _, mode, name = unquote(self.path).split("/", 2)
@@ -80,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, b"")
 
     def do_DELETE(self) -> None:
-        """As S3 does, one file or a list of them."""
+        """Delete a file as S3 does."""
         self.server.files.pop(unquote(self.path).split("/", 2)[2], None)
         self._send(204, b"")
 
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _good(self, body: bytes, *, shift: int = 0, tag: str = '"v1"', length: int | None = None) -> None:
-        """An answer as it should be, but for what is asked."""
+        """Send a correct answer, except for the arguments."""
         ranged = "Range" in self.headers
         span = f"bytes {self.begin + shift}-{self.end - 1 + shift}/{len(self.data)}" if ranged else ""
         self._send(206 if ranged else 200, body, span=span, tag=tag, length=length)
@@ -149,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(403, b"no")
 
     def mode_nohead(self) -> None:
-        """Signed for GET only, as presigned addresses are."""
+        """Allows GET only, as presigned URLs do."""
         self._send(403, b"no") if self.command == "HEAD" else self._good(self.body)
 
     def mode_reset(self) -> None:
@@ -158,33 +158,33 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.close()
 
     def mode_short(self) -> None:
-        """Half of the body, then silence for ever after."""
+        """Sends half of the body and closes the connection."""
         self._good(self.body[: len(self.body) // 2], length=len(self.body))
         self._hang_up()
 
     def mode_less(self) -> None:
-        """Fewer bytes than the range in the header, and a length that agrees with what comes."""
+        """Sends fewer bytes than the range in the header, with a matching length."""
         self._good(self.body[: len(self.body) // 2])
 
     def mode_clipped(self) -> None:
-        """A shorter range than was asked for, in every header too."""
+        """Sends a shorter range than requested, with matching headers."""
         self.end = self.begin + len(self.body) // 2
         self._good(self.data[self.begin : self.end])
 
     def mode_shifted(self) -> None:
-        """Says it is another range, of the right length."""
+        """Sends another range of the right length."""
         self._good(self.data[self.begin + 10 : self.end + 10], shift=10)
 
     def mode_whole(self) -> None:
-        """Answers 200 with all of the file."""
+        """Answers 200 with the whole file."""
         self._send(200, self.data)
 
     def mode_changed(self) -> None:
-        """Another file since the HEAD request."""
+        """Sends another file than the HEAD request was about."""
         self._good(bytes(255 - byte for byte in self.body), tag='"v2"')
 
     def mode_untagged(self) -> None:
-        """No ETag in the answers with content."""
+        """Sends no ETag with content."""
         self.send_response(206 if "Range" in self.headers else 200)
         self.send_header("Content-Length", str(len(self.body)))
         self.send_header("Last-Modified", "Sat, 01 Jan 2022 00:00:00 GMT")
@@ -194,23 +194,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(self.body)
 
     def mode_flipped(self) -> None:
-        """One bit is another; nothing in HTTP shows it."""
+        """Flips one bit, which HTTP does not detect."""
         self._good(bytes([self.body[0] ^ 1]) + self.body[1:])
 
     def mode_stall(self) -> None:
-        """Half of the body, then nothing, with the connection open."""
+        """Sends half of the body and keeps the connection open."""
         self._good(self.body[: len(self.body) // 2], length=len(self.body))
         self.wfile.flush()
         self.server.over.wait(60)
         self._hang_up()
 
     def mode_silent(self) -> None:
-        """No answer at all, with the connection open."""
+        """Sends no answer and keeps the connection open."""
         self.server.over.wait(60)
         self._hang_up()
 
     def mode_trickle(self) -> None:
-        """A byte now and then, so that there is always some progress."""
+        """Sends one byte at a time."""
         self._good(b"", length=len(self.body))
         for byte in self.body:
             self.wfile.write(bytes([byte]))
@@ -226,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def faulty_server(host: str = "127.0.0.1") -> Iterator[FaultyServer]:
-    """A server in a thread of this process, on a free port."""
+    """Run a server in a thread of this process on a free port."""
     server = FaultyServer(host)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()

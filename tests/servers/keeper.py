@@ -1,7 +1,7 @@
-"""Servers that several test processes share: started by the first, ended after the last.
+"""Servers that several test processes share: the first process starts a server, the last one ends it.
 
-A process that uses a server holds a shared lock on a file. Beside each server runs this module as a script: it waits
-for that lock alone, which it gets when the last user has gone, however it went, and then ends the server.
+A process that uses a server holds a shared lock on a file. This module also runs as a script next to each server: it
+gets the exclusive lock when the last user has ended, even by a crash, and then ends the server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 __all__ = ["Command", "free_ports", "shared_server"]
 
 Command = Callable[[Path, list[int]], list[str]]
-"""Makes the command of a server of its folder and of free ports, the first of which is the one it is known by."""
+"""Returns the command of a server for a folder and free ports; requests go to the first port."""
 
 _PORTS = 8
 _DIE_WITH_PARENT = 1
@@ -32,7 +32,7 @@ _DIE_WITH_PARENT = 1
 
 @contextmanager
 def shared_server(folder: Path, command: Command) -> Iterator[int]:
-    """The port of a running server whose files lie in `folder`."""
+    """Give the port of a running server with its files in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as locks:
         users = locks.enter_context(open(folder / "users", "w"))
@@ -52,7 +52,7 @@ def _running(folder: Path) -> int:
 
 def _start(folder: Path, command: Command) -> int:
     ended = folder / "ended"
-    for _ in range(3):  # somebody else may take a port that was free
+    for _ in range(3):  # another process may take a port that was free
         ended.unlink(missing_ok=True)
         ports = free_ports(_PORTS)
         with open(folder / "log", "w") as log:
@@ -68,7 +68,7 @@ def _start(folder: Path, command: Command) -> int:
 
 
 def _answers(port: int) -> bool:
-    """Whether somebody speaks HTTP there."""
+    """Return True if an HTTP server listens on the port."""
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
         connection.sendall(b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
         return connection.recv(5) == b"HTTP/"
@@ -76,7 +76,7 @@ def _answers(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at this moment."""
+    """Return ports that are not in use now."""
     with ExitStack() as open_ones:
         sockets = [open_ones.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [one.getsockname()[1] for one in sockets]
@@ -87,7 +87,7 @@ def _die_with_parent() -> None:
 
 
 def keep(folder: Path, command: list[str]) -> None:
-    """Run a server until nobody uses it."""
+    """Run a server until its last user has ended."""
     die = _die_with_parent if sys.platform == "linux" else None
     server = subprocess.Popen(command, preexec_fn=die)  # noqa: PLW1509 - there are no threads here
     with open(folder / "users", "w") as users:
@@ -109,6 +109,6 @@ def keep(folder: Path, command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if os.fork() == 0:  # nobody's child, so nobody need wait for it
+    if os.fork() == 0:  # detached, so that no process has to wait for it
         os.setsid()
         keep(Path(sys.argv[1]), json.loads(sys.argv[2]))

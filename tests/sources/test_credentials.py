@@ -1,4 +1,4 @@
-"""The credentials: which settings an address gets, and that nobody gets to see them."""
+"""Settings and secrets by URL prefix: which ones a URL gets, and that they are never shown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.servers.faulty import FaultyServer
 
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
-    """Whatever a test notes is forgotten."""
+    """Restore the settings after each test."""
     before = credentials._registry.settings
     yield
     credentials._registry.settings = before
@@ -36,7 +36,7 @@ def region(url: str) -> Any:
     return settings_for(url).values.get("region")
 
 
-def test_the_longest_prefix_wins() -> None:
+def test_the_longest_prefix_counts() -> None:
     storage("s3://", region="all")
     storage("s3://bucket", region="bucket")
     storage("s3://bucket/a/", region="a")
@@ -49,13 +49,13 @@ def test_the_longest_prefix_wins() -> None:
     assert region("s3://bucket/a") == "bucket"
 
 
-def test_settings_are_not_mixed() -> None:
+def test_settings_of_two_prefixes_are_not_merged() -> None:
     storage("s3://", endpoint="https://one.example", access_key_id="one")
     storage("s3://bucket", endpoint="https://two.example")
     assert dict(settings_for("s3://bucket/x").values) == {"endpoint": "https://two.example"}
 
 
-def test_a_host_is_the_same_in_any_letters() -> None:
+def test_web_hosts_ignore_case() -> None:
     storage("HTTPS://Data.Example", token="t")
     assert settings_for("https://data.example/Sets").values == {"token": "t"}
     assert settings_for("https://data.example:8443/").values == {}
@@ -79,7 +79,7 @@ def test_a_host_is_the_same_in_any_letters() -> None:
         ("bucket", {}, "got 'bucket'"),
     ],
 )
-def test_what_cannot_be_noted(url: str, settings: dict[str, Any], message: str) -> None:
+def test_wrong_settings_raise(url: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         storage(url, **settings)
     with pytest.raises(ArgumentError) as caught:
@@ -87,7 +87,7 @@ def test_what_cannot_be_noted(url: str, settings: dict[str, Any], message: str) 
     assert "shh-shh" not in str(caught.value)
 
 
-def test_settings_never_show() -> None:
+def test_settings_show_no_values() -> None:
     storage("s3://b", access_key_id="AKIA123", secret_access_key="shh-shh", region="eu")
     settings = settings_for("s3://b")
     for text in (repr(settings), str(settings), f"{settings}", f"{[settings]}"):
@@ -96,14 +96,14 @@ def test_settings_never_show() -> None:
         pickle.dumps(settings)
 
 
-def test_a_credentials_is_handed_over() -> None:
+def test_credentials_are_exported_and_imported() -> None:
     storage("s3://b", secret_access_key="shh", retries=2, allow_http=True)
     storage("https://h", headers={"X-Key": "shh"})
     before = {prefix: dict(settings.values) for prefix, settings in credentials._registry.settings.items()}
-    ring = export_credentials()
+    exported = export_credentials()
     storage("s3://b")
     storage("https://h")
-    import_credentials(ring)
+    import_credentials(exported)
     assert {prefix: dict(settings.values) for prefix, settings in credentials._registry.settings.items()} == before
 
 
@@ -118,24 +118,24 @@ def test_a_credentials_is_handed_over() -> None:
         ("a/local/path", "a/local/path"),
     ],
 )
-def test_shown(url: str, text: str) -> None:
+def test_redact_url(url: str, text: str) -> None:
     assert redact_url(url) == text
     assert redact(f"see '{url}', please") == f"see '{text}', please"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60), st.text("abcxyz019", min_size=8, max_size=20))
-def test_no_secret_survives(around: str, secret: str) -> None:
+def test_secrets_are_redacted(around: str, secret: str) -> None:
     storage("s3://hypothesis", secret_access_key=secret)
     assert secret not in redact(f"{around}{secret}{around} {secret}")
     assert secret not in redact_url(f"https://{secret}:{secret}@host/x?{secret}")
 
 
-def test_secrets_of_the_environment_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_of_the_environment_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-the-environment")
     assert redact("bad key from-the-environment") == "bad key ***"
 
 
-def test_user_and_password_leave_the_url(web: FaultyServer) -> None:
+def test_user_and_password_move_from_the_url_to_the_settings(web: FaultyServer) -> None:
     web.files["a"] = b"content"
     url, basic = web.url(), f"Basic {base64.b64encode(b'me:hunter@2').decode()}"
     place = open_source(url.replace("://", "://me:hunter%402@"))
@@ -153,7 +153,7 @@ def test_tokens_and_headers_reach_the_server(web: FaultyServer) -> None:
     assert (web.headers[-1]["authorization"], web.headers[-1]["x-extra"]) == ("Bearer abc", "yes")
 
 
-def test_a_source_follows_the_credentials(web: FaultyServer) -> None:
+def test_a_source_uses_new_credentials(web: FaultyServer) -> None:
     web.files["a"] = b"content"
     place = open_source(web.url())
     place.load("a")
@@ -163,7 +163,7 @@ def test_a_source_follows_the_credentials(web: FaultyServer) -> None:
     assert web.headers[-1]["authorization"] == "Bearer new"
 
 
-def test_the_environment_speaks_where_nothing_is_noted(bucket: str, seaweed: str) -> None:
+def test_the_environment_is_used_without_settings(bucket: str, seaweed: str) -> None:
     ObjectSource(bucket).put("a", b"content")
     code = """
 import sys

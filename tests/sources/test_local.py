@@ -1,4 +1,4 @@
-"""Local files, beyond what `test_source.py` asks of every source: descriptors, mappings, crashes, full disks."""
+"""`LocalSource`, beyond the contract in `test_protocols`: descriptors, mappings, crashes, full disks."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def run(code: str, *arguments: object) -> str:
 
 
 def mappings(path: Path) -> int:
-    """How often a file is mapped into this process."""
+    """Return how often a file is mapped into this process."""
     return Path("/proc/self/maps").read_text("utf-8").count(str(path))
 
 
 def mount(*arguments: str | Path) -> None:
-    """Mount something, or skip the test where that is not allowed."""
+    """Mount a file system, or skip the test if that is not allowed."""
     try:
         subprocess.run(["mount", *arguments], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
@@ -82,7 +82,7 @@ assert [bytes(view) for view in views] == [b"%d" % k for k in range(2000)]
 
 
 @linux
-def test_a_file_is_unmapped_when_the_last_view_goes(tmp_path: Path) -> None:
+def test_a_file_is_unmapped_with_its_last_view(tmp_path: Path) -> None:
     place, path = LocalSource(tmp_path), tmp_path / "a"
     place.put("a", bytes(range(100)))
     view = place.map("a")
@@ -98,7 +98,7 @@ def test_a_file_is_unmapped_when_the_last_view_goes(tmp_path: Path) -> None:
     assert mappings(path) == 0
 
 
-def test_a_mapping_cannot_be_written() -> None:
+def test_a_mapping_is_read_only() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = LocalSource(folder)
         place.put("a", b"abc")
@@ -113,7 +113,7 @@ def test_a_mapping_cannot_be_written() -> None:
 CRASHES = [("put", "os.replace"), ("put", "os.fsync"), ("put_if_absent", "os.link"), ("put_if_absent", "os.fsync")]
 
 
-def test_a_crash_before_the_file_is_in_place_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
     for number in range(len(CRASHES)):
         LocalSource(tmp_path / str(number)).put("old", b"old content")
     run(
@@ -135,7 +135,7 @@ for number, (verb, step) in enumerate(json.loads(sys.argv[2])):
         assert bytes(place.map("old")) == b"old content"
 
 
-def test_put_if_absent_by_processes_has_one_winner_per_name(tmp_path: Path) -> None:
+def test_put_if_absent_by_processes_succeeds_once_per_name(tmp_path: Path) -> None:
     run(
         """
 place, gate = LocalSource(sys.argv[1]), os.pipe()
@@ -162,7 +162,7 @@ assert all(os.waitpid(child, 0)[1] == 0 for child in children)
 
 @pytest.mark.parametrize(("free", "size"), [(1 << 20, 2 << 20), (4096, 6000), (0, 5000), (0, 100_000)])
 @pytest.mark.parametrize("verb", ["put", "put_if_absent"])
-def test_a_full_disk(mounted: Path, verb: str, free: int, size: int) -> None:
+def test_a_full_disk_leaves_the_old_files(mounted: Path, verb: str, free: int, size: int) -> None:
     mount("-t", "tmpfs", "-o", "size=1m", "none", mounted)
     place = LocalSource(mounted)
     place.put("old", b"old content")
@@ -177,7 +177,7 @@ def test_a_full_disk(mounted: Path, verb: str, free: int, size: int) -> None:
     assert bytes(place.map("old")) == b"old content"
 
 
-def test_folders_are_made_where_needed(tmp_path: Path) -> None:
+def test_put_makes_folders(tmp_path: Path) -> None:
     LocalSource(tmp_path / "a" / "b").put("c/d/e", b"x")
     assert (tmp_path / "a/b/c/d/e").read_bytes() == b"x"
     make_folder(str(tmp_path / "a" / "b"))
@@ -185,7 +185,7 @@ def test_folders_are_made_where_needed(tmp_path: Path) -> None:
     assert (tmp_path / "q").is_dir()
 
 
-def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_folder_raises(tmp_path: Path) -> None:
     place = LocalSource(tmp_path)
     place.put("a", b"")
     with pytest.raises(NotFoundError, match="Not a directory"):
@@ -199,7 +199,7 @@ def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_draft_lies_in_the_folder_until_it_is_published(tmp_path: Path) -> None:
+def test_a_draft_is_a_temporary_file_in_the_folder(tmp_path: Path) -> None:
     draft = LocalSource(tmp_path).draft()
     draft.file.write(b"abc")
     draft.close(3)
@@ -234,7 +234,7 @@ for ask in (
 """
 
 
-def test_permission_denied() -> None:
+def test_missing_permissions_raise() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = LocalSource(folder)
         place.put("secret", b"x")
@@ -247,7 +247,7 @@ def test_permission_denied() -> None:
         os.chmod(place.path("locked"), 0o755)
 
 
-def test_a_read_only_disk(mounted: Path) -> None:
+def test_a_read_only_disk_can_be_read(mounted: Path) -> None:
     place = LocalSource(mounted)
     mount("-t", "tmpfs", "-o", "size=1m", "none", mounted)
     place.put("a", b"x")

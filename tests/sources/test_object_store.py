@@ -1,4 +1,4 @@
-"""Object stores and web servers, beyond what `test_source.py` asks of every source: faults, races, forks, secrets."""
+"""`ObjectSource`, beyond the contract in `test_protocols`: faults, races, forks, secrets."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def files(web: FaultyServer) -> FaultyServer:
     return web
 
 
-# -- how much is asked for --------------------------------------------------------------------------------------------
+# -- requests ---------------------------------------------------------------------------------------------------------
 
 
-def test_near_ranges_come_in_one_request(bucket: str) -> None:
+def test_close_ranges_are_one_request(bucket: str) -> None:
     place = ObjectSource(bucket)
     data = np.random.default_rng(1).bytes(3 << 20)
     place.put("a", data)
@@ -62,7 +62,7 @@ def test_near_ranges_come_in_one_request(bucket: str) -> None:
     assert place.traffic.requests - before == 2
 
 
-def test_a_large_range_comes_in_pieces(bucket: str) -> None:
+def test_a_large_range_is_read_in_pieces(bucket: str) -> None:
     place = ObjectSource(bucket)
     data = np.random.default_rng(2).bytes(20 << 20)
     place.put("a", data)
@@ -86,7 +86,7 @@ def test_many_threads_share_a_source(bucket: str) -> None:
         assert all(pool.map(work, range(40)))
 
 
-def test_a_listing_of_many_files(bucket: str) -> None:
+def test_paths_of_many_files(bucket: str) -> None:
     place = ObjectSource(bucket)
     names = [f"d{number % 7}/{number:04}" for number in range(1100)]
     with ThreadPoolExecutor(16) as pool:
@@ -96,20 +96,20 @@ def test_a_listing_of_many_files(bucket: str) -> None:
     assert place.traffic.requests >= 1100 + 4
 
 
-# -- what may go wrong on the way -------------------------------------------------------------------------------------
+# -- faults -----------------------------------------------------------------------------------------------------------
 
-MENDED = ["error2", "busy1", "reset2", "short2", "less1", "clipped1", "shifted1", "whole1", "stall1", "silent1"]
+TRANSIENT = ["error2", "busy1", "reset2", "short2", "less1", "clipped1", "shifted1", "whole1", "stall1", "silent1"]
 
 
-@pytest.mark.parametrize("mode", [*MENDED, "ok", "untagged", "nohead", "redirect"])
-def test_a_fault_that_passes_is_not_noticed(files: FaultyServer, mode: str) -> None:
+@pytest.mark.parametrize("mode", [*TRANSIENT, "ok", "untagged", "nohead", "redirect"])
+def test_transient_faults_are_retried(files: FaultyServer, mode: str) -> None:
     files.targets["a.bin"] = files.url("ok") + "/a.bin"
     place = open_source(files.url(mode))
     assert bytes(place.read("a.bin", [WANTED])[0]) == slice_of(DATA, WANTED)
 
 
 @pytest.mark.parametrize("mode", ["error", "busy", "reset", "short", "less", "clipped", "shifted", "whole", "stall"])
-def test_a_fault_that_stays_is_an_error_after_some_attempts(files: FaultyServer, mode: str) -> None:
+def test_permanent_faults_raise_after_all_attempts(files: FaultyServer, mode: str) -> None:
     place = ObjectSource(files.url(mode))
     with pytest.raises(RemoteReadError, match=r"bytes 1000 to 6000.* in 4 attempts and .*/a\.bin") as caught:
         place.read("a.bin", [WANTED])
@@ -118,33 +118,33 @@ def test_a_fault_that_stays_is_an_error_after_some_attempts(files: FaultyServer,
     assert place.traffic.requests == 5
 
 
-def test_a_server_that_sends_a_byte_now_and_then(files: FaultyServer) -> None:
+def test_a_server_that_is_too_slow_raises(files: FaultyServer) -> None:
     with pytest.raises(RemoteReadError, match="no answer in time"):
         open_source(files.url("trickle")).read("a.bin", [WANTED])
 
 
-def test_the_deadline_ends_what_retries_would_go_on_with(files: FaultyServer) -> None:
+def test_the_deadline_ends_retries(files: FaultyServer) -> None:
     storage(files.url("silent"), timeout=0.4, deadline=0.6, retries=1000)
     with pytest.raises(RemoteReadError, match=r"in [12] attempts"):
         open_source(files.url("silent")).read("a.bin", [WANTED])
 
 
-def test_one_bad_piece_calls_off_the_others(files: FaultyServer) -> None:
+def test_a_failed_piece_cancels_the_others(files: FaultyServer) -> None:
     files.files["large"] = bytes(30 << 20)
     storage(files.url("error"), retries=0, concurrency=1)
     with pytest.raises(RemoteReadError, match="in 1 attempts"):
         open_source(files.url("error")).load("large")
-    assert files.asked["/error/large"] < 4  # one of four pieces, and maybe the next, which had begun
+    assert files.asked["/error/large"] < 4  # one of four pieces, and maybe the next one, if it had started
 
 
-def test_a_server_that_is_not_there() -> None:
+def test_a_missing_server_raises() -> None:
     storage("http://127.0.0.1:1", retries=1)
     with pytest.raises(RemoteReadError, match=r"in 2 attempts.*connection refused.*http://127\.0\.0\.1:1/x"):
         open_source("http://127.0.0.1:1").stat("x")
     storage("http://127.0.0.1:1")
 
 
-def test_another_file_than_at_first(files: FaultyServer, bucket: str) -> None:
+def test_a_changed_file_raises(files: FaultyServer, bucket: str) -> None:
     with pytest.raises(RemoteChangedError, match=r'tag "v1".*tag "v2"; open the dataset again'):
         open_source(files.url("changed")).read("a.bin", [WANTED])
     mine, other = ObjectSource(bucket), ObjectSource(bucket)
@@ -160,7 +160,7 @@ def test_another_file_than_at_first(files: FaultyServer, bucket: str) -> None:
     assert bytes(mine.load("a")) == b"mine again"
 
 
-def test_what_a_web_server_cannot_do(files: FaultyServer) -> None:
+def test_listing_and_writing_on_a_web_server_raise(files: FaultyServer) -> None:
     place = open_source(files.url())
     with pytest.raises(RemoteError, match=r"does not list its files; give their names, or a pattern"):
         place.paths()
@@ -176,7 +176,7 @@ def test_what_a_web_server_cannot_do(files: FaultyServer) -> None:
         open_source(files.url("denied")).load("a.bin")
 
 
-def test_names_that_an_url_must_spell_otherwise(files: FaultyServer) -> None:
+def test_names_are_quoted_in_urls(files: FaultyServer) -> None:
     for name in ("with space/é#?.bin", "100%.bin", "a+b&c=d"):
         files.files[name] = name.encode()
         assert bytes(open_source(files.url()).load(name)) == name.encode()
@@ -200,7 +200,7 @@ def test_a_large_file_is_uploaded_in_parts(bucket: str, monkeypatch: pytest.Monk
     assert place.stat("again") == ObjectSource(bucket).stat("again")
 
 
-def test_touch_keeps_the_tag_so_that_readers_go_on(bucket: str) -> None:
+def test_touch_keeps_the_tag(bucket: str) -> None:
     reader, writer = ObjectSource(bucket), ObjectSource(bucket)
     writer.put("a", DATA)
     reader.stat("a")
@@ -208,7 +208,7 @@ def test_touch_keeps_the_tag_so_that_readers_go_on(bucket: str) -> None:
     assert bytes(reader.read("a", [WANTED])[0]) == slice_of(DATA, WANTED)
 
 
-def test_a_store_that_ignores_conditions_is_found_out(careless_bucket: str) -> None:
+def test_a_store_that_ignores_conditions_raises(careless_bucket: str) -> None:
     place = ObjectSource(careless_bucket)
     place.put("a", b"content")
     with pytest.raises(ConditionalPutError, match="would lose data"):
@@ -221,7 +221,7 @@ def test_a_store_that_ignores_conditions_is_found_out(careless_bucket: str) -> N
 
 
 @pytest.mark.parametrize("mode", ["ok", "lost1", "conflict1"])
-def test_who_created_a_file_is_known_though_an_answer_was_lost(web: FaultyServer, mode: str) -> None:
+def test_put_if_absent_is_right_after_a_lost_answer(web: FaultyServer, mode: str) -> None:
     storage(
         f"s3://{mode}",
         endpoint=web.url("").rstrip("/"),
@@ -239,7 +239,7 @@ def test_who_created_a_file_is_known_though_an_answer_was_lost(web: FaultyServer
     storage(f"s3://{mode}")
 
 
-def test_a_write_that_never_gets_an_answer(web: FaultyServer) -> None:
+def test_a_write_without_an_answer_raises(web: FaultyServer) -> None:
     storage("s3://lost", endpoint=web.url("").rstrip("/"), anonymous=True, allow_http=True, retries=2, timeout=2)
     with pytest.raises(RemoteWriteError, match=r"cannot write: .* in 3 attempts"):
         open_source("s3://lost").put("a", b"x")
@@ -249,7 +249,7 @@ def test_a_write_that_never_gets_an_answer(web: FaultyServer) -> None:
 # -- secrets ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_pickle_holds_the_url_and_no_secrets(bucket: str) -> None:
+def test_a_pickle_holds_no_secrets(bucket: str) -> None:
     place = ObjectSource(bucket)
     place.put("a", DATA)
     place.load("a")
@@ -293,7 +293,7 @@ def test_errors_show_no_secrets(seaweed: str, bucket: str, web: FaultyServer) ->
     storage(f"{bucket}/denied")
 
 
-def test_a_query_goes_with_every_request_and_is_not_shown(files: FaultyServer) -> None:
+def test_a_query_is_sent_with_every_request_and_not_shown(files: FaultyServer) -> None:
     place = open_source(files.url("nohead") + "?X-Amz-Signature=c0ffee")
     assert bytes(place.load("a.bin")) == DATA
     assert repr(place) == f"ObjectSource('{files.url('nohead')}?***')"
@@ -304,7 +304,7 @@ def test_a_query_goes_with_every_request_and_is_not_shown(files: FaultyServer) -
 
 
 def run(code: str, *arguments: str) -> str:
-    """Run Python code in a process of its own, with the credentials of this one."""
+    """Run Python code in a new process with the credentials of this one."""
     begin = """
 import multiprocessing, os, pickle, sys, time
 from shardex.errors import *
@@ -314,7 +314,7 @@ def read(url):
         return bytes(open_source(url).load("a"))
     except ForkSafetyError as error:
         assert "forkserver" in str(error) and "spawn" in str(error) and url in str(error), error
-        return b"told"
+        return b"refused"
 def in_child(work, *arguments):
     there, here = os.pipe()
     if not (child := os.fork()):
@@ -339,7 +339,7 @@ def in_child(work, *arguments):
     return done.stdout
 
 
-def test_a_forked_child_is_told_at_once_what_would_hang(bucket: str) -> None:
+def test_a_forked_child_raises_instead_of_hanging(bucket: str) -> None:
     ObjectSource(bucket).put("a", b"content")
     assert run(
         """
@@ -349,12 +349,12 @@ place = open_source(url)
 assert bytes(place.load("a")) == b"content"
 def again(place):
     try: place.load("a")
-    except ForkSafetyError: return b"told"
-assert in_child(read, url) == b"told"
-assert in_child(again, place) == b"told"
-assert in_child(in_child, read, url) == b"told"
+    except ForkSafetyError: return b"refused"
+assert in_child(read, url) == b"refused"
+assert in_child(again, place) == b"refused"
+assert in_child(in_child, read, url) == b"refused"
 with multiprocessing.get_context("fork").Pool(2) as pool:
-    assert pool.map(read, [url] * 4) == [b"told"] * 4
+    assert pool.map(read, [url] * 4) == [b"refused"] * 4
 assert bytes(place.load("a")) == b"content"
 print("done")
 """,
@@ -362,7 +362,7 @@ print("done")
     )
 
 
-def test_a_child_that_was_forked_early_goes_its_own_way(bucket: str) -> None:
+def test_a_child_forked_before_the_first_use_works(bucket: str) -> None:
     ObjectSource(bucket).put("a", b"content")
     run(
         """
@@ -370,7 +370,7 @@ def work(url):
     first = read(url)
     return first + in_child(read, url)
 for _ in range(3):
-    assert in_child(work, sys.argv[1]) == b"contenttold"
+    assert in_child(work, sys.argv[1]) == b"contentrefused"
 """,
         bucket,
     )
@@ -410,7 +410,7 @@ if __name__ == "__main__":
     )
 
 
-def test_creating_by_processes_has_one_winner_per_name(bucket: str) -> None:
+def test_put_if_absent_by_processes_succeeds_once_per_name(bucket: str) -> None:
     run(
         """
 def work(url, number):
@@ -438,14 +438,14 @@ assert all(bytes(place.load(f"names/{k}")) == bytes([number]) * 500 for k, numbe
 
 
 @pytest.mark.slow
-def test_a_process_may_end_as_soon_as_it_has_read(bucket: str) -> None:
-    """Threads of the library must not be in Python then: that aborts about every tenth process on a busy machine."""
+def test_a_process_can_exit_right_after_a_read(bucket: str) -> None:
+    """A library thread that runs Python code at exit aborts the process: one in ten on a busy machine."""
     ObjectSource(bucket).put("a", b"content")
     with ThreadPoolExecutor(6) as pool:
         assert all(pool.map(lambda _: run("assert read(sys.argv[1]) == b'content'", bucket) == "", range(12)))
 
 
-def test_who_interrupts_does_not_wait(web: FaultyServer) -> None:
+def test_an_interrupt_does_not_wait_for_the_answer(web: FaultyServer) -> None:
     web.files["a"] = b"content"
     storage(web.url("silent"), timeout=3, deadline=1000, retries=1000)
     run(
@@ -462,8 +462,8 @@ else: raise AssertionError
     )
 
 
-def test_a_listing_that_was_slow_loses_nothing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The attempt that was given up goes on in its thread; the next one does not share what it takes."""
+def test_a_retried_listing_loses_no_files(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempt times out and continues in its thread; the second one does not share its stream."""
     import obstore
 
     place, asked, real = open_source(bucket), list[int](), obstore.list
