@@ -1,4 +1,4 @@
-"""Record batches of samples: each taken whole or refused with one line that says what, why and where."""
+"""Record batches of samples: each sample is appended whole, or refused with its place."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def samples_of(builder: BatchBuilder) -> list[DictSample]:
 
 
 def after_twelve() -> BatchBuilder:
-    """A builder that has twelve samples, five of them in a batch before."""
+    """Return a builder with twelve samples, five of them in a finished batch."""
     builder = BatchBuilder(SCHEMA)
     for k in range(12):
         builder.append(good())
@@ -109,14 +109,16 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("field", "value", "message"), REFUSALS, ids=[f"{f}-{m[-20:]}" for f, _, m in REFUSALS])
-def test_a_refusal_says_where_and_takes_nothing(field: str, value: Any, message: str) -> None:
+def test_a_refused_sample_is_located_and_not_appended(field: str, value: Any, message: str) -> None:
     builder = after_twelve()
     size = builder.nbytes
     for _ in range(2):  # the next sample has the same number again
         with pytest.raises(SchemaError) as caught:
             builder.append({**good(), field: value})
         expected = f"{message} - at sample 12, field {field}"
-        assert re.fullmatch(re.escape(expected).replace(r"\.\.\.", ".*"), str(caught.value))  # codecs say more
+        assert re.fullmatch(
+            re.escape(expected).replace(r"\.\.\.", ".*"), str(caught.value)
+        )  # messages of codecs are longer
         assert caught.value.__cause__ is None
         assert (builder.rows, builder.nbytes) == (7, size)
     builder.append({**good(), "n": 99})
@@ -147,7 +149,7 @@ def test_unknown_and_missing_fields() -> None:
     assert samples_of(builder) == [{"a": 1, "b": "x", "c": None}, {"a": 2, "b": "y", "c": "z"}]
 
 
-def test_a_schema_without_fields_takes_no_sample() -> None:
+def test_a_schema_without_fields_accepts_no_sample() -> None:
     with pytest.raises(SchemaError, match="expected a schema with at least one field, got none - at sample 0"):
         BatchBuilder(Features({})).append({})
 
@@ -169,7 +171,7 @@ def test_any_mapping_is_a_sample() -> None:
 
 
 class Trap(list[Any]):
-    """A list that fails in the middle, in a way that nobody foresaw."""
+    """A list whose iteration raises an unexpected exception halfway."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__([1])
@@ -181,7 +183,7 @@ class Trap(list[Any]):
 
 
 @pytest.mark.parametrize("error", [KeyError("tags"), ZeroDivisionError(), KeyboardInterrupt()], ids=repr)
-def test_any_error_on_the_way_takes_the_sample_back(error: BaseException) -> None:
+def test_any_exception_removes_the_sample(error: BaseException) -> None:
     builder = after_twelve()
     with pytest.raises(type(error)):
         builder.append({**good(), "tags": Trap(error)})
@@ -189,7 +191,7 @@ def test_any_error_on_the_way_takes_the_sample_back(error: BaseException) -> Non
     assert samples_of(builder) == [good()] * 8
 
 
-def test_the_caller_may_reuse_what_it_appended() -> None:
+def test_samples_are_copied_when_appended() -> None:
     builder, sample = BatchBuilder(SCHEMA), good()
     builder.append(sample)
     sample["history"][:] = 9
@@ -201,7 +203,7 @@ def test_the_caller_may_reuse_what_it_appended() -> None:
     assert samples_of(builder) == [good()]
 
 
-def test_lists_and_numpy_scalars_are_taken() -> None:
+def test_lists_and_numpy_scalars_are_accepted() -> None:
     builder = BatchBuilder(SCHEMA)
     builder.append(
         good()
@@ -211,14 +213,14 @@ def test_lists_and_numpy_scalars_are_taken() -> None:
     assert samples_of(builder) == [good()]
 
 
-def test_a_batch_carries_the_features() -> None:
+def test_batch_metadata_holds_the_features() -> None:
     builder = BatchBuilder(SCHEMA)
     assert b"shardex" in builder.finish().schema.metadata
 
 
 @settings(deadline=None)
 @given(datasets(), st.lists(st.integers(0, 12), max_size=4))
-def test_batches_hold_what_was_appended(data: tuple[Features, list[dict[str, Any]]], cuts: list[int]) -> None:
+def test_batches_hold_the_appended_samples(data: tuple[Features, list[dict[str, Any]]], cuts: list[int]) -> None:
     features, samples = data
     builder, start = BatchBuilder(features), 0
     for k, sample in enumerate(samples):

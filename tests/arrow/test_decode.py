@@ -1,4 +1,4 @@
-"""Values back from Arrow arrays of every sort: types that Python has, types that it has not, and nulls anywhere."""
+"""Values of Arrow arrays of all types, with nulls at any depth."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[pa.Array, list[Any]]] = {
 
 
 @pytest.mark.parametrize(("array", "expected"), CASES.values(), ids=CASES)
-def test_values_of_every_type(array: pa.Array, expected: list[Any]) -> None:
+def test_values_of_all_arrow_types(array: pa.Array, expected: list[Any]) -> None:
     feature = suggested(array)
     assert DictSample(v=to_list(decode_array(array, feature))) == {"v": expected}
     assert DictSample(v=[decode_value(array, k, feature) for k in range(len(array))]) == {"v": expected}
@@ -71,7 +71,7 @@ def test_values_of_every_type(array: pa.Array, expected: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(("array", "expected"), CASES.values(), ids=CASES)
-def test_the_same_with_a_null_in_the_middle(array: pa.Array, expected: list[Any]) -> None:
+def test_nulls_of_all_arrow_types(array: pa.Array, expected: list[Any]) -> None:
     if pa.types.is_run_end_encoded(array.type):
         pytest.skip("Arrow cannot put a null between runs")
     with_null = pa.concat_arrays([array, pa.nulls(1, array.type), array])
@@ -79,18 +79,18 @@ def test_the_same_with_a_null_in_the_middle(array: pa.Array, expected: list[Any]
     assert DictSample(v=found) == {"v": [*expected, None, *expected]}
 
 
-def test_a_slice_reads_its_own_values() -> None:
+def test_slices_of_arrays() -> None:
     for array, expected in CASES.values():
         found = to_list(decode_array(array.slice(1), suggested(array)))
         assert DictSample(v=found) == {"v": expected[1:]}
 
 
-def test_plain_arrays_have_the_stored_type() -> None:
+def test_storage_arrays_have_the_storage_type() -> None:
     for array, _ in CASES.values():
         assert storage_array(array).type == storage_type(array.type)
 
 
-def test_arrays_come_stacked_or_ragged() -> None:
+def test_arrays_are_stacked_or_ragged() -> None:
     fixed = decode_array(pa.array([[1, 2, 3, 4]] * 2, pa.list_(pa.int8(), 4)), Array("int8", (2, 2)))
     assert isinstance(fixed, np.ndarray)
     assert fixed.tolist() == [[[1, 2], [3, 4]]] * 2
@@ -140,7 +140,7 @@ def test_bad_values_are_errors(array: pa.Array, feature: Feature, message: str) 
         decode_array(array, feature)
 
 
-def test_arrays_in_bytes() -> None:
+def test_arrays_stored_as_bytes() -> None:
     raw = np.arange(6, dtype=np.int16).tobytes()
     assert decode_array_bytes(raw, Array("int16", (2, 3))).shape == (2, 3)
     assert decode_array_bytes(raw, Array("int16", (None, 3))).shape == (2, 3)
@@ -148,7 +148,7 @@ def test_arrays_in_bytes() -> None:
     assert decode_array(pa.array([raw, None]), Optional(Array("int16", (6,))))[1] is None
 
 
-def test_told_features_decode() -> None:
+def test_declared_features_decode() -> None:
     assert decode_array(pa.array([b'{"a":1}']), Json()) == [{"a": 1}]
     assert decode_array(pa.array(["é"]), Bytes()) == ["é".encode()]
     assert decode_array(pa.array([b"x"]), Text()) == ["x"]

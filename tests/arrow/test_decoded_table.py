@@ -1,4 +1,4 @@
-"""Tables that are decoded group by group: only what is asked for, and only so much of it kept."""
+"""Tables decoded by group: only the requested columns, in a cache of limited size."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ def test_each_group_is_decoded_once() -> None:
     assert groups.decoded == [(0, "a"), (3, "a"), (0, "b"), (3, "b")]
 
 
-def test_the_least_recently_used_are_forgotten() -> None:
+def test_least_recently_used_groups_are_evicted() -> None:
     groups = Groups(cache_bytes=2 * GROUP)
     for group in (0, 1, 0, 2, 0, 1):
         groups.table.sample(group * ROWS, ["a"])
     assert [group for group, _ in groups.decoded] == [0, 1, 2, 1]
 
 
-def test_one_group_is_kept_even_if_it_is_too_large() -> None:
+def test_one_group_stays_cached_even_if_too_large() -> None:
     groups = Groups(cache_bytes=1)
     for _ in range(3):
         groups.table.sample(0, ["a"])
     assert groups.decoded == [(0, "a")]
 
 
-def test_no_rows_have_the_right_types() -> None:
+def test_reading_no_rows_gives_typed_columns() -> None:
     groups = Groups()
     empty = groups.table.read(np.array([], np.int64), ["a", "raw"])
     assert isinstance(empty["a"], np.ndarray)
     assert (len(empty), empty["a"].dtype, groups.decoded) == (0, np.int64, [])
 
 
-def test_errors_say_where() -> None:
+def test_errors_name_group_and_sample() -> None:
     table = Groups().table
     with pytest.raises(FormatError, match=r"int8\[2\], got 1 bytes - at group 2, sample 29, field raw"):
         table.read(np.array([29]), ["raw"])
@@ -74,7 +74,7 @@ def test_errors_say_where() -> None:
         table.sample(0, ["z"])
 
 
-def test_groups_that_are_not_what_was_said() -> None:
+def test_groups_with_wrong_rows_or_bytes_are_refused() -> None:
     def decode(group: int, names: list[str]) -> pa.Table:
         if group == 0:
             raise OSError("truncated page")
@@ -88,7 +88,7 @@ def test_groups_that_are_not_what_was_said() -> None:
         table.sample(1)
 
 
-def test_many_threads() -> None:
+def test_reads_by_many_threads() -> None:
     groups = Groups(count=20, cache_bytes=3 * GROUP)
 
     def work(seed: int) -> bool:

@@ -143,7 +143,7 @@ def test_offsets_of_32_bits() -> None:
 
 def test_nulls_inside_arrays_and_garbage_under_nulls() -> None:
     maybe = Optional(Array("int8", (2,)))
-    with_null = pa.array([[1, 2], None], pa.list_(pa.int8(), 2))  # pyarrow makes the elements below a null null too
+    with_null = pa.array([[1, 2], None], pa.list_(pa.int8(), 2))  # pyarrow makes the elements under a null null too
     assert with_null.values.null_count == 2
     check([with_null, with_null.slice(0, 1)], maybe, [np.array([1, 2], np.int8), None, np.array([1, 2], np.int8)])
     check([pa.array([[1, None], [2]])], Array("int64", (None,)), [[1, None], np.array([2])])

@@ -1,4 +1,4 @@
-"""A table of mapped batches: loaded when first touched, refused when they are not what was said."""
+"""Tables of mapped batches: loaded when first read, refused if they do not match."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Batches:
         return MappedTable(SCHEMA, self.batches[0].schema, [rows] * len(self.batches), self.load, "batch {}".format)
 
 
-def test_batches_are_loaded_when_they_are_touched_and_once() -> None:
+def test_batches_are_loaded_once_when_first_read() -> None:
     batches = Batches()
     table = batches.table()
     assert (len(table), batches.loaded) == (15, [])
@@ -67,21 +67,21 @@ def test_fields_are_chosen_and_ordered() -> None:
         table.sample(0, ["n", "z"])
 
 
-def test_a_batch_with_other_rows_is_refused() -> None:
+def test_a_batch_with_a_wrong_number_of_rows_is_refused() -> None:
     with pytest.raises(FormatError, match="batch 0: expected 2 rows, got 3"):
         Batches().table(rows=2).sample(0)
     with pytest.raises(FormatError, match="batch 0: expected 2 rows, got 3"):
         Batches().table(rows=2).read(np.array([0]), ["n"])
 
 
-def test_nulls_where_none_may_be_are_refused() -> None:
+def test_nulls_in_fields_that_are_not_optional_are_refused() -> None:
     batch = pa.record_batch({"n": pa.array([1, None])})
     table = MappedTable(Features.of({"n": int}), batch.schema, [2], lambda number: batch, "batch {}".format)
     with pytest.raises(FormatError, match="batch 0: expected a value in every row, got nulls - at field n"):
         table.sample(0)
 
 
-def test_an_error_in_loading_is_met_again() -> None:
+def test_a_batch_that_failed_to_load_is_loaded_again() -> None:
     def load(number: int) -> pa.RecordBatch:
         raise FormatError(f"batch {number} is bad")
 
@@ -107,7 +107,7 @@ def test_many_threads_may_open_the_same_batches() -> None:
             assert all(pool.map(work, range(4)))
 
 
-def test_no_batches_at_all() -> None:
+def test_a_table_without_batches() -> None:
     table = MappedTable(SCHEMA, Batches().batches[0].schema, [], lambda number: None, str)
     assert len(table) == 0
     assert len(table.read(np.array([], np.int64), list(SCHEMA))) == 0

@@ -1,4 +1,4 @@
-"""Fields as SQL sees them: which can be asked, what becomes of them, and where nulls lie."""
+"""Fields in the form that SQL reads: which are queryable, their types, and nulls."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from shardex.schema import Feature, feature_of
         (sx.Struct({"a": sx.Optional(sx.Text())}), True),
     ],
 )
-def test_what_can_be_asked(feature: Any, asked: bool) -> None:
+def test_is_queryable(feature: Any, asked: bool) -> None:
     assert is_queryable(feature_of(feature)) is asked
 
 
@@ -69,7 +69,7 @@ def test_arrays_of_several_dimensions(tmp_path: Any) -> None:
     table.validate(full=True)
 
 
-def test_halves() -> None:
+def test_float16_becomes_float32() -> None:
     halves = pa.array(np.array([1.5, 2.5], "float16"))
     columns = {
         "v": pa.chunked_array([halves]),
@@ -87,7 +87,7 @@ def test_halves() -> None:
         assert run(f"SELECT {name} FROM ds", None, seen).num_rows == len(column)
 
 
-def test_json_says_that_it_is_json() -> None:
+def test_json_columns_have_the_json_extension_type() -> None:
     texts = pa.chunked_array([["1", None]], pa.large_string())
     for feature, kind in ((sx.Json(), "JSON"), (sx.Optional(sx.Json()), "JSON"), (sx.Text(), "VARCHAR")):
         for table in (
@@ -98,7 +98,7 @@ def test_json_says_that_it_is_json() -> None:
 
 
 @given(st.lists(st.lists(st.none() | st.integers(0, 9), max_size=20), max_size=4), st.integers(0, 9))
-def test_where_nulls_lie(chunks: list[list[int | None]], begin: int) -> None:
+def test_valid_mask(chunks: list[list[int | None]], begin: int) -> None:
     column = pa.chunked_array(chunks, pa.int64()).slice(begin)
     expected = [value is not None for value in column.to_pylist()]
     assert valid_mask(column).tolist() == expected
@@ -122,10 +122,10 @@ def test_where_nulls_lie(chunks: list[list[int | None]], begin: int) -> None:
         ([{}], "json or none"),
     ],
 )
-def test_widest(values: list[Any], feature: str) -> None:
+def test_feature_of_values(values: list[Any], feature: str) -> None:
     assert str(feature_of_values(values)) == feature
 
 
-def test_tables_that_do_not_stack() -> None:
+def test_tables_of_different_types_are_not_concatenated() -> None:
     with pytest.raises(QueryError, match="expected fields of one type in all parts"):
         concat_tables([pa.table({"x": [1]}), pa.table({"x": ["a"]})])

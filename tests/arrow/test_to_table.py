@@ -1,4 +1,4 @@
-"""Columns as Arrow tables: the values that were read, whatever form they came in."""
+"""Columns of every form as Arrow tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_columns_of_any_schema(data: tuple[Features, list[dict[str, Any]]]) -> N
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "complex64", "datetime64[us]"])
-def test_stacked_and_ragged_arrays_are_not_packed_one_by_one(dtype: str) -> None:
+def test_stacked_and_ragged_columns_are_not_copied(dtype: str) -> None:
     stacked = np.ones((3, 2, 2), dtype)
     ragged = Ragged.from_arrays([np.ones((k, 2), dtype) for k in range(3)])
     features = Features({"s": Array(dtype, (2, 2)), "r": Array(dtype, (None, 2))})
@@ -44,7 +44,7 @@ def test_stacked_and_ragged_arrays_are_not_packed_one_by_one(dtype: str) -> None
     assert address == stacked.__array_interface__["data"][0]
 
 
-def test_forms_that_differ_from_the_feature() -> None:
+def test_columns_that_differ_from_the_feature() -> None:
     features = Features(
         {
             "wide": Value("int32"),
@@ -81,13 +81,13 @@ def test_no_rows_and_no_columns() -> None:
     assert (table.num_rows, table.column_names) == (0, ["a", "x", "o"])
 
 
-def test_foreign_values_keep_their_type_or_say_why_not() -> None:
+def test_opaque_values_keep_their_arrow_type_or_are_refused() -> None:
     days = [datetime.date(2020, 1, 1), None]
     assert to_table(Columns({"d": days}), Features({"d": Opaque("date32[day]")})).to_pydict() == {"d": days}
     with pytest.raises(SchemaError, match=r"expected values that Arrow can infer a type for, got .* - at field d"):
         to_table(Columns({"d": [object()]}), Features({"d": Opaque("what")}))
 
 
-def test_a_value_that_does_not_fit_says_where() -> None:
+def test_a_value_that_does_not_fit_is_located() -> None:
     with pytest.raises(SchemaError, match="got int 300, which is out of its range - at sample 1, field a"):
         to_table(Columns({"a": [1, 300]}), Features({"a": Value("int8")}))

@@ -1,4 +1,4 @@
-"""How features lie in Arrow, and what schemas of others, or of liars, are read as."""
+"""Arrow types of features, and features of schemas of other tools, also with false metadata."""
 
 from __future__ import annotations
 
@@ -65,25 +65,25 @@ def read_as(kind: pa.DataType, told: Feature | None = None) -> Feature:
         (Optional(Value("int8")), "int8"),
     ],
 )
-def test_the_type_of_each_feature(feature: Feature, kind: str) -> None:
+def test_arrow_type_of_each_feature(feature: Feature, kind: str) -> None:
     assert str(arrow_type(feature)) == kind
     assert arrow_schema(only(feature)).field("x").nullable == isinstance(feature, Optional)
 
 
-def test_a_foreign_type_has_no_layout() -> None:
+def test_opaque_features_have_no_arrow_type() -> None:
     with pytest.raises(SchemaError, match="expected a feature that can be written, got date32"):
         arrow_schema(only(Opaque("date32")))
 
 
 @settings(deadline=None)
 @given(schemas)
-def test_a_schema_tells_its_features(schema: Features) -> None:
+def test_features_are_read_from_metadata(schema: Features) -> None:
     assert features_of_arrow(arrow_schema(schema)) == schema
 
 
 @settings(deadline=None)
 @given(features)
-def test_every_feature_can_be_told_of_its_own_type(feature: Feature) -> None:
+def test_every_feature_can_be_declared_for_its_type(feature: Feature) -> None:
     bare = arrow_schema(only(feature)).remove_metadata()
     assert features_of_arrow(bare, only(feature)) == only(feature)
 
@@ -123,7 +123,7 @@ def test_every_feature_can_be_told_of_its_own_type(feature: Feature) -> None:
     ],
     ids=str,
 )
-def test_what_foreign_types_suggest(kind: pa.DataType, feature: Feature) -> None:
+def test_features_of_arrow_types(kind: pa.DataType, feature: Feature) -> None:
     assert read_as(kind) == feature
 
 
@@ -151,7 +151,7 @@ def test_what_foreign_types_suggest(kind: pa.DataType, feature: Feature) -> None
     ],
     ids=str,
 )
-def test_what_may_be_told(kind: pa.DataType, told: Feature) -> None:
+def test_declared_features_that_can_be_read(kind: pa.DataType, told: Feature) -> None:
     assert read_as(kind, told) == told
 
 
@@ -179,13 +179,13 @@ def test_what_may_be_told(kind: pa.DataType, told: Feature) -> None:
     ],
     ids=str,
 )
-def test_what_may_not(kind: pa.DataType, told: Feature) -> None:
+def test_declared_features_that_cannot_be_read(kind: pa.DataType, told: Feature) -> None:
     with pytest.raises(SchemaError) as caught:
         read_as(kind, told)
     assert str(caught.value) == f"expected a feature that {kind} can be read as, got {told} - at field x"
 
 
-def test_a_field_that_is_not_there_cannot_be_told() -> None:
+def test_declared_fields_must_exist() -> None:
     with pytest.raises(SchemaError, match="expected one of the fields x, got 'y' in the schema"):
         features_of_arrow(pa.schema([("x", pa.int8())]), Features.of({"y": int}))
 
@@ -200,18 +200,18 @@ def test_fields_with_nulls_are_optional() -> None:
     "said",
     [b"", b"[]", b'{"x":{"kind":"text"}}', b'{"x":{"kind":"value","dtype":"float64"}}', b'{"y":{"kind":"text"}}'],
 )
-def test_what_a_file_says_of_itself_counts_only_where_it_is_true(said: bytes) -> None:
+def test_invalid_metadata_is_ignored(said: bytes) -> None:
     schema = pa.schema([("x", pa.float32())], metadata={"shardex": said})
     assert features_of_arrow(schema) == only(Value("float32"))
 
 
-def test_columns_need_different_names() -> None:
+def test_repeated_column_names_are_refused() -> None:
     for names in (["a", "a"], [""]):
         with pytest.raises(FormatError, match="expected columns of different names, got '"):
             features_of_arrow(pa.schema([(name, pa.int8()) for name in names]))
 
 
-def test_storage_and_items() -> None:
+def test_storage_dtype_and_items_per_row() -> None:
     assert [str(storage_dtype(d)) for d in ("bool", "complex128", "timedelta64[s]", "float16")] == [
         "uint8",
         "float64",
@@ -221,7 +221,7 @@ def test_storage_and_items() -> None:
     assert items_per_row(Array("complex64", (None, 3))) == 6
 
 
-def test_numbers_are_not_copied() -> None:
+def test_number_array_does_not_copy() -> None:
     values = np.arange(5, dtype=np.int16)
     assert number_array(values).buffers()[1].address == values.__array_interface__["data"][0]
     assert number_array(values[::2]).to_pylist() == [0, 2, 4]

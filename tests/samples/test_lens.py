@@ -1,4 +1,4 @@
-"""Lenses: the two ways, composition, the laws, and datasets seen and changed through them."""
+"""Lenses: get and put, composition, the laws, and datasets viewed and edited through them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Far:
 
 @sx.lens
 def span(line: Line) -> Span:
-    """How long a line is."""
+    """The length of a line."""
     return Span(line.end - line.start)
 
 
@@ -72,14 +72,14 @@ LINE = Line(10.0, 70.0, "a")
 
 @pytest.fixture(autouse=True)
 def only_own_lenses() -> Iterator[None]:
-    """What a test registers is gone after it."""
+    """Remove the lenses that a test registered."""
     before = dict(LENSES._edges)
     yield
     LENSES._edges.clear()
     LENSES._edges.update(before)
 
 
-def test_the_two_ways() -> None:
+def test_get_and_put() -> None:
     assert span(LINE) == span.get(LINE) == Span(60) and span.put(Span(5), LINE) == Line(10, 15, "a")
     assert (span.source, span.view, span.name, span.__doc__) == (Line, Span, "span", "How long a line is.")
     assert repr(span) == "Lens(span: Line -> Span)" and span.two_way and put_span is span
@@ -99,7 +99,7 @@ def test_composition() -> None:
     assert (same | span)(LINE) == span(LINE) and same.put(Line(1, 2), LINE) == Line(1, 2)
 
 
-def test_a_lens_without_a_putter_says_so() -> None:
+def test_put_without_a_putter_is_an_error() -> None:
     @sx.lens
     def name(line: Line) -> Far:
         return Far(line.name.encode())
@@ -112,7 +112,7 @@ def test_a_lens_without_a_putter_says_so() -> None:
             one.check(LINE)
 
 
-def test_a_putter_that_can_do_without_a_sample() -> None:
+def test_a_putter_that_makes_new_samples() -> None:
     assert minutes.builds and minutes.put(Minutes(1)) == Span(60)
     assert not span.builds and not (span | minutes).builds
     with pytest.raises(LensError, match=r"expected a sample to put the view into, got none, and the putter of .*span"):
@@ -138,7 +138,7 @@ def test_broken_laws_are_named(put: Any, law: str) -> None:
     span.check(LINE, Span(5.0))
 
 
-def test_laws_hold_for_arrays_and_see_what_changes_in_place() -> None:
+def test_laws_for_arrays_and_for_functions_that_change_arguments() -> None:
     def put(view: NDArray[Any], sample: sx.DictSample) -> sx.DictSample:
         sample["x"][:] = 7
         return sample
@@ -150,7 +150,7 @@ def test_laws_hold_for_arrays_and_see_what_changes_in_place() -> None:
     sx.Lens(lambda s: s["x"], lambda v, s: sx.DictSample(x=v)).check(sample, np.array([math.nan]))
 
 
-def test_functions_that_make_no_lens() -> None:
+def test_invalid_getters_and_putters_are_refused() -> None:
     with pytest.raises(LensError, match=r"expected a getter of one parameter, the sample, got \(a: .*, b: .*\)"):
 
         @sx.lens  # type: ignore[arg-type]
@@ -171,7 +171,7 @@ def test_functions_that_make_no_lens() -> None:
         sx.Lens(3)  # type: ignore[arg-type]
 
 
-def test_lenses_of_a_function_know_its_types() -> None:
+def test_types_come_from_annotations() -> None:
     @sx.packable
     class InlineExecutor:
         x: int
@@ -183,7 +183,7 @@ def test_lenses_of_a_function_know_its_types() -> None:
     assert local.source is InlineExecutor and sx.open([InlineExecutor(3)]).as_type(Span)[0] == Span(3.0)
 
 
-def test_lenses_pickle() -> None:
+def test_lenses_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(span)) is span
     both = pickle.loads(pickle.dumps(span | minutes))
     assert both(LINE) == Minutes(1) and both.put(Minutes(2), LINE) == Line(10, 130, "a")
@@ -200,7 +200,7 @@ def lines(tmp_path: Path) -> sx.Dataset[Line]:
     return sx.open(tmp_path / "lines", Line)
 
 
-def test_views_and_types(lines: sx.Dataset[Line]) -> None:
+def test_view_and_as_type(lines: sx.Dataset[Line]) -> None:
     assert lines.view(span)[3] == lines.as_type(Span)[3] == Span(177.0)
     assert lines.as_type(Minutes)[3] == Minutes(177 / 60), "over two lenses"
     assert lines.as_type(Span).as_type(Minutes)[3] == lines.view(span | minutes)[3]
@@ -209,7 +209,7 @@ def test_views_and_types(lines: sx.Dataset[Line]) -> None:
     assert untyped[1] == {"start": 1.0, "end": 60.0, "name": "n1"} and untyped.sample_type is sx.DictSample
 
 
-def test_types_after_views(lines: sx.Dataset[Line]) -> None:
+def test_as_type_of_a_view(lines: sx.Dataset[Line]) -> None:
     some = lines.filter(lambda line: line.start > 3)[::-1].as_type(Span)
     assert len(some) == 6 and some[0] == Span(531.0) and some.sample_type is Span
     doubled = lines.map(lambda line: Line(line.start, 2 * line.end)).as_type(Span)
@@ -217,7 +217,7 @@ def test_types_after_views(lines: sx.Dataset[Line]) -> None:
     assert list(lines.as_type(Span).filter(lambda s: s.length > 450)) == [Span(472.0), Span(531.0)]
 
 
-def test_an_untyped_dataset_is_made_what_the_lens_looks_at(lines: sx.Dataset[Line]) -> None:
+def test_view_of_an_untyped_dataset_converts_samples(lines: sx.Dataset[Line]) -> None:
     raw = lines.as_type(sx.DictSample)
     assert raw.view(span)[3] == Span(177.0)
     with pytest.raises(SchemaError, match=r"with the fields of Line .*: field end \(float64\) is missing"):
@@ -226,7 +226,7 @@ def test_an_untyped_dataset_is_made_what_the_lens_looks_at(lines: sx.Dataset[Lin
         raw.view(lambda s: s)  # type: ignore[arg-type]
 
 
-def test_fields_are_enough_where_there_is_no_lens(lines: sx.Dataset[Line]) -> None:
+def test_as_type_without_a_lens_takes_a_subset_of_fields(lines: sx.Dataset[Line]) -> None:
     ends = lines.as_type(Ends)
     assert ends[2] == Ends(120.0, 2.0) and ends.fields == ["end", "start"]
     assert ends.read([1, 2])["end"].tolist() == [60.0, 120.0]
@@ -249,7 +249,7 @@ def test_two_lenses_between_two_types_are_ambiguous(lines: sx.Dataset[Line]) -> 
     assert lines.view(other)[0] == Span(0.0)
 
 
-def test_the_same_lens_made_again_replaces_the_first(lines: sx.Dataset[Line]) -> None:
+def test_a_lens_of_the_same_name_replaces_the_first(lines: sx.Dataset[Line]) -> None:
     for factor in (2.0, 3.0):
 
         @sx.lens
@@ -259,7 +259,7 @@ def test_the_same_lens_made_again_replaces_the_first(lines: sx.Dataset[Line]) ->
     assert lines.as_type(Far)[0] == Far(b"xxx")
 
 
-def test_a_lens_to_plain_values_is_no_view_of_samples(lines: sx.Dataset[Line]) -> None:
+def test_a_lens_to_numbers_gives_no_samples(lines: sx.Dataset[Line]) -> None:
     number: sx.Lens[Line, float] = sx.Lens(lambda line: line.end, source=Line, view=float)
     assert number(LINE) == 70.0
     with pytest.raises(SchemaError, match=r"expected a sample as a mapping of fields, .* got float"):
@@ -290,7 +290,7 @@ def test_a_put_updates_the_fields_that_changed(tmp_path: Path, lines: sx.Dataset
     assert "update: 5 samples" in str(sx.history(path))
 
 
-def test_an_unchanged_view_makes_no_version(tmp_path: Path, lines: sx.Dataset[Line]) -> None:
+def test_putting_an_unchanged_view_makes_no_version(tmp_path: Path, lines: sx.Dataset[Line]) -> None:
     with sx.edit(tmp_path / "lines") as tx:
         tx.put(0, span(lines[0]), through=span)
     assert tx.version is None
@@ -306,7 +306,7 @@ def test_puts_by_key(tmp_path: Path) -> None:
     assert ds.get("b") == Line(3.0, 13.0, "b") and ds.as_type(Span).get("b") == Span(10.0)
 
 
-def test_puts_that_cannot_be_done(tmp_path: Path, lines: sx.Dataset[Line]) -> None:
+def test_invalid_puts_are_refused(tmp_path: Path, lines: sx.Dataset[Line]) -> None:
     with sx.edit(tmp_path / "lines") as tx:
         with pytest.raises(LensError, match=r"expected one lens to Far from a type .*, got none: field nothing"):
             tx.put(0, Far(b""))
@@ -337,15 +337,15 @@ def test_views_are_written_through_a_lens(tmp_path: Path, lines: sx.Dataset[Line
     assert not (tmp_path / "no").exists()
 
 
-def test_fields_that_the_lens_does_not_know_stay(tmp_path: Path) -> None:
+def test_fields_unknown_to_the_lens_stay(tmp_path: Path) -> None:
     raw = [{"start": 0.0, "end": 1.0, "name": "x", "extra": np.arange(3)}]
     ds = sx.write(tmp_path / "d", raw)
     written = sx.write(tmp_path / "new", [Span(5.0)], through=span, onto=ds)
     assert written[0] == {**raw[0], "end": 5.0}
 
 
-def test_a_putter_may_change_what_it_is_given(tmp_path: Path) -> None:
-    """The sample that it gets is a copy of its own, which it may write into, arrays too."""
+def test_a_putter_may_change_its_arguments(tmp_path: Path) -> None:
+    """The putter gets a copy of the sample, whose arrays are writable."""
 
     @sx.packable
     class Named:
@@ -369,7 +369,7 @@ def test_a_putter_may_change_what_it_is_given(tmp_path: Path) -> None:
     assert [sample.name for sample in written] == ["b", "b"] and [sample.rest for sample in written] == [0, 1]
 
 
-def test_what_python_calls_equal_is_put_all_the_same(tmp_path: Path) -> None:
+def test_values_that_compare_equal_but_differ_are_put(tmp_path: Path) -> None:
     @sx.packable
     class Anything:
         j: Any
@@ -382,8 +382,8 @@ def test_what_python_calls_equal_is_put_all_the_same(tmp_path: Path) -> None:
     assert found.j["a"] is True and np.signbit(found.x)
 
 
-def test_what_was_read_can_be_put_back(tmp_path: Path) -> None:
-    """Also with a default that is no plain value, for a field that the data lacks."""
+def test_samples_that_were_read_can_be_put_back(tmp_path: Path) -> None:
+    """Also if the default of a missing field is not a plain value."""
 
     class Kind(enum.Enum):
         RAW = "raw"
@@ -401,7 +401,7 @@ def test_what_was_read_can_be_put_back(tmp_path: Path) -> None:
     assert sx.open(tmp_path / "d")[0].n == 55
 
 
-def test_lenses_of_a_class_serve_those_derived_from_it() -> None:
+def test_lenses_of_a_class_apply_to_subclasses() -> None:
     @sx.packable
     class Base:
         n: int

@@ -1,4 +1,4 @@
-"""The search for the shortest way between types."""
+"""Shortest paths between types."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Step:
 
 
 def network(*steps: str) -> LensGraph[Step]:
-    """Of steps such as "a>b"."""
+    """Return a graph of edges such as "a>b"."""
     made: LensGraph[Step] = LensGraph()
     for number, step in enumerate(steps):
         source, _, view = step.partition(">")
@@ -32,13 +32,13 @@ def way(found: list[Step] | None) -> str | None:
     return None if found is None else "".join(step.source for step in found) + found[-1].view
 
 
-def test_the_shortest_way_is_taken() -> None:
+def test_shortest_path() -> None:
     known = network("a>b", "b>c", "c>d", "a>c", "d>a")
     assert way(known.path("a", "d")) == "acd" and way(known.path("a", "b")) == "ab"
     assert known.path("b", "x") is None and known.path("x", "a") is None and known.path("a", "a") == []
 
 
-def test_two_ways_of_one_length_are_named() -> None:
+def test_two_shortest_paths_are_an_error() -> None:
     known = network("a>b", "a>c", "b>d", "c>d")
     expected = r"one shortest path from a to d, got 2: a -> b \(a>b#0\) -> d \(b>d#2\); a -> c \(a>c#1\) -> d \(c>d#3\)"
     with pytest.raises(LensError, match=expected):
@@ -48,12 +48,12 @@ def test_two_ways_of_one_length_are_named() -> None:
     assert way(known.path("a", "d")) == "ad"
 
 
-def test_two_lenses_between_the_same_types_are_two_ways() -> None:
+def test_two_lenses_between_the_same_types_are_ambiguous() -> None:
     with pytest.raises(LensError, match=r"got 2: a -> b .*#0.*a -> b .*#1"):
         network("a>b", "a>b").path("a", "b")
 
 
-def test_what_has_the_same_label_is_replaced() -> None:
+def test_adding_the_same_label_replaces() -> None:
     known = network("a>b")
     known.add(Step("a", "c", "a>b#0"))
     assert len(known) == 1 and known.path("a", "b") is None and way(known.path("a", "c")) == "ac"
@@ -61,12 +61,12 @@ def test_what_has_the_same_label_is_replaced() -> None:
     assert len(known) == 1
 
 
-def test_where_one_can_come_from() -> None:
+def test_sources_nearest_first() -> None:
     assert network("a>b", "b>c", "d>c", "c>a").sources("c") == ["b", "d", "a"]
 
 
 @given(st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=20))
-def test_ways_are_as_long_as_a_plain_search_says(edges: set[tuple[int, int]]) -> None:
+def test_path_lengths_match_exhaustive_search(edges: set[tuple[int, int]]) -> None:
     known: LensGraph[Step] = LensGraph()
     for a, b in edges:
         known.add(Step(str(a), str(b), f"{a}>{b}"))

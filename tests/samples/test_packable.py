@@ -1,4 +1,4 @@
-"""Typed samples: classes, their fields, and their packed form."""
+"""Typed samples: classes, their fields, and their packed bytes."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Kind(enum.Enum):
 
 @sx.packable
 class Inner:
-    """A part."""
+    """A nested sample."""
 
     values: NDArray[np.int16]
     name: str = "none"
 
 
-INNER: Any = Inner  # type checkers do not know what the decorator adds
+INNER: Any = Inner  # type checkers do not see what the decorator adds
 
 
 @sx.packable
@@ -93,7 +93,7 @@ def everything(**changed: Any) -> Everything:
     return Everything(**{**values, **changed})
 
 
-def test_it_is_a_dataclass_that_keeps_its_name() -> None:
+def test_packable_makes_a_dataclass_of_the_same_name() -> None:
     assert dataclasses.is_dataclass(Everything) and issubclass(Everything, sx.PackableSample)
     assert dataclasses.is_dataclass(Inner) and issubclass(INNER, sx.PackableSample)
     for kind, name, text in ((Everything, "Everything", "All kinds of fields."), (Inner, "Inner", "A part.")):
@@ -115,7 +115,7 @@ def test_features_come_from_annotations() -> None:
     assert features["inner"] == sx.Struct({"values": sx.Array("int16"), "name": sx.Text()})
 
 
-def test_a_sample_comes_back_from_its_bytes() -> None:
+def test_samples_survive_packing() -> None:
     one = everything()
     again = Everything.from_bytes(one.packed)
     assert again == one and again.packed == one.packed
@@ -123,7 +123,7 @@ def test_a_sample_comes_back_from_its_bytes() -> None:
     assert isinstance(again.pair, tuple) and again.plain.dtype == ">i2" and again.tags == []
 
 
-def test_the_packed_form_is_a_map_in_the_order_of_the_fields() -> None:
+def test_packed_is_a_map_in_field_order() -> None:
     @sx.packable
     class Two(sx.PackableSample):
         x: NDArray[np.float32]
@@ -136,7 +136,7 @@ def test_the_packed_form_is_a_map_in_the_order_of_the_fields() -> None:
     assert packed[:3] == b"\x83\xa1x" and list(msgspec.msgpack.decode(packed)) == ["x", "n", "score"]
 
 
-def test_legacy_arrays_are_read() -> None:
+def test_npy_arrays_in_packed_samples_are_read() -> None:
     array = np.arange(6.0).reshape(2, 3)
     data = msgspec.msgpack.encode({"values": NPY.encode(array.astype(np.int16)), "name": "old"})
     assert INNER.from_bytes(data) == Inner(array.astype(np.int16), "old")
@@ -164,7 +164,7 @@ def test_legacy_arrays_are_read() -> None:
         ({"tags": "text"}, "- at field tags"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_field(changed: dict[str, Any], message: str) -> None:
+def test_values_that_do_not_fit_are_refused_with_their_field(changed: dict[str, Any], message: str) -> None:
     bad = everything(**changed)
     with pytest.raises(SchemaError, match=message):
         _ = bad.packed
@@ -184,19 +184,19 @@ def test_missing_and_extra_fields() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x81", b"\x93\x01\x02\x03", b"\x81\x01\x02", b"text" * 9])
-def test_bytes_that_are_no_sample_are_refused(data: bytes) -> None:
+def test_invalid_packed_bytes_are_refused(data: bytes) -> None:
     with pytest.raises((FormatError, SchemaError)):
         INNER.from_bytes(data)
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_give_a_sample_or_an_error_of_ours(data: bytes) -> None:
+def test_random_bytes_unpack_or_raise_shardex_error(data: bytes) -> None:
     for packed in (data, b"\x82\xa6values\xc4" + bytes([len(data)]) + data + b"\xa4name\xa1x"):
         with suppress(ShardexError):
             assert isinstance(INNER.from_bytes(packed), Inner)
 
 
-def test_numbers_that_no_form_can_hold_are_refused() -> None:
+def test_numbers_out_of_range_are_refused() -> None:
     with pytest.raises(SchemaError, match="MessagePack"):
         _ = everything(anything=1 << 70).packed
     with pytest.raises(SchemaError, match="- at field plain"):
@@ -219,13 +219,13 @@ def test_repr_is_short() -> None:
     assert repr(Inner(np.zeros(9, np.int16))) == "Inner(values=int16[9], name='none')"
 
 
-def test_samples_pickle_and_copy() -> None:
+def test_samples_can_be_pickled_and_copied() -> None:
     one = everything(plain=np.arange(3))  # pickled, arrays lose the order of their bytes
     assert pickle.loads(pickle.dumps(one)) == one
     assert dataclasses.replace(everything(), note="x").note == "x"
 
 
-def test_what_a_writer_of_webdataset_takes() -> None:
+def test_as_wds() -> None:
     one, two = everything().as_wds, everything().as_wds
     assert set(one) == {"__key__", "msgpack"} and one["__key__"] != two["__key__"] and "." not in one["__key__"]
     assert Everything.from_bytes(one["msgpack"]) == everything()
@@ -237,7 +237,7 @@ def test_what_a_writer_of_webdataset_takes() -> None:
 # -- how classes are made --------------------------------------------------------------------------------------
 
 
-def test_options_and_the_other_spellings() -> None:
+def test_options_and_subclassing() -> None:
     @sx.packable(frozen=True, kw_only=True)
     class Frozen:
         x: int
@@ -264,7 +264,7 @@ def test_options_and_the_other_spellings() -> None:
         sx.packable(3)  # type: ignore[call-overload]
 
 
-def test_names_that_samples_have_already() -> None:
+def test_reserved_field_names_are_refused() -> None:
     with pytest.raises(SchemaError, match="expected other field names than packed, which every sample has"):
 
         @sx.packable
@@ -310,7 +310,7 @@ def test_methods_and_inheritance() -> None:
     assert First(1) != Second(1)
 
 
-def test_classes_of_a_function_with_annotations_as_text() -> None:
+def test_local_classes_with_string_annotations() -> None:
     @sx.packable
     class Local(sx.PackableSample):
         part: LocalPart | None  # type: ignore[name-defined]  # noqa: F821
@@ -330,7 +330,7 @@ def test_classes_of_a_function_with_annotations_as_text() -> None:
         _ = Local(None).packed
 
 
-def test_a_class_that_holds_itself_is_refused() -> None:
+def test_a_class_that_contains_itself_is_refused() -> None:
     with pytest.raises(SchemaError, match="expected a class that does not contain itself, got Node"):
         _ = Node(1, None).packed
 
@@ -341,7 +341,7 @@ class Node(sx.PackableSample):
     next: Node | None
 
 
-def test_a_field_nobody_can_store_is_named() -> None:
+def test_a_field_that_cannot_be_stored_is_named() -> None:
     @sx.packable
     class Odd(sx.PackableSample):
         x: set[int]
@@ -430,7 +430,7 @@ def test_lists_of_samples_are_datasets() -> None:
 
 
 @pytest.mark.parametrize("format", ["arrow", "parquet", "jsonl"])
-def test_data_that_does_not_match_is_said_with_its_fields(tmp_path: Path, format: str) -> None:
+def test_opening_data_that_does_not_match_names_the_fields(tmp_path: Path, format: str) -> None:
     sx.write(tmp_path / "d", [{"x": 1, "name": "a"}], format=format)
 
     @sx.packable
@@ -450,7 +450,7 @@ def test_data_that_does_not_match_is_said_with_its_fields(tmp_path: Path, format
         sx.open(tmp_path / "d", int)
 
 
-def test_values_that_only_later_do_not_match_are_said_when_they_are_read(tmp_path: Path) -> None:
+def test_values_that_do_not_match_are_reported_when_read(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n' * 30 + '{"n": "x"}\n{"n": null}\n{}\n')
     for ds in (sx.open(tmp_path).as_type(Part), sx.open(tmp_path, Part)):
         assert ds[29] == Part(1) and len(ds.read(range(30))["n"]) == 30
@@ -460,7 +460,7 @@ def test_values_that_only_later_do_not_match_are_said_when_they_are_read(tmp_pat
                     read(row)
 
 
-def test_none_where_the_class_wants_a_value(tmp_path: Path) -> None:
+def test_none_for_a_required_field(tmp_path: Path) -> None:
     sx.write(tmp_path / "d", [{"n": 1.5}, {"n": None}])
 
     @sx.packable
@@ -474,7 +474,7 @@ def test_none_where_the_class_wants_a_value(tmp_path: Path) -> None:
             read()
 
 
-def test_numbers_are_widened_and_arrays_of_bytes_decoded(tmp_path: Path) -> None:
+def test_numbers_are_widened_and_packed_arrays_decoded(tmp_path: Path) -> None:
     @sx.packable
     class Wide:
         x: float
@@ -520,11 +520,11 @@ def told(value: Any) -> Any:
 
 @pytest.fixture
 def fixtures(tmp_path: Path) -> Path:
-    """A copy, because opening a tar puts an index beside it."""
+    """Return a copy, because opening a tar writes an index next to it."""
     return Path(shutil.copytree(FIXTURES, tmp_path / "atdata"))
 
 
-def test_the_tars_of_atdata_as_typed_samples(fixtures: Path) -> None:
+def test_atdata_tars_as_typed_samples(fixtures: Path) -> None:
     expected = json.loads((fixtures / "expected.json").read_text())["single"]["samples"]
     ds = sx.open(fixtures / "single", Atdata)
     assert len(ds) == len(expected) == 10
@@ -533,7 +533,7 @@ def test_the_tars_of_atdata_as_typed_samples(fixtures: Path) -> None:
             assert {name: told(getattr(sample, name)) for name in wanted} == {n: unfolded(v) for n, v in wanted.items()}
 
 
-def test_packed_bytes_are_those_of_atdata(fixtures: Path) -> None:
+def test_packed_bytes_equal_those_of_atdata(fixtures: Path) -> None:
     with tarfile.open(fixtures / "single" / "train-data.tar") as tar:
         members = [tar.extractfile(member).read() for member in tar.getmembers()]  # type: ignore[union-attr]
     ds = sx.open(fixtures / "single", Atdata)
@@ -542,7 +542,7 @@ def test_packed_bytes_are_those_of_atdata(fixtures: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["sharded", "legacy_npy"])
-def test_shards_and_legacy_arrays_of_atdata(fixtures: Path, name: str) -> None:
+def test_atdata_shards_and_npy_arrays(fixtures: Path, name: str) -> None:
     expected = json.loads((fixtures / "expected.json").read_text())[name]["samples"]
     kinds = {field: type(unfolded(value)) for field, value in expected[0].items()}
     hints = {field: NDArray[Any] if kind is tuple else kind for field, kind in kinds.items()}
@@ -551,8 +551,8 @@ def test_shards_and_legacy_arrays_of_atdata(fixtures: Path, name: str) -> None:
         assert {field: told(getattr(sample, field)) for field in wanted} == {n: unfolded(v) for n, v in wanted.items()}
 
 
-def test_a_script_with_annotations_as_text_loads_in_worker_processes(tmp_path: Path) -> None:
-    """Its classes and lenses go to the workers whole, where the names of the script are not known."""
+def test_string_annotations_of_a_script_in_worker_processes(tmp_path: Path) -> None:
+    """Classes and lenses are sent to workers by value, because workers do not import the script."""
     script = tmp_path / "script.py"
     script.write_text(
         "from __future__ import annotations\n"
@@ -597,12 +597,12 @@ class Deep(sx.PackableSample):
 
 
 @pytest.mark.parametrize("format", ["arrow", "jsonl", "parquet", "tar"])
-def test_what_lies_in_json_comes_back_as_it_was(format: str, tmp_path: Path) -> None:
+def test_values_inside_json_come_back_typed(format: str, tmp_path: Path) -> None:
     one = Held(np.array([1, 2], "f4"))
     deep = Deep(
         {"k": one}, {"x": np.array([3], "i2"), "y": None}, {"z": [np.zeros(2)]}, (Quality.CLEAN, one), Quality.CLEAN
     )
-    if format != "tar":  # a tar has a file for each field, and lists of samples have none
+    if format != "tar":  # a tar has a file per field, and lists of samples have no codec
         sx.write(tmp_path / "d", [deep], format=format)
         found = sx.open(tmp_path / "d", Deep)[0]
         assert found == deep and found.named["k"].a.dtype == np.float32 and found.pair[0] is Quality.CLEAN

@@ -1,4 +1,4 @@
-"""Samples and batches as people hold them."""
+"""`DictSample` and `Batch`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_fields_by_attribute_and_by_name() -> None:
     assert sample.get("z") is None and "x" in sample
 
 
-def test_a_missing_field_says_which_there_are() -> None:
+def test_a_missing_field_error_lists_the_fields() -> None:
     sample = DictSample(x=1, y=2)
     with pytest.raises(AttributeError, match="expected one of the fields x, y, got 'z'"):
         _ = sample.z
@@ -42,7 +42,7 @@ def test_repr_is_short() -> None:
     assert text.startswith("DictSample(image=uint8[64, 64, 3], text='aaa") and len(text) < 120
 
 
-def test_samples_pickle() -> None:
+def test_samples_can_be_pickled() -> None:
     sample = DictSample(x=np.arange(3))
     assert pickle.loads(pickle.dumps(sample)) == sample
     assert type(pickle.loads(pickle.dumps(sample))) is DictSample
@@ -63,7 +63,7 @@ def test_a_batch_is_columns_and_samples(batch: Batch) -> None:
     assert [s.get("name") for s in batch] == ["a", None, "c"]
 
 
-def test_arrays_that_lie_one_by_one_are_stacked_when_they_are_asked_for() -> None:
+def test_lists_of_equal_arrays_are_stacked_on_access() -> None:
     same, other, single = [np.zeros(2), np.ones(2)], [np.zeros(2), np.zeros(3)], [np.array(1), np.array(2)]
     batch = Batch(Columns({"same": same, "other": other, "single": single, "mixed": [np.zeros(1), None]}))
     assert batch.same.tolist() == [[0, 0], [1, 1]] and batch.other is other and batch.mixed[1] is None
@@ -87,7 +87,7 @@ def test_batches_compare_and_pickle(batch: Batch) -> None:
     assert batch != batch[:2]
 
 
-def test_what_a_batch_lacks_is_an_error(batch: Batch) -> None:
+def test_missing_fields_and_samples_of_a_batch_are_errors(batch: Batch) -> None:
     with pytest.raises(AttributeError, match="expected one of the fields x, r, name, got 'y'"):
         _ = batch.y
     with pytest.raises(FieldError):

@@ -43,7 +43,7 @@ structured = st.one_of(
 
 @st.composite
 def arrays(draw: st.DrawFn, dtypes: st.SearchStrategy[Any]) -> NDArray[Any]:
-    """Arrays of any bytes that lie in C or Fortran order, or in no order at all."""
+    """Arrays of random bytes in C order, in Fortran order, or strided."""
     dtype, shape = np.dtype(draw(dtypes)), draw(shapes)
     data = np.random.default_rng(draw(st.integers(0, 999))).bytes(dtype.itemsize * math.prod(shape))
     if dtype.kind in "U":
@@ -54,14 +54,14 @@ def arrays(draw: st.DrawFn, dtypes: st.SearchStrategy[Any]) -> NDArray[Any]:
 
 
 def alike(found: NDArray[Any], expected: NDArray[Any]) -> bool:
-    """The same dtype, shape and bytes, so that NaN and NaT count too."""
+    """Return whether dtype, shape and bytes are equal, so that NaN and NaT equal themselves."""
     return (found.dtype, found.shape, found.tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
 
 
 # -- arrays -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:Stored array in format")  # numpy says so of names that are not ASCII
+@pytest.mark.filterwarnings("ignore:Stored array in format")  # for names that are not ASCII
 @pytest.mark.parametrize("codec", ARRAYS)
 @given(array=arrays(st.one_of(simple, structured)))
 def test_arrays_come_back(codec: Any, array: NDArray[Any]) -> None:
@@ -78,10 +78,10 @@ def test_npy_is_what_numpy_writes(array: NDArray[Any]) -> None:
     stream = io.BytesIO()
     np.save(stream, array)
     assert NPY.encode(array) == stream.getvalue()
-    assert alike(COMPACT.decode(stream.getvalue()), array)  # as older files have it
+    assert alike(COMPACT.decode(stream.getvalue()), array)  # older files hold .npy instead
 
 
-def test_nothing_is_copied() -> None:
+def test_decoded_arrays_share_the_bytes() -> None:
     array = np.arange(1000.0)
     for codec in ARRAYS:
         data = codec.encode(array)
@@ -96,7 +96,7 @@ def test_fortran_order() -> None:
 
 @pytest.mark.parametrize("codec", ARRAYS)
 @pytest.mark.parametrize("value", [[1, 2], 1.5, "text", b"bytes", True, np.float32(1), [[1], [2]], []])
-def test_what_numpy_makes_an_array_of(codec: Any, value: Any) -> None:
+def test_values_that_numpy_converts_are_encoded(codec: Any, value: Any) -> None:
     assert alike(codec.decode(codec.encode(value)), np.asarray(value))
 
 
@@ -114,19 +114,19 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("array", "data"), GOLDEN, ids=lambda value: str(getattr(value, "dtype", "")))
-def test_the_compact_form_byte_by_byte(array: NDArray[Any], data: bytes) -> None:
+def test_compact_format_byte_by_byte(array: NDArray[Any], data: bytes) -> None:
     assert COMPACT.encode(array) == data
     assert alike(COMPACT.decode(data), array)
 
 
-def test_the_compact_form_of_what_it_cannot_name_is_npy() -> None:
+def test_compact_writes_npy_for_dtypes_it_cannot_name() -> None:
     array = np.zeros(2, "i4,f8")
     assert COMPACT.encode(array) == NPY.encode(array)
     assert COMPACT.encode(np.zeros(2, "V3")) == NPY.encode(np.zeros(2, "V3"))
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
-def test_every_version_of_npy(version: tuple[int, int]) -> None:
+def test_npy_versions_are_read(version: tuple[int, int]) -> None:
     array = np.zeros(2, [("ü" if version[0] > 1 else "u", "<f4"), ("日" if version[0] > 2 else "n", "<i2")])
     stream = io.BytesIO()
     with warnings.catch_warnings():
@@ -135,7 +135,7 @@ def test_every_version_of_npy(version: tuple[int, int]) -> None:
     assert NPY.decode(stream.getvalue()).dtype == array.dtype
 
 
-def test_the_header_of_npy() -> None:
+def test_npy_header() -> None:
     data = NPY.encode(np.asfortranarray(np.zeros((2, 3), "<i2")))
     assert npy_header(memoryview(data)) == (128, np.dtype("<i2"), (2, 3), True)
 
@@ -224,8 +224,8 @@ BROKEN_COMPACT = [
     ("codec", "data"),
     [*((NPY, data) for data in BROKEN_NPY), *((COMPACT, data) for data in BROKEN_COMPACT + BROKEN_NPY)],
 )
-def test_damaged_arrays(codec: Any, data: bytes) -> None:
-    if data == compact_of(b"|S0", (2**40,)):  # holds nothing, and asks for nothing
+def test_damaged_arrays_raise_format_error(codec: Any, data: bytes) -> None:
+    if data == compact_of(b"|S0", (2**40,)):  # elements of no bytes need no data
         assert codec.decode(data).itemsize == 0
         return
     with pytest.raises(FormatError, match="expected"):
@@ -234,17 +234,17 @@ def test_damaged_arrays(codec: Any, data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", ARRAYS)
 @given(array=arrays(simple), data=st.data())
-def test_truncated_arrays(codec: Any, array: NDArray[Any], data: st.DataObject) -> None:
+def test_truncated_arrays_raise_format_error(codec: Any, array: NDArray[Any], data: st.DataObject) -> None:
     encoded = codec.encode(array)
     for damaged in (encoded[: data.draw(st.integers(0, len(encoded) - 1))], encoded + b"x"):
         with pytest.raises(FormatError):
             codec.decode(damaged)
 
 
-@pytest.mark.filterwarnings("ignore:Stored array in format")  # numpy says so of names that are not ASCII
+@pytest.mark.filterwarnings("ignore:Stored array in format")  # for names that are not ASCII
 @pytest.mark.parametrize("codec", ARRAYS)
 @given(array=arrays(st.one_of(simple, structured)), data=st.data())
-def test_flipped_bytes_give_an_array_or_our_error(codec: Any, array: NDArray[Any], data: st.DataObject) -> None:
+def test_flipped_bytes_decode_or_raise_shardex_error(codec: Any, array: NDArray[Any], data: st.DataObject) -> None:
     encoded = bytearray(codec.encode(array))
     for _ in range(3):
         encoded[data.draw(st.integers(0, min(len(encoded), 140) - 1))] = data.draw(st.integers(0, 255))
@@ -289,6 +289,6 @@ def test_objects_are_never_loaded() -> None:
 
 
 @pytest.mark.parametrize("codec", ARRAYS)
-def test_what_is_no_array(codec: Any) -> None:
+def test_ragged_lists_are_refused(codec: Any) -> None:
     with pytest.raises(SchemaError, match="expected an array"):
         codec.encode([[1], [2, 3]])

@@ -85,7 +85,7 @@ def test_integers_of_64_bits(number_: int) -> None:
         (MSGPACK, np.array([None])),
     ],
 )
-def test_what_has_no_plain_form(codec: Any, value: Any) -> None:
+def test_values_that_json_and_msgpack_cannot_hold_are_refused(codec: Any, value: Any) -> None:
     with pytest.raises(SchemaError, match="expected a value that"):
         codec.encode(value)
 
@@ -117,12 +117,12 @@ def test_what_has_no_plain_form(codec: Any, value: Any) -> None:
         (NUMBER, b"\xff"),
     ],
 )
-def test_damaged_values(codec: Any, data: bytes) -> None:
+def test_damaged_values_raise_format_error(codec: Any, data: bytes) -> None:
     with pytest.raises(FormatError, match="expected"):
         codec.decode(data)
 
 
-def test_deep_nesting_is_refused_both_ways() -> None:
+def test_deep_nesting_is_refused_by_encode_and_decode() -> None:
     depth = 100_000
     for codec, data in ((JSON, b"[" * depth + b"]" * depth), (JSON, b'{"a":' * depth), (MSGPACK, b"\x91" * depth)):
         with pytest.raises(FormatError):
@@ -133,7 +133,7 @@ def test_deep_nesting_is_refused_both_ways() -> None:
     for codec in (JSON, MSGPACK):
         with pytest.raises(SchemaError):
             codec.encode(deep)
-    while deep:  # piece by piece: freeing it in one go needs a deep stack too
+    while deep:  # level by level: freeing it at once would need a deep stack
         (deep,) = deep
     shallow: list[Any] = []
     for _ in range(100):
@@ -141,7 +141,7 @@ def test_deep_nesting_is_refused_both_ways() -> None:
     assert JSON.decode(JSON.encode(shallow)) == MSGPACK.decode(MSGPACK.encode(shallow)) == shallow
 
 
-def test_extension_types_of_msgpack_are_left_as_they_are() -> None:
+def test_msgpack_extension_types_stay_ext() -> None:
     assert isinstance(MSGPACK.decode(b"\xc7\x05\x05hello"), msgspec.msgpack.Ext)
 
 
@@ -168,7 +168,7 @@ def test_numbers_come_back(value: float) -> None:
     assert type(again) is type(value)
 
 
-def test_numbers_as_others_write_them() -> None:
+def test_numbers_as_other_tools_write_them() -> None:
     assert NUMBER.decode(b"7\n") == 7
     assert NUMBER.decode(b" -3 ") == -3
     assert NUMBER.decode(b"1e3") == 1000.0
@@ -190,7 +190,7 @@ def test_numbers_as_others_write_them() -> None:
         (NUMBER, 1j),
     ],
 )
-def test_what_is_of_another_kind(codec: Any, value: Any) -> None:
+def test_values_of_another_type_are_refused(codec: Any, value: Any) -> None:
     with pytest.raises(SchemaError, match="expected"):
         codec.encode(value)
 
@@ -224,13 +224,13 @@ def test_codecs_by_extension(extension: str, name: str) -> None:
     assert codec_for_extension(extension) is CODECS[name] is codec_by_name(name)
 
 
-def test_an_unknown_codec() -> None:
+def test_an_unknown_codec_name_is_an_error() -> None:
     with pytest.raises(FormatError, match=r"expected a codec out of compact, json, .*, got 'pickle'"):
         codec_by_name("pickle")
 
 
 @pytest.mark.parametrize("codec", list(CODECS.values()))
 @given(data=st.one_of(st.binary(max_size=40), st.binary(max_size=20).map(lambda data: b"\3<f4" + data)))
-def test_garbage_gives_a_value_or_our_error(codec: Any, data: bytes) -> None:
+def test_random_bytes_decode_or_raise_shardex_error(codec: Any, data: bytes) -> None:
     with suppress(ShardexError):
         codec.decode(data)

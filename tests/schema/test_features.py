@@ -92,7 +92,7 @@ INT, FLOAT = Value("int64"), Value("float64")
         ({"a": int, "b": {"c": str}}, Struct({"a": INT, "b": Struct({"c": Text()})})),
     ],
 )
-def test_hints(hint: Any, feature: Feature) -> None:
+def test_features_of_types_and_annotations(hint: Any, feature: Feature) -> None:
     assert feature_of(hint) == feature
 
 
@@ -116,7 +116,7 @@ def test_hints(hint: Any, feature: Feature) -> None:
         set[int],
     ],
 )
-def test_what_is_no_feature(hint: Any) -> None:
+def test_other_types_are_refused(hint: Any) -> None:
     with pytest.raises(SchemaError):
         feature_of(hint)
 
@@ -145,7 +145,7 @@ class Outer:
 INNER = {"x": Array("float32"), "y": Optional(Text())}
 
 
-def test_a_dataclass() -> None:
+def test_features_of_a_dataclass() -> None:
     assert Features.of(Outer) == Features(
         {
             "inner": Struct(INNER),
@@ -158,7 +158,7 @@ def test_a_dataclass() -> None:
 
 
 class Derived(Inner):
-    """Adds nothing of its own."""
+    """A subclass without new fields."""
 
 
 class Named(NamedTuple):
@@ -178,7 +178,7 @@ class Bare:
 
 
 @pytest.mark.parametrize("kind", [Named, Typed, Bare])
-def test_any_class_with_annotations(kind: type) -> None:
+def test_features_of_other_classes_with_annotations(kind: type) -> None:
     assert Features.of(kind) == Features({"a": INT, "b": Text()})
 
 
@@ -187,7 +187,7 @@ def test_inherited_annotations() -> None:
     assert feature_of(Derived) == Struct(INNER)
 
 
-def test_annotations_that_cannot_be_found() -> None:
+def test_annotations_with_undefined_names_are_refused() -> None:
     class Local:
         a: Nowhere  # type: ignore[name-defined]  # noqa: F821
 
@@ -196,7 +196,7 @@ def test_annotations_that_cannot_be_found() -> None:
 
 
 @pytest.mark.parametrize("schema", [int, 3, "x", None, type("Empty", (), {}), [("a", int)]])
-def test_what_is_no_schema(schema: Any) -> None:
+def test_other_values_are_refused_as_schema(schema: Any) -> None:
     with pytest.raises(SchemaError):
         Features.of(schema)
 
@@ -230,12 +230,12 @@ def test_field_names_are_text(name: Any) -> None:
         lambda: ClassLabel((1, 2)),  # type: ignore[arg-type]
     ],
 )
-def test_features_are_checked_when_they_are_made(make: typing.Callable[[], Feature]) -> None:
+def test_invalid_features_are_refused(make: typing.Callable[[], Feature]) -> None:
     with pytest.raises(SchemaError, match="expected"):
         make()
 
 
-def test_arrays_know_their_shape() -> None:
+def test_fixed_and_ragged_shapes() -> None:
     assert Array("f4", [np.int64(3), None]) == Array("float32", (3, None))  # type: ignore[arg-type]
     shapes: list[tuple[int | None, ...] | None] = [
         (),
@@ -263,7 +263,7 @@ def test_class_labels() -> None:
             label.name(number)
 
 
-def test_an_optional_of_an_optional_is_one() -> None:
+def test_nested_optionals_collapse() -> None:
     assert Optional(Optional(INT)) == Optional(INT)
 
 
@@ -281,7 +281,7 @@ def test_features_are_a_mapping_in_order() -> None:
     assert repr(features) == "Features(b int64, a text)"
 
 
-def test_features_cannot_be_changed() -> None:
+def test_features_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         INT.dtype = "int8"  # type: ignore[misc]
 
@@ -311,7 +311,7 @@ schemas = st.dictionaries(names, features_, max_size=4).map(Features)
 
 
 @given(schemas)
-def test_json_and_pickle_give_the_same_back(schema: Features) -> None:
+def test_features_survive_json_and_pickle(schema: Features) -> None:
     plain = msgspec.json.decode(msgspec.json.encode(schema.to_json()))
     for again in (Features.from_json(plain), pickle.loads(pickle.dumps(schema))):
         assert again == schema
@@ -321,7 +321,7 @@ def test_json_and_pickle_give_the_same_back(schema: Features) -> None:
 
 
 @given(schemas, schemas)
-def test_fingerprints_are_equal_exactly_when_schemas_are(one: Features, other: Features) -> None:
+def test_fingerprints_are_equal_iff_schemas_are(one: Features, other: Features) -> None:
     assert (one.fingerprint == other.fingerprint) == (one == other)
 
 
@@ -358,7 +358,7 @@ def test_every_change_changes_the_fingerprint() -> None:
     assert all(len(one) == 16 and int(one, 16) >= 0 for one in prints)
 
 
-def test_the_json_form_and_the_fingerprint_stay_what_they_are() -> None:
+def test_json_form_and_fingerprint_byte_by_byte() -> None:
     schema = Features.of(
         {"x": Array("float32", (3, None)), "label": ClassLabel(("a", "b")), "s": {"t": list[str | None]}, "n": "uint8"}
     )
@@ -397,16 +397,16 @@ def test_the_json_form_and_the_fingerprint_stay_what_they_are() -> None:
         {"": {"kind": "text"}},
     ],
 )
-def test_json_that_is_no_schema(plain: Any) -> None:
+def test_invalid_json_schemas_raise_format_error(plain: Any) -> None:
     with pytest.raises(FormatError, match="expected"):
         Features.from_json(plain)
 
 
-def test_json_that_is_nested_too_deeply() -> None:
+def test_deeply_nested_json_schema_raises_format_error() -> None:
     plain: dict[str, Any] = {"kind": "text"}
     for _ in range(100_000):
         plain = {"kind": "sequence", "feature": plain}
     with pytest.raises(FormatError):
         Features.from_json({"a": plain})
-    while "feature" in plain:  # piece by piece: freeing it in one go needs a deep stack too
+    while "feature" in plain:  # level by level: freeing it at once would need a deep stack
         plain = plain["feature"]

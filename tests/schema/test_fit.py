@@ -1,4 +1,4 @@
-"""Which values fit which feature, what they become, and what is said about the others."""
+"""Which values fit which feature, what they become, and the errors for the others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Level(IntEnum):
 
 @settings(deadline=None)
 @given(datasets())
-def test_what_fits_stays_as_it_is(data: tuple[Features, list[dict[str, Any]]]) -> None:
+def test_values_that_fit_are_returned_unchanged(data: tuple[Features, list[dict[str, Any]]]) -> None:
     features, samples = data
     for sample in samples:
         assert DictSample({name: fit(sample[name], feature) for name, feature in features.items()}) == sample
@@ -97,7 +97,7 @@ def test_nan_fits_every_float() -> None:
         (1j, "float64", "expected float64, got complex 1j"),
     ],
 )
-def test_numbers_that_do_not(value: Any, dtype: str, message: str) -> None:
+def test_numbers_that_do_not_fit(value: Any, dtype: str, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         fit_number(value, Value(dtype))
 
@@ -174,12 +174,12 @@ def test_arrays_that_fit(value: Any, feature: Array, expected: Any) -> None:
         (datetime.date(2020, 1, 1), Array("datetime64[us]", ()), "got date datetime.date"),
     ],
 )
-def test_arrays_that_do_not(value: Any, feature: Array, message: str) -> None:
+def test_arrays_that_do_not_fit(value: Any, feature: Array, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         fit_array(value, feature)
 
 
-def test_an_object_that_makes_no_array_is_refused() -> None:
+def test_an_object_that_fails_to_convert_is_refused() -> None:
     class Odd:
         def __array__(self, *_: Any, **__: Any) -> Any:
             raise RuntimeError("on another device")

@@ -63,6 +63,6 @@ def test_infer_many_fields() -> None:
     "values",
     [[1, "a"], [True, 1], [[1], 1], [np.zeros(2), 1], [b"", ""], [{1, 2}], [object()], [1j], [np.array([None])]],
 )
-def test_samples_that_have_no_schema(values: list[Any]) -> None:
+def test_samples_of_mixed_types_are_refused(values: list[Any]) -> None:
     with pytest.raises(SchemaError, match="at field x"):
         infer([{"x": value} for value in values])
