@@ -435,7 +435,7 @@ def test_a_refused_sample_is_not_taken(sample: dict[str, Any], message: str, tmp
 def test_fields_that_cannot_be_written(tmp_path: Path) -> None:
     for features, message in [
         ({"x": str}, "expected arrays, got text - at field x; put other values into metadata"),
-        ({"my-field": Array()}, "expected a field name that SQL takes as it is, .* got 'my-field'"),
+        ({"my-field": Array()}, "expected a field name that SQL accepts unquoted, .* got 'my-field'"),
         ({"x": Array(), "X": Array()}, "different from the others, got 'X'"),
         ({"id": int}, "expected id to be text, got int64"),
         ({"metadata": str}, "expected metadata to be json or struct, got text"),

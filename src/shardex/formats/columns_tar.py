@@ -1,9 +1,9 @@
-"""A folder with a SQLite table and one series of tars per field, as synthefy-dataset-utils writes it.
+"""A folder with a SQLite table and a series of tars for each field, as synthefy-dataset-utils writes it.
 
 ``index.sqlite`` names the samples in the order they were added; ``{field}_shards/shard_0000.tar`` and so on hold one
-``{id}.npy`` per sample. The byte offsets in that table are no offsets, so the headers of the tars are scanned once and
-the true places kept in an `Index`. A sample has `id`, one array per field, and `metadata`. Ids are opaque: one with
-slashes or dots in it is a name like any other. The table is only ever read, by a connection per read.
+``{id}.npy`` per sample. The byte offsets in that table are wrong, so the headers of the tars are scanned once and the
+true offsets stored in an `Index`. A sample has `id`, one array per field, and `metadata`. Ids are opaque: they may
+contain slashes and dots. The table is never written, and each read opens its own connection.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from shardex.errors import FormatError, SchemaError, StaleIndexError
 from shardex.files import Files, Index, Scan, natural_order
-from shardex.formats import tar_fields as parts
+from shardex.formats import tar_fields
 from shardex.formats.columns_tar_writer import ColumnsWriter
 from shardex.formats.record_rows import RecordRows
 from shardex.formats.registry import Format
 from shardex.formats.tar_blocks import members
-from shardex.formats.tar_remote_headers import headers
+from shardex.formats.tar_remote_headers import header_bytes
 from shardex.kernel import Column, Columns, Integers, Ranges
 from shardex.schema import Array, Features, Json, Optional, Text, check_fields
 from shardex.sources import Source
@@ -37,16 +37,16 @@ __all__ = ["FORMAT", "ColumnsRows", "ColumnsScanner", "create", "open", "recogni
 TABLE = "index.sqlite"
 _LOG = "index.sqlite-wal"
 _LOST = 1
-"""As an offset: the table names a place where nothing is. No member can begin there."""
-_AT_ONCE = 500
+"""Offset of an array that the table names but no tar holds. No member can begin there."""
+_IDS_PER_QUERY = 500
 
 
 def recognise(files: Files) -> int:
-    """Whether there is a table of samples and one of fields."""
+    """Recognise a folder whose SQLite file has the tables samples and fields."""
     if not files.folder or TABLE not in files.paths:
         return 0
     if files.source.is_remote and any(path.endswith("_shards/shard_0000.tar") for path in files.paths):
-        return 2  # by its names: SQLite may not be able to look into it from here, which `open` then says
+        return 2  # by its names: SQLite may not be able to read it remotely, which `open` reports
     try:
         with _connect(files.source) as table:
             found = table.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
@@ -58,14 +58,14 @@ def recognise(files: Files) -> int:
 def open(
     files: Files, *, schema: Features | None = None, rebuild: bool = False, progress: bool | None = None
 ) -> ColumnsRows:
-    """The samples of such a folder; `schema` may tell dtypes and shapes of the arrays."""
+    """Open the samples of such a folder; `schema` may give dtypes and shapes of the arrays."""
     if TABLE not in files.paths:
         raise FormatError(f"{files}: expected a folder with {TABLE}, got one without")
     log = [_LOG] if _LOG in files.paths and files.source.stat(_LOG).size else []
     if log and files.source.is_remote:
         raise FormatError(
-            f"{files}: expected a table that is whole, got one with changes in {_LOG}; open it with sqlite3 once where "
-            "it lies, or copy the folder here first"
+            f"{files}: expected a complete table, got one with changes in {_LOG}; open it with sqlite3 once on the "
+            "remote machine, or copy the folder to this one"
         )
     tars = [path for path in files.having(".tar").paths if path.count("/") == 1]
     known = Files(files.source, (TABLE, *log, *natural_order(tars)), files.what, files.folder)
@@ -74,7 +74,7 @@ def open(
 
 
 def create(path: str, features: Features, *, mode: str, samples_per_shard: int = 1000) -> ColumnsWriter:
-    """Begin such a folder, with so many arrays in each tar.
+    """Begin such a folder, with `samples_per_shard` arrays in each tar.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> from shardex.files.find import find
@@ -88,9 +88,9 @@ def create(path: str, features: Features, *, mode: str, samples_per_shard: int =
 
 @contextmanager
 def _connect(source: Source) -> Iterator[sqlite3.Connection]:
-    """A connection that writes nothing, closed at the end; SQLite's errors become ours.
+    """Open a read-only connection; errors of SQLite are raised as FormatError.
 
-    Without a log beside it the table is said to be immutable: SQLite would otherwise create one to read it.
+    A table without a write-ahead log is opened as immutable: SQLite would otherwise create one to read it.
     """
     with source.local_file(TABLE) as path:
         if path is None:
@@ -104,7 +104,7 @@ def _connect(source: Source) -> Iterator[sqlite3.Connection]:
             with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro{immutable}", uri=True)) as connection:
                 yield connection
         except sqlite3.Error as error:
-            raise FormatError(f"{path}: expected a table of samples, SQLite says: {error}") from error
+            raise FormatError(f"{path}: expected a table of samples, SQLite reports: {error}") from error
 
 
 # -- finding samples ----------------------------------------------------------------------------------------------
@@ -112,17 +112,17 @@ def _connect(source: Source) -> Iterator[sqlite3.Connection]:
 
 @dataclass(frozen=True)
 class ColumnsScanner:
-    """Finds the place of every array: the rows are those of the table, so the tars themselves have none.
+    """Finds all arrays: the rows are those of the table, so scanning a tar finds none.
 
     Columns: `rowid`, and of each field `.file` (0 where a sample lacks it), `.offset` and `.length`.
     """
 
     paths: tuple[str, ...]
-    """The files of the index: a place names its file by its number among them."""
+    """The files of the index; a location holds the number of a file in this list."""
 
     @property
     def name(self) -> str:
-        """Names the columns and the rules."""
+        """Name and version of the scanner; a new version rebuilds indexes."""
         return "columns_tar 1"
 
     @property
@@ -131,7 +131,7 @@ class ColumnsScanner:
         return True
 
     def scan(self, source: Source, path: str) -> Scan:
-        """All places, when asked for the table."""
+        """Return the locations of all arrays when `path` is the table."""
         if path != TABLE:
             return {}
         with _connect(source) as table:
@@ -142,7 +142,7 @@ class ColumnsScanner:
             ids = [f"{name}.npy" for _, name in rows]
             scan = {"rowid": rowids}
             for field, folder in _fields(table):
-                shards = table.execute(f"SELECT {_shard_if_there(field)} FROM samples ORDER BY rowid").fetchall()
+                shards = table.execute(f"SELECT {_shard_if_present(field)} FROM samples ORDER BY rowid").fetchall()
                 scan.update(self._places(source, field, folder, ids, [shard for (shard,) in shards]))
         return scan
 
@@ -155,7 +155,7 @@ class ColumnsScanner:
         for shard, rows in rows_of.items():
             path = _tar(folder, shard)
             number = self.paths.index(path) if path in self.paths else 0
-            found = _by_name(source, path) if number else {}
+            found = _members_by_name(source, path) if number else {}
             for row in rows:
                 file[row] = number or 1
                 offset[row], length[row] = found.get(ids[row], (_LOST, 0))
@@ -163,7 +163,7 @@ class ColumnsScanner:
 
 
 def _fields(table: sqlite3.Connection) -> list[tuple[str, str]]:
-    """Each field and the name of its folder; where that lies is not as the table says once the whole was moved."""
+    """Return each field and the name of its folder, without the path, which is wrong once the dataset was moved."""
     found = table.execute("SELECT name, base_dir FROM fields ORDER BY rowid").fetchall()
     return [(str(name), str(base).replace("\\", "/").rstrip("/").rpartition("/")[2]) for name, base in found]
 
@@ -172,15 +172,15 @@ def _tar(folder: str, shard: Any) -> str:
     return f"{folder}/shard_{shard:04d}.tar" if isinstance(shard, int) else f"{folder}/shard_{shard}.tar"
 
 
-def _shard_if_there(field: str) -> str:
+def _shard_if_present(field: str) -> str:
     shard, offset = (f"{field}_{column}".replace('"', '""') for column in ("shard", "offset"))
     return f'CASE WHEN "{offset}" IS NULL THEN NULL ELSE "{shard}" END'
 
 
-def _by_name(source: Source, path: str) -> dict[str, tuple[int, int]]:
-    """Where each member lies; of several with one name the last counts."""
+def _members_by_name(source: Source, path: str) -> dict[str, tuple[int, int]]:
+    """Return offset and length of each member by name; of several with one name the last counts."""
     where = os.path.join(source.url, path)
-    return {member.name: (member.begin, member.size) for member in members(headers(source, path), where)}
+    return {member.name: (member.begin, member.size) for member in members(header_bytes(source, path), where)}
 
 
 # -- reading ------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def _by_name(source: Source, path: str) -> dict[str, tuple[int, int]]:
 
 class ColumnsRows(RecordRows):
     index: Index
-    """The samples of such a folder."""
+    """Samples of such a folder."""
 
     def __init__(self, files: Files, index: Index, schema: Features) -> None:
         super().__init__(files, index)
@@ -199,7 +199,7 @@ class ColumnsRows(RecordRows):
         arrays = {name: schema.get(name) or self._feature(name) for name in names}
         self._fields = {"id": Text(), **arrays, "metadata": Json()}
         self._arrays = arrays
-        self._decoders = {name: parts.decoder(name, feature) for name, feature in arrays.items()}
+        self._decoders = {name: tar_fields.decoder(name, feature) for name, feature in arrays.items()}
 
     def _feature(self, name: str) -> Array | Optional:
         return Array() if self.index.spans[f"{name}.file"][0] else Optional(Array())
@@ -210,49 +210,49 @@ class ColumnsRows(RecordRows):
         return Features(self._fields)
 
     def shard_names(self) -> list[str]:
-        """The tars, as messages name them."""
+        """Paths of the tars, as error messages show them."""
         return [name for name in super().shard_names() if name.endswith(".tar")]
 
     def location(self, row: int) -> str:
-        """The folder and the id of a row, for messages."""
-        return f"{self.files}, sample {self._described(np.array([row]))[0][0]!r}"
+        """Folder and id of a row, for error messages."""
+        return f"{self.files}, sample {self._ids_and_metadata(np.array([row]))[0][0]!r}"
 
     def shards(self, rows: Integers) -> list[str]:
-        """The tar of each row's first array; the table for samples without one."""
+        """Path of the tar that holds the first array of each row; of the table for samples without arrays."""
         if not self._arrays:
             return super().shards(rows)
-        return [self.files.name(number) for number in self._at(next(iter(self._arrays)), rows)[0].tolist()]
+        return [self.files.name(number) for number in self._locate(next(iter(self._arrays)), rows)[0].tolist()]
 
     def needed_ranges(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
-        """The arrays of these fields."""
+        """Return the byte ranges of the arrays of these fields."""
         wanted = [name for name in self._arrays if fields is None or name in fields]
-        return Ranges.concat(self.data, [self._at(name, rows) for name in wanted])
+        return Ranges.concat(self.data, [self._locate(name, rows) for name in wanted])
 
-    def _at(self, name: str, rows: Integers) -> tuple[Integers, Integers, Integers]:
-        """File (0: it has none), offset and length of an array."""
+    def _locate(self, name: str, rows: Integers) -> tuple[Integers, Integers, Integers]:
+        """Return file (0 if there is none), offset and length of an array."""
         file, offset, length = (self.index.read(f"{name}.{column}", rows) for column in ("file", "offset", "length"))
         return file, offset, length
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """One gather per field, and one look into the table if `id` or `metadata` is wanted."""
+        """Read these samples: one gather per field, and one query if `id` or `metadata` is wanted."""
         rows = np.asarray(rows, np.int64)
         names = check_fields(list(self._fields), fields)
         columns: dict[str, Column] = {name: self._column(name, rows) for name in names if name in self._arrays}
         if len(columns) < len(set(names)):
-            told = self._described(rows)
-            columns["id"] = columns.get("id", [name for name, _ in told])
+            described = self._ids_and_metadata(rows)
+            columns["id"] = columns.get("id", [name for name, _ in described])
             if "metadata" in names and "metadata" not in columns:
-                columns["metadata"] = [self._metadata(name, text) for name, text in told]
+                columns["metadata"] = [self._metadata(name, text) for name, text in described]
         return Columns({name: columns[name] for name in names}, len(rows))
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Which samples have an array, as the index knows."""
+        """Tell for each sample whether it has a field, by the index."""
         rows = np.arange(len(self))
         return self.index.read(f"{name}.file", rows) != 0 if name in self._arrays else np.ones(len(self), np.bool_)
 
     def _column(self, name: str, rows: Integers) -> Column:
         feature = self._arrays[name]
-        which, offset, length = self._at(name, rows)
+        which, offset, length = self._locate(name, rows)
         if (lost := offset == _LOST).any():
             raise self._lost(int(rows[lost.argmax()]), name)
         present = which != 0
@@ -263,12 +263,16 @@ class ColumnsRows(RecordRows):
             )
         ranges = Ranges(self.data, which[present], offset[present], length[present])
         wanted = rows[present]
-        return parts.with_gaps(present, parts.column(ranges, name, feature, lambda k: self.location(int(wanted[k]))))
+        return tar_fields.with_missing(
+            present, tar_fields.column(ranges, name, feature, lambda k: self.location(int(wanted[k])))
+        )
 
     def _lost(self, row: int, field: str) -> FormatError:
         with _connect(self.files.source) as table:
             rowid = int(self.index.read("rowid", np.array([row]))[0])
-            found = table.execute(f"SELECT {_shard_if_there(field)} FROM samples WHERE rowid = ?", (rowid,)).fetchone()
+            found = table.execute(
+                f"SELECT {_shard_if_present(field)} FROM samples WHERE rowid = ?", (rowid,)
+            ).fetchone()
             tar = _tar(dict(_fields(table)).get(field, field), found[0] if found else None)
         what = "it has no such member" if tar in self.files.paths else "there is no such file"
         file = os.path.join(self.files.source.url, tar)
@@ -276,13 +280,13 @@ class ColumnsRows(RecordRows):
             f"{self.location(row)}, field {field}: expected the array in {file}, {what}; it was lost during writing"
         )
 
-    def _described(self, rows: Integers) -> list[tuple[str, str | None]]:
-        """Id and metadata of each row, as the table has them."""
+    def _ids_and_metadata(self, rows: Integers) -> list[tuple[str, str | None]]:
+        """Return id and metadata of each row from the table."""
         rowids = self.index.read("rowid", rows).tolist() if len(rows) else []
         found: dict[int, tuple[str, str | None]] = {}
         with _connect(self.files.source) as table:
-            for begin in range(0, len(rowids), _AT_ONCE):
-                some = rowids[begin : begin + _AT_ONCE]
+            for begin in range(0, len(rowids), _IDS_PER_QUERY):
+                some = rowids[begin : begin + _IDS_PER_QUERY]
                 marks = ",".join("?" * len(some))
                 query = f"SELECT rowid, id, meta_json FROM samples WHERE rowid IN ({marks})"
                 found.update((rowid, (name, text)) for rowid, name, text in table.execute(query, some))
@@ -294,7 +298,7 @@ class ColumnsRows(RecordRows):
         return [found[rowid] for rowid in rowids]
 
     def _metadata(self, name: str, text: str | None) -> Any:
-        # Not our own codec: the table is written by Python's, which has NaN and infinity.
+        # By Python's own module, which wrote the table and accepts NaN and infinity.
         try:
             return {} if text is None else json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -303,13 +307,13 @@ class ColumnsRows(RecordRows):
             ) from error
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """One sample, without the arrays that many need."""
+        """Read one sample."""
         names = check_fields(list(self._fields), fields)
         _, at = self.index.values(row)
         out = {name: self._value(name, row, at) for name in names if name in self._arrays}
         if len(out) < len(set(names)):
-            told, text = self._described(np.array([row]))[0]
-            out = {"id": told, "metadata": self._metadata(told, text) if "metadata" in names else None, **out}
+            sample_id, text = self._ids_and_metadata(np.array([row]))[0]
+            out = {"id": sample_id, "metadata": self._metadata(sample_id, text) if "metadata" in names else None, **out}
         return {name: out[name] for name in names}
 
     def _value(self, name: str, row: int, at: dict[str, int]) -> Any:
@@ -319,7 +323,7 @@ class ColumnsRows(RecordRows):
         if not number:
             return self._column(name, np.array([row]))[0]
         view = self.data.slice(number, begin, begin + at[f"{name}.length"]).data
-        return parts.value(self._decoders[name], view, name, lambda _: self.location(row))
+        return tar_fields.value(self._decoders[name], view, name, lambda _: self.location(row))
 
 
 FORMAT = Format("columns_tar", recognise, open, create)

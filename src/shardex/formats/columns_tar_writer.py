@@ -1,7 +1,7 @@
-"""Writes what `columns_tar` reads: a table of samples, and for each field a series of tars.
+"""Writes the files that `columns_tar` reads: a SQLite table of samples, and a series of tars for each field.
 
-Tables and names are those of synthefy-dataset-utils, so that its reader opens the result; the offsets in the table
-are true ones. All of it becomes visible at once, when the writer is closed.
+Tables and names are those of synthefy-dataset-utils, so that its reader opens the result; the offsets in the table are
+true ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardex.schema import NPY, Array, Feature, Features, Json, Optional, Struct
 
 __all__ = ["ColumnsWriter"]
 
-_GIVEN = ("id", "metadata")
+_OPTIONAL_FIELDS = ("id", "metadata")
 _OWNED = r"index\.sqlite(-wal|-shm|-journal)?|[^/]+_shards/shard_\d+\.tar"
 _TABLES = """
 CREATE TABLE samples (id TEXT PRIMARY KEY, meta_json TEXT{columns});
@@ -37,7 +37,7 @@ class ColumnsWriter(SampleWriter):
             raise ArgumentError('expected mode "create" or "overwrite", got "append", which is not supported yet')
         if samples_per_shard < 1:
             raise ArgumentError(f"expected at least one sample per shard, got {samples_per_shard}")
-        arrays = [name for name in features if name not in _GIVEN]
+        arrays = [name for name in features if name not in _OPTIONAL_FIELDS]
         super().__init__(path, mode, _check_features(features), _OWNED, publish_last=("index.sqlite",))
         self._series = {
             name: tar_series(self._stage, f"{name}_shards/shard_{{:04d}}.tar".format, rows=samples_per_shard)
@@ -49,13 +49,13 @@ class ColumnsWriter(SampleWriter):
 
     def _begin(self, arrays: list[str]) -> None:
         columns = "".join(f', "{name}_offset" INTEGER, "{name}_shard" INTEGER' for name in arrays)
-        # Nobody sees the file before it is whole and synced, so it needs no journal of its own.
+        # The file is invisible until it is complete and synced, so it needs no journal.
         self._table.execute("PRAGMA journal_mode = OFF")
         self._table.execute("PRAGMA synchronous = OFF")
         self._table.executescript(_TABLES.format(columns=columns))
         self._table.execute("BEGIN")
         for name in arrays:
-            # Absolute, because the other writer appends where this says, seen from its own working folder.
+            # Absolute, because the other writer appends to this path relative to its working folder.
             place = os.path.join(self._stage.path, f"{name}_shards")
             os.makedirs(self._stage.place.path(f"{name}_shards"))
             self._table.execute("INSERT INTO fields VALUES (?, 0, ?)", (name, place))
@@ -108,21 +108,23 @@ class ColumnsWriter(SampleWriter):
 
 
 def _check_features(features: Features) -> Features:
-    """The features to hold samples against: `id` and `metadata` may always be given, and always be left out."""
+    """Return the features of samples: `id` and `metadata` are always allowed and never required."""
     seen: set[str] = set()
     for name, feature in features.items():
         inner = feature.feature if isinstance(feature, Optional) else feature
-        if name in _GIVEN:
-            _check_given(name, inner)
+        if name in _OPTIONAL_FIELDS:
+            _check_optional_field(name, inner)
         elif not isinstance(inner, Array):
             raise SchemaError(f"expected arrays, got {feature} - at field {name}; put other values into metadata")
         elif not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name.lower() in seen:
-            raise SchemaError(f"expected a field name that SQL takes as it is, different from the others, got {name!r}")
+            raise SchemaError(
+                f"expected a field name that SQL accepts unquoted, different from the others, got {name!r}"
+            )
         seen.add(name.lower())
     return Features({**features, "id": Optional(Text()), "metadata": Optional(features.get("metadata", Json()))})
 
 
-def _check_given(name: str, inner: Feature) -> None:
+def _check_optional_field(name: str, inner: Feature) -> None:
     wanted = (Text,) if name == "id" else (Json, Struct)
     if not isinstance(inner, wanted):
         raise SchemaError(f"expected {name} to be {' or '.join(one.kind for one in wanted)}, got {inner}")

@@ -1,9 +1,8 @@
-"""The blocks of a tar file: headers read with their true offsets, headers and padding written.
+"""The blocks of tar files: `members` reads headers with the offsets of their data, `header` and `tar_series` write.
 
-`members` walks a mapped tar: ustar, pax and GNU long names, sizes in octal or base-256, every checksum verified,
-every size held against the file before it is believed. `header` and `TarOutput` write plain ustar with fixed
-metadata, so equal data gives equal bytes. Names are only names: nothing is ever extracted, links are refused.
-What names mean is left to the formats above.
+Read are ustar, pax and GNU long names, sizes in octal or base-256; each checksum is verified and each size compared
+with the file. Written is plain ustar with fixed metadata, so that equal data gives equal bytes. Nothing is ever
+extracted, and links are refused. What the names mean is left to `tar_members` and `columns_tar`.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ class Member(NamedTuple):
 
     name: str
     start: int
-    """Where its first header begins, extended ones included."""
+    """Offset of its first header, extended ones included."""
     begin: int
-    """Where its bytes begin."""
+    """Offset of its bytes."""
     size: int
 
 
 def members(data: Any, where: str, start: int = 0) -> Iterator[Member]:
-    """The regular files of a tar, from the header at `start` on; `where` names the tar in messages.
+    """Iterate over the regular files of a tar, from the header at `start` on; `where` is its path for error messages.
 
-    `data` is all of it, or whatever gives the bytes of slices and has a length.
+    `data` is the whole tar, or an object with a length that returns the bytes of slices.
 
     >>> tar = header("a/b.txt", 2) + b"hi" + padding(2)
     >>> list(members(tar, "x.tar"))
@@ -87,7 +86,7 @@ def members(data: Any, where: str, start: int = 0) -> Iterator[Member]:
 
 
 def plain_name(block: bytes) -> str | None:
-    """The name in a header block that needs no other block; none if it is an extended header.
+    """Return the name in a header block; None if it is an extended header, which continues in other blocks.
 
     >>> plain_name(header("a/b.txt", 2)), plain_name(header("é.txt", 2)[:512])
     ('a/b.txt', None)
@@ -96,20 +95,20 @@ def plain_name(block: bytes) -> str | None:
 
 
 def _intact(block: bytes) -> bool:
-    """Whether the checksum is right; the low half of Adler-32 is the sum of the bytes, at the speed of C."""
+    """Verify the checksum of a header; the low half of Adler-32 is the sum of the bytes, computed in C."""
     try:
         if adler32(block[156:], adler32(block[:148], 257)) & 0xFFFF == int(block[148:154], 8) + 1:
             return True
     except ValueError:
         pass
-    # Sums from 65521 on, seven digits, or an old tar that added signed bytes.
+    # Sums of 65521 and more, seven digits, or an old tar that added signed bytes.
     rest = block[:148] + block[156:]
     total = sum(rest) + 256
     return _number(block[148:156]) in (total, total - 256 * sum(byte > 127 for byte in rest))
 
 
 def _number(field: bytes) -> int:
-    """A number in octal or base-256; -1 if it is neither."""
+    """Parse a number in octal or base-256; -1 if it is neither."""
     if field[0] in (0x80, 0xFF):
         return int.from_bytes(field[1:], "big") if field[0] == 0x80 else -1
     digits = field.partition(b"\0")[0].strip()
@@ -120,18 +119,18 @@ def _number(field: bytes) -> int:
 
 
 def _size(block: bytes, local: dict[str, bytes], shared: dict[str, bytes], at: int, where: str) -> int:
-    given: bytes | None = None
+    stored: bytes | None = None
     if local or shared:
-        given = local.get("size", shared.get("size")) if block[156] not in _EXTENDED else None
+        stored = local.get("size", shared.get("size")) if block[156] not in _EXTENDED else None
     try:
-        if given is not None:
-            size = int(given)
+        if stored is not None:
+            size = int(stored)
         else:
             size = int(block[124:135], 8) if block[135] in b"\0 " else _number(block[124:136])
     except ValueError:
-        size = _number(block[124:136]) if given is None else -1
+        size = _number(block[124:136]) if stored is None else -1
     if size < 0:
-        raise FormatError(f"{where}: expected a size in the header at offset {at}, got {given or block[124:136]!r}")
+        raise FormatError(f"{where}: expected a size in the header at offset {at}, got {stored or block[124:136]!r}")
     return size
 
 
@@ -146,7 +145,7 @@ def _name(block: bytes, local: dict[str, bytes]) -> str:
 
 
 def _extend(records: dict[str, bytes], kind: int, payload: Any, at: int, where: str) -> None:
-    """Keep what an extended header says of the members that follow."""
+    """Store the records of an extended header for the members that follow."""
     if len(payload) > _LONGEST_EXTENSION:
         raise FormatError(
             f"{where}: expected an extended header of at most {_LONGEST_EXTENSION} bytes, "
@@ -167,7 +166,7 @@ def _extend(records: dict[str, bytes], kind: int, payload: Any, at: int, where: 
 
 
 def _pax(plain: bytes, at: int, where: str) -> dict[str, bytes]:
-    """Records such as ``20 path=a/b.txt`` and a newline, the number counting the whole record."""
+    """Parse records such as ``20 path=a/b.txt`` and a newline; the number is the length of the record."""
     found, begin = {}, 0
     while begin < len(plain) and plain[begin]:
         space = plain.find(b" ", begin)
@@ -184,7 +183,7 @@ def _pax(plain: bytes, at: int, where: str) -> dict[str, bytes]:
 
 
 def _refuse(kind: int, block: bytes, local: dict[str, bytes], at: int, where: str) -> None:
-    """Folders, volume labels and the like are passed over; what points elsewhere is not."""
+    """Raise an error for links, devices and sparse files; folders, volume labels and the like are skipped."""
     if kind in _LINKS or kind in _DEVICES:
         what = _LINKS.get(kind) or _DEVICES[kind]
         raise UnsafeError(
@@ -207,7 +206,7 @@ def _damaged(block: bytes, at: int, where: str) -> FormatError:
 
 
 def _check_rest(view: Any, at: int, where: str) -> None:
-    """After the block of zeros that ends a tar only zeros may follow: more would be lost without a word."""
+    """Check that only zeros follow the block of zeros that ends a tar: other data would be lost silently."""
     for begin in range(at, len(view), _BUFFER):
         part = bytes(view[begin : begin + _BUFFER])
         if rest := part.lstrip(b"\0"):
@@ -219,7 +218,7 @@ def _check_rest(view: Any, at: int, where: str) -> None:
 
 
 def _check_end(view: Any, first: int, at: int, where: str) -> None:
-    """A tar may end without its closing zeros, but not within a header or before the member that one announces."""
+    """Check that a tar without closing zeros ends neither within a header nor after an extended header."""
     if first < at:
         raise TruncatedShardError(
             f"{where}: expected a member after the extended header at offset {first}, the file ends at {len(view)}"
@@ -234,12 +233,12 @@ def _check_end(view: Any, first: int, at: int, where: str) -> None:
 
 
 def padding(size: int) -> bytes:
-    """What fills up the last block of a member."""
+    """Return the zeros that fill the last block of a member."""
     return bytes(-size % _BLOCK)
 
 
 def header(name: str, size: int) -> bytes:
-    """The header of a regular file; a pax header goes before it when the name or the size does not fit.
+    """Return the header of a regular file, after a pax header if the name or the size does not fit.
 
     >>> len(header("a.txt", 5)), len(header("é.txt", 5))
     (512, 1536)

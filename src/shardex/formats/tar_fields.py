@@ -1,8 +1,8 @@
-"""One field of a sample as bytes of its own: what its name says, what its feature says, and a column of many.
+"""One field of a sample as a file in a tar: extension and feature, encoding and decoding, columns of many values.
 
-A tar keeps each field of a sample as a file of its own, a *part*, and all it tells of it is the extension. Here a
-feature gets its extension and an extension its feature, values become bytes, and ranges of bytes become a column:
-by one gather where all are `.npy` of one kind, one by one where they are not.
+A tar stores each field of a sample as a member named ``key.extension``; the extension is all it tells about the value.
+This module maps a feature to an extension and back, encodes values, and decodes byte ranges to a column: by one gather
+where all are `.npy` with the same header, otherwise one by one.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from shardex.schema import (
 )
 from shardex.schema import Sequence as SequenceOf
 
-__all__ = ["Where", "column", "decoder", "encode", "feature_of_part", "part_name", "value", "with_gaps"]
+__all__ = ["Where", "column", "decoder", "encode", "extension_of", "feature_of_extension", "value", "with_missing"]
 
 Where = Callable[[int], str]
-"""Says where the k-th value of a column lies, for messages."""
+"""Returns the location of the k-th value of a column, for error messages."""
 
 _FEATURES: dict[Codec, Feature] = {
     JSON: Json(),
@@ -57,63 +57,63 @@ _FEATURES: dict[Codec, Feature] = {
 }
 
 
-def feature_of_part(part: str) -> Feature:
-    """What a part holds, as far as its name tells.
+def feature_of_extension(extension: str) -> Feature:
+    """Return the feature of values with this extension; bytes if it does not tell.
 
-    >>> str(feature_of_part("seg.json")), str(feature_of_part("cls")), str(feature_of_part("jpg"))
+    >>> str(feature_of_extension("seg.json")), str(feature_of_extension("cls")), str(feature_of_extension("jpg"))
     ('json', 'int64', 'bytes')
     """
-    return _FEATURES.get(codec_for_extension(part), Bytes())
+    return _FEATURES.get(codec_for_extension(extension), Bytes())
 
 
-def part_name(field: str, feature: Feature) -> str:
-    """The part that a field is written as: its own name if that says how to read it, else with an extension.
+def extension_of(field: str, feature: Feature) -> str:
+    """Return the extension that a field is written with: its name, followed by one that tells the type if needed.
 
-    Bytes keep their name, whatever it is: they are taken to be encoded as it says.
+    Bytes keep their name: they are assumed to be encoded as it says.
 
-    >>> part_name("history", Array()), part_name("npy", Array()), part_name("jpg", Bytes()), part_name("id", Text())
-    ('history.npy', 'npy', 'jpg', 'id.txt')
+    >>> [extension_of(*one) for one in (("history", Array()), ("npy", Array()), ("jpg", Bytes()), ("id", Text()))]
+    ['history.npy', 'npy', 'jpg', 'id.txt']
     """
     match _inner(feature):
         case Bytes():
             return field
         case Array():
-            extension, own = "npy", [NPY]
+            suffix, codecs = "npy", [NPY]
         case Text():
-            extension, own = "txt", [TEXT]
+            suffix, codecs = "txt", [TEXT]
         case Value(dtype=dtype) if np.dtype(dtype).kind not in "iu":
-            extension, own = "json", [JSON]
+            suffix, codecs = "json", [JSON]
         case Value() | ClassLabel():
-            extension, own = "cls", [NUMBER]
+            suffix, codecs = "cls", [NUMBER]
         case Opaque():
             raise SchemaError(f"expected a feature that can be written, got {feature} - at field {field}")
         case _:
-            extension, own = "json", [JSON, MSGPACK]
-    part = field if codec_for_extension(field) in own else f"{field}.{extension}"
-    if _codec(part, feature) is JSON and _has_bytes(feature):
+            suffix, codecs = "json", [JSON, MSGPACK]
+    extension = field if codec_for_extension(field) in codecs else f"{field}.{suffix}"
+    if _codec(extension, feature) is JSON and _has_bytes(feature):
         raise SchemaError(
             f"expected values that JSON can hold, got {feature} - at field {field} (name it {field}.msgpack)"
         )
-    return part
+    return extension
 
 
-def encode(value: Any, part: str, feature: Feature) -> bytes:
-    """The bytes of a value that fits its feature (`fit` has seen it)."""
+def encode(value: Any, extension: str, feature: Feature) -> bytes:
+    """Encode a value that fits its feature."""
     inner = _inner(feature)
     if isinstance(inner, Value) and isinstance(value, float) and math.isnan(value):
-        return b"null"  # what JSON has for it; a float that is read as null is NaN again
+        return b"null"  # JSON has no NaN; a float that is read as null becomes NaN again
     if isinstance(inner, Value) and isinstance(value, float) and math.isinf(value):
         raise SchemaError(f"expected a number that JSON can hold, got {value} (an array of no dimensions can hold it)")
-    return NPY.encode(value) if isinstance(inner, Array) else _codec(part, feature).encode(value)
+    return NPY.encode(value) if isinstance(inner, Array) else _codec(extension, feature).encode(value)
 
 
-def decoder(part: str, feature: Feature) -> Callable[[memoryview], Any]:
-    """What turns the bytes of one part into its value.
+def decoder(extension: str, feature: Feature) -> Callable[[memoryview], Any]:
+    """Return the function that decodes one value.
 
     >>> decoder("cls", Value("float32"))(memoryview(b"7"))
     7.0
     """
-    decode, inner = _codec(part, feature).decode, _inner(feature)
+    decode, inner = _codec(extension, feature).decode, _inner(feature)
     if isinstance(inner, Value):
         kind = np.dtype(inner.dtype).type
         return lambda data: kind(fit(decode(data), inner, stored=True)).item()
@@ -122,16 +122,16 @@ def decoder(part: str, feature: Feature) -> Callable[[memoryview], Any]:
     return lambda data: fit(decode(data), inner, stored=True)
 
 
-def value(decode: Callable[[memoryview], Any], data: memoryview, part: str, where: Where, k: int = 0) -> Any:
-    """The value of one part; an error says where it lies."""
+def value(decode: Callable[[memoryview], Any], data: memoryview, extension: str, where: Where, k: int = 0) -> Any:
+    """Decode one value; an error names its location."""
     try:
         return decode(data)
     except ShardexError as error:
-        raise type(error)(f"{error} - at {where(k)}, field {part}") from error
+        raise type(error)(f"{error} - at {where(k)}, field {extension}") from error
 
 
-def column(ranges: Ranges, part: str, feature: Feature, where: Where) -> Column:
-    """The values of many parts of one name."""
+def column(ranges: Ranges, extension: str, feature: Feature, where: Where) -> Column:
+    """Decode the values of one field in many samples."""
     inner = _inner(feature)
     if isinstance(inner, Bytes):
         return ranges.bytes()
@@ -139,17 +139,17 @@ def column(ranges: Ranges, part: str, feature: Feature, where: Where) -> Column:
         try:
             return ranges.text()
         except UnicodeDecodeError:
-            pass  # one by one, to say which it is
+            pass  # decode one by one, for an error that names the sample
     if isinstance(inner, Array) and (stacked := _stacked(ranges, inner)) is not None:
         return stacked
-    decode = _codec(part, feature).decode
-    values = [value(decode, view, part, where, k) for k, view in enumerate(ranges.views())]
-    made = to_columns({part: values}, len(values), Features({part: inner}), where)
-    return (made.stack() if isinstance(inner, Array) else made).data[part]
+    decode = _codec(extension, feature).decode
+    values = [value(decode, view, extension, where, k) for k, view in enumerate(ranges.views())]
+    columns = to_columns({extension: values}, len(values), Features({extension: inner}), where)
+    return (columns.stack() if isinstance(inner, Array) else columns).data[extension]
 
 
-def with_gaps(present: NDArray[np.bool_], values: Column) -> Column:
-    """The values where they belong, `None` between them."""
+def with_missing(present: NDArray[np.bool_], values: Column) -> Column:
+    """Return the values at the rows that are present, None at the others."""
     if present.all():
         return values
     out: list[Any] = [None] * len(present)
@@ -163,9 +163,9 @@ def _inner(feature: Feature) -> Feature:
     return feature.feature if isinstance(feature, Optional) else feature
 
 
-def _codec(part: str, feature: Feature) -> Codec:
-    """How a part is read when its feature is known: the feature decides, the name only between forms of it."""
-    named = codec_for_extension(part)
+def _codec(extension: str, feature: Feature) -> Codec:
+    """Return the codec of a field: the feature decides, the extension only between several forms of it."""
+    named = codec_for_extension(extension)
     match _inner(feature):
         case Array():
             return COMPACT  # which reads .npy too
@@ -190,7 +190,7 @@ def _has_bytes(feature: Feature) -> bool:
 
 
 def _stacked(ranges: Ranges, feature: Array) -> NDArray[Any] | None:
-    """All arrays in one, if they are `.npy` with one header between them; none if they must be looked at one by one."""
+    """Return all arrays in one, if they are `.npy` with the same header; None if they must be decoded one by one."""
     if not len(ranges) or (ranges.length != ranges.length[0]).any():
         return None
     try:

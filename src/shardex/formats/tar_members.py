@@ -1,6 +1,6 @@
-"""The members of tars as samples: which belong together (`TarScanner`), and how samples become them (`TarWriter`).
+"""Samples in tars by the rules of WebDataset: finding them (`TarScanner`), writing them (`TarWriter`), damaged tars.
 
-The rules are WebDataset's. Both sides know names and bytes; what the bytes of a part mean is said in `parts.py`.
+This module deals with names and bytes of members; `tar_fields` encodes and decodes the values.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from shardex.errors import (
     UnsafeError,
 )
 from shardex.files import Index, Scan, find
-from shardex.formats import tar_fields as parts
+from shardex.formats import tar_fields
 from shardex.formats.sample_writer import SeriesWriter, check_shard_options
 from shardex.formats.tar_blocks import header, members, padding, tar_series
-from shardex.formats.tar_remote_headers import headers
+from shardex.formats.tar_remote_headers import header_bytes
 from shardex.schema import MSGPACK, Features, Optional, Text
 from shardex.sources import LocalSource, Source
 
@@ -36,19 +36,19 @@ __all__ = ["KEY", "LAYOUTS", "TarScanner", "TarWriter", "check_end", "keep_reada
 
 KEY = "__key__"
 LAYOUTS = ("parts", "msgpack")
-"""How a sample lies in a tar: a member for each field, or one that holds all of them."""
+"""How a sample is stored: one member for each field, or one member for all of them."""
 _NO_SAMPLE = re.compile(r"__[^/]*__($|/)")
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
-_MOST_PARTS = 256
+_MOST_EXTENSIONS = 256
 
 
 @dataclass(frozen=True)
 class TarScanner:
-    """Finds the samples of a tar: where each begins, and from there on where its parts lie (0: there is none)."""
+    """Finds the samples of a tar: where each begins, and offset (0 if there is none) and length of each field."""
 
     @property
     def name(self) -> str:
-        """Names the columns and the rules."""
+        """Name and version of the scanner; a new version rebuilds indexes."""
         return "tar 1"
 
     @property
@@ -57,34 +57,36 @@ class TarScanner:
         return True
 
     def scan(self, source: Source, path: str) -> Scan:
-        """`start`, and `.offset` and `.length` of each part."""
+        """Return `start`, and `.offset` (from there) and `.length` of each extension."""
         where = os.path.join(source.url, path)
         starts, rows, which, offsets, lengths = (array("q") for _ in range(5))
         numbers: dict[str, int] = {}
         seen: list[int] = []
         row, current, first = -1, "", 0
-        for name, start, begin, size in members(headers(source, path), where):
+        for name, start, begin, size in members(header_bytes(source, path), where):
             if (split := split_name(name, where)) is None:
                 continue
-            key, part = split
+            key, extension = split
             if key != current or row < 0:
                 row, current, first = row + 1, key, start
                 starts.append(start)
-            if (number := numbers.get(part, -1)) < 0:
-                number = _new_part(part, numbers, key, where)
+            if (number := numbers.get(extension, -1)) < 0:
+                number = _new_extension(extension, numbers, key, where)
                 seen.append(-1)
             if seen[number] == row:
-                raise FormatError(f"{where}: expected each part of a sample once, got {part!r} twice in sample {key!r}")
+                raise FormatError(
+                    f"{where}: expected each field of a sample once, got {extension!r} twice in sample {key!r}"
+                )
             seen[number] = row
             rows.append(row)
             which.append(number)
             offsets.append(begin - first)
             lengths.append(size)
-        return {"start": np.array(starts), **_by_part(numbers, len(starts), rows, which, offsets, lengths)}
+        return {"start": np.array(starts), **_by_extension(numbers, len(starts), rows, which, offsets, lengths)}
 
 
 def split_name(name: str, where: str) -> tuple[str, str] | None:
-    """Key and part of a member; none for what WebDataset passes over.
+    """Split the name of a member into key and extension; None for members that WebDataset skips.
 
     >>> split_name("a.b/000.Seg.JSON", "x.tar"), split_name("__meta__/x.json", "x.tar"), split_name("README", "x.tar")
     (('a.b/000', 'seg.json'), None, None)
@@ -102,27 +104,27 @@ def split_name(name: str, where: str) -> tuple[str, str] | None:
     return name[:dot], name[dot + 1 :].lower()
 
 
-def _new_part(part: str, numbers: dict[str, int], key: str, where: str) -> int:
-    if part == KEY or _NO_TEXT.search(part):
-        raise FormatError(f"{where}: expected the name of a part, got {part!r} in sample {key!r}")
-    if len(numbers) == _MOST_PARTS:
+def _new_extension(extension: str, numbers: dict[str, int], key: str, where: str) -> int:
+    if extension == KEY or _NO_TEXT.search(extension):
+        raise FormatError(f"{where}: expected an extension, got {extension!r} in sample {key!r}")
+    if len(numbers) == _MOST_EXTENSIONS:
         raise FormatError(
-            f"{where}: expected samples with the same parts, got more than {_MOST_PARTS} different ones, "
-            f"as {part!r} in sample {key!r}; a key ends at its first dot: have your keys dots in them?"
+            f"{where}: expected samples with the same fields, got more than {_MOST_EXTENSIONS} different ones, "
+            f"such as {extension!r} in sample {key!r}; a key ends at its first dot: do your keys contain dots?"
         )
-    return numbers.setdefault(part, len(numbers))
+    return numbers.setdefault(extension, len(numbers))
 
 
-def _by_part(numbers: dict[str, int], count: int, *members: array[int]) -> Scan:
-    rows, which, offsets, lengths = (np.array(column) for column in members)
+def _by_extension(numbers: dict[str, int], count: int, *columns: array[int]) -> Scan:
+    rows, which, offsets, lengths = (np.array(column) for column in columns)
     order = np.argsort(which, kind="stable")
     bounds = np.searchsorted(which[order], np.arange(len(numbers) + 1))
     scan: Scan = {}
-    for part, number in numbers.items():
-        own = order[bounds[number] : bounds[number + 1]]
-        for name, values in ((f"{part}.offset", offsets), (f"{part}.length", lengths)):
+    for extension, number in numbers.items():
+        of_extension = order[bounds[number] : bounds[number + 1]]
+        for name, values in ((f"{extension}.offset", offsets), (f"{extension}.length", lengths)):
             scan[name] = np.zeros(count, np.int64)
-            scan[name][rows[own]] = values[own]
+            scan[name][rows[of_extension]] = values[of_extension]
     return scan
 
 
@@ -171,14 +173,14 @@ class TarWriter(SeriesWriter):
         check_shard_options(shard_rows, shard_size, prefix)
         fields = Features({name: feature for name, feature in features.items() if name != KEY})
         self._as_map = layout == "msgpack"
-        self._parts = _map_names(fields) if self._as_map else _part_names(fields)
+        self._extensions = _check_map_fields(fields) if self._as_map else _extensions_of(fields)
         super().__init__(path, mode, Features({**fields, KEY: Optional(Text())}), r".*\.tar")
         with self._abort_on_error():
             first = self._stage.next_number(prefix, ".tar")
         self._shards = tar_series(
             self._stage, lambda number: f"{prefix}-{number:06d}.tar", first, rows=shard_rows, size=shard_size
         )
-        self._first: int | None = None
+        self._first_key: int | None = None
         self._last_key: str | None = None
 
     def _encode(self, sample: Mapping[str, Any]) -> tuple[str, bytes]:
@@ -186,7 +188,7 @@ class TarWriter(SeriesWriter):
         key = self._key(fields.pop(KEY))
         blocks = b"".join(self._members(key, fields))
         if not blocks:
-            raise SchemaError(f"expected a sample with at least one part, got none for key {key!r}")
+            raise SchemaError(f"expected a sample with at least one field, got none for key {key!r}")
         return key, blocks
 
     def _store(self, record: tuple[str, bytes]) -> None:
@@ -194,29 +196,29 @@ class TarWriter(SeriesWriter):
         self._shards.write(blocks)
         self._last_key = key
 
-    def _is_there(self, name: str, value: Any) -> bool:
+    def _is_present(self, name: str, value: Any) -> bool:
         return value is not None or not isinstance(self._features[name], Optional)
 
     def _members(self, key: str, sample: dict[str, Any]) -> Iterator[bytes]:
-        """A part for each field that is there, or one map of all fields."""
+        """Encode the fields that are present as one member each, or all of them as one map."""
         if self._as_map:
             yield self._member(key, "msgpack", MSGPACK.encode(sample))
             return
         for name, value in sample.items():
-            if self._is_there(name, value):
-                part = self._parts[name]
-                yield self._member(key, part, self._encoded(value, name, part))
+            if self._is_present(name, value):
+                extension = self._extensions[name]
+                yield self._member(key, extension, self._encoded(value, name, extension))
 
-    def _encoded(self, value: Any, name: str, part: str) -> bytes:
+    def _encoded(self, value: Any, name: str, extension: str) -> bytes:
         try:
-            return parts.encode(value, part, self._features[name])
+            return tar_fields.encode(value, extension, self._features[name])
         except SchemaError as error:
             raise SchemaError(f"field {name}: {error}") from None
 
-    def _member(self, key: str, part: str, data: bytes) -> bytes:
-        member = f"{key}.{part}"
-        if not _reads_back(key, part):
-            raise SchemaError(f"expected a key and a part that are read back, got {member!r}")
+    def _member(self, key: str, extension: str, data: bytes) -> bytes:
+        member = f"{key}.{extension}"
+        if not _reads_back(key, extension):
+            raise SchemaError(f"expected a key and a field name that are read back, got {member!r}")
         return header(member, len(data)) + data + padding(len(data))
 
     def _key(self, given: str | None) -> str:
@@ -228,14 +230,14 @@ class TarWriter(SeriesWriter):
         return key
 
     def _next_key(self) -> str:
-        if self._first is None:
+        if self._first_key is None:
             tars = [path for path in self._stage.existing if path.lower().endswith(".tar")]
-            self._first = len(Index.of(find(self.path).having(".tar"), TarScanner())) if tars else 0
-        return f"{self._first + self._samples:09d}"
+            self._first_key = len(Index.of(find(self.path).having(".tar"), TarScanner())) if tars else 0
+        return f"{self._first_key + self._samples:09d}"
 
 
-def _map_names(features: Features) -> dict[str, str]:
-    """All fields in one part; its own name is none of them, because a schema with it would mean the part."""
+def _check_map_fields(features: Features) -> dict[str, str]:
+    """Return the extension msgpack for all fields; no field may have that name, because a schema would mean the map."""
     for field, feature in features.items():
         if is_opaque(feature) or field == "msgpack":
             raise SchemaError(
@@ -244,27 +246,27 @@ def _map_names(features: Features) -> dict[str, str]:
     return dict.fromkeys(features, "msgpack")
 
 
-def _part_names(features: Features) -> dict[str, str]:
+def _extensions_of(features: Features) -> dict[str, str]:
     names: dict[str, str] = {}
     taken: dict[str, str] = {}
     for field, feature in features.items():
-        part = names[field] = parts.part_name(field, feature)
-        if "/" in part or _NO_TEXT.search(part):
+        extension = names[field] = tar_fields.extension_of(field, feature)
+        if "/" in extension or _NO_TEXT.search(extension):
             raise SchemaError(f"expected a field name that can be a file extension, got {field!r}")
-        if (other := taken.setdefault(part.lower(), field)) != field:
+        if (other := taken.setdefault(extension.lower(), field)) != field:
             raise SchemaError(
-                f"expected fields with names of their own, got {other!r} and {field!r}, both read as {part.lower()!r}"
+                f"expected fields with different names, got {other!r} and {field!r}, both read as {extension.lower()!r}"
             )
     return names
 
 
-def _reads_back(key: str, part: str) -> bool:
-    """Whether the member that these make is read as these.
+def _reads_back(key: str, extension: str) -> bool:
+    """Tell whether a member of this name is read back with the same key and extension.
 
     >>> [_reads_back(key, "txt") for key in ("a/0", "./0", "a.b", "../a", "/a", "", "__a__/0")]
     [True, True, False, False, False, False, False]
     """
     try:
-        return split_name(f"{key}.{part}", "") == (key, part.lower())
+        return split_name(f"{key}.{extension}", "") == (key, extension.lower())
     except UnsafeError:
         return False
