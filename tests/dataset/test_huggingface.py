@@ -16,7 +16,7 @@ from hypothesis import given, settings
 
 import shardex as sx
 from shardex.dataset.huggingface import HuggingFaceRows
-from shardex.dataset.splits import pieces
+from shardex.dataset.splits import parse_splits
 from shardex.errors import FormatError, MissingExtraError, SchemaError
 from shardex.schema import Array, ClassLabel, Features, Json, Optional, Sequence, Struct, Text, Value
 from tests.strategies import datasets as any_dataset
@@ -361,7 +361,7 @@ def test_to_huggingface_of_json_lines_and_joins(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("length", [0, 1, 7, 150, 1001])
 def test_split_slices_equal_those_of_hugging_face(text: str, length: int) -> None:
-    (piece,) = pieces(text)
+    (piece,) = parse_splits(text)
     if text == "train[-7%:]" and 0 < length < 8:  # less than a sample from the end: theirs turn around to all of it
         assert not range(length)[piece.of(length)]
         return

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.dataset.layers import MappedRows, TypedRows
-from shardex.errors import FieldError, SchemaError
+from shardex.errors import ArgumentError, FieldError, SchemaError
 from shardex.rows import ListRows
 from shardex.testing import Case, RowsSuite
 
@@ -149,9 +149,9 @@ def test_fields_that_only_some_samples_have() -> None:
 def test_map_with_bad_functions_raises(points: sx.Dataset[Point]) -> None:
     with pytest.raises(SchemaError, match=r"expected a sample as a mapping of fields, .* got int"):
         points.map(lambda point: point.n)[0]
-    with pytest.raises(SchemaError, match="expected a function of one sample, got int 3"):
+    with pytest.raises(ArgumentError, match="expected a function of one sample, got int 3"):
         points.map(3)  # type: ignore[call-overload]
-    with pytest.raises(SchemaError, match="expected a function of one sample"):
+    with pytest.raises(ArgumentError, match="expected a function of one sample"):
         points.filter("odd")  # type: ignore[arg-type]
     mixed: sx.Dataset[Any] = points.map(lambda point: norm(point) if point.n < 3 else point)
     with pytest.raises(SchemaError, match="to return Norm, got Point - at sample 3 of"):

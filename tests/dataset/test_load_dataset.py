@@ -13,7 +13,7 @@ import pytest
 
 import shardex as sx
 from shardex.dataset import DatasetDict, load_dataset
-from shardex.errors import ArgumentError, FormatError, NotFoundError, SchemaError, UnknownFormatError, UnknownSplitError
+from shardex.errors import ArgumentError, FormatError, NotFoundError, UnknownFormatError, UnknownSplitError
 from shardex.formats import ShardRows
 from shardex.sources import open_source
 
@@ -175,7 +175,7 @@ def test_missing_data_files_raise(folder: Path, told: Any) -> None:
 
 @pytest.mark.parametrize(("path", "told"), [(["a", "b"], "x"), (None, {"train": 3}), (None, None), (None, 3.5)])
 def test_data_files_of_wrong_types_raise(path: Any, told: Any) -> None:
-    with pytest.raises(SchemaError, match="expected "):
+    with pytest.raises(ArgumentError, match="expected "):
         load_dataset(path, data_files=told)
 
 
@@ -293,7 +293,7 @@ def test_methods_of_one_split_need_a_single_split(folder: Path) -> None:
 
 
 def test_dataset_dict_of_other_values_raises() -> None:
-    with pytest.raises(SchemaError, match="expected names of splits and datasets, got 'train' and list"):
+    with pytest.raises(ArgumentError, match="expected names of splits and datasets, got 'train' and list"):
         DatasetDict(train=[])  # type: ignore[arg-type]
 
 

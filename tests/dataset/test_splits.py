@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.dataset.splits import Piece, named_split, pieces, split_of
-from shardex.errors import SchemaError
+from shardex.dataset.splits import SplitSlice, named_split, parse_splits, split_of
+from shardex.errors import ArgumentError
 
 
 @pytest.mark.parametrize(
@@ -59,37 +59,37 @@ def test_any_name_has_a_split(path: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("train", [Piece("train")]),
-        (" train + test ", [Piece("train"), Piece("test")]),
-        ("train[:100]", [Piece("train", None, 100)]),
-        ("train[ 5 : ]", [Piece("train", 5)]),
-        ("train[-3:-1]", [Piece("train", -3, -1)]),
-        ("train[10%:20%]+train[-5%:]", [Piece("train", 10, 20, True), Piece("train", -5, None, True)]),
-        ("my split-2.x[:]", [Piece("my split-2.x")]),
+        ("train", [SplitSlice("train")]),
+        (" train + test ", [SplitSlice("train"), SplitSlice("test")]),
+        ("train[:100]", [SplitSlice("train", None, 100)]),
+        ("train[ 5 : ]", [SplitSlice("train", 5)]),
+        ("train[-3:-1]", [SplitSlice("train", -3, -1)]),
+        ("train[10%:20%]+train[-5%:]", [SplitSlice("train", 10, 20, True), SplitSlice("train", -5, None, True)]),
+        ("my split-2.x[:]", [SplitSlice("my split-2.x")]),
     ],
 )
-def test_parse_split_text(text: str, expected: list[Piece]) -> None:
-    assert pieces(text) == expected
+def test_parse_split_text(text: str, expected: list[SplitSlice]) -> None:
+    assert parse_splits(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "+", "train+", "train[", "train[5]", "train[1:2:3]", "train[a:b]", "[:5]", "train[:5]x", 3, ["train"]]
 )
 def test_bad_split_text_raises(text: Any) -> None:
-    with pytest.raises(SchemaError, match="expected a split"):
-        pieces(text)
+    with pytest.raises(ArgumentError, match="expected a split"):
+        parse_splits(text)
 
 
 @pytest.mark.parametrize("text", ["train[10%:100]", "train[0:50%]"])
 def test_samples_and_percent_together_raise(text: str) -> None:
-    with pytest.raises(SchemaError, match="both in percent, got 'train"):
-        pieces(text)
+    with pytest.raises(ArgumentError, match="both in percent, got 'train"):
+        parse_splits(text)
 
 
 @pytest.mark.parametrize("text", ["train[:101%]", "train[-200%:]"])
 def test_percents_over_100_raise(text: str) -> None:
-    with pytest.raises(SchemaError, match="expected percents from -100 to 100"):
-        pieces(text)
+    with pytest.raises(ArgumentError, match="expected percents from -100 to 100"):
+        parse_splits(text)
 
 
 BOUNDS = st.none() | st.integers(-50, 50)
@@ -97,20 +97,22 @@ BOUNDS = st.none() | st.integers(-50, 50)
 
 @given(BOUNDS, BOUNDS, st.integers(0, 40))
 def test_slices_equal_those_of_a_list(start: int | None, stop: int | None, length: int) -> None:
-    assert list(range(length))[Piece("x", start, stop).of(length)] == list(range(length))[start:stop]
+    assert list(range(length))[SplitSlice("x", start, stop).of(length)] == list(range(length))[start:stop]
 
 
 @given(st.lists(st.integers(0, 100), max_size=5), st.integers(0, 1000))
 def test_percents_that_meet_cover_everything_once(cuts: list[int], length: int) -> None:
     ends = [0, *sorted(cuts), 100]
     found = [
-        position for a, b in pairwise(ends) for position in range(length)[Piece("x", a, b, percent=True).of(length)]
+        position
+        for a, b in pairwise(ends)
+        for position in range(length)[SplitSlice("x", a, b, percent=True).of(length)]
     ]
     assert found == list(range(length))
 
 
 def test_small_negative_percents() -> None:
-    assert (Piece("train", -1, None, percent=True).of(40), Piece("train", None, -1, percent=True).of(40)) == (
+    assert (SplitSlice("train", -1, None, percent=True).of(40), SplitSlice("train", None, -1, percent=True).of(40)) == (
         slice(40, 40, 1),
         slice(0, 40, 1),
     )

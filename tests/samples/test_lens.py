@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import shardex as sx
-from shardex.errors import LawError, LensError, SchemaError
+from shardex.errors import ArgumentError, LawError, LensError, SchemaError
 from shardex.samples import LENSES
 
 
@@ -330,9 +330,9 @@ def test_views_are_written_through_a_lens(tmp_path: Path, lines: sx.Dataset[Line
     assert list(built.as_type(Span)) == [Span(60.0), Span(120.0)]
     with pytest.raises(LensError, match="expected a sample to put the view into"):
         sx.write(tmp_path / "no", views, through=span)
-    with pytest.raises(SchemaError, match="expected as many views as samples"):
+    with pytest.raises(ArgumentError, match="expected as many views as samples"):
         sx.write(tmp_path / "no", [Span(1.0)], through=span, onto=lines)
-    with pytest.raises(SchemaError, match="expected through="):
+    with pytest.raises(ArgumentError, match="expected through="):
         sx.write(tmp_path / "no", [Span(1.0)], onto=lines)
     assert not (tmp_path / "no").exists()
 

@@ -1,7 +1,6 @@
 """`load_dataset`: folders, patterns and files as named splits, each a `Dataset`; `DatasetDict` holds several.
 
-Names tell the splits (`splits.py`), `search.py` finds which files make each, and `open` opens them, so that whatever it
-understands works here.
+`splits.py` finds the files of each split by their names; `open` opens them, so everything that it accepts works here.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ from shardex.dataset.combine import concat
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.huggingface import to_dataset_dict
 from shardex.dataset.open import open as open_dataset
-from shardex.dataset.splits import DEFAULT, DataFiles, Paths, Piece, Search, Unit, pieces
-from shardex.errors import SchemaError, UnknownSplitError
+from shardex.dataset.splits import DEFAULT, DataFiles, Paths, SplitFinder, SplitSlice, Unit, parse_splits
+from shardex.errors import ArgumentError, UnknownSplitError
 
 __all__ = ["DatasetDict", "load_dataset"]
 
 _PLACES = ("cache", "cache_limit", "access")
-"""Options that say how to reach files, which listing them needs too."""
+"""Options of `open` that listing remote files needs too."""
 _OF_ONE_SPLIT = ("ordered", "shuffled", "head", "list_shards")
 
 
 class DatasetDict(dict[str, Dataset]):
-    """Splits by name. Views are taken of all at once; a single split is a `Dataset` like any other.
+    """Splits by name, each a `Dataset`.
 
-    `select`, `take`, `skip`, `shuffle`, `where`, `map`, `filter` and `as_type` give a `DatasetDict` of what they give
-    for each split. `ordered`, `shuffled`, `head` and `list_shards` are those of the split, if there is only one.
+    `select`, `take`, `skip`, `shuffle`, `where`, `map`, `filter` and `as_type` apply to all splits and return a
+    `DatasetDict`. `ordered`, `shuffled`, `head` and `list_shards` work if there is only one split.
 
     >>> from shardex import open
     >>> splits = DatasetDict(train=open([{"x": 1, "y": 2}, {"x": 3, "y": 4}]), test=open([{"x": 5, "y": 6}]))
@@ -43,54 +42,54 @@ class DatasetDict(dict[str, Dataset]):
         super().__init__({**(splits or {}), **named})
         for name, one in self.items():
             if not isinstance(name, str) or not isinstance(one, Dataset):
-                raise SchemaError(f"expected names of splits and datasets, got {name!r} and {type(one).__name__}")
+                raise ArgumentError(f"expected names of splits and datasets, got {name!r} and {type(one).__name__}")
 
     def __missing__(self, name: str) -> Dataset:
         raise _unknown(name, self)
 
     @property
     def num_rows(self) -> dict[str, int]:
-        """How many samples each split has."""
+        """Number of samples of each split."""
         return {name: len(one) for name, one in self.items()}
 
     def each(self, method: str, *arguments: Any, **options: Any) -> Self:
-        """What a method that makes views gives for each split."""
+        """Call a method of each split that returns a view."""
         return type(self)({name: getattr(one, method)(*arguments, **options) for name, one in self.items()})
 
     def select(self, *fields: str) -> Self:
-        """Only these fields."""
+        """Choose these fields of each split."""
         return self.each("select", *fields)
 
     def take(self, count: int) -> Self:
-        """The first samples of each split."""
+        """Take the first samples of each split."""
         return self.each("take", count)
 
     def skip(self, count: int) -> Self:
-        """All but the first samples of each split."""
+        """Skip the first samples of each split."""
         return self.each("skip", count)
 
     def shuffle(self, seed: int = 0, epoch: int = 0) -> Self:
-        """Each split in an order of its own."""
+        """Shuffle each split."""
         return self.each("shuffle", seed, epoch)
 
     def where(self, text: str, *arguments: Any, **options: Any) -> Self:
-        """The samples of each split for which a condition in SQL holds."""
+        """Choose the samples of each split for which an SQL condition holds."""
         return self.each("where", text, *arguments, **options)
 
     def map(self, function: Any, **options: Any) -> Self:
-        """What a function makes of the samples of each split."""
+        """Apply a function to the samples of each split when they are read."""
         return self.each("map", function, **options)
 
     def filter(self, function: Any, **options: Any) -> Self:
-        """The samples of each split that a function keeps."""
+        """Choose the samples of each split for which a function is true."""
         return self.each("filter", function, **options)
 
     def as_type(self, sample_type: Any, **options: Any) -> Self:
-        """Each split seen as samples of a type."""
+        """View each split as samples of a type."""
         return self.each("as_type", sample_type, **options)
 
     def to_huggingface(self) -> Any:
-        """All splits as a `datasets.DatasetDict`."""
+        """Return all splits as a Hugging Face `datasets.DatasetDict`."""
         return to_dataset_dict({name: one.to_huggingface() for name, one in self.items()})
 
     def __getattr__(self, name: str) -> Any:
@@ -154,13 +153,13 @@ def load_dataset(
     data_files: DataFiles | None = None,
     **options: Any,
 ) -> Dataset | DatasetDict:
-    """Open the splits of a dataset by the names of its files: all as a `DatasetDict`, or the one that `split` names.
+    """Open the splits of a dataset by file names: all as a `DatasetDict`, or those of `split` as a `Dataset`.
 
-    `path` is what `open` takes: a folder, a file, a glob, a brace pattern, an address, a list. Of a folder and a list
-    only what lies below what its paths have in common names splits (`splits.py` has the rules), and splits may have
-    different formats. `split` is a name, a part such as ``"train[:100]"`` or ``"train[10%:20%]"``, or a sum of these.
-    `data_files` says which files make which split, as a dict, or those of ``train``; they lie below `path`.
-    `sample_type` is the type that samples are seen as. The other options are those of `open`, for every split.
+    `path` is a folder, a file, a glob, a brace pattern, a URL or a list, as for `open`. Split words such as "train" and
+    "val" are looked for in file and folder names below the common parent folder; without one, files are ``train``.
+    `split` is a name, a slice such as ``"train[:100]"`` or ``"train[10%:20%]"``, or a sum of these.
+    `data_files` gives the files of each split as a dict (or those of ``train``), relative to `path`.
+    `sample_type` is the type of the samples. Other options are those of `open`, used for every split.
 
     >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp()
     >>> for name in ("train", "test"):
@@ -170,31 +169,31 @@ def load_dataset(
     >>> [sample.x for sample in load_dataset(folder, split="train[:2]+test[-10%:]")]
     [0, 1, 9]
     """
-    search = Search(options.get("format"), {name: options[name] for name in _PLACES if name in options})
-    there = search.found(path) if data_files is None else search.told(path, data_files)
+    finder = SplitFinder(options.get("format"), {name: options[name] for name in _PLACES if name in options})
+    units = finder.from_names(path) if data_files is None else finder.from_data_files(path, data_files)
     if split is None:
-        return DatasetDict({name: _open(units, sample_type, options) for name, units in there.items()})
-    chosen = pieces(split)
-    for piece in chosen:
-        if piece.split not in there:
-            raise _unknown(piece.split, there)
-    opened = {name: _open(there[name], sample_type, options) for name in dict.fromkeys(one.split for one in chosen)}
-    parts = [_part(opened[piece.split], piece) for piece in chosen]
+        return DatasetDict({name: _open(some, sample_type, options) for name, some in units.items()})
+    chosen = parse_splits(split)
+    for one in chosen:
+        if one.split not in units:
+            raise _unknown(one.split, units)
+    opened = {name: _open(units[name], sample_type, options) for name in dict.fromkeys(one.split for one in chosen)}
+    parts = [_part(opened[one.split], one) for one in chosen]
     return parts[0] if len(parts) == 1 else concat(*parts)
 
 
-def _part(dataset: Dataset, piece: Piece) -> Dataset:
-    whole = piece.start is None and piece.stop is None
-    found: Dataset = dataset if whole else dataset[piece.of(len(dataset))]
+def _part(dataset: Dataset, chosen: SplitSlice) -> Dataset:
+    whole = chosen.start is None and chosen.stop is None
+    found: Dataset = dataset if whole else dataset[chosen.of(len(dataset))]
     return found
 
 
 def _open(units: Sequence[Unit], sample_type: Any, options: Mapping[str, Any]) -> Dataset:
-    """Files in a row together, folders each by itself, one after another."""
+    """Open consecutive files together and each folder alone, and concatenate them."""
     wanted: tuple[Any, ...] = () if sample_type is None else (sample_type,)
     opened = []
-    for one_by_one, some in groupby(units, lambda unit: unit.alone):
+    for is_folder, some in groupby(units, lambda unit: unit.is_folder):
         given = [unit.what for unit in some]
-        for what in given if one_by_one or len(given) == 1 else [given]:
+        for what in given if is_folder or len(given) == 1 else [given]:
             opened.append(open_dataset(what, *wanted, **options))
     return opened[0] if len(opened) == 1 else concat(*opened)

@@ -1,8 +1,7 @@
-"""How samples of one type are seen as another, and how a changed view gets back: what datasets and writers ask for.
+"""Views of samples as another type, and how changed views are put back; used by datasets, writers and edits.
 
-`typed_view` finds the way (a registered lens, several, or just the fields), `lens_view` goes it; both return rows,
-which the dataset puts its order on. `put_views` and `changes` go back: whole new samples, or the fields of one that are
-different now.
+`typed_view` finds a path of registered lenses or matches fields by name, `lens_view` applies one lens; both return
+rows. `put_views` and `changes` go back: whole new samples, or only the fields of a sample that change.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 
 from shardex.dataset.layers import MappedRows, TypedRows, sample_type_of
 from shardex.dataset.read_size import read_chunks
-from shardex.errors import LensError, SchemaError
+from shardex.errors import ArgumentError, LensError, SchemaError
 from shardex.order import Span
 from shardex.rows import AbstractRows, Rows
 from shardex.samples import (
@@ -47,19 +46,19 @@ __all__ = [
 
 
 def check_type(kind: Any) -> None:
-    """An error if it is no type of samples."""
+    """Raise if it is not a sample type."""
     if not (is_packable(kind) or kind is DictSample):
-        raise SchemaError(f"expected a type of samples, DictSample or a class made by @packable, got {type_name(kind)}")
+        raise SchemaError(f"expected a sample type (DictSample or a class made by @packable), got {type_name(kind)}")
 
 
 def check_callable(function: Any) -> None:
-    """An error if it cannot be called."""
+    """Raise if it is not callable."""
     if not callable(function):
-        raise SchemaError(f"expected a function of one sample, got {describe(function)}")
+        raise ArgumentError(f"expected a function of one sample, got {describe(function)}")
 
 
 def features_wanted_by(kind: Any) -> Features | None:
-    """What a class says of its fields, to those that decode them; fields that have a default may lack."""
+    """Return the features that files are decoded with for a sample type; fields with a default are optional."""
     if not is_packable(kind):
         return None
     record = record_of(kind)
@@ -67,17 +66,17 @@ def features_wanted_by(kind: Any) -> Features | None:
 
 
 def typed_view(rows: AbstractRows, fields: Sequence[str] | None, kind: Any) -> AbstractRows:
-    """Rows (or some of their fields) with samples of this type: through lenses, or else by the fields it has."""
+    """Return rows (or some of their fields) as samples of a type: by registered lenses, otherwise by field names."""
     check_type(kind)
-    own = sample_type_of(rows, fields)
-    if own is kind:
+    current = sample_type_of(rows, fields)
+    if current is kind:
         return rows
-    for one in LENSES.path(own, kind) or ():
+    for one in LENSES.path(current, kind) or ():
         rows, fields = lens_view(rows, fields, one), None
     if sample_type_of(rows, fields) is kind:
         return rows
-    if is_packable(own) and is_packable(kind):
-        FieldSubset(own, kind)  # says what is in the way, in the words of the two classes
+    if is_packable(current) and is_packable(kind):
+        FieldSubset(current, kind)  # its error names the fields of the two classes that do not fit
     return TypedRows(rows, kind, fields) if is_packable(kind) else MappedRows(rows, _untyped, fields, DictSample)
 
 
@@ -86,25 +85,25 @@ def _untyped(sample: Any) -> DictSample:
 
 
 def lens_view(rows: AbstractRows, fields: Sequence[str] | None, lens: Lens[Any, Any]) -> AbstractRows:
-    """Rows as a lens shows them; if it looks at another type, the samples are made that first."""
+    """Return rows through a lens; samples are converted to the type that the lens takes."""
     if not isinstance(lens, Lens):
         raise LensError(f"expected a lens, made by @lens or Lens(...), got {type_name(type(lens))}")
-    own, source = sample_type_of(rows, fields), lens.source
-    if is_packable(source) and not issubclass(own, source):
+    current, source = sample_type_of(rows, fields), lens.source
+    if is_packable(source) and not issubclass(current, source):
         rows, fields = TypedRows(rows, source, fields), None
     return MappedRows(rows, lens, fields, lens.view if is_packable(lens.view) or lens.view is DictSample else None)
 
 
-# -- the way back ---------------------------------------------------------------------------------------------
+# -- putting views back ----------------------------------------------------------------------------------------
 
 
 def source_schema(lens: Lens[Any, Any]) -> Features | None:
-    """The features of what a lens looks at; none if they are not known."""
+    """Return the features of the source type of a lens; None if they are not known."""
     return record_of(lens.source).features if is_packable(lens.source) else None
 
 
 def plain_samples(rows: Rows) -> Iterator[dict[str, Any]]:
-    """All samples as plain values, some read at a time."""
+    """Yield all samples as plain dicts."""
     for columns in read_chunks(rows, Span(len(rows)), 1):
         yield from columns.to_samples()
 
@@ -112,10 +111,10 @@ def plain_samples(rows: Rows) -> Iterator[dict[str, Any]]:
 def put_views(
     views: Iterable[Any], lens: Lens[Any, Any], sources: Iterable[Mapping[str, Any]] | None
 ) -> Iterator[Mapping[str, Any]]:
-    """Each view put back into its sample, all of whose other fields stay; into none if there are no samples."""
+    """Yield each source sample with its view put back; without sources, samples made from views alone."""
     if sources is None:
         for view in views:
-            yield fields_of(lens.put(_viewed(view, lens)))
+            yield fields_of(lens.put(_typed_view(view, lens)))
         return
     try:
         for view, source in zip(views, sources, strict=True):
@@ -123,24 +122,24 @@ def put_views(
     except ValueError as error:
         if not str(error).startswith("zip()"):
             raise
-        raise SchemaError(f"expected as many views as samples to put them into, got another number: {error}") from None
+        raise ArgumentError(f"expected as many views as samples, got another number: {error}") from None
 
 
 def changes(source: Mapping[str, Any], view: Any, lens: Lens[Any, Any]) -> dict[str, Any]:
-    """The fields of a sample that putting a view back changes, with their new values.
+    """Return the fields of a sample that change when a view is put back, with their new values.
 
     >>> sample = {"x": 1, "y": 2, "z": 3}
     >>> changes(sample, {"y": 2, "z": 4}, lens_to({"y": 2, "z": 4}, {}))
     {'z': 4}
     """
-    before = _as(source, lens.source if is_packable(lens.source) else DictSample)
-    after = lens.put(_viewed(view, lens), copy.deepcopy(before))  # a putter may change what it is given
+    before = _typed_sample(source, lens.source if is_packable(lens.source) else DictSample)
+    after = lens.put(_typed_view(view, lens), copy.deepcopy(before))  # a putter may modify its argument
     old, new = fields_of(before), fields_of(after)
     return {name: value for name, value in new.items() if name not in old or not _unchanged(old[name], value)}
 
 
 def _unchanged(old: Any, new: Any) -> bool:
-    """Whether a value is stored as before: 1 is not True, 0.0 not -0.0.
+    """Tell whether a value is stored as before: 1 is not True, 0.0 is not -0.0.
 
     >>> _unchanged({"a": 1}, {"a": True}), _unchanged(0.0, -0.0), _unchanged(np.float64(1.5), 1.5)
     (False, False, True)
@@ -156,7 +155,7 @@ def _unchanged(old: Any, new: Any) -> bool:
 
 
 def lens_to(view: Any, features: Mapping[str, Feature]) -> Lens[Any, Any]:
-    """The lens by which samples with these features would be seen as a view like this one."""
+    """Return the lens from samples with these features to views of this type."""
     kind = type(view)
     if not is_packable(kind):
         return Lens(_untyped, _merged, source=DictSample, view=DictSample)
@@ -165,10 +164,9 @@ def lens_to(view: Any, features: Mapping[str, Feature]) -> Lens[Any, Any]:
     fitting = [one for one in LENSES.sources(kind) if is_packable(one) and not _problems(features, one)]
     if len(fitting) == 1:
         return Lens.between(fitting[0], kind)
-    several = f"several, from {' and from '.join(map(type_name, fitting))}"
-    found = several if fitting else f"none: {'; '.join(problems)}"
+    found = f"several, from {' and from '.join(map(type_name, fitting))}" if fitting else f"none: {'; '.join(problems)}"
     raise LensError(
-        f"expected one lens to {type_name(kind)} from a type that the samples fit, got {found}; say through="
+        f"expected one lens to {type_name(kind)} from a type that fits the samples, got {found}; pass through="
     )
 
 
@@ -181,7 +179,7 @@ def _merged(view: Mapping[str, Any], source: Any) -> DictSample:
     return DictSample({**fields_of(source), **fields_of(view)})
 
 
-def _as(source: Mapping[str, Any], kind: Any) -> Any:
+def _typed_sample(source: Mapping[str, Any], kind: Any) -> Any:
     if kind is DictSample:
         return DictSample(source)
     record = record_of(kind)
@@ -190,8 +188,8 @@ def _as(source: Mapping[str, Any], kind: Any) -> Any:
     )
 
 
-def _viewed(view: Any, lens: Lens[Any, Any]) -> Any:
-    """The view in the type that the putter takes: plain fields may stand for it."""
+def _typed_view(view: Any, lens: Lens[Any, Any]) -> Any:
+    """Return the view in the type that the lens puts back; a mapping of its fields is converted."""
     if is_packable(lens.view) and isinstance(view, Mapping):
         return lens.view.from_data(view)
     if is_packable(lens.view) and not isinstance(view, lens.view):

@@ -1,7 +1,7 @@
-"""Samples into shards of any format: `create` gives a `Writer`, `write` does it all in one call.
+"""Write samples to shards of any format: `create` returns a `Writer`; `write` does everything in one call.
 
-The writer numbers samples, infers the schema where none is given, and hands everything to the format, which
-publishes it in one step at the end. An exception inside ``with`` leaves the target as it was.
+The writer infers the schema where none is given and passes samples to the writer of the format, which publishes them in
+one step at the end. An exception inside ``with`` leaves the target unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.typed_views import plain_samples, put_views, source_schema
-from shardex.errors import SchemaError
+from shardex.errors import ArgumentError, SchemaError
 from shardex.files import AllOrNothing
 from shardex.formats import ShardWriter, check_options, format_named
 from shardex.progress import Bar
@@ -23,16 +23,16 @@ from shardex.sources import place_of
 
 __all__ = ["Writer", "create", "write"]
 
-_LOOK_AT = 64
+_INFER_FROM = 64
 
 
 def create(
     path: str | os.PathLike[str], schema: Any = None, *, format: str = "arrow", mode: str = "create", **options: Any
 ) -> Writer:
-    """Begin a dataset in a folder, or at an address; use it in a ``with`` block, which publishes it at the end.
+    """Start writing a dataset to a folder or URL. Use it in a ``with`` block, which publishes the samples at its end.
 
     `schema` is a dict of fields, a class with annotations or Features; without one it is inferred from the first
-    samples. `mode` says what to do if something is there: "create" refuses, "append" adds, "overwrite" replaces.
+    samples. `mode` is for a target that exists: "create" raises, "append" adds, "overwrite" replaces it.
 
     >>> import tempfile; folder = tempfile.mkdtemp() + "/d"
     >>> with create(folder, {"x": int}) as out:
@@ -55,10 +55,10 @@ def write(
     onto: Dataset[Any] | None = None,
     **options: Any,
 ) -> Dataset:
-    """Write all samples (of a list, a generator, a dataset) and open the result.
+    """Write all samples of a list, a generator or a dataset, and open the result.
 
-    With a lens to go `through`, they are views: what is written are the samples of `onto`, each with the view at its
-    place put back into it; without `onto` new samples, if the putter can make them of a view alone.
+    With a lens in `through`, `samples` are views: each is put back into the sample of `onto` at the same position, and
+    the results are written. Without `onto` the lens must be able to make a sample from a view alone.
 
     >>> import tempfile
     >>> write(tempfile.mkdtemp() + "/d", [{"x": 1}, {"x": 2}])[1]
@@ -71,7 +71,7 @@ def write(
         schema = schema or source_schema(through)
         samples = put_views(samples, through, None if onto is None else plain_samples(onto))
     elif onto is not None:
-        raise SchemaError("expected through=, the lens by which views get onto samples, together with onto=, got none")
+        raise ArgumentError("expected through=, a lens that puts views into samples, together with onto=, got none")
     with create(path, schema, format=format, mode=mode, **options) as out:
         out.extend(
             Bar(samples, desc="write", unit=" samples", total=total, disable=None if progress is None else not progress)
@@ -80,7 +80,7 @@ def write(
 
 
 class Writer(AllOrNothing):
-    """Takes samples until it is closed; see `create`."""
+    """Writes samples until it is closed; see `create`."""
 
     def __init__(self, path: str, schema: Any, format: str, mode: str, options: Mapping[str, Any]) -> None:
         module = format_named(format)
@@ -93,14 +93,14 @@ class Writer(AllOrNothing):
         self._waiting: list[dict[str, Any]] = []
         self._shards: ShardWriter | None = None
         self.samples = 0
-        """How many samples it has taken."""
+        """Number of samples appended."""
         if schema is None:
             schema = module.existing_schema(self._place, mode)
         if schema is not None:
             self._shards = self._begin(Features.of(schema))
 
     def append(self, sample: Any = None, /, **fields: Any) -> None:
-        """Take one sample, given as a mapping, as one of a `packable` class, or as keywords."""
+        """Append one sample: a mapping, an instance of a `packable` class, or keywords."""
         sample = fields if sample is None else self._mapping(sample)
         if fields and sample is not fields:
             sample = {**sample, **fields}
@@ -123,12 +123,12 @@ class Writer(AllOrNothing):
         return fields
 
     def _wait(self, sample: Mapping[str, Any]) -> None:
-        self._waiting.append({name: _owned(value) for name, value in sample.items()})
-        if len(self._waiting) == _LOOK_AT:
+        self._waiting.append({name: _copied(value) for name, value in sample.items()})
+        if len(self._waiting) == _INFER_FROM:
             self._start()
 
     def _start(self) -> None:
-        """Infer the schema; if a sample does not fit it after all, the writer is given up rather than losing some."""
+        """Infer the schema and write the waiting samples; if one does not fit, the writer is aborted."""
         with self._abort_on_error():
             self._shards = self._begin(infer(self._waiting))
             for sample in self._waiting:
@@ -136,11 +136,11 @@ class Writer(AllOrNothing):
         self._waiting = []
 
     def extend(self, samples: Iterable[Any]) -> None:
-        """Take many samples."""
+        """Append many samples."""
         for sample in samples:
             if self._shards is None or self._closed:
                 self.append(self._mapping(sample))
-            else:  # the short way
+            else:  # fast path
                 self._shards.append(sample if type(sample) is dict else self._mapping(sample))
                 self.samples += 1
 
@@ -156,12 +156,12 @@ class Writer(AllOrNothing):
             self._shards.abort()
 
 
-def _owned(value: Any) -> Any:
-    """A copy that the caller cannot change any more."""
+def _copied(value: Any) -> Any:
+    """Return a copy, so that the caller may reuse its buffers."""
     if isinstance(value, memoryview | bytearray):
         return bytes(value)
     if isinstance(value, Mapping):
-        return {name: _owned(one) for name, one in value.items()}
+        return {name: _copied(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(map(_owned, value)) if type(value) in (list, tuple) else value
+        return type(value)(map(_copied, value)) if type(value) in (list, tuple) else value
     return value.copy() if hasattr(value, "copy") else value
