@@ -450,7 +450,7 @@ def test_recover(store: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["history", "restore", "clean", "compact"])
 def test_versions_of_a_foreign_dataset_raise(folder: Path, command: str) -> None:
     more = {"restore": ["1"], "clean": ["--yes"]}.get(command, [])
-    assert "expected a dataset of shardex's own" in run(command, folder / "jsonl", *more, code=1).stderr
+    assert "expected a native dataset" in run(command, folder / "jsonl", *more, code=1).stderr
 
 
 @pytest.mark.parametrize("command", ["verify", "recover"])

@@ -107,5 +107,5 @@ def test_what_cannot_be_done_beside_shards(tmp_path: Path) -> None:
         pytest.raises(SchemaError, match="expected no new samples"),
     ):
         tx.append(text="x", n=1)
-    with pytest.raises(SchemaError, match="expected data of its own to compact"):
+    with pytest.raises(SchemaError, match="expected a dataset without adopted shards to compact"):
         sx.compact(tmp_path / "beside")

@@ -68,7 +68,7 @@ def test_rows_that_came_back_have_no_value_of_a_new_field(folder: Path) -> None:
     own = sx.edit(folder)
     own.add_field("c", "int64", [7] * 4)
     sx.restore(folder, 1)
-    with pytest.raises(CommitConflict, match="brought back rows"):
+    with pytest.raises(CommitConflict, match="restored deleted rows"):
         own.commit()
 
 

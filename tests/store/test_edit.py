@@ -146,7 +146,7 @@ def test_bad_edits_say_what_is_wrong_and_leave_the_transaction_usable(folder: st
             tx.add_field("f", "int64")
         with pytest.raises(FieldError, match="got 'zz'"):
             tx.drop_field("zz")
-        with pytest.raises(SchemaError, match="got 's', which is there already"):
+        with pytest.raises(SchemaError, match="got 's', which exists already"):
             tx.rename_field("n", "s")
         tx.update(1, n=100)
         with pytest.raises(SchemaError, match="expected a field to be changed before its values are"):
@@ -156,7 +156,7 @@ def test_bad_edits_say_what_is_wrong_and_leave_the_transaction_usable(folder: st
 
 def test_only_datasets_of_our_own_can_be_edited(tmp_path: Path) -> None:
     sx.write(tmp_path / "j", [{"x": 1}], format="jsonl")
-    with pytest.raises(FormatError, match="expected a dataset of shardex's own"):
+    with pytest.raises(FormatError, match="expected a native dataset"):
         sx.edit(tmp_path / "j")
 
 

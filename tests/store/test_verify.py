@@ -280,7 +280,7 @@ def test_leftovers(folder: Path) -> None:
 
 def test_leftovers_of_a_dataset_of_another_format(tmp_path: Path) -> None:
     sx.write(tmp_path / "j", [{"x": 1}], format="jsonl")
-    with pytest.raises(FormatError, match="expected a dataset of shardex's own"):
+    with pytest.raises(FormatError, match="expected a native dataset"):
         leftovers(tmp_path / "j")
 
 

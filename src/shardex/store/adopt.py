@@ -1,7 +1,7 @@
-"""Fields beside shards that are not ours: `adopt` makes a dataset of them without a copy, which can then be edited.
+"""Adding fields to shards of another format without copying them: `adopt` makes a native dataset of the shards.
 
-A score or an embedding for somebody else's tars lies in a folder of our own, one file per field, joined by row,
-versioned and droppable like any other field. The shards themselves are only read, and if they change it is noticed.
+New fields, such as a score or an embedding, are stored in the folder of the new dataset, one file per field, joined by
+row, versioned and removable like any other field. The shards are only read; if they change, reading is an error.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = ["adopt"]
 def adopt(
     what: What, beside: str | os.PathLike[str], *, format: str | None = None, schema: Any = None, **options: Any
 ) -> Dataset:
-    """Make a dataset whose samples stay in the shards they are in; `edit` adds fields, which lie in `beside`.
+    """Create a dataset in the folder `beside` whose samples stay in their shards; `edit` adds fields to it.
 
-    `what`, `format`, `schema` and the other options are those of `open`; both may be addresses. Open the new dataset
-    with `trust_paths=True`: its manifest names files outside its own folder, which nobody should read who does not know
-    where it came from.
+    `what`, `format`, `schema` and the other options are those of `open`; `what` and `beside` may be URLs. Open the new
+    dataset with `trust_paths=True`: its manifest names files outside its own folder, so only read it if you trust where
+    it came from.
 
     >>> import tempfile, shardex as sx; base = tempfile.mkdtemp()
     >>> _ = sx.write(base + "/corpus", [{"text": "a b"}, {"text": "c"}], format="jsonl")
@@ -46,13 +46,13 @@ def adopt(
     place = place_of(beside)
     check_mode(place, "create")
     opened, features = rows.opened, rows.features
-    given = opened.what if isinstance(opened.what, str) else list(opened.what)
-    if signed := [one for one in ([given] if isinstance(given, str) else given) if display_name(one) != one]:
+    target = opened.what if isinstance(opened.what, str) else list(opened.what)
+    if signed := [one for one in ([target] if isinstance(target, str) else target) if display_name(one) != one]:
         raise SchemaError(
-            f"expected addresses that may be kept in a manifest, got one with a secret: {display_name(signed[0])}"
+            f"expected URLs that may be stored in a manifest, got one with a secret: {display_name(signed[0])}"
         )
     kept = {name: value.to_json() if name == "schema" else value for name, value in opened.options.items()}
-    foreign = Foreign(given, opened.format, kept, rows.fingerprint, {name: name for name in features})
+    foreign = Foreign(target, opened.format, kept, rows.fingerprint, {name: name for name in features})
     fragment = Fragment(len(rows), [], foreign=foreign)
     words = f"adopt: {counted(len(rows), 'sample')} of {opened.format}"
     manifest = Manifest(len(rows), features.to_json(), [fragment], ids=len(rows), change=words)

@@ -1,8 +1,8 @@
-"""From one version to the next: what a transaction changes, and whether it may go after what others did meanwhile.
+"""Committing: applying the changes of a transaction to the newest version, and rebasing them after concurrent commits.
 
-`Changes` are applied to the newest manifest, and the result is published by put-if-absent. If somebody else was faster
-they are applied again to what is there now: appends, and edits of other rows or fields, go after it; a change of
-what they changed too is a `CommitConflict` that names both. Pure but for reading the ids of rows in small files.
+`Changes` are applied to the newest manifest, and the result is published by put-if-absent. If another writer was
+faster, they are applied again to its version: appends, and edits of other rows or fields, can be rebased; a change of
+the same rows and fields is a `CommitConflict` that names both. Reads nothing except the ids in files of edited rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FEW = 3
 
 @dataclass(frozen=True)
 class AddField:
-    """A field with a file for each fragment, given by its first id; without files the field is nowhere yet."""
+    """A new field with a file for each fragment, by the first id of the fragment; without files it has no values."""
 
     name: str
     feature: Feature
@@ -38,14 +38,14 @@ class AddField:
 
 @dataclass(frozen=True)
 class DropField:
-    """A field that is no more."""
+    """Removal of a field."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class RenameField:
-    """A field under another name."""
+    """A new name for a field."""
 
     name: str
     new: str
@@ -53,20 +53,20 @@ class RenameField:
 
 @dataclass(frozen=True)
 class Overlay:
-    """Newer values for some rows."""
+    """A file of newer values, and the ids of its rows."""
 
     file: DataFile
     ids: Integers
 
     @property
     def fields(self) -> set[str]:
-        """The fields that it changes."""
+        """The fields with newer values."""
         return set(self.file.fields)
 
 
 @dataclass
 class Changes:
-    """What a transaction does."""
+    """All changes of a transaction."""
 
     appended: list[Fragment] = field(default_factory=list)
     fields: list[AddField | DropField | RenameField] = field(default_factory=list)
@@ -74,16 +74,16 @@ class Changes:
     deleted: DataFile | None = None
     deleted_ids: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     words: str = ""
-    """What it does, for people; see `counted`."""
+    """Description for display (see `counted`)."""
 
     @property
     def edited_ids(self) -> Integers:
-        """The rows that it updates or deletes."""
+        """Ids of the rows that are updated or deleted."""
         return np.unique(np.concatenate([self.deleted_ids, *(overlay.ids for overlay in self.overlays)]))
 
 
 def counted(count: int, noun: str) -> str:
-    """So many of something, in words.
+    """Return a number with a noun in singular or plural.
 
     >>> counted(1, "sample"), counted(2, "sample")
     ('1 sample', '2 samples')
@@ -103,9 +103,9 @@ def commit(
     ids: Ids,
     check: Check = lambda manifest, fragments: None,
 ) -> int:
-    """Publish the changes as the next version, and say which; `check` may refuse the result, for the keys in it.
+    """Publish the changes as the next version and return its number.
 
-    `ids` reads the column `row` of a file of ids.
+    `ids` reads the ids in a file; `check` may refuse the new manifest, for example because of duplicate keys.
     """
     latest = base
     for _ in range(_TRIES):
@@ -115,28 +115,30 @@ def commit(
             return version + 1
         version = latest_version(place)
         latest = read_manifest(place, version)
-    raise CommitConflict(f"{place.url}: expected to get a version in {_TRIES} tries, others were faster every time")
+    raise CommitConflict(
+        f"{place.url}: expected to publish a version in {_TRIES} tries, other writers were faster every time"
+    )
 
 
 def apply(base: Manifest, latest: Manifest, changes: Changes, ids: Ids) -> Manifest:
-    """The manifest after the changes, which were made looking at `base`, where `latest` is the newest version."""
+    """Return the manifest after changes that were made for `base`, applied to `latest`."""
     if latest is not base:
         _refuse_conflicts(base, latest, changes, ids)
     features, fragments, overlays = dict(latest.features.items()), latest.fragments, latest.overlays
     for change in changes.fields:
         features, fragments, overlays = _CHANGES[type(change)](change, features, fragments, overlays)
-    fragments, given = _numbered(fragments, changes.appended, latest.ids)
-    gone = [*latest.deleted, *([changes.deleted] if changes.deleted else [])]
+    fragments, used = _with_ids(fragments, changes.appended, latest.ids)
+    files = [*latest.deleted, *([changes.deleted] if changes.deleted else [])]
     deleted = sum(fragment.rows for fragment in latest.fragments) - latest.rows  # two files may name the same row
     if changes.deleted:
-        deleted = _count([ids(file) for file in gone])
+        deleted = _count([ids(file) for file in files])
     return msgspec.structs.replace(
         latest,
         rows=sum(fragment.rows for fragment in fragments) - deleted,
         schema=Features(features).to_json(),
         fragments=fragments,
-        ids=given,
-        deleted=gone,
+        ids=used,
+        deleted=files,
         overlays=[*overlays, *(overlay.file for overlay in changes.overlays)],
         change=changes.words,
     )
@@ -146,12 +148,13 @@ def _count(some: list[Integers]) -> int:
     return len(np.unique(np.concatenate(some)))
 
 
-def _numbered(before: list[Fragment], new: list[Fragment], given: int) -> tuple[list[Fragment], int]:
+def _with_ids(before: list[Fragment], new: list[Fragment], used: int) -> tuple[list[Fragment], int]:
+    """Add new fragments with the next ids; return all fragments and the number of ids in use."""
     out = list(before)
     for fragment in new:
-        out.append(msgspec.structs.replace(fragment, first=given))
-        given += fragment.rows
-    return out, given
+        out.append(msgspec.structs.replace(fragment, first=used))
+        used += fragment.rows
+    return out, used
 
 
 # -- fields ---------------------------------------------------------------------------------------------------
@@ -161,7 +164,7 @@ _State = tuple[dict[str, Feature], list[Fragment], list[DataFile]]
 
 def _add(change: AddField, features: dict[str, Feature], fragments: list[Fragment], overlays: list[DataFile]) -> _State:
     if change.name in features:
-        raise SchemaError(f"expected a new field, got {change.name!r}, which is there already; update changes values")
+        raise SchemaError(f"expected a new field, got {change.name!r}, which exists already; update changes values")
     more = [
         msgspec.structs.replace(one, groups=[*one.groups, change.files[one.first]])
         if one.first in change.files
@@ -174,35 +177,35 @@ def _add(change: AddField, features: dict[str, Feature], fragments: list[Fragmen
 def _drop(
     change: DropField, features: dict[str, Feature], fragments: list[Fragment], overlays: list[DataFile]
 ) -> _State:
-    _known(change.name, features)
+    _check_known(change.name, features)
     left = {name: feature for name, feature in features.items() if name != change.name}
     if not left:
         raise SchemaError(f"expected another field to stay, got {change.name!r}, which is the last one")
-    return left, *_fields_mapped(fragments, overlays, lambda name: None if name == change.name else name)
+    return left, *_rename_fields(fragments, overlays, lambda name: None if name == change.name else name)
 
 
 def _rename(
     change: RenameField, features: dict[str, Feature], fragments: list[Fragment], overlays: list[DataFile]
 ) -> _State:
-    _known(change.name, features)
+    _check_known(change.name, features)
     if change.new in features:
-        raise SchemaError(f"expected a new name for {change.name!r}, got {change.new!r}, which is there already")
+        raise SchemaError(f"expected a new name for {change.name!r}, got {change.new!r}, which exists already")
     renamed = {change.new if name == change.name else name: feature for name, feature in features.items()}
-    return renamed, *_fields_mapped(fragments, overlays, lambda name: change.new if name == change.name else name)
+    return renamed, *_rename_fields(fragments, overlays, lambda name: change.new if name == change.name else name)
 
 
 _CHANGES: dict[type, Callable[..., _State]] = {AddField: _add, DropField: _drop, RenameField: _rename}
 
 
-def _known(name: str, features: Mapping[str, Feature]) -> None:
+def _check_known(name: str, features: Mapping[str, Feature]) -> None:
     if name not in features:
         raise FieldError(f"expected one of the fields {', '.join(features)}, got {name!r}")
 
 
-def _fields_mapped(
+def _rename_fields(
     fragments: list[Fragment], overlays: list[DataFile], name: Callable[[str], str | None]
 ) -> tuple[list[Fragment], list[DataFile]]:
-    """The same files with their fields called by other names; files without a field left are left out."""
+    """Return the files with renamed fields; `name` returns None for a dropped field. Empty files are left out."""
 
     def renamed(fields: Mapping[str, str]) -> dict[str, str]:
         return {new: column for old, column in fields.items() if (new := name(old)) is not None}
@@ -225,21 +228,21 @@ def _fields_mapped(
 
 
 def _refuse_conflicts(base: Manifest, latest: Manifest, changes: Changes, ids: Ids) -> None:
-    """An error if what others did since does not go together with the changes."""
+    """Raise an error if the changes cannot be rebased onto what others have committed since `base`."""
     theirs = _Since(base, latest, ids)
-    _refuse_about_fields(base, latest, changes, theirs)
+    _refuse_field_conflicts(base, latest, changes, theirs)
     fills = any(isinstance(change, AddField) and change.files for change in changes.fields)
-    if theirs.lost and (len(changes.edited_ids) or fills):
+    if theirs.removed_fragments and (len(changes.edited_ids) or fills):
         raise CommitConflict(f"{_both(changes, latest)}: both changed the same fragments; run yours again")
-    if theirs.returned and fills:
+    if theirs.restored and fills:
         raise CommitConflict(
-            f"{_both(changes, latest)}: they brought back rows, which have no value for a field of yours"
+            f"{_both(changes, latest)}: they restored deleted rows, which have no value for a field that yours adds"
         )
     if changes.appended and latest.key != base.key:
         raise CommitConflict(
             f"{_both(changes, latest)}: the key is {latest.key} now, and was {base.key}; run yours again"
         )
-    updated = _together([overlay.ids for overlay in changes.overlays])
+    updated = _concatenated([overlay.ids for overlay in changes.overlays])
     if len(rows := np.intersect1d(updated, theirs.deleted)):
         raise CommitConflict(f"{_both(changes, latest)}: they deleted {_some(rows)} of the rows that yours changes")
     for overlay in theirs.overlays:
@@ -254,19 +257,19 @@ def _refuse_conflicts(base: Manifest, latest: Manifest, changes: Changes, ids: I
 
 
 class _Since:
-    """What others did between two versions."""
+    """Changes of others between two versions."""
 
     def __init__(self, base: Manifest, latest: Manifest, ids: Ids) -> None:
-        gone, still = ({file.path for file in one.deleted} for one in (base, latest))
-        self.deleted = _together([ids(file) for file in latest.deleted if file.path not in gone])
-        self.returned = not gone <= still
-        self.overlays = [Overlay(file, ids(file)) for file in _more(base.overlays, latest.overlays)]
+        before_deleted, after_deleted = ({file.path for file in one.deleted} for one in (base, latest))
+        self.deleted = _concatenated([ids(file) for file in latest.deleted if file.path not in before_deleted])
+        self.restored = not before_deleted <= after_deleted
+        self.overlays = [Overlay(file, ids(file)) for file in _added(base.overlays, latest.overlays)]
         firsts = {fragment.first for fragment in latest.fragments}
-        self.lost = any(fragment.first not in firsts for fragment in base.fragments)
+        self.removed_fragments = any(fragment.first not in firsts for fragment in base.fragments)
         self.appended = any(fragment.first >= base.ids for fragment in latest.fragments)
         before, after = base.features, latest.features
         self.fields = {name for name in (*before, *after) if before.get(name) != after.get(name)}
-        # What has the same name and feature as before may be something else: dropped and added again, or renamed twice.
+        # A field with the same name and feature may be another one: dropped and added again, or renamed twice.
         fragments = {fragment.first: fragment for fragment in latest.fragments}
         for one in base.fragments:
             if (other := fragments.get(one.first)) is not None:
@@ -274,33 +277,33 @@ class _Since:
                 self.fields |= {name for name, column in _columns(one).items() if now.get(name, column) != column}
 
 
-def _more(before: list[DataFile], after: list[DataFile]) -> Iterator[DataFile]:
-    """The files that came after; one is named by what it holds, so the same may come again, for another field."""
+def _added(before: list[DataFile], after: list[DataFile]) -> Iterator[DataFile]:
+    """Yield the files that were added; the same content has the same name, so one file may be there for two fields."""
     left = Counter((file.path, *sorted(file.fields.items())) for file in before)
     for file in after:
-        sign = (file.path, *sorted(file.fields.items()))
-        left[sign] -= 1
-        if left[sign] < 0:
+        identity = (file.path, *sorted(file.fields.items()))
+        left[identity] -= 1
+        if left[identity] < 0:
             yield file
 
 
 def _columns(fragment: Fragment) -> dict[str, tuple[str, str]]:
-    """The file and the column of each field."""
+    """Return the file and the column of each field."""
     found = {name: (file.path, column) for file in fragment.groups for name, column in file.fields.items()}
     theirs = {} if fragment.foreign is None else fragment.foreign.fields
     return found | {name: ("", column) for name, column in theirs.items()}
 
 
-def _together(some: list[Integers]) -> Integers:
+def _concatenated(some: list[Integers]) -> Integers:
     return np.concatenate(some) if some else np.empty(0, np.int64)
 
 
-def _refuse_about_fields(base: Manifest, latest: Manifest, changes: Changes, theirs: _Since) -> None:
+def _refuse_field_conflicts(base: Manifest, latest: Manifest, changes: Changes, theirs: _Since) -> None:
     own = {name for c in changes.fields for name in (c.name, getattr(c, "new", c.name))}
     used = own | {name for overlay in changes.overlays for name in overlay.fields}
     changed = {name for overlay in theirs.overlays for name in overlay.fields}
-    if clash := (used & theirs.fields) | (own & changed):
-        raise CommitConflict(f"{_both(changes, latest)}: both are about the field {min(clash)}; run yours again")
+    if shared := (used & theirs.fields) | (own & changed):
+        raise CommitConflict(f"{_both(changes, latest)}: both change the field {min(shared)}; run yours again")
     added = [c for c in changes.fields if isinstance(c, AddField)]
     if theirs.appended and any(not isinstance(c.feature, Optional) for c in added):
         raise CommitConflict(
@@ -312,13 +315,16 @@ def _refuse_about_fields(base: Manifest, latest: Manifest, changes: Changes, the
         late = [name for name in theirs.fields if name in base.features or not isinstance(features[name], Optional)]
         if late:
             raise CommitConflict(
-                f"{_both(changes, latest)}: they changed the field {min(late)}, which samples that yours appends lack "
-                "or have; run yours again"
+                f"{_both(changes, latest)}: they added, changed or removed the field {min(late)}, which the "
+                "samples that yours appends do not match; run yours again"
             )
 
 
 def _both(changes: Changes, latest: Manifest) -> str:
-    return f"expected to go on after what others did, but yours ({changes.words}) and theirs ({latest.change}) conflict"
+    return (
+        f"expected changes that can be applied after those of others, but yours ({changes.words}) and theirs "
+        f"({latest.change}) conflict"
+    )
 
 
 def _some(ids: Integers) -> str:

@@ -1,9 +1,8 @@
-"""Changing a native dataset: `edit` opens a transaction, which does all it was told at the end, or nothing.
+"""Changing a native dataset: `edit` opens a transaction, which applies all its changes at the end, or none.
 
-Nothing that is there is rewritten. Appended samples become fragments, new values of old samples an overlay, deleted
-ones a list of ids, a new field one file for each fragment; then one manifest names it all (`commit.py`). Values wait
-on the disk, a batch at a time, so a long transaction takes no more memory than a short one, but for the ids of edited
-rows.
+No existing file is rewritten. Appended samples become fragments, new values an overlay, deleted samples a list of ids,
+a new field one file for each fragment; then one manifest names all of them (`commit`). Values are written to the disk a
+batch at a time, so memory does not grow with the transaction, except for the ids of edited rows.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ __all__ = ["Edit", "edit"]
 
 
 def edit(path: str | os.PathLike[str], *, progress: bool | None = None, trust_paths: bool = False) -> Edit:
-    """Begin to change a dataset; use it in a ``with`` block, which makes one new version at the end.
+    """Open a transaction; use it in a ``with`` block, which publishes one new version at the end.
 
-    `trust_paths` is for datasets with fields in shards elsewhere, see `adopt`.
+    `trust_paths` is for datasets with adopted shards (see `adopt`).
 
     >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp() + "/d"
     >>> ds = sx.write(folder, [{"x": 1, "s": "a"}, {"x": 2, "s": "b"}, {"x": 3, "s": "c"}])
@@ -61,7 +60,7 @@ def edit(path: str | os.PathLike[str], *, progress: bool | None = None, trust_pa
 
 
 class Edit(AllOrNothing):
-    """A transaction; row numbers are those of the version that it began with, which `dataset` shows."""
+    """A transaction; row numbers are those of `dataset`, the version that it began with."""
 
     _noun = "transaction"
 
@@ -70,10 +69,10 @@ class Edit(AllOrNothing):
         self.path = self._place.url
         self._version = latest_version(self._place)
         if not self._version:
-            raise FormatError(f"{path}: expected a dataset of shardex's own, which can be edited, got something else")
+            raise FormatError(f"{path}: expected a native dataset, which can be edited, got something else")
         self._base = read_manifest(self._place, self._version)
         self.dataset: Dataset = open_dataset(self.path, version=self._version, trust_paths=trust_paths)
-        """What is edited, as it was when the transaction began."""
+        """The dataset as it was when the transaction began."""
         self._row_ids = self._base.row_ids
         self._quiet = None if progress is None else not progress
         self._features = dict(self._base.features.items())
@@ -82,19 +81,19 @@ class Edit(AllOrNothing):
         self._updates: dict[str, Updates] = {}
         self._updated: set[int] = set()
         self._deleted: list[Integers] = []
-        self._aside: list[ShardWriter] = []
+        self._deleted_files: list[ShardWriter] = []
         self._heartbeat = WriterHeartbeat(self._place)
         self.version: int | None = None
-        """The version that it made, after the ``with`` block."""
+        """Number of the version that was published, set at the end of the ``with`` block."""
 
     # -- samples ----------------------------------------------------------------------------------------------
 
     def append(self, sample: Any = None, /, **values: Any) -> None:
-        """Add one sample at the end: a mapping, one of a `packable` class, or keywords."""
+        """Add one sample at the end: a mapping, an instance of a `packable` class, or keywords."""
         self._check_open()
         if any(fragment.foreign is not None for fragment in self._base.fragments):
             raise SchemaError(
-                "expected no new samples beside shards that are not ours: add them there, or copy all of it"
+                "expected no new samples in a dataset with adopted shards: add them to the shards, or copy the dataset"
             )
         if self._appends is None:
             self._appends = FragmentWriter(
@@ -104,18 +103,18 @@ class Edit(AllOrNothing):
             self._appends.append({**({} if sample is None else fields_of(sample)), **values})
         except SchemaError:
             raise
-        except BaseException:  # a batch is lost
+        except BaseException:  # samples of a batch may be lost
             self.abort()
             raise
 
     def extend(self, samples: Iterable[Any]) -> None:
-        """Add many."""
+        """Add many samples."""
         for sample in Bar(samples, desc="append", unit=" samples", disable=self._quiet, leave=False):
             self.append(sample)
 
     def update(self, where: Any, /, **values: Any) -> None:
-        """Give some fields of one sample other values: of the one with this key, or with this row number if the
-        dataset has no key."""
+        """Set new values of some fields of one sample: the one with this key, or, if the dataset has no key, with this
+        row number."""
         self._check_open()
         if not values:
             raise SchemaError("expected at least one field with a new value, got none")
@@ -123,46 +122,48 @@ class Edit(AllOrNothing):
             if name not in self._features:
                 raise FieldError(f"expected one of the fields {', '.join(self._features)}, got {name!r}")
             if name == self._base.key:
-                raise SchemaError(f"expected another field than the key {name!r}: delete the sample and append it anew")
-        row, taken = int(self._ids(self._row(where))[0]), list[Updates]()
+                raise SchemaError(
+                    f"expected another field than the key {name!r}: delete the sample and append it again"
+                )
+        row, changed = int(self._ids(self._row(where))[0]), list[Updates]()
         self._updated.add(row)
         try:
             for name, value in values.items():
                 if name not in self._updates:
                     self._updates[name] = Updates(self._place, name, self._features[name])
                 self._updates[name].append(row, value)
-                taken.append(self._updates[name])
+                changed.append(self._updates[name])
         except BaseException:  # all fields or none
-            for updates in taken:
+            for updates in changed:
                 updates.remove_last()
             raise
         try:
-            for updates in taken:
+            for updates in changed:
                 updates.spill()
-        except BaseException:  # a batch is lost
+        except BaseException:  # samples of a batch may be lost
             self.abort()
             raise
 
     def put(self, where: Any, view: Any, *, through: Lens[Any, Any] | None = None) -> None:
-        """Put a view back into one sample, found as by `update`, and update the fields that this changes.
+        """Write a view back into one sample, found as by `update`: update the fields that differ.
 
-        Without a lens to go `through`, the fields of the view are those of the sample; if it has other ones, it is
-        the one registered way to its type from a type that the samples fit.
+        Without a lens (`through`), the fields of the view are those of the sample; if the view has other fields, the
+        only registered lens to its type from a type that the samples fit is used.
         """
         self._check_open()
         row = self._row(where)
         if int(self._ids(row)[0]) in self._updated:
             raise SchemaError(
-                f"expected a sample that this transaction has not updated yet, got {where!r}: a view is put into what "
-                "was there before; commit first"
+                f"expected a sample that this transaction has not updated yet, got {where!r}: a view is written "
+                "into the values before the transaction; commit first"
             )
         lens = lens_to(view, self.dataset.features) if through is None else through
         if changed := changes(self.dataset.sample(int(row[0])), view, lens):
             self.update(where, **changed)
 
     def delete(self, where: Any = None, *, rows: Any = None) -> None:
-        """Remove samples: those with this key or these keys; or, if the dataset has no key or `rows` is given, with
-        these row numbers (one, several, a slice, a mask)."""
+        """Delete the samples with this key or these keys; or, if the dataset has no key or `rows` is passed, with these
+        row numbers (one, several, a slice, a mask)."""
         self._check_open()
         if (where is None) == (rows is None):
             raise SchemaError("expected either keys or rows to delete, got both or neither")
@@ -197,9 +198,9 @@ class Edit(AllOrNothing):
     def add_field(self, name: str, feature: Any, values: Any = None) -> None:
         """Add a field with a value for every sample: an array, any iterable, a dataset of one field, or a function
         that is called with each sample. Without values it must be optional, and no sample has one yet."""
-        self._may_change_fields(name)
+        self._check_no_appends(name)
         if name in self._features:
-            raise SchemaError(f"expected a new field, got {name!r}, which is there already; update changes values")
+            raise SchemaError(f"expected a new field, got {name!r}, which exists already; update changes values")
         kind = Features.of({name: feature})[name]
         shards: dict[int, ShardWriter] = {}
         if values is not None:
@@ -210,52 +211,52 @@ class Edit(AllOrNothing):
         self._features[name] = kind
 
     def drop_field(self, name: str) -> None:
-        """Take a field out; older versions keep it."""
-        self._may_change_fields(name)
+        """Remove a field; older versions keep it."""
+        self._check_no_appends(name)
         if name == self._base.key:
             raise SchemaError(f"expected another field than the key {name!r}")
-        self._has(name)
+        self._check_field(name)
         if len(self._features) == 1:
             raise SchemaError(f"expected another field to stay, got {name!r}, which is the last one")
         self._fields.append((DropField(name), {}))
         del self._features[name]
 
     def rename_field(self, name: str, new: str) -> None:
-        """Call a field by another name."""
-        self._may_change_fields(name)
-        self._has(name)
+        """Rename a field."""
+        self._check_no_appends(name)
+        self._check_field(name)
         if name == self._base.key:
             raise SchemaError(f"expected another field than the key {name!r}")
         if new in self._features:
-            raise SchemaError(f"expected a new name for {name!r}, got {new!r}, which is there already")
+            raise SchemaError(f"expected a new name for {name!r}, got {new!r}, which exists already")
         Features({new: self._features[name]})
         self._fields.append((RenameField(name, new), {}))
         self._features = {new if old == name else old: feature for old, feature in self._features.items()}
 
-    def _has(self, name: str) -> None:
+    def _check_field(self, name: str) -> None:
         if name not in self._features:
             raise FieldError(f"expected one of the fields {', '.join(self._features)}, got {name!r}")
         if name in self._updates:
             raise SchemaError(f"expected a field to be changed before its values are, got {name!r} after some were")
 
-    def _may_change_fields(self, name: str) -> None:
+    def _check_no_appends(self, name: str) -> None:
         self._check_open()
         if self._appends is not None and (count := self._appends.samples):
             samples = counted(count, "sample")
             raise SchemaError(f"expected fields to be changed before samples are appended, got {name} after {samples}")
 
     def _write_field(self, name: str, feature: Feature, values: Any, shards: dict[int, ShardWriter]) -> None:
-        """One file for each fragment, with a value for each of its rows; or none, if something goes wrong."""
+        """Write one file for each fragment with a value for each of its rows; remove all of them on an error."""
         features = Features({name: feature})
         source = Values(name, values, self.dataset)
         bar = Bar(total=len(self.dataset), desc=f"add {name}", unit=" samples", disable=self._quiet, leave=False)
         try:
             with bar:
-                for fragment, alive in self._alive():
-                    if not fragment.rows:  # shards of somebody else's that hold no samples
+                for fragment, live in self._live_rows():
+                    if not fragment.rows:  # adopted shards without samples
                         continue
                     shard = shards[fragment.first] = ShardWriter(self._place, arrow_schema(features))
-                    for batch in batches(features, source, alive):
+                    for batch in batches(features, source, live):
                         shard.write(batch)
                         bar.update(batch.num_rows)
                     shard.finish()
@@ -265,8 +266,8 @@ class Edit(AllOrNothing):
                 shard.discard()
             raise
 
-    def _alive(self) -> Iterator[tuple[Fragment, NDArray[np.bool_]]]:
-        """Every fragment, and which of its rows are not deleted."""
+    def _live_rows(self) -> Iterator[tuple[Fragment, NDArray[np.bool_]]]:
+        """Yield every fragment, and which of its rows are not deleted."""
         at, below = 0, self.dataset.rows
         for fragment in self._base.fragments:
             rows = np.arange(at, at + fragment.rows)
@@ -276,7 +277,7 @@ class Edit(AllOrNothing):
     # -- the end ----------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Make the new version; without a change there is none."""
+        """Publish the new version; without a change there is none."""
         self._check_open()
         self.close()
 
@@ -292,7 +293,7 @@ class Edit(AllOrNothing):
         ids = np.unique(np.concatenate(self._deleted)) if self._deleted else np.empty(0, np.int64)
         deleted = None
         if len(ids):
-            self._aside.append(file := write_numbers(self._place, {"row": ids.astype(np.uint64)}))
+            self._deleted_files.append(file := write_numbers(self._place, {"row": ids.astype(np.uint64)}))
             deleted = file.publish()
         fields = [
             replace(change, files={first: shard.publish() for first, shard in shards.items()})
@@ -305,7 +306,7 @@ class Edit(AllOrNothing):
         return changes
 
     def _words(self, changes: Changes) -> str:
-        """What was done, for people."""
+        """Return the description of the changes, for display."""
         updated = len(np.unique(np.concatenate([o.ids for o in changes.overlays]))) if changes.overlays else 0
         counts = {
             "append": sum(fragment.rows for fragment in changes.appended),
@@ -329,6 +330,6 @@ class Edit(AllOrNothing):
             self._appends.discard()
         for updates in self._updates.values():
             updates.discard()
-        for shard in [*self._aside, *(shard for _, shards in self._fields for shard in shards.values())]:
+        for shard in [*self._deleted_files, *(shard for _, shards in self._fields for shard in shards.values())]:
             shard.discard()
         self._heartbeat.end()

@@ -1,9 +1,9 @@
-"""What a version of a native dataset consists of: schema, and fragments of rows in Arrow files with their checksums.
+"""Manifests: what a version of a native dataset consists of, its schema and its data files with their checksums.
 
-One JSON file per version, `_shardex/00000001.json`, made by put-if-absent; the highest number is current. The file
-carries a checksum of itself. Paths are relative and checked. A row has a number for life, its id, by which later
-versions say that it was deleted or that some fields of it have other values. Reading and writing the Arrow files is
-`formats/arrow.py`; what two versions may change at once is `commit.py`.
+A version is one JSON file, `_shardex/00000001.json`, created by put-if-absent; the highest number is current. The file
+contains a checksum of itself. Paths are relative and checked. A row has an id that never changes; later versions use it
+to list deleted rows and rows with newer values. Reading data files is left to `data_file_reader` and `version_reader`,
+writing them to `data_files`, making the next manifest to `commit`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NAME = re.compile(rf"{STORE_FOLDER}/([0-9]{{8}})\.json")
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """A record batch of a file: its rows, the bytes it takes, and their xxh3-64 in hex."""
+    """A record batch of a file: its number of rows, its bytes from `begin` to `end`, and their xxh3-64 in hex."""
 
     rows: int
     begin: int
@@ -50,72 +50,72 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """An Arrow file that holds some fields."""
+    """An Arrow file with some fields."""
 
     path: str
     size: int
     fields: dict[str, str]
-    """The column of each field."""
+    """Column of each field."""
     batches: list[Batch]
     foot: str
     """xxh3-64 of the bytes after the last batch."""
 
     @property
     def rows(self) -> int:
-        """Rows in the file."""
+        """Number of rows in the file."""
         return sum(batch.rows for batch in self.batches)
 
 
 class Foreign(msgspec.Struct, frozen=True):
-    """Shards that are not ours: what was opened and how, and what told one state of them from another."""
+    """Adopted shards of another format: what was opened, with which options, and the fingerprint of their content."""
 
     what: str | list[str]
     format: str
     options: dict[str, Any]
     fingerprint: str
     fields: dict[str, str]
-    """The field of the shards that each field is."""
+    """Name in the shards of each field."""
 
 
 class Fragment(msgspec.Struct, frozen=True):
-    """A run of rows: one file per group of fields, all with the same rows, whose ids count from `first` on."""
+    """Consecutive rows with ids from `first` on; one file per group of fields, all with the same rows."""
 
     rows: int
     groups: list[DataFile]
     first: int = 0
     keys: DataFile | None = None
-    """Hashes of the keys with their rows, sorted; see `keys.py`."""
+    """The key table: hashes of the keys with their rows, sorted (see `keys`)."""
     foreign: Foreign | None = None
-    """Where fields come from that lie in somebody else's shards."""
+    """The shards that hold some fields, if they were adopted."""
 
     @property
     def fields(self) -> list[str]:
-        """The fields it has; of others its rows have no value."""
-        elsewhere = [] if self.foreign is None else list(self.foreign.fields)
-        return [*elsewhere, *(name for file in self.groups for name in file.fields)]
+        """The fields that are stored for its rows; the rows have no value for other fields."""
+        adopted = [] if self.foreign is None else list(self.foreign.fields)
+        return [*adopted, *(name for file in self.groups for name in file.fields)]
 
 
 class Manifest(msgspec.Struct, frozen=True):
     """One version of a dataset."""
 
     rows: int
-    """Samples: rows that are not deleted."""
+    """Number of samples: rows that are not deleted."""
     schema: dict[str, Any]
     fragments: list[Fragment]
     key: str | None = None
-    """The field that tells samples apart."""
+    """The field whose values are unique, if there is one."""
     generate_keys: bool = False
-    """Whether a sample that comes without a key gets one."""
+    """True if a sample without a key gets a random one."""
     ids: int = 0
-    """How many ids were given so far: the next fragment begins with this one."""
+    """Number of ids in use: the first id of the next fragment."""
     deleted: list[DataFile] = []
-    """Ids of rows that are no more, in the column `row`."""
+    """Files with the ids of deleted rows in the column `row`."""
     overlays: list[DataFile] = []
-    """Newer values of some fields for the rows whose ids are in the column `row`; later files and rows win."""
+    """Files with newer values of fields for the rows with the ids in the column `row`; later files and rows win."""
     made: str = ""
-    """When, in UTC; nothing depends on it."""
+    """Time of publication in UTC; only for display."""
     change: str = ""
-    """What this version did, for people."""
+    """Description of the change, for display."""
     shardex: int = FORMAT
 
     @property
@@ -130,7 +130,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def files_of(manifest: Manifest) -> Iterator[DataFile]:
-    """Every data file that a version names."""
+    """Yield every data file that a version names."""
     for fragment in manifest.fragments:
         yield from fragment.groups
         if fragment.keys is not None:
@@ -149,7 +149,7 @@ class _Numbered(msgspec.Struct):
 
 
 def manifest_path(version: int) -> str:
-    """Where a version's manifest lies.
+    """Return the path of a version's manifest.
 
     >>> manifest_path(7)
     '_shardex/00000007.json'
@@ -158,14 +158,14 @@ def manifest_path(version: int) -> str:
 
 
 def latest_version(source: Source) -> int:
-    """The current version of a dataset; 0 if there is none."""
+    """Return the number of the current version of a dataset, 0 if there is none."""
     found = (_NAME.fullmatch(path) for path in source.paths(STORE_FOLDER + "/"))
     return max((int(match[1]) for match in found if match), default=0)
 
 
 def publish(sink: Sink, version: int, manifest: Manifest) -> bool:
-    """Make a version; false if somebody else made that number first."""
-    _check(manifest)  # what no reader would take must not be made
+    """Publish a version; return False if another writer has published that number first."""
+    _check(manifest)  # readers would refuse it otherwise
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     plain = msgspec.json.encode(msgspec.structs.replace(manifest, made=made))
     sealed = _Sealed(xxhash.xxh3_64_hexdigest(plain), msgspec.Raw(plain))
@@ -201,7 +201,7 @@ def _decode(data: bytes) -> Manifest:
 
 
 def _check(manifest: Manifest) -> None:
-    """Refuse what readers could trip over, even if it is what was written."""
+    """Raise an error for contradictions in a manifest, even if its checksum is right."""
     features = manifest.features
     for fragment in manifest.fragments:
         for file in fragment.groups:

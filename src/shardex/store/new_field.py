@@ -1,6 +1,7 @@
-"""The values of a field that is added: from anywhere, in the order of the samples, as record batches for each fragment.
+"""Values of a field that is added to existing samples, as record batches for each fragment.
 
-Deleted rows keep their places in a fragment; they get blanks, which nobody sees.
+Values come in the order of the samples. A fragment still contains its deleted rows; they get blank values, which are
+never read.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ __all__ = ["Values", "batches", "blank"]
 
 _ROWS_AT_ONCE = 1 << 12
 _NUMBERS = "biufcmM"
-"""The kinds of arrays in which a zero can stand for a value that nobody sees."""
+"""Kinds of arrays in which zeros can fill the deleted rows."""
 
 
 class Values:
-    """The values of a new field, asked for in the order of the samples, some at a time."""
+    """Values of a new field in the order of the samples, taken some at a time."""
 
     def __init__(self, name: str, values: Any, dataset: Dataset) -> None:
         if isinstance(values, np.ndarray) and (values.ndim == 0 or isinstance(values, np.ma.MaskedArray)):
@@ -45,7 +46,7 @@ class Values:
             raise SchemaError(f"expected {self._length} values for the field {name}, one per sample, got {len(values)}")
 
     def take(self, count: int) -> Any:
-        """The next values: a part of an array, or a list."""
+        """Return the next values: a part of an array, or a list."""
         self._at += count
         if self._array is not None:
             return self._array[self._at - count : self._at]
@@ -56,7 +57,7 @@ class Values:
         return found
 
     def finish(self) -> None:
-        """An error if there are more values than samples."""
+        """Raise an error if there are more values than samples."""
         if self._array is None and next(self._values, self) is not self:
             raise SchemaError(f"expected {self._length} values for the field {self._name}, got more")
 
@@ -73,15 +74,15 @@ def _each(values: Any, dataset: Dataset) -> Iterable[Any]:
     return values
 
 
-def batches(features: Features, source: Values, alive: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
-    """Record batches with a value for every row; what deleted rows get nobody sees."""
+def batches(features: Features, source: Values, live: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+    """Yield record batches with a value for every row, blank ones for deleted rows."""
     ((name, feature),) = features.items()
     schema = arrow_schema(features)
     at, step = 0, _ROWS_AT_ONCE
-    while at < len(alive):
-        some = alive[at : at + step]
+    while at < len(live):
+        some = live[at : at + step]
         values = source.take(int(some.sum()))
-        table = to_table(Columns({name: values if some.all() else _spread(values, some, feature)}), features)
+        table = to_table(Columns({name: values if some.all() else _fill_deleted(values, some, feature)}), features)
         if table[0].null_count and not isinstance(feature, Optional):
             raise SchemaError(
                 f"expected a value for every sample, got None for {table[0].null_count} - at field {name}"
@@ -92,18 +93,18 @@ def batches(features: Features, source: Values, alive: NDArray[np.bool_]) -> Ite
         step = max(1, min(1 << 20, BATCH_BYTES * len(some) // max(1, batch.nbytes)))
 
 
-def _spread(values: Any, alive: NDArray[np.bool_], feature: Feature) -> Any:
-    """Values at the rows that are alive, blanks at the others."""
+def _fill_deleted(values: Any, live: NDArray[np.bool_], feature: Feature) -> Any:
+    """Return the values at the live rows and blanks at the others."""
     if isinstance(values, np.ndarray):
-        out = np.zeros((len(alive), *values.shape[1:]), values.dtype)
-        out[alive] = values
+        out = np.zeros((len(live), *values.shape[1:]), values.dtype)
+        out[live] = values
         return out
     each, empty = iter(values), blank(feature)
-    return [next(each) if there else empty for there in alive.tolist()]
+    return [next(each) if there else empty for there in live.tolist()]
 
 
 def blank(feature: Feature) -> Any:
-    """Some value that a feature allows.
+    """Return a value that a feature allows.
 
     >>> blank(Features.of({"x": {"a": "int8", "b": str}})["x"])
     {'a': np.int8(0), 'b': ''}

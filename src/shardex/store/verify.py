@@ -66,7 +66,7 @@ def verify(path: What, version: int | None = None, *, progress: bool | None = No
     if place is not None:
         return _Inspection(place, version, bool(options.get("trust_paths"))).run(progress)
     if version is not None:
-        raise FormatError(f"{path}: expected a dataset of shardex's own, which has versions, got something else")
+        raise FormatError(f"{path}: expected a native dataset, which has versions, got something else")
     return list(_verify_foreign(path, progress, options))
 
 
@@ -77,7 +77,7 @@ def leftovers(path: str | os.PathLike[str]) -> list[str]:
     """
     place = native_place(path)
     if place is None:
-        raise FormatError(f"{os.fspath(path)}: expected a dataset of shardex's own, got something else")
+        raise FormatError(f"{os.fspath(path)}: expected a native dataset, got something else")
     named = set()
     for number in versions_in(place):
         named.add(manifest_path(number))

@@ -1,7 +1,7 @@
-"""The versions of a native dataset: what they are, back to one, away with old ones, and many small files into few.
+"""Maintenance of the versions of a native dataset: `history`, `restore`, `clean` and `compact`.
 
-Every function here looks at manifests and makes new ones by put-if-absent; no data file is ever changed. `clean` is the
-only one that removes anything, and only what no kept version names and no writer at work may be about to.
+All of them read manifests and publish new ones by put-if-absent; no data file is ever changed. Only `clean` removes
+files: those that no kept version names and that no live writer may be about to publish.
 """
 
 from __future__ import annotations
@@ -42,32 +42,32 @@ __all__ = ["Version", "clean", "compact", "history", "restore"]
 
 _OURS = re.compile(rf"data/[0-9a-f]{{32}}\.arrow|\.[0-9a-f]{{16}}\.tmp|{MARKER}")
 GRACE = 3600.0
-"""Seconds for which a file that no version names may belong to a writer that is about to make one."""
+"""Seconds for which `clean` keeps a file that no version names: a writer may be about to publish it."""
 
 Path = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
 class Version:
-    """A version as the history lists it."""
+    """A version in the history."""
 
     number: int
     samples: int
     change: str
-    """What it did."""
+    """Description of the change."""
     made: str
-    """When, in UTC; nothing depends on it."""
+    """Time of publication in UTC; only for display."""
 
 
 def _place(path: Path) -> Place:
     place = place_of(path)
     if not latest_version(place):
-        raise FormatError(f"{place.url}: expected a dataset of shardex's own, which has versions, got something else")
+        raise FormatError(f"{place.url}: expected a native dataset, which has versions, got something else")
     return place
 
 
 def history(path: Path) -> list[Version]:
-    """All versions that are there, the oldest first.
+    """Return all versions that still exist, the oldest first.
 
     >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp() + "/d"
     >>> _ = sx.write(folder, [{"x": 1}]), sx.write(folder, [{"x": 2}, {"x": 3}], mode="append")
@@ -81,21 +81,21 @@ def history(path: Path) -> list[Version]:
 
 
 def restore(path: Path, version: int) -> int:
-    """Make the content of an older version current again, as a new version; gives its number."""
+    """Publish the content of an older version as a new version and return its number."""
     place = _place(path)
     latest = latest_version(place)
     current, old = read_manifest(place, latest), read_manifest(place, version)
     again = msgspec.structs.replace(old, change=f"restore: version {version}", ids=max(current.ids, old.ids))
     heartbeat = WriterHeartbeat(place)
     try:
-        # `clean` spares what is new, for as long as no version that stays names it.
+        # `clean` keeps young files, until the new version names them.
         stay = {file.path for file in files_of(current)}
         place.for_each(place.touch, sorted({file.path for file in files_of(old)} - stay))
         heartbeat.check(again, current)
         if not publish(place, latest + 1, again):
             raise CommitConflict(
                 f"{place.url}: expected version {latest} to stay the latest while version {version} is restored, "
-                "somebody made another one; look at it and try again"
+                "another writer has published a newer one; check it and try again"
             )
     finally:
         heartbeat.end()
@@ -103,12 +103,11 @@ def restore(path: Path, version: int) -> int:
 
 
 def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
-    """Remove all but the last versions, and every data file that none of those names; gives what was removed.
+    """Remove all but the last `keep` versions and every data file that they do not use; return what was removed.
 
-    Files younger than `grace` seconds stay even if nobody names them: somebody may be about to. So do older ones that
-    may belong to a writer that is at work for longer, if it gave word of itself, which it does every minute. Ages are
-    measured by the clock of the storage. Datasets that are open at a version that goes can fail when they read more of
-    it.
+    Files younger than `grace` seconds are kept, because a writer may be about to publish them. So are older ones that
+    may belong to a live writer, which is known by its heartbeat file. Ages are measured by the clock of the storage.
+    Datasets that are open at a removed version can fail when they read more of it.
     """
     if keep < 1:
         raise SchemaError(f"expected at least one version to keep, got keep={keep}")
@@ -117,25 +116,25 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
     kept = place.for_each(lambda number: read_manifest(place, number), numbers[-keep:])
     named = {file.path for manifest in kept for file in files_of(manifest)}
     now = _storage_time(place)
-    begun = oldest_writer_start(place, now, grace)
+    writers_since = oldest_writer_start(place, now, grace)
 
-    def clear(name: str) -> bool:
-        """Remove a file that is old enough, and that nobody at work has written."""
+    def remove_if_old(name: str) -> bool:
+        """Remove a file that is old enough and that no live writer has written."""
         with suppress(FileNotFoundError):
             written = place.stat(name).modified
-            if max(0.0, now - written) >= grace and written < begun:
+            if max(0.0, now - written) >= grace and written < writers_since:
                 place.remove(name)
                 return True
         return False
 
-    # No power cut brings back a version whose files are gone: each is gone for good before the next one goes.
+    # Manifests first, each removal synced: a power loss must not bring back a version whose files are gone.
     removed = [name for number in numbers[:-keep] if _remove(place, name := manifest_path(number))]
     waste = [name for name in place.paths() if _OURS.fullmatch(name) and name not in named]
-    return removed + [name for name, gone in zip(waste, place.for_each(clear, waste), strict=True) if gone]
+    return removed + [name for name, gone in zip(waste, place.for_each(remove_if_old, waste), strict=True) if gone]
 
 
 def _storage_time(place: Place) -> float:
-    """What time it is for the storage, whose clock may be another than ours."""
+    """Return the time by the clock of the storage, which may differ from ours."""
     probe = f".{secrets.token_hex(8)}.tmp"
     try:
         place.put(probe, b"")
@@ -155,17 +154,17 @@ def _remove(place: Place, name: str) -> bool:
 
 
 def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = None) -> int | None:
-    """Write fragments anew that were edited, have their fields in several files, or are small; values stay the same.
+    """Rewrite fragments that were edited, have their fields in several files, or are small.
 
-    Gives the number of the new version, or none if there was nothing to do. Samples keep their order and rows.
+    Samples keep their values, order and rows. Returns the number of the new version, or None if nothing was to do.
     """
     place = _place(path)
     version = latest_version(place)
     base = read_manifest(place, version)
     if any(fragment.foreign is not None for fragment in base.fragments):
-        raise SchemaError(f"{place.url}: expected data of its own to compact, got fields in somebody else's shards")
+        raise SchemaError(f"{place.url}: expected a dataset without adopted shards to compact, got one with them")
     ds = open_dataset(place.url, version=version)
-    left, edited = _looked_at(place, base)
+    left, edited = _live_and_edited(place, base)
     runs = list(_runs([one or _is_small(f, shard_size) for f, one in zip(base.fragments, edited, strict=True)], edited))
     if not runs:
         return None
@@ -192,8 +191,8 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
         heartbeat.end()
 
 
-def _looked_at(place: Place, manifest: Manifest) -> tuple[list[int], list[bool]]:
-    """How many rows of each fragment are left, and whether it is more than one file as it was written."""
+def _live_and_edited(place: Place, manifest: Manifest) -> tuple[list[int], list[bool]]:
+    """Return for each fragment the number of live rows, and whether it has edits or several files."""
     fragments, ids = manifest.fragments, manifest.row_ids
     ends = np.cumsum([one.rows for one in fragments])
 
@@ -211,11 +210,11 @@ def _is_small(fragment: Fragment, shard_size: int) -> bool:
     return sum(file.size for file in fragment.groups) < shard_size // 2
 
 
-def _runs(renewed: list[bool], edited: list[bool]) -> Iterator[tuple[int, int]]:
-    """Stretches of fragments to write anew; one that is only small, with large ones around it, stays as it is."""
-    for renew, group in groupby(range(len(renewed)), key=renewed.__getitem__):
+def _runs(rewritten: list[bool], edited: list[bool]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of fragments to rewrite; a single small one without edits between large ones is kept."""
+    for rewrite, group in groupby(range(len(rewritten)), key=rewritten.__getitem__):
         numbers = list(group)
-        if renew and (len(numbers) > 1 or edited[numbers[0]]):
+        if rewrite and (len(numbers) > 1 or edited[numbers[0]]):
             yield numbers[0], numbers[-1] + 1
 
 
@@ -252,6 +251,6 @@ def _refuse_all_but_appends(place: Place, base: Manifest, latest: Manifest) -> N
     same = (latest.deleted, latest.overlays, latest.schema) == (base.deleted, base.overlays, base.schema)
     if not same or latest.fragments[: len(base.fragments)] != base.fragments:
         raise CommitConflict(
-            f"{place.url}: expected nothing but appended samples while fragments are written anew, somebody else did "
+            f"{place.url}: expected nothing but appended samples while fragments are rewritten, another writer did "
             f"more ({latest.change}); nothing was changed, compact again"
         )
