@@ -115,10 +115,8 @@ def test_a_refused_sample_is_located_and_not_appended(field: str, value: Any, me
     for _ in range(2):  # the next sample has the same number again
         with pytest.raises(SchemaError) as caught:
             builder.append({**good(), field: value})
-        expected = f"{message} - at sample 12, field {field}"
-        assert re.fullmatch(
-            re.escape(expected).replace(r"\.\.\.", ".*"), str(caught.value)
-        )  # messages of codecs are longer
+        expected = re.escape(f"{message} - at sample 12, field {field}").replace(r"\.\.\.", ".*")
+        assert re.fullmatch(expected, str(caught.value))
         assert caught.value.__cause__ is None
         assert (builder.rows, builder.nbytes) == (7, size)
     builder.append({**good(), "n": 99})

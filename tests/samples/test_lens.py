@@ -81,7 +81,7 @@ def only_own_lenses() -> Iterator[None]:
 
 def test_get_and_put() -> None:
     assert span(LINE) == span.get(LINE) == Span(60) and span.put(Span(5), LINE) == Line(10, 15, "a")
-    assert (span.source, span.view, span.name, span.__doc__) == (Line, Span, "span", "How long a line is.")
+    assert (span.source, span.view, span.name, span.__doc__) == (Line, Span, "span", "The length of a line.")
     assert repr(span) == "Lens(span: Line -> Span)" and span.two_way and put_span is span
 
 

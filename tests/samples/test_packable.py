@@ -96,7 +96,7 @@ def everything(**changed: Any) -> Everything:
 def test_packable_makes_a_dataclass_of_the_same_name() -> None:
     assert dataclasses.is_dataclass(Everything) and issubclass(Everything, sx.PackableSample)
     assert dataclasses.is_dataclass(Inner) and issubclass(INNER, sx.PackableSample)
-    for kind, name, text in ((Everything, "Everything", "All kinds of fields."), (Inner, "Inner", "A part.")):
+    for kind, name, text in ((Everything, "Everything", "All kinds of fields."), (Inner, "Inner", "A nested sample.")):
         assert (kind.__name__, kind.__qualname__, kind.__module__, kind.__doc__) == (name, name, __name__, text)
     assert [field.name for field in dataclasses.fields(Everything)][:2] == ["plain", "typed"]
     assert everything().known == 7 and "known" not in Features.of(Everything)
