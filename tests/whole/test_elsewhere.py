@@ -18,7 +18,7 @@ import pytest
 
 import shardex as sx
 from shardex.dataset import Dataset
-from shardex.errors import ArgumentError, NotFoundError, SchemaError, ShardexError
+from shardex.errors import ArgumentError, NotFoundError, ShardexError
 from shardex.formats.tar_members import TarScanner
 from shardex.sources import ByteRange, CachedSource, LocalSource
 from shardex.sources.url import SCHEMES
@@ -416,7 +416,7 @@ def test_what_is_not_there(what: str, lines: Path) -> None:
 def test_files_of_two_stores(lines: Path) -> None:
     with pytest.raises(ArgumentError, match=r"expected files of one store, got files of far:// and this machine"):
         sx.open([far(lines) + "/p0.jsonl", str(lines / "p1.jsonl")])
-    with pytest.raises(SchemaError, match=r"got some of memory://a and memory://b"):
+    with pytest.raises(ArgumentError, match=r"got files of memory://a and memory://b"):
         sx.open(["memory://a/x.jsonl", "memory://b/x.jsonl"])
 
 

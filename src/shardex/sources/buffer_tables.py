@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shardex.kernel import Integers, Segments
-from shardex.sources.page_file import PagedFile
+
+if TYPE_CHECKING:
+    from shardex.sources.cached_source import CachedSource
 
 __all__ = ["EvictingTable", "Wanted"]
 
@@ -19,21 +21,11 @@ Wanted = tuple[str, Integers, Integers]
 """A path, and begin and end of each range."""
 
 
-class _FetchMany(Protocol):
-    def __call__(self, wanted: Sequence[Wanted], *, wait: bool) -> bool: ...
-
-
 class EvictingTable:
     """Downloads ranges of a table's files and closes files in the table when the cache evicts them."""
 
-    def __init__(
-        self,
-        fetch_many: _FetchMany,
-        hold: Callable[[str], tuple[PagedFile, memoryview]],
-        paths: Sequence[str],
-        close_file: Callable[[int], None] | None,
-    ) -> None:
-        self._fetch_many, self._hold, self._paths, self._close_file = fetch_many, hold, paths, close_file
+    def __init__(self, source: CachedSource, paths: Sequence[str], close_file: Callable[[int], None] | None) -> None:
+        self._source, self._paths, self._close_file = source, paths, close_file
         self._numbers: dict[str, list[int]] = {}
         for number, path in enumerate(paths):
             self._numbers.setdefault(path, []).append(number)
@@ -53,14 +45,14 @@ class EvictingTable:
         wanted = [
             (self._paths[n], begin[some], begin[some] + length[some]) for n, some in pairs if not self._complete[n]
         ]
-        nothing_missing = self._fetch_many(wanted, wait=wait)
+        nothing_missing = self._source.fetch_many(wanted, wait=wait)
         self._note_complete(numbers)
         return nothing_missing
 
     def _note_complete(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             # While a view is held, this is the file that the table has, even if the table closes and reopens it now.
-            file, held = self._hold(self._paths[number])
+            file, held = self._source.hold(self._paths[number])
             if file.is_complete and (table := self.table()) is not None and table.lock is not None:
                 with table.lock:
                     self._complete[number] = number in table.buffers

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,6 +21,7 @@ __all__ = [
     "fetch_policy",
     "merge_ranges",
     "numbers_between",
+    "read_merged",
     "runs",
     "touched_pages",
 ]
@@ -85,6 +86,19 @@ def merge_ranges(ranges: Sequence[ByteRange], *, gap: int, largest: int) -> list
     if wanted:
         reads.append(MergedRead(ByteRange(begin, end - begin), tuple(wanted)))
     return reads
+
+
+def read_merged(
+    ranges: Sequence[ByteRange], read: Callable[[Sequence[ByteRange]], Sequence[memoryview]], *, gap: int, largest: int
+) -> list[memoryview]:
+    """Return the bytes of each range, read by few calls: `read` gets the merged ranges and returns their bytes."""
+    merged = merge_ranges(ranges, gap=gap, largest=largest)
+    out: list[memoryview] = [memoryview(b"")] * len(ranges)
+    for one, data in zip(merged, read([one.range for one in merged]), strict=True):
+        for number in one.wanted:
+            begin = ranges[number].begin - one.range.begin
+            out[number] = data[begin : begin + ranges[number].length]
+    return out
 
 
 def touched_pages(begin: Integers, end: Integers, page: int) -> Integers:

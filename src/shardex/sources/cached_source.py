@@ -142,13 +142,7 @@ class CachedSource(Source):
 
     def read_scattered(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Read each range by a request of its own, concurrently and past the cache."""
-        out: list[memoryview] = [memoryview(b"")] * len(ranges)
-
-        def read(number: int) -> None:
-            out[number] = self._read_remote(path, [ranges[number]])[0]
-
-        run_all(read, list(range(len(ranges))))
-        return out
+        return run_all(lambda one: self._read_remote(path, [one])[0], ranges)
 
     def _read_remote(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         parts = self.remote.read(path, ranges)
@@ -232,11 +226,7 @@ class CachedSource(Source):
                 missing = file.missing(np.arange(file.pages))
             elif self._gap and file.size <= room // 2:  # the bytes between are sent anyway, so they are kept
                 missing = np.union1d(missing, file.missing(numbers_between(missing, self._gap // PAGE)))
-            for one in file.pending:
-                missing = missing[~np.isin(missing, one.pages)]
-            if len(missing):
-                job.claimed = PendingPages(missing)
-                file.pending.append(job.claimed)
+            job.claimed = file.claim(missing)
         if rest:
             self._fetch_rest(job)
         return others
@@ -251,7 +241,7 @@ class CachedSource(Source):
                 file.put(parts)
                 self._cache.check_disk(file)
         finally:
-            _finish(file, claimed)
+            file.finish(claimed)
 
     def _read_window(self, job: _Job, window: list[tuple[int, int]]) -> list[tuple[int, memoryview]]:
         """Read runs of pages from the remote source; each comes with the number of its first page."""
@@ -270,7 +260,7 @@ class CachedSource(Source):
 
     def _unclaim(self, job: _Job) -> None:
         if job.claimed is not None:
-            _finish(job.file, job.claimed)
+            job.file.finish(job.claimed)
 
     def _run_ignoring_errors(self, job: _Job) -> None:
         if is_exiting():
@@ -293,13 +283,9 @@ class CachedSource(Source):
                     return
                 with job.file.lock:
                     missing = job.file.missing(np.arange(first, min(first + step, job.file.pages)))
-                    for one in job.file.pending:
-                        missing = missing[~np.isin(missing, one.pages)]
-                    if not len(missing):
-                        continue
-                    job.claimed = PendingPages(missing)
-                    job.file.pending.append(job.claimed)
-                self._run(job)
+                    job.claimed = job.file.claim(missing)
+                if job.claimed is not None:
+                    self._run(job)
 
     # -- buffer tables and eviction --------------------------------------------------------------------------
 
@@ -310,7 +296,7 @@ class CachedSource(Source):
         close_file: Callable[[int], None] | None = None,
     ) -> Segments:
         """Return a table that downloads ranges before the kernel reads them and closes files that are evicted."""
-        files = EvictingTable(self.fetch_many, self.hold, paths, close_file)
+        files = EvictingTable(self, paths, close_file)
         table = self._table(paths, open_file, files.fetch)
         files.table = weakref.ref(table)
         self._tables.add(files)
@@ -332,13 +318,6 @@ class _Job:
         self.path, self.file, self.view, self.begin, self.end = path, file, view, begin, end
         self.pages = touched_pages(begin, end, PAGE)
         self.claimed: PendingPages | None = None
-
-
-def _finish(file: PagedFile, claimed: PendingPages) -> None:
-    """End a download, successful or not; threads that wait for these pages check them again."""
-    with file.lock:
-        file.pending[:] = [one for one in file.pending if one is not claimed]
-    claimed.done.set()
 
 
 def _windows(pages: Integers) -> Iterator[list[tuple[int, int]]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 __all__ = [
@@ -52,16 +52,13 @@ def _pool(kind: str) -> ThreadPoolExecutor:
     return _pools[key]
 
 
-def run_all(function: Callable[[T], Any], items: Sequence[T]) -> None:
-    """Call a function with each item concurrently; wait for all, then raise the first error."""
+def run_all(function: Callable[[T], U], items: Sequence[T]) -> list[U]:
+    """Return `function(item)` for each item, called concurrently; an error is raised after all calls have ended."""
     if len(items) < 2:
-        for item in items:
-            function(item)
-        return
+        return [function(item) for item in items]
     futures = [_pool("requested").submit(function, item) for item in items]
-    errors = [error for future in futures if (error := future.exception()) is not None]
-    if errors:
-        raise errors[0]
+    wait(futures)
+    return [future.result() for future in futures]
 
 
 def map_ahead(function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:

@@ -21,7 +21,7 @@ from functools import cache
 from typing import Any, BinaryIO
 
 from shardex.errors import TruncatedShardError, storage_errors
-from shardex.sources.byte_ranges import ByteRange, merge_ranges
+from shardex.sources.byte_ranges import ByteRange, read_merged
 from shardex.sources.protocols import Place, Stat, check_path
 
 __all__ = ["LocalSource", "libc", "make_folder", "sync_folder"]
@@ -80,14 +80,12 @@ class LocalSource(Place):
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Read ranges; close ones share a system call."""
         full = self.path(path)
-        out: list[memoryview] = [memoryview(b"")] * len(ranges)
+
+        def read(parts: Sequence[ByteRange]) -> list[memoryview]:
+            return [memoryview(_pread(file.fileno(), part, full)) for part in parts]
+
         with storage_errors(full, "read"), open(full, "rb", buffering=0) as file:
-            for step in merge_ranges(ranges, gap=_GAP, largest=_LARGEST_READ):
-                data = memoryview(_pread(file.fileno(), step.range, full))
-                for number in step.wanted:
-                    begin = ranges[number].begin - step.range.begin
-                    out[number] = data[begin : begin + ranges[number].length]
-        return out
+            return read_merged(ranges, read, gap=_GAP, largest=_LARGEST_READ)
 
     def map(self, path: str) -> memoryview:
         """Map a file; the mapping exists as long as the view."""

@@ -14,6 +14,7 @@ import secrets
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -29,7 +30,7 @@ from shardex.errors import (
     TruncatedShardError,
     storage_errors,
 )
-from shardex.sources.byte_ranges import ByteRange, merge_ranges
+from shardex.sources.byte_ranges import ByteRange, read_merged
 from shardex.sources.credentials import credentials_version, redact_url, settings_for, strip_credentials
 from shardex.sources.guarded_http import GuardedClient, check_untrusted
 from shardex.sources.object_client import (
@@ -106,14 +107,7 @@ class ObjectSource(Place):
             if one.end > size:
                 expected = f"expected bytes {one.begin} to {one.end}, got a file of {size} bytes"
                 raise TruncatedShardError(f"{self._redacted(path)}: {expected}")
-        steps = merge_ranges(ranges, gap=self.gap, largest=LARGEST_READ)
-        blocks = self._fetch(path, [step.range for step in steps])
-        out: list[memoryview] = [memoryview(b"")] * len(ranges)
-        for step, block in zip(steps, blocks, strict=True):
-            for number in step.wanted:
-                begin = ranges[number].begin - step.range.begin
-                out[number] = block[begin : begin + ranges[number].length]
-        return out
+        return read_merged(ranges, partial(self._fetch, path), gap=self.gap, largest=LARGEST_READ)
 
     def map(self, path: str) -> memoryview:
         """Read the whole file into memory."""
@@ -242,16 +236,16 @@ class ObjectSource(Place):
 
     def touch(self, path: str) -> None:
         """Copy a file onto itself; on S3, which refuses that, by way of a temporary file."""
-        key, run_in_thread, client = self._writable(path), self._temporary_key(), self._writing_client(path)
+        key, temporary, client = self._writable(path), self._temporary_key(), self._writing_client(path)
         self._pins.pop(path, None)
         if self._bucket.scheme != "s3":
             return self._ask(path, "touch", lambda: client.copy(key, key), 0)
         size = self._ask(path, "touch", lambda: client.head(key)).size
-        self._ask(path, "touch", lambda: client.copy(key, run_in_thread), size)
+        self._ask(path, "touch", lambda: client.copy(key, temporary), size)
         try:
-            self._ask(path, "touch", lambda: client.copy(run_in_thread, key), size)
+            self._ask(path, "touch", lambda: client.copy(temporary, key), size)
         finally:
-            self._ask(path, "clean up after touching", lambda: client.delete(run_in_thread), 0)
+            self._ask(path, "clean up after touching", lambda: client.delete(temporary), 0)
 
     def remove(self, path: str) -> None:
         """Delete a file."""

@@ -291,6 +291,21 @@ class PagedFile:
 
     # -- new pages -------------------------------------------------------------------------------------------
 
+    def claim(self, pages: Integers) -> PendingPages | None:
+        """Claim those of some missing pages that no thread is downloading; the caller holds the lock."""
+        for other in self.pending:
+            pages = pages[~np.isin(pages, other.pages)]
+        if not len(pages):
+            return None
+        self.pending.append(PendingPages(pages))
+        return self.pending[-1]
+
+    def finish(self, claimed: PendingPages) -> None:
+        """End a download, successful or not; threads that wait for these pages check them again."""
+        with self.lock:
+            self.pending[:] = [one for one in self.pending if one is not claimed]
+        claimed.done.set()
+
     def put(self, pieces: Sequence[tuple[int, Any]]) -> None:
         """Store runs of pages, given as first page and bytes; the caller holds a view."""
         on_disk = False
