@@ -315,7 +315,7 @@ def test_invalid_puts_are_refused(tmp_path: Path, lines: sx.Dataset[Line]) -> No
         with pytest.raises(IndexError):
             tx.put(10, Span(1.0), through=span)
         tx.update(1, end=5.0)
-        with pytest.raises(SchemaError, match="expected a sample that this transaction has not updated yet, got 1"):
+        with pytest.raises(ArgumentError, match="expected a sample that this transaction has not updated yet, got 1"):
             tx.put(1, Span(1.0), through=span)
         with pytest.raises(KeyError):
             tx.put(2, {"other": 1})

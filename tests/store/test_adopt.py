@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from shardex.errors import AlreadyExistsError, PathError, SchemaError, StaleIndexError
+from shardex.errors import AlreadyExistsError, ArgumentError, PathError, StaleIndexError
 
 FORMATS = ["jsonl", "tar", "parquet", "tokens", "bins"]
 
@@ -100,12 +100,12 @@ def test_what_cannot_be_done_beside_shards(tmp_path: Path) -> None:
     sx.adopt(data, tmp_path / "beside")
     with pytest.raises(AlreadyExistsError):
         sx.adopt(data, tmp_path / "beside")
-    with pytest.raises(SchemaError, match="expected shards in files, got ListRows"):
+    with pytest.raises(ArgumentError, match="expected shards in files, got ListRows"):
         sx.adopt([{"x": 1}], tmp_path / "other")  # type: ignore[list-item]
     with (
         sx.edit(tmp_path / "beside", trust_paths=True) as tx,
-        pytest.raises(SchemaError, match="expected no new samples"),
+        pytest.raises(ArgumentError, match="expected no new samples"),
     ):
         tx.append(text="x", n=1)
-    with pytest.raises(SchemaError, match="expected a dataset without adopted shards to compact"):
+    with pytest.raises(ArgumentError, match="expected a dataset without adopted shards to compact"):
         sx.compact(tmp_path / "beside")

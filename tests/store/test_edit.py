@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import shardex as sx
-from shardex.errors import ClosedError, CommitConflict, FieldError, FormatError, RowError, SchemaError
+from shardex.errors import ArgumentError, ClosedError, CommitConflict, FieldError, FormatError, RowError, SchemaError
 from shardex.sources import place_of
 from shardex.store import clean, compact, history, restore
 from tests.addresses import KINDS, new_address
@@ -128,9 +128,9 @@ def test_bad_edits_say_what_is_wrong_and_leave_the_transaction_usable(folder: st
             tx.update(1, v=[1, 2, 3])
         with pytest.raises(RowError, match="expected a row from -10 to 9, got 10"):
             tx.update(10, n=1)
-        with pytest.raises(SchemaError, match="expected the number of a row, got 'a'"):
+        with pytest.raises(ArgumentError, match="expected the number of a row, got 'a'"):
             tx.update("a", n=1)
-        with pytest.raises(SchemaError, match="expected at least one field"):
+        with pytest.raises(ArgumentError, match="expected at least one field"):
             tx.update(1)
         with pytest.raises(RowError):
             tx.delete([3, 12])

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 import shardex as sx
-from shardex.errors import AlreadyExistsError, FormatError, NotFoundError, PathError, SchemaError
+from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFoundError, PathError, SchemaError
 from shardex.sources import LocalSource
 from shardex.store import data_files as fragments
 from shardex.store import recover, verify
@@ -297,7 +297,7 @@ def test_targets(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "there" / "x").write_text("mine")
     with pytest.raises(AlreadyExistsError):
         recover(folder, tmp_path / "there")
-    with pytest.raises(SchemaError, match="expected a target outside of the dataset"):
+    with pytest.raises(ArgumentError, match="expected a target outside of the dataset"):
         recover(folder, folder / "inside")
     with pytest.raises(NotFoundError):
         recover(tmp_path / "nowhere", tmp_path / "new")

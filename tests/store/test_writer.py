@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from shardex.errors import AlreadyExistsError, ClosedError, FormatError, SchemaError, StorageFullError
+from shardex.errors import AlreadyExistsError, ArgumentError, ClosedError, FormatError, SchemaError, StorageFullError
 from shardex.schema import Features
 from shardex.sources import LocalSource
 from shardex.store import data_files as fragments
@@ -103,7 +103,7 @@ def test_one_sample_larger_than_a_batch_is_written_at_once(tmp_path: Path, monke
 
 @pytest.mark.parametrize("options", [{"shard_rows": 0}, {"shard_size": 0}, {"shard_rows": -1}])
 def test_shards_hold_something(tmp_path: Path, options: Any) -> None:
-    with pytest.raises(SchemaError, match="expected shards of at least 1 byte and 1 row"):
+    with pytest.raises(ArgumentError, match="expected shards of at least 1 byte and 1 row"):
         sx.create(tmp_path / "d", SCHEMA, **options)
     assert not (tmp_path / "d").exists()
 

@@ -18,7 +18,6 @@ from shardex.errors import (
     ChecksumError,
     CommitConflict,
     DuplicateKeyError,
-    SchemaError,
     ShardexError,
     SourceError,
     StaleIndexError,
@@ -206,7 +205,7 @@ def test_verify_and_recover_a_cut_file(place: Place, tmp_path: Path) -> None:
         done = sx.recover(place.url, target)
         assert (done.samples, [one.samples for one in done.lost]) == (5, [range(4, 8)])
         assert [s.s for s in sx.open(target)] == ["newer", "s1", "s2", "s3", "s8"]
-    with pytest.raises(SchemaError, match="expected a target outside of the dataset"):
+    with pytest.raises(ArgumentError, match="expected a target outside of the dataset"):
         sx.recover(place.url, f"{place.url}/inside")
 
 

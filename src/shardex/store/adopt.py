@@ -12,7 +12,7 @@ from typing import Any
 
 from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
-from shardex.errors import AlreadyExistsError, SchemaError
+from shardex.errors import AlreadyExistsError, ArgumentError
 from shardex.files import What, check_mode, display_name
 from shardex.formats import ShardRows
 from shardex.sources import place_of
@@ -42,13 +42,13 @@ def adopt(
     shards = open_dataset(what, format=format, schema=schema, **options)
     rows = shards.rows
     if not isinstance(rows, ShardRows):
-        raise SchemaError(f"expected shards in files, got {type(rows).__name__}")
+        raise ArgumentError(f"expected shards in files, got {type(rows).__name__}")
     place = place_of(beside)
     check_mode(place, "create")
     opened, features = rows.opened, rows.features
     target = opened.what if isinstance(opened.what, str) else list(opened.what)
     if signed := [one for one in ([target] if isinstance(target, str) else target) if display_name(one) != one]:
-        raise SchemaError(
+        raise ArgumentError(
             f"expected URLs that may be stored in a manifest, got one with a secret: {display_name(signed[0])}"
         )
     kept = {name: value.to_json() if name == "schema" else value for name, value in opened.options.items()}

@@ -18,7 +18,7 @@ import pyarrow as pa
 import xxhash
 
 from shardex.arrow import BatchBuilder, number_array, to_table
-from shardex.errors import SchemaError, storage_errors
+from shardex.errors import ArgumentError, storage_errors
 from shardex.kernel import Columns
 from shardex.schema import Features
 from shardex.sources import Draft, Place
@@ -144,7 +144,7 @@ class FragmentWriter:
         generate_keys: bool = False,
     ) -> None:
         if shard_size < 1 or (shard_rows is not None and shard_rows < 1):
-            raise SchemaError(f"expected shards of at least 1 byte and 1 row, got {shard_size} and {shard_rows}")
+            raise ArgumentError(f"expected shards of at least 1 byte and 1 row, got {shard_size} and {shard_rows}")
         self._place = place
         self._builder = BatchBuilder(features)
         self._shard_size, self._shard_rows = shard_size, math.inf if shard_rows is None else shard_rows

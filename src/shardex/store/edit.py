@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from shardex.arrow import arrow_schema
 from shardex.dataset import Dataset, changes, lens_to
 from shardex.dataset import open as open_dataset
-from shardex.errors import FieldError, FormatError, RowError, SchemaError
+from shardex.errors import ArgumentError, FieldError, FormatError, RowError, SchemaError
 from shardex.files import AllOrNothing
 from shardex.kernel import Integers
 from shardex.progress import Bar
@@ -92,7 +92,7 @@ class Edit(AllOrNothing):
         """Add one sample at the end: a mapping, an instance of a `packable` class, or keywords."""
         self._check_open()
         if any(fragment.foreign is not None for fragment in self._base.fragments):
-            raise SchemaError(
+            raise ArgumentError(
                 "expected no new samples in a dataset with adopted shards: add them to the shards, or copy the dataset"
             )
         if self._appends is None:
@@ -117,7 +117,7 @@ class Edit(AllOrNothing):
         row number."""
         self._check_open()
         if not values:
-            raise SchemaError("expected at least one field with a new value, got none")
+            raise ArgumentError("expected at least one field with a new value, got none")
         for name in values:
             if name not in self._features:
                 raise FieldError(f"expected one of the fields {', '.join(self._features)}, got {name!r}")
@@ -153,7 +153,7 @@ class Edit(AllOrNothing):
         self._check_open()
         row = self._row(where)
         if int(self._ids(row)[0]) in self._updated:
-            raise SchemaError(
+            raise ArgumentError(
                 f"expected a sample that this transaction has not updated yet, got {where!r}: a view is written "
                 "into the values before the transaction; commit first"
             )
@@ -166,7 +166,7 @@ class Edit(AllOrNothing):
         row numbers (one, several, a slice, a mask)."""
         self._check_open()
         if (where is None) == (rows is None):
-            raise SchemaError("expected either keys or rows to delete, got both or neither")
+            raise ArgumentError("expected either keys or rows to delete, got both or neither")
         if rows is None and self._keys is not None:
             found = self._keys.rows_of([where] if isinstance(where, int | str | bytes | np.integer) else where)
         else:
@@ -184,7 +184,7 @@ class Edit(AllOrNothing):
         try:
             row = operator.index(where)
         except TypeError:
-            raise SchemaError(f"expected the number of a row, got {where!r}") from None
+            raise ArgumentError(f"expected the number of a row, got {where!r}") from None
         if not -len(self.dataset) <= row < len(self.dataset):
             raise RowError(f"expected a row from {-len(self.dataset)} to {len(self.dataset) - 1}, got {where}")
         return np.array([row % len(self.dataset)])

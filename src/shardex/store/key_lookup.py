@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import DuplicateKeyError, SchemaError
+from shardex.errors import ArgumentError, DuplicateKeyError, SchemaError
 from shardex.formats import TableRows
 from shardex.kernel import Integers
 from shardex.schema import Bytes, Features, Text, Value
@@ -35,7 +35,7 @@ def check_key(key: str | None, features: Features, generate: bool = False) -> No
     """
     if key is None:
         if generate:
-            raise SchemaError("expected key= to say which field gets generated keys, got none")
+            raise ArgumentError("expected key= to say which field gets generated keys, got none")
         return
     if key not in features:
         raise SchemaError(f"expected one of the fields {', '.join(features)} as key, got {key!r}")
@@ -62,7 +62,7 @@ class KeyLookup:
     def rows_of(self, keys: SequenceOf[Any] | NDArray[Any]) -> Integers:
         """Return the row of each key; an error if one is missing."""
         if isinstance(keys, str | bytes) or not isinstance(keys, SequenceOf | np.ndarray):
-            raise SchemaError(f"expected a list or an array of keys, got {type(keys).__name__}")
+            raise ArgumentError(f"expected a list or an array of keys, got {type(keys).__name__}")
         return self._rows(self._index.rows_of(keys))
 
     def row_of(self, key: Any) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
-from shardex.errors import FormatError, SchemaError, UnknownKeyError
+from shardex.errors import ArgumentError, FormatError, SchemaError, UnknownKeyError
 from shardex.kernel import Integers
 
 __all__ = [
@@ -126,7 +126,7 @@ def _hash_bytes(keys: Iterable[bytes], count: int) -> Hashes:
 def _as_array(keys: Keys) -> NDArray[Any] | Sequence[Any]:
     """Return an array of integers if the keys fit into one, else a sequence of objects."""
     if isinstance(keys, Key):
-        raise SchemaError(f"expected many keys, got one, {keys!r:.200}; put it into a list")
+        raise ArgumentError(f"expected many keys, got one, {keys!r:.200}; put it into a list")
     if isinstance(keys, np.ndarray) and keys.dtype.kind in "iu" and keys.ndim == 1:
         return keys
     objects = _as_list(keys)

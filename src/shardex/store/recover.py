@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shardex.arrow import arrow_type, features_of_arrow, to_table
 from shardex.dataset import Dataset
-from shardex.errors import AlreadyExistsError, FormatError, SchemaError, ShardexError
+from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError
 from shardex.files import STORE_FOLDER, Files, What, check_mode
 from shardex.formats import open_file, open_files
 from shardex.kernel import MISSING, Columns, Integers
@@ -271,7 +271,7 @@ class _Output:
         self.path = place.url
         folder = place_of(damaged).url if isinstance(damaged, str | os.PathLike) else ""
         if folder and f"{self.path}/".startswith(f"{folder}/"):
-            raise SchemaError(f"{self.path}: expected a target outside of the dataset {folder}")
+            raise ArgumentError(f"{self.path}: expected a target outside of the dataset {folder}")
         self.progress = progress
         self._place = place
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from shardex.dataset import open as open_dataset
-from shardex.errors import CommitConflict, FormatError, SchemaError
+from shardex.errors import ArgumentError, CommitConflict, FormatError
 from shardex.kernel import Integers
 from shardex.progress import Bar
 from shardex.sources import Place, place_of
@@ -110,7 +110,7 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
     Datasets that are open at a removed version can fail when they read more of it.
     """
     if keep < 1:
-        raise SchemaError(f"expected at least one version to keep, got keep={keep}")
+        raise ArgumentError(f"expected at least one version to keep, got keep={keep}")
     place = _place(path)
     numbers = versions_in(place)
     kept = place.for_each(lambda number: read_manifest(place, number), numbers[-keep:])
@@ -162,7 +162,7 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
     version = latest_version(place)
     base = read_manifest(place, version)
     if any(fragment.foreign is not None for fragment in base.fragments):
-        raise SchemaError(f"{place.url}: expected a dataset without adopted shards to compact, got one with them")
+        raise ArgumentError(f"{place.url}: expected a dataset without adopted shards to compact, got one with them")
     ds = open_dataset(place.url, version=version)
     left, edited = _live_and_edited(place, base)
     runs = list(_runs([one or _is_small(f, shard_size) for f, one in zip(base.fragments, edited, strict=True)], edited))

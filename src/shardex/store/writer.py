@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from shardex.errors import AlreadyExistsError, FormatError, SchemaError, ShardexError
+from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError
 from shardex.files import STORE_FOLDER, AllOrNothing, check_mode
 from shardex.schema import Features
 from shardex.sources import Place, place_of
@@ -98,7 +98,7 @@ class ArrowWriter(AllOrNothing):
         if manifest.features != self._features:
             raise SchemaError(f"{self.path}: expected the fields it has ({manifest.features}), got {self._features}")
         if key is not None and key != manifest.key:
-            raise SchemaError(f"{self.path}: expected the key it has ({manifest.key}), got {key!r}")
+            raise ArgumentError(f"{self.path}: expected the key it has ({manifest.key}), got {key!r}")
         return manifest
 
     def _used_ids(self, version: int) -> int:
