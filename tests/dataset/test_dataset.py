@@ -213,7 +213,7 @@ def test_open_of_a_missing_path_raises(tmp_path: Path) -> None:
 def test_unknown_formats_are_described_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "a.xyz").write_bytes(b"hello world")
     (tmp_path / "b.xyz").write_bytes(b"")
-    seen = r"saw 2 files \(2 \.xyz\), a\.xyz beginning with b'hello world'; say which with format="
+    seen = r"got 2 files \(2 \.xyz\), a\.xyz beginning with b'hello world'; choose with format="
     with pytest.raises(UnknownFormatError, match=seen):
         sx.open(tmp_path)
     with pytest.raises(UnknownFormatError, match="expected a format out of arrow, bins"):
@@ -226,7 +226,7 @@ def test_unknown_formats_are_described_in_the_error(tmp_path: Path) -> None:
 
 def test_two_formats_in_one_folder_raise(corpus: Path) -> None:
     sx.write(corpus / "table", [{"x": 1}], format="parquet")
-    with pytest.raises(UnknownFormatError, match=r"expected shards of one format \(jsonl, parquet\), saw 4 files"):
+    with pytest.raises(UnknownFormatError, match=r"expected shards of one format \(jsonl, parquet\), got 4 files"):
         sx.open(corpus)
     assert len(sx.open(corpus, format="jsonl")) == 30
 
@@ -273,7 +273,7 @@ def test_permission_denied_raises(public: Path) -> None:
 def test_unpickling_after_the_data_changed_raises(corpus: Path) -> None:
     data = pickle.dumps(sx.open(corpus))
     (corpus / "part3.jsonl").write_text('{"n": 99}\n')
-    with pytest.raises(StaleIndexError, match="expected the data as it was"):
+    with pytest.raises(StaleIndexError, match="expected the data that was opened"):
         pickle.loads(data)
 
 

@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from pyarrow import feather
 
 import shardex as sx
-from shardex.arrow import BatchBuilder, DecodedTable, MappedTable
+from shardex.arrow import BatchBuilder, DecodedTable, MappedTable, open_ipc_file
 from shardex.errors import FormatError, NotFoundError, PathError, SchemaError, StaleIndexError, TruncatedShardError
-from shardex.formats import arrow_files as ipc
 from shardex.schema import Features
 from shardex.sources import LocalSource
 from tests.strategies import datasets
@@ -320,7 +319,7 @@ def test_a_changed_file_is_noticed_by_the_next_process(tmp_path: Path) -> None:
     pickled = pickle.dumps(sx.open(path))
     assert pickle.loads(pickled)[0].n == 1
     put(path, n=[1, 2])
-    with pytest.raises(StaleIndexError, match="expected the data as it was when"):
+    with pytest.raises(StaleIndexError, match="expected the data that was opened when"):
         pickle.loads(pickled)
 
 
@@ -416,5 +415,5 @@ def test_what_is_no_arrow_file_says_so(tmp_path: Path) -> None:
 
 def test_a_reader_of_some_columns(tmp_path: Path) -> None:
     put(tmp_path / "a.arrow", n=[1], m=[2])
-    reader = ipc.open_file(LocalSource(tmp_path).map("a.arrow"), "a.arrow", [1])
+    reader = open_ipc_file(LocalSource(tmp_path).map("a.arrow"), "a.arrow", [1])
     assert reader.get_batch(0).to_pydict() == {"m": [2]}

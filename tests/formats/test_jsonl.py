@@ -259,7 +259,7 @@ def test_it_pickles_as_what_was_opened(tmp_path: Path) -> None:
     assert again.features == rows.features
     assert again.sample(0) == {"n": 1}
     dump(tmp_path / "a.jsonl", {"n": 1}, {"n": 2})
-    with pytest.raises(StaleIndexError, match="expected the data as it was"):
+    with pytest.raises(StaleIndexError, match="expected the data that was opened"):
         pickle.loads(pickle.dumps(rows))
 
 

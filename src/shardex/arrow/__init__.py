@@ -14,13 +14,21 @@ field_readers  readers of one field over mapped batches
 mapped_table   mapped record batches as one table
 decoded_table  Parquet row groups and compressed batches as one table, with a cache
 sql_columns    fields in the form that SQL reads
-ipc_footer     positions of batches in an Arrow IPC file
+ipc_footer     readers of Arrow IPC files, positions of their batches
 """
 
 from shardex.arrow.batch_builder import BatchBuilder
 from shardex.arrow.decode import decode_array, storage_array, to_list
 from shardex.arrow.decoded_table import CACHE_BYTES, DecodedTable
-from shardex.arrow.ipc_footer import FOOTER_TAIL, Block, batch_is_compressed, footer_blocks, footer_size
+from shardex.arrow.ipc_footer import (
+    FOOTER_TAIL,
+    Block,
+    batch_is_compressed,
+    footer_blocks,
+    footer_size,
+    open_ipc_file,
+    valid_batch,
+)
 from shardex.arrow.mapped_table import MappedTable
 from shardex.arrow.sql_columns import (
     concat_columns,
@@ -69,6 +77,7 @@ __all__ = [
     "is_queryable",
     "items_per_row",
     "number_array",
+    "open_ipc_file",
     "samples_table",
     "schema_text",
     "sql_table",
@@ -78,5 +87,6 @@ __all__ = [
     "to_list",
     "to_table",
     "true_or_null",
+    "valid_batch",
     "valid_mask",
 ]

@@ -1,4 +1,4 @@
-"""The footer of an Arrow IPC file: the positions of its batches, without reading them.
+"""Arrow IPC files: readers of them, valid batches, and the positions of batches without reading them.
 
 Arrow's reader does not tell where a batch is in its file, and a remote file must be downloaded before it is read. So
 this module takes the few numbers it needs out of the flatbuffers. They are untrusted: a number that points outside the
@@ -8,17 +8,48 @@ bytes is an error.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
+from shardex.arrow.types import check_column_names
 from shardex.errors import FormatError
 
-__all__ = ["FOOTER_TAIL", "Block", "batch_is_compressed", "footer_blocks", "footer_size"]
+__all__ = [
+    "FOOTER_TAIL",
+    "Block",
+    "batch_is_compressed",
+    "footer_blocks",
+    "footer_size",
+    "open_ipc_file",
+    "valid_batch",
+]
 
 FOOTER_TAIL = 10
 """Bytes at the end of a file: the size of the footer, and the magic."""
 _MAGIC = b"ARROW1"
 _COMPRESSION = 3
 _CONTINUES = 0xFFFFFFFF
+
+
+def open_ipc_file(data: Any, where: str, columns: Iterable[int] = ()) -> pa.ipc.RecordBatchFileReader:
+    """Open an Arrow IPC file: all columns, or those with these numbers; `where` is its path for error messages."""
+    try:
+        reader = pa.ipc.open_file(pa.py_buffer(data), options=pa.ipc.IpcReadOptions(included_fields=sorted(columns)))
+        check_column_names(reader.schema)
+    except (pa.ArrowException, OSError, FormatError) as error:
+        raise FormatError(f"{where}: expected an Arrow IPC file, got something else: {error}") from None
+    return reader
+
+
+def valid_batch(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
+    """Return the batch if its offsets and texts are valid: reading an invalid one can crash the process."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowException as error:
+        raise FormatError(f"{where}: expected valid Arrow data, got a damaged batch: {error}") from None
+    return batch
 
 
 class Block(NamedTuple):

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import MappedTable, features_of_arrow, is_opaque, sql_table, storage_array, valid_mask
-from shardex.formats import validated
+from shardex.arrow import MappedTable, features_of_arrow, is_opaque, sql_table, storage_array, valid_batch, valid_mask
 from shardex.kernel import Columns, Integers, digest
 from shardex.rows import AbstractRows
 from shardex.schema import Feature, Features, Json, Optional, Struct, check_fields
@@ -71,7 +70,7 @@ class ArrowRows(AbstractRows):
         return ArrowRows, (self.table, self._query_error)
 
     def _load(self, number: int) -> pa.RecordBatch:
-        batch = validated(self._batches[number], f"the table in memory, batch {number}")
+        batch = valid_batch(self._batches[number], f"the table in memory, batch {number}")
         batch = batch if self._convert is None else self._convert(batch)
         return pa.RecordBatch.from_arrays([_without_offset(column) for column in batch.columns], schema=batch.schema)
 

@@ -1,8 +1,8 @@
-"""Arrow IPC files and streams of anybody: mapped, validated before a value is looked at, then read in place.
+"""Arrow IPC files and streams that other tools wrote: mapped, validated, then read in place.
 
-Nothing vouches for such files, so each batch is validated in full when a row of it is first touched. Batches that
-are not compressed are read where they lie; of files that are, a few decoded batches are kept (a stream, which cannot be
-entered in the middle, is decoded whole). A `_metadata.json` beside the shards may say their order.
+Such files have no checksums, so each batch is validated in full when one of its rows is first read. Uncompressed
+batches are read in place; of compressed files a few decoded batches are cached. A stream, which has no random access,
+is decoded whole. A `_metadata.json` next to the shards may give their order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -27,7 +26,9 @@ from shardex.arrow import (
     features_of_arrow,
     footer_blocks,
     footer_size,
+    open_ipc_file,
     schema_text,
+    valid_batch,
 )
 from shardex.errors import FormatError, TruncatedShardError
 from shardex.files import Files
@@ -35,12 +36,12 @@ from shardex.formats.table_rows import TableRows, files_digest
 from shardex.kernel import Bytes, Integers, Ranges
 from shardex.schema import Features
 
-__all__ = ["EXTENSIONS", "open_file", "open_files", "validated"]
+__all__ = ["EXTENSIONS", "open_files"]
 
 EXTENSIONS = (".arrow", ".feather", ".ipc")
 _MAGIC = b"ARROW1"
 _REFUSED = (pa.ArrowException, OSError)
-_LIKELY_FOOT = 64 << 10
+_LIKELY_FOOTER = 64 << 10
 
 Load = Callable[[list[str] | None], pa.RecordBatch]
 
@@ -52,7 +53,7 @@ class _Batch:
     rows: int
     name: str
     load: Load
-    """Gives these columns, or all."""
+    """Returns these columns, or all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +61,14 @@ class _Shard:
     schema: pa.Schema
     batches: list[_Batch]
     nulls: set[str]
-    """The columns that have nulls, as far as is known; else those that may."""
-    packed: bool
-    """Whether loading a batch decodes it."""
+    """Columns that have nulls; of compressed files those that may have."""
+    compressed: bool
+    """True if loading a batch decompresses it."""
 
 
-def open_files(files: Files, told: Features | None) -> TableRows:
-    """The rows of all files; their schemas must be the same."""
-    files, counts = _listed(files)
+def open_files(files: Files, schema: Features | None) -> TableRows:
+    """Open the rows of all files, which must have the same schema."""
+    files, counts = _shards_in_order(files)
     if not files.paths:
         raise FormatError(f"{files}: expected at least one Arrow file, got none")
     digest = files_digest(files)
@@ -75,7 +76,7 @@ def open_files(files: Files, told: Features | None) -> TableRows:
     opened = _OpenFiles(files, names)
     shards = opened.shards()
     _check(shards, names, counts)
-    features = features_of_arrow(shards[0].schema, told, {null for shard in shards for null in shard.nulls})
+    features = features_of_arrow(shards[0].schema, schema, {null for shard in shards for null in shard.nulls})
     counts = [sum(batch.rows for batch in shard.batches) for shard in shards]
     return TableRows([_table(shards, features, opened)], counts, features, digest, names)
 
@@ -97,11 +98,11 @@ def _table(shards: list[_Shard], features: Features, opened: _OpenFiles) -> Mapp
     def name(number: int) -> str:
         return batches[number].name
 
-    if any(shard.packed for shard in shards):
+    if any(shard.compressed for shard in shards):
         return DecodedTable(features, schema, rows, lambda number, fields: batches[number].load(fields), name)
 
     def load(number: int) -> pa.RecordBatch:
-        return validated(batches[number].load(None), name(number))
+        return valid_batch(batches[number].load(None), name(number))
 
     table = MappedTable(features, schema, rows, load, name, opened.extents, opened.is_remote)
     opened.close_batches = weakref.WeakMethod(table.close_batches)
@@ -111,38 +112,19 @@ def _table(shards: list[_Shard], features: Features, opened: _OpenFiles) -> Mapp
 # -- one file -------------------------------------------------------------------------------------------------
 
 
-def open_file(data: Any, where: str, fields: Iterable[int] = ()) -> pa.ipc.RecordBatchFileReader:
-    """A reader of an Arrow IPC file: of all columns, or of those with these numbers."""
-    try:
-        reader = pa.ipc.open_file(pa.py_buffer(data), options=pa.ipc.IpcReadOptions(included_fields=sorted(fields)))
-        check_column_names(reader.schema)
-    except (*_REFUSED, FormatError) as error:
-        raise FormatError(f"{where}: expected an Arrow IPC file, got something else: {error}") from None
-    return reader
-
-
-def validated(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
-    """The batch, if all its offsets and texts are what they should be: looking at others can end the process."""
-    try:
-        batch.validate(full=True)
-    except pa.ArrowException as error:
-        raise FormatError(f"{where}: expected valid Arrow data, got a damaged batch: {error}") from None
-    return batch
-
-
 def _compressed_file(data: memoryview, where: str) -> _Shard:
-    reader = open_file(data, where)
+    reader = open_ipc_file(data, where)
     schema = reader.schema
     # One column is decoded to count the rows of each batch.
-    probe = open_file(data, where, [_narrowest(schema)])
+    probe = open_ipc_file(data, where, [_narrowest(schema)])
     found = [_get(probe, number, where) for number in range(reader.num_record_batches)]
 
     def load(number: int, fields: list[str] | None) -> pa.RecordBatch:
-        some = open_file(data, where, map(schema.get_field_index, fields)) if fields else reader
+        some = open_ipc_file(data, where, map(schema.get_field_index, fields)) if fields else reader
         return _get(some, number, where)
 
     batches = [_Batch(batch.num_rows, f"{where}, batch {k}", partial(load, k)) for k, batch in enumerate(found)]
-    return _Shard(schema, batches, {field.name for field in schema if field.nullable}, packed=True)
+    return _Shard(schema, batches, {field.name for field in schema if field.nullable}, compressed=True)
 
 
 def _get(reader: pa.ipc.RecordBatchFileReader, number: int, where: str) -> pa.RecordBatch:
@@ -158,7 +140,7 @@ def _narrowest(schema: pa.Schema) -> int:
 
 
 def _nulls(batches: Iterable[pa.RecordBatch]) -> set[str]:
-    """The columns that have nulls; one that hides them in its encoding may."""
+    """Return the columns that have nulls; run-end encoded ones may, their count does not tell."""
     return {
         field.name
         for batch in batches
@@ -179,7 +161,7 @@ def _stream(data: memoryview, where: str) -> _Shard:
         return found[number]
 
     batches = [_Batch(batch.num_rows, f"{where}, batch {k}", partial(load, k)) for k, batch in enumerate(found)]
-    return _Shard(stream.schema, batches, _nulls(found), packed=False)
+    return _Shard(stream.schema, batches, _nulls(found), compressed=False)
 
 
 # -- all files ------------------------------------------------------------------------------------------------
@@ -191,34 +173,34 @@ class _OpenFiles:
     def __init__(self, files: Files, names: list[str]) -> None:
         self._files, self._names = files, names
         self.is_remote = files.source.is_remote
-        self._data = files.source.buffer_table(files.paths, close_file=self._let_go)
+        self._data = files.source.buffer_table(files.paths, close_file=self._close_file)
         self._readers: list[pa.ipc.RecordBatchFileReader | None] = [None] * len(names)
         self._blocks: list[tuple[list[Block], list[Block]]] = [([], [])] * len(names)
         self._in_place: set[int] = set()
-        """The files that are read where they lie: not streams, and not compressed ones."""
+        """Files that are read in place: not streams and not compressed files."""
         self._places: list[tuple[int, int]] = []
-        """File (-1 if it is not read where it lies) and number of each batch."""
+        """File (-1 if it is not read in place) and number of each batch."""
         self.close_batches: weakref.WeakMethod[Callable[[Sequence[int]], None]] | None = None
 
-    def _let_go(self, number: int) -> None:
+    def _close_file(self, number: int) -> None:
         if self.close_batches is not None and (close := self.close_batches()) is not None:
             close([chunk for chunk, (file, _) in enumerate(self._places) if file == number])
         self._readers[number] = None
 
     def shards(self) -> list[_Shard]:
-        """All files, opened: their ends are fetched at once, then the heads of their batches."""
+        """Open all files: fetch their ends together, then the headers of their batches."""
         every = range(len(self._names))
-        held = [self._data.open(number) for number in every]
-        sizes = [data.size for data in held]
+        files = [self._data.open(number) for number in every]
+        sizes = [data.size for data in files]
         ends = [(n, begin, size) for n in every for begin, size in _ends(sizes[n])]
         self._fetch(ends)
-        is_file = [bytes(data[: len(_MAGIC)]) == _MAGIC for data in held]
-        feet = [footer_size(_tail(held[n]), sizes[n], self._names[n]) if is_file[n] else 0 for n in every]
-        self._fetch([(n, sizes[n] - feet[n], feet[n]) for n in every if feet[n] > _LIKELY_FOOT])
+        is_file = [bytes(data[: len(_MAGIC)]) == _MAGIC for data in files]
+        footers = [footer_size(_tail(files[n]), sizes[n], self._names[n]) if is_file[n] else 0 for n in every]
+        self._fetch([(n, sizes[n] - footers[n], footers[n]) for n in every if footers[n] > _LIKELY_FOOTER])
         for n in every:
-            if feet[n]:
-                self._blocks[n] = footer_blocks(held[n][sizes[n] - feet[n] :].tobytes(), sizes[n], self._names[n])
-        self._fetch([(n, *extent) for n in every for extent in self._heads(n)])
+            if footers[n]:
+                self._blocks[n] = footer_blocks(files[n][sizes[n] - footers[n] :].tobytes(), sizes[n], self._names[n])
+        self._fetch([(n, *extent) for n in every for extent in self._headers(n)])
         shards = [self._shard(n) if is_file[n] else self._streamed(n) for n in every]
         self._places = [(n if n in self._in_place else -1, k) for n in every for k in range(len(shards[n].batches))]
         return shards
@@ -226,8 +208,8 @@ class _OpenFiles:
     def _fetch(self, places: list[tuple[int, int, int]]) -> None:
         Ranges(self._data, *np.array(places, np.int64).reshape(-1, 3).T).fetch()
 
-    def _heads(self, number: int) -> list[tuple[int, int]]:
-        """What a reader needs before it can give a batch: heads of batches, and dictionaries."""
+    def _headers(self, number: int) -> list[tuple[int, int]]:
+        """Return the ranges that a reader needs before it can return a batch: batch headers and dictionaries."""
         dictionaries, batches = self._blocks[number]
         return [(one.begin, one.end - one.begin) for one in dictionaries] + [(one.begin, one.head) for one in batches]
 
@@ -246,16 +228,16 @@ class _OpenFiles:
             _Batch(batch.num_rows, f"{where}, batch {k}", partial(self._load, number, k))
             for k, batch in enumerate(found)
         ]
-        return _Shard(reader.schema, batches, _nulls(found), packed=False)
+        return _Shard(reader.schema, batches, _nulls(found), compressed=False)
 
     def _reader(self, number: int) -> pa.ipc.RecordBatchFileReader:
         if (reader := self._readers[number]) is None:
             data = self._data.open(number)
             size = footer_size(self._data.slice(number, data.size - FOOTER_TAIL, data.size).tobytes(), data.size, "")
-            self._fetch([(number, data.size - size, size), *((number, *one) for one in self._heads(number))])
-            reader = open_file(data.data, self._names[number])
+            self._fetch([(number, data.size - size, size), *((number, *one) for one in self._headers(number))])
+            reader = open_ipc_file(data.data, self._names[number])
             if self._blocks[number][1]:
-                # The first batch brings the dictionaries, which two threads at once must not do. Its body is not read.
+                # Getting the first batch reads the dictionaries, which is not thread-safe. Its body is not read.
                 _get(reader, 0, self._names[number])
             self._readers[number] = reader
         return reader
@@ -266,7 +248,7 @@ class _OpenFiles:
         return _get(reader, batch, self._names[number])
 
     def extents(self, numbers: Integers) -> Ranges:
-        """The bytes that batches take."""
+        """Return the byte ranges of batches."""
         places = [self._places[number] for number in numbers.tolist()]
         blocks = [(file, self._blocks[file][1][batch]) for file, batch in places if file >= 0]
         found = [(file, block.begin, block.end - block.begin) for file, block in blocks]
@@ -274,8 +256,8 @@ class _OpenFiles:
 
 
 def _ends(size: int) -> list[tuple[int, int]]:
-    """Begin and length of the magic, and of as much of the end as holds most feet."""
-    return [(0, min(len(_MAGIC), size)), (max(0, size - _LIKELY_FOOT), min(size, _LIKELY_FOOT))]
+    """Return offset and length of the magic, and of an end that is long enough for most footers."""
+    return [(0, min(len(_MAGIC), size)), (max(0, size - _LIKELY_FOOTER), min(size, _LIKELY_FOOTER))]
 
 
 def _tail(data: Bytes) -> bytes:
@@ -286,23 +268,25 @@ def _tail(data: Bytes) -> bytes:
 
 
 class _Metadata(msgspec.Struct):
-    """What stable-datasets writes beside its shards; other tools have files of the same name."""
+    """Metadata that stable-datasets writes next to its shards; other tools use the same file name."""
 
     shard_filenames: list[str] | None = None
     shard_row_counts: list[int] | None = None
 
 
-def _listed(files: Files) -> tuple[Files, list[int] | None]:
-    """The shards in the order that a `_metadata.json` beside them gives, else in natural order; their rows if known."""
+def _shards_in_order(files: Files) -> tuple[Files, list[int] | None]:
+    """Return the shards in the order of `_metadata.json`, else in natural order; and their rows if it names them."""
     if not files.folder:
         return files, None
     if "_metadata.json" in files.paths:
         try:
-            told = msgspec.json.decode(files.source.load("_metadata.json"), type=_Metadata)
+            metadata = msgspec.json.decode(files.source.load("_metadata.json"), type=_Metadata)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise FormatError(
                 f"{files}/_metadata.json: expected the names of shards, got something else: {error}"
             ) from None
-        if told.shard_filenames is not None:
-            return Files(files.source, tuple(told.shard_filenames), files.what, files.folder), told.shard_row_counts
+        if metadata.shard_filenames is not None:
+            return Files(
+                files.source, tuple(metadata.shard_filenames), files.what, files.folder
+            ), metadata.shard_row_counts
     return files.having(*EXTENSIONS), None

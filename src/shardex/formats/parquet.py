@@ -1,7 +1,7 @@
-"""Parquet files: row groups decoded as they are needed (`decoded.py`), and written with checksums of their pages.
+"""Parquet files: row groups are decoded as they are needed (`arrow.DecodedTable`), and written with page checksums.
 
-A row group is the smallest thing that can be read, so random reads cost a group each; a pass in order decodes every
-group once. The files are only mapped. Checksums are checked where a file has them.
+A row group is the smallest unit that can be read: a random read decodes a whole group, a pass in order decodes each
+group once. Page checksums are verified where a file has them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from shardex.sources import LocalSource
 __all__ = ["FORMAT", "ParquetWriter", "create", "open", "recognise"]
 
 GROUP_BYTES = 64 << 20
-"""A row group ends here, however few rows it has."""
+"""A row group of this size ends, even if it has fewer rows than `row_group_rows`."""
 _EXTENSIONS = (".parquet", ".pq")
-_LIKELY_FOOT = 64 << 10
+_LIKELY_FOOTER = 64 << 10
 
 
 def recognise(files: Files) -> int:
-    """Files named as Parquet."""
+    """Recognise Parquet files by their extension."""
     return bool(files.having(*_EXTENSIONS).paths)
 
 
 def open(files: Files, *, schema: Features | None = None, cache_bytes: int = CACHE_BYTES) -> TableRows:
-    """The rows of Parquet files; `cache_bytes` bounds what is kept decoded."""
+    """Open the rows of Parquet files; at most `cache_bytes` of decoded groups are cached."""
     groups = _Groups(files.having(*_EXTENSIONS) if files.folder else files)
     features = groups.features(schema)
     table = DecodedTable(
@@ -55,7 +55,7 @@ def open(files: Files, *, schema: Features | None = None, cache_bytes: int = CAC
 
 
 class _Groups:
-    """The row groups of all files, one after another."""
+    """The row groups of all files."""
 
     def __init__(self, files: Files) -> None:
         if not files.paths:
@@ -63,10 +63,10 @@ class _Groups:
         self.digest = files_digest(files)
         self.files = [files.name(number) for number in range(len(files.paths))]
         self._open: dict[int, pq.ParquetFile] = {}
-        self._data = files.source.buffer_table(files.paths, close_file=self._let_go)
-        held = [self._data.open(number) for number in range(len(self.files))]
-        self._fetch_feet([data.size for data in held])
-        readers = [_reader(data, name) for data, name in zip(held, self.files, strict=True)]
+        self._data = files.source.buffer_table(files.paths, close_file=self._close_file)
+        data = [self._data.open(number) for number in range(len(self.files))]
+        self._fetch_footers([one.size for one in data])
+        readers = [_reader(one, name) for one, name in zip(data, self.files, strict=True)]
         self._metadata = [reader.metadata for reader in readers]
         self._columns = [column.path for column in readers[0].schema]
         self._leaves: dict[str, list[int]] = {}
@@ -83,19 +83,18 @@ class _Groups:
         for (number, _), rows in zip(self._places, self.rows, strict=True):
             self.rows_of_files[number] += rows
 
-    def _let_go(self, number: int) -> None:
-        """Hold no view of a file."""
+    def _close_file(self, number: int) -> None:
         self._open.pop(number, None)
 
-    def _fetch_feet(self, sizes: list[int]) -> None:
-        """Have the ends of all files be there: first as much as most have, then the rest of those that are longer."""
-        ends = [(n, max(0, size - _LIKELY_FOOT), min(size, _LIKELY_FOOT)) for n, size in enumerate(sizes)]
+    def _fetch_footers(self, sizes: list[int]) -> None:
+        """Fetch the footers of all files: first the size that most have, then the rest of longer ones."""
+        ends = [(n, max(0, size - _LIKELY_FOOTER), min(size, _LIKELY_FOOTER)) for n, size in enumerate(sizes)]
         self._ranges(ends).fetch()
         longer = []
         for number, size in enumerate(sizes):
-            foot = 8 + int.from_bytes(self._data.slice(number, max(0, size - 8), size)[:4].tobytes(), "little")
-            if _LIKELY_FOOT < foot <= size:
-                longer.append((number, size - foot, foot))
+            footer = 8 + int.from_bytes(self._data.slice(number, max(0, size - 8), size)[:4].tobytes(), "little")
+            if _LIKELY_FOOTER < footer <= size:
+                longer.append((number, size - footer, footer))
         self._ranges(longer).fetch()
 
     def _ranges(self, places: list[tuple[int, int, int]]) -> Ranges:
@@ -108,12 +107,12 @@ class _Groups:
         return reader
 
     def name(self, number: int) -> str:
-        """A group, as messages name it."""
+        """File and number of a group, for error messages."""
         file, group = self._places[number]
         return f"{self.files[file]}, row group {group}"
 
     def decode(self, number: int, names: list[str]) -> pa.Table:
-        """These columns of a group."""
+        """Decode these columns of a group."""
         file, group = self._places[number]
         held = self.extents([number], names).hold()
         table = self._reader(file).read_row_group(group, columns=names)
@@ -121,7 +120,7 @@ class _Groups:
         return table
 
     def extents(self, numbers: Iterable[int], names: Collection[str]) -> Ranges:
-        """The bytes that these columns of groups take."""
+        """Return the byte ranges of these columns of groups."""
         for name in (name for name in names if name not in self._leaves):
             self._leaves[name] = [k for k, path in enumerate(self._columns) if _below(path, name)]
         leaves = [k for name in names for k in self._leaves[name]]
@@ -133,13 +132,13 @@ class _Groups:
         for column in map(metadata.column, leaves):
             yield file, column.dictionary_page_offset or column.data_page_offset, column.total_compressed_size
 
-    def features(self, told: Features | None) -> Features:
-        """What the columns hold."""
+    def features(self, schema: Features | None) -> Features:
+        """Return the features of the columns."""
         ours = b"shardex" in (self.schema.metadata or {})
-        return features_of_arrow(self.schema, told, () if ours else self._nulls())
+        return features_of_arrow(self.schema, schema, () if ours else self._nulls())
 
     def _nulls(self) -> set[str]:
-        """The columns that may have nulls: those whose statistics do not say that there are none."""
+        """Return the columns that may have nulls: those whose statistics do not exclude it."""
         found = set()
         for number, group in self._places:
             metadata = self._metadata[number].row_group(group)
@@ -156,7 +155,7 @@ def _below(path: str, name: str) -> bool:
 
 def _reader(data: Any, name: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     try:
-        # Reading ahead (pre_buffer) is not safe in several threads, and the file is mapped anyway.
+        # Reading ahead (pre_buffer) is not thread-safe, and the file is mapped anyway.
         reader = pq.ParquetFile(
             pa.BufferReader(pa.py_buffer(data)), metadata=metadata, pre_buffer=False, page_checksum_verification=True
         )
@@ -178,7 +177,7 @@ def create(
     row_group_rows: int = 8192,
     compression: str = "zstd",
 ) -> ParquetWriter:
-    """Begin a folder of Parquet files; a row group ends at so many rows, or at 64 MiB."""
+    """Begin a folder of Parquet files; a row group ends at `row_group_rows` rows or 64 MiB."""
     if shard_rows < 1 or row_group_rows < 1:
         raise ArgumentError(f"expected shards and row groups of at least 1 row, got {shard_rows} and {row_group_rows}")
     for name, feature in features.items():
@@ -188,7 +187,7 @@ def create(
 
 
 def _without_leaves(feature: Feature) -> Feature | None:
-    """A part that has no value at all, which Parquet has no way to count."""
+    """Return the feature, or one inside it, whose values have no elements, which Parquet cannot represent."""
     match feature:
         case Array() if feature.dtype is not None and feature.fixed and 0 in (feature.shape or ()):
             return feature
@@ -201,13 +200,13 @@ def _without_leaves(feature: Feature) -> Feature | None:
     return None
 
 
-def _storable(kind: pa.DataType, inside: bool = False) -> pa.DataType:
-    """The type to write: lists of one size inside structs as others, which Arrow can read back below a null."""
+def _written_type(kind: pa.DataType, inside: bool = False) -> pa.DataType:
+    """Return the type to write: fixed-size lists in structs become lists, which Arrow can read back below a null."""
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_storable(field.type, inside=True)) for field in kind])
+        return pa.struct([field.with_type(_written_type(field.type, inside=True)) for field in kind])
     if not (pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind)):
         return kind
-    item = kind.value_field.with_type(_storable(kind.value_type, inside))
+    item = kind.value_field.with_type(_written_type(kind.value_type, inside))
     return pa.large_list(item) if inside or pa.types.is_large_list(kind) else pa.list_(item, kind.list_size)
 
 
@@ -225,7 +224,7 @@ class ParquetWriter(StagedWriter):
             self._refuse_other_fields(features)
             self._number = self._stage.next_number("part", ".parquet")
             self._builder = BatchBuilder(features)
-            kinds = [field.with_type(_storable(field.type)) for field in self._builder.schema]
+            kinds = [field.with_type(_written_type(field.type)) for field in self._builder.schema]
             self._schema = pa.schema(kinds, metadata=self._builder.schema.metadata)
         self._shard_rows, self._group_rows, self._compression = shard_rows, row_group_rows, compression
         self._rows = 0

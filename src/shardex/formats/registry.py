@@ -45,22 +45,22 @@ FORMATS: dict[str, str] = {
 """Name and module of each format, in the order in which their `recognise` is called."""
 
 _ONCE = ("rebuild", "progress", "attributes", "checksums")
-"""Options that say how to open now, and not what was opened."""
-_REACH = ("cache", "cache_limit", "access", "trusted")
-"""Options of every format, which say how files are read that lie elsewhere."""
+"""Options that have an effect while opening, and are not needed to open the same data again."""
+_ACCESS = ("cache", "cache_limit", "access", "trusted")
+"""Options of all formats: how remote files are read on this machine."""
 
 
 class ShardWriter(Protocol):
-    """Takes samples and makes shards of them; nothing is visible before `close` returns."""
+    """Writes samples to shards, which become visible when `close` returns."""
 
     def append(self, sample: Mapping[str, Any]) -> None:
-        """Take one sample. On an error the sample is not taken and the writer stays usable."""
+        """Take one sample. After an error the sample is not written and the writer stays usable."""
 
     def close(self) -> None:
-        """Make everything durable and visible, in one step."""
+        """Make everything durable and visible in one step."""
 
     def abort(self) -> None:
-        """Leave everything as it was before."""
+        """Discard everything; the target stays unchanged."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class Opened:
     what: str | tuple[str, ...]
     format: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    reach: Mapping[str, Any] = field(default_factory=dict)
-    """How files are read that lie elsewhere: for this machine, and not part of what the data is."""
+    access: Mapping[str, Any] = field(default_factory=dict)
+    """Options for reading remote files on this machine, which do not change the data."""
 
 
 class ShardRows(AbstractRows):
@@ -115,7 +115,7 @@ class ShardRows(AbstractRows):
     opened: Opened
     """Set by `open_rows`."""
     pinned: Mapping[str, Any] = {}
-    """Options that opening again needs to get the same data, such as the version."""
+    """Options that are needed to open the same data again, such as the version."""
     key_lookup: Keyed | None = None
     in_python: bool = True
 
@@ -138,11 +138,11 @@ class ShardRows(AbstractRows):
 
 
 def _open_again(opened: Opened, fingerprint: str) -> ShardRows:
-    rows = open_rows(opened.what, opened.format, **opened.options, **opened.reach)
+    rows = open_rows(opened.what, opened.format, **opened.options, **opened.access)
     if (found := rows.fingerprint) != fingerprint:
         raise StaleIndexError(
-            f"{display_name(opened.what)}: expected the data as it was when opened ({fingerprint}), it has changed "
-            f"since ({found})"
+            f"{display_name(opened.what)}: expected the data that was opened ({fingerprint}), it has changed since "
+            f"({found})"
         )
     return rows
 
@@ -155,25 +155,25 @@ def format_named(name: str) -> Format:
 
 
 def open_rows(what: What, format: str | None = None, *, wanted: Features | None = None, **options: Any) -> ShardRows:
-    """Open files as rows: by the format named, or by the first that recognises them.
+    """Open files as rows, with the format of this name, or with the one that recognises them.
 
-    What fields are `wanted` as is the schema where files do not tell themselves and none is given.
-    `cache`, `cache_limit` and `access` say how files are cached that lie elsewhere (see `find`); `checksums` that files
-    are to be checked from now on (see `with_checksums`).
+    `wanted` is the schema for formats that are not self-describing, if none is passed. `cache`, `cache_limit` and
+    `access` are how remote files are cached (see `find`); ``checksums=True`` stores checksums of the files, which are
+    verified from now on (see `with_checksums`).
     """
-    reach = {option: options.pop(option) for option in _REACH if option in options}
-    files, make = find(what, **reach), bool(options.pop("checksums", False))
+    access = {option: options.pop(option) for option in _ACCESS if option in options}
+    files, make = find(what, **access), bool(options.pop("checksums", False))
     name = format or recognise(files)
     container = format_named(name)
     files = with_checksums(files, make, rebuild=options.get("rebuild", False), progress=options.get("progress"))
-    if make:  # there was something to show, whatever the format takes
+    if make:  # storing checksums used these options, even if the format has none of them
         options = {option: options[option] for option in options if option not in ("rebuild", "progress")}
     if wanted is not None and not container.self_describing:
         options.setdefault("schema", wanted)
     check_options(container.open, name, options)
     rows = container.open(files, **options)
-    kept = {option: value for option, value in options.items() if option not in _ONCE}
-    rows.opened = Opened(files.what, name, {**kept, **rows.pinned}, reach)
+    again = {option: value for option, value in options.items() if option not in _ONCE}
+    rows.opened = Opened(files.what, name, {**again, **rows.pinned}, access)
     return rows
 
 
@@ -181,14 +181,14 @@ _PLAIN = (bool, int, float, str, NoneType)
 
 
 def check_options(function: Any, name: str, options: Mapping[str, Any]) -> None:
-    """Refuse an option that a format does not have, or a value of another type than it takes."""
+    """Raise ArgumentError for an option that a format does not have, or a value of the wrong type."""
     if not options:
         return
     known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     hints = get_type_hints(function)
     for option, value in options.items():
         if option not in known:
-            has = ", ".join(known) or "it has none"
+            has = ", ".join(known) or "none"
             raise ArgumentError(f"expected options of the format {name} ({has}), got {option!r}")
         kinds = get_args(hints[option]) or (hints[option],)
         if all(kind in _PLAIN for kind in kinds) and type(value) not in kinds:
@@ -197,7 +197,7 @@ def check_options(function: Any, name: str, options: Mapping[str, Any]) -> None:
 
 
 def recognise(files: Files) -> str:
-    """The name of the one format that these files have."""
+    """Return the name of the one format that recognises these files."""
     likely = []
     for name in FORMATS:
         if (sure := int(format_named(name).recognise(files))) == 2:
@@ -208,15 +208,15 @@ def recognise(files: Files) -> str:
     known = ", ".join(likely or sorted(FORMATS))
     what = "one format" if likely else "a known format"
     raise UnknownFormatError(
-        f"{files}: expected shards of {what} ({known}), saw {_look(files)}; say which with format="
+        f"{files}: expected shards of {what} ({known}), got {_describe(files)}; choose with format="
     )
 
 
-_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ")
-"""How files begin that gzip, zstd, bzip2 and xz made."""
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ")
+"""First bytes of files made by gzip, zstd, bzip2 and xz."""
 
 
-def _look(files: Files) -> str:
+def _describe(files: Files) -> str:
     if not files.paths:
         return "an empty folder"
     kinds: dict[str, int] = {}
@@ -229,5 +229,5 @@ def _look(files: Files) -> str:
         head = bytes(files.source.read(first, [ByteRange(0, min(16, files.source.stat(first).size))])[0])
     except (FormatError, OSError):
         head = b""
-    packed = ", compressed: unpack it first" if head.startswith(_PACKED) else ""
-    return f"{len(files.paths)} files ({counted}), {first} beginning with {head!r}{packed}"
+    compressed = ", compressed: unpack it first" if head.startswith(_COMPRESSED) else ""
+    return f"{len(files.paths)} files ({counted}), {first} beginning with {head!r}{compressed}"

@@ -1,4 +1,4 @@
-"""Rows made of tables side by side, each with some of the fields: what Arrow and Parquet files are opened as."""
+"""Rows of Arrow and Parquet files: tables next to each other, each with some of the fields."""
 
 from __future__ import annotations
 
@@ -77,6 +77,6 @@ class TableRows(ShardRows, JoinedRows):
 
 
 def files_digest(files: Files) -> str:
-    """Names files by their paths, sizes and times."""
+    """Return a digest of the paths, sizes and times of files."""
     stats = zip(files.paths, files.stats(), strict=True)
     return xxhash.xxh3_64_hexdigest(msgspec.json.encode([[path, stat.size, stat.tag] for path, stat in stats]))

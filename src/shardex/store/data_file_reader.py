@@ -20,7 +20,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.arrow import FOOTER_TAIL, footer_blocks, footer_size, schema_text
+from shardex.arrow import FOOTER_TAIL, footer_blocks, footer_size, open_ipc_file, schema_text, valid_batch
 from shardex.errors import (
     ChecksumError,
     FormatError,
@@ -29,7 +29,6 @@ from shardex.errors import (
     TruncatedShardError,
     VersionExpired,
 )
-from shardex.formats import open_file, validated
 from shardex.kernel import Integers
 from shardex.progress import Bar
 from shardex.sources import ByteRange, Source
@@ -167,7 +166,7 @@ class DataFileReader:
         begin, end = self.foot()
         self._fetch(begin, end)
         self._check_foot(data[begin:end])
-        reader = open_file(data, self.where)
+        reader = open_ipc_file(data, self.where)
         if (count := reader.num_record_batches) != len(self.file.batches):
             raise FormatError(f"{self.where}: expected {len(self.file.batches)} batches, got {count}")
         return self._checked_schema(reader.schema)
@@ -200,7 +199,7 @@ class DataFileReader:
             found = pa.ipc.open_stream(pa.py_buffer(data[_MAGIC_SIZE:])).read_next_batch()
         else:
             found = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(data)), schema)
-        if validated(found, where).num_rows != (expected := self.file.batches[number].rows):
+        if valid_batch(found, where).num_rows != (expected := self.file.batches[number].rows):
             raise FormatError(f"{where}: expected {expected} rows, got {found.num_rows}")
         return found
 
@@ -273,7 +272,7 @@ class DataFileReader:
                 return pa.ipc.open_stream(pa.py_buffer(data[_MAGIC_SIZE:])).schema
         if not foot_is_intact:  # Arrow must not parse bytes without a matching checksum
             raise FormatError("expected the schema in the first batch or in the foot, both are damaged")
-        return open_file(self._source.load(self.file.path), self.where).schema
+        return open_ipc_file(self._source.load(self.file.path), self.where).schema
 
     def _read(self, begin: int, end: int) -> memoryview:
         return self._source.read(self.file.path, [ByteRange(begin, end - begin)])[0]

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.arrow import arrow_type, features_of_arrow, to_table
+from shardex.arrow import arrow_type, features_of_arrow, open_ipc_file, to_table
 from shardex.dataset import Dataset
 from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError
 from shardex.files import STORE_FOLDER, Files, What, check_mode
-from shardex.formats import open_file, open_files
+from shardex.formats import open_files
 from shardex.kernel import MISSING, Columns, Integers
 from shardex.progress import Bar
 from shardex.schema import JSON, Feature, Features, Json, Optional, infer_or_json
@@ -197,7 +197,7 @@ def _recover_unnamed(place: Place, out: _Output, notes: list[str]) -> Recovered:
 
 def _samples_in(place: Place, path: str) -> tuple[Features, int] | None:
     """Return the features and the number of rows of an intact file; None if it holds ids, keys or newer values."""
-    reader = open_file(place.load(path), path)
+    reader = open_ipc_file(place.load(path), path)
     stored = (reader.schema.metadata or {}).get(b"shardex")
     if stored is None or list(features := features_of_arrow(reader.schema)) != list(JSON.decode(stored)):
         return None
