@@ -1,4 +1,4 @@
-"""Rows: what may stand between brackets, which fields may be asked for, and a list as a dataset."""
+"""Rows: indices, field names, the defaults of the base class, the adapter for plain objects, and lists as rows."""
 
 from __future__ import annotations
 

@@ -319,7 +319,7 @@ class ListRows(AbstractRows):
 
 
 def normalise(where: Any, length: int) -> Integers:
-    """Row numbers for what people write between brackets: ints, slices, lists, arrays, masks; negative from the end.
+    """Return the row numbers for an index: an int, a slice, a list, an array or a mask; negative ones from the end.
 
     >>> normalise([0, -1], 5).tolist(), normalise(slice(None, None, 2), 5).tolist()
     ([0, 4], [0, 2, 4])
@@ -340,11 +340,13 @@ def normalise(where: Any, length: int) -> Integers:
         return np.flatnonzero(array)
     if array.ndim > 1 or array.dtype.kind not in "iu":
         raise ArgumentError(f"expected row numbers, a slice or a mask, got {array.dtype} of {array.ndim} dimensions")
-    return _counted(array.reshape(-1), length)
+    return _from_start(array.reshape(-1), length)
 
 
 def are_positions(given: Any, length: int) -> bool:
-    """Whether they can be used as they are; seen as unsigned, a negative number is a huge one, so one pass suffices.
+    """Tell whether `given` is a valid array of row numbers, which needs no `normalise`.
+
+    Viewed as unsigned, a negative number is huge, so one pass checks both bounds.
 
     >>> are_positions(np.array([0, 2]), 3), are_positions(np.array([0, -1]), 3), are_positions([0], 3)
     (True, False, False)
@@ -369,8 +371,8 @@ def whole_number(name: str, value: Any, least: int | None = None) -> int:
     return number
 
 
-def _counted(rows: NDArray[Any], length: int) -> Integers:
-    """Rows counted from 0 on; before they are made int64, which would let the largest uint64 pass for -1."""
+def _from_start(rows: NDArray[Any], length: int) -> Integers:
+    """Return row numbers counted from 0. The range is checked before the cast, where a large uint64 would become -1."""
     least, most = (int(rows.min()), int(rows.max())) if len(rows) else (0, -1)
     if least < -length or most >= length:
         bad = least if least < -length else most

@@ -1,7 +1,7 @@
-"""Conformance for anything that calls itself rows: derive from `RowsSuite`, give one fixture, and run pytest.
+"""Conformance tests for rows: derive a class from `RowsSuite`, give it one fixture, and run pytest.
 
-The suite asks a dataset over the rows the same questions as a plain Python list of the same samples, in this thread,
-in eight threads, in a forked and in a spawned process, and after pickling. Needs pytest.
+The suite compares a dataset over the rows with a Python list of the same samples: in this thread, in eight threads, in
+a forked and in a spawned process, and after pickling. Needs pytest.
 
 >>> class TestMine(RowsSuite):
 ...     @pytest.fixture
@@ -38,7 +38,7 @@ _LARGEST_PICKLE = 64 << 10
 
 @dataclass
 class Case:
-    """Rows, and the samples that they must hold (at least three)."""
+    """Rows to test, and the samples that they must have (at least three)."""
 
     rows: Rows
     samples: Sequence[Mapping[str, Any]]
@@ -50,19 +50,19 @@ class Case:
 
     @property
     def expected(self) -> list[DictSample]:
-        """The samples as a dataset gives them."""
+        """The samples as a dataset returns them."""
         return [DictSample(sample) for sample in self.samples]
 
 
 class RowsSuite:
-    """The same answers as a Python list. Override the fixture `case`."""
+    """Tests that a dataset over rows behaves like a list of samples. Override the fixture `case`."""
 
     @pytest.fixture
     def case(self) -> Case:
         """The rows under test."""
         raise NotImplementedError("expected a fixture `case` that returns a Case, got none")
 
-    def test_has_its_length(self, case: Case) -> None:
+    def test_length(self, case: Case) -> None:
         assert len(case.dataset) == len(case.samples)
 
     def test_ints(self, case: Case) -> None:
@@ -74,7 +74,7 @@ class RowsSuite:
         for kind in (np.int8, np.uint8, np.int32, np.int64, np.uint64):
             assert case.dataset[kind(1)] == case.expected[1]
 
-    def test_outside_is_an_index_error(self, case: Case) -> None:
+    def test_positions_out_of_range_raise(self, case: Case) -> None:
         n = len(case.samples)
         for k in (n, -n - 1, 10**18, -(10**18)):
             with pytest.raises(IndexError):
@@ -126,7 +126,7 @@ class RowsSuite:
         assert [sample for batch in ds.shuffled(2, seed=5) for sample in batch] == [expected[k] for k in order]
         assert list(ds.shuffle(seed=5)) == [expected[k] for k in order]
 
-    def test_many_at_once(self, case: Case) -> None:
+    def test_getitems_returns_a_batch(self, case: Case) -> None:
         batch = case.dataset.__getitems__([1, -1, 1, 0])
         assert isinstance(batch, Batch)
         assert list(batch) == [case.expected[k] for k in (1, -1, 1, 0)]
@@ -155,7 +155,7 @@ class RowsSuite:
         table = case.dataset.to_arrow()
         assert table.num_rows == len(case.samples) and table.column_names == case.dataset.fields
 
-    def test_advice_changes_nothing(self, case: Case) -> None:
+    def test_advise_does_not_change_results(self, case: Case) -> None:
         ds, n = case.dataset, len(case.samples)
         for rows in ([], [0], [n - 1, 0, n - 1], np.arange(n), np.array([n, -n - 1, 10**15, 0])):
             ds.advise(rows)
@@ -165,10 +165,10 @@ class RowsSuite:
             ds.advise([0, 1], [name])
         ds.advise([0], ["no such field at all"])
         assert list(ds) == case.expected
-        ds.advise(np.arange(n))  # now that all is open
+        ds.advise(np.arange(n))  # again, with all files open
         assert list(ds) == case.expected
 
-    def test_shards(self, case: Case) -> None:
+    def test_shards_names_files(self, case: Case) -> None:
         ds, n = case.dataset, len(case.samples)
         names = ds.shards(np.arange(n))
         assert len(names) == n and all(isinstance(name, str) for name in names)
@@ -184,7 +184,7 @@ class RowsSuite:
         assert len({view.fingerprint for view in views}) == len(views)
         assert [pickle.loads(pickle.dumps(view)).fingerprint for view in views] == [view.fingerprint for view in views]
 
-    def test_tells_whether_it_is_python(self, case: Case) -> None:
+    def test_in_python_is_a_truth_value(self, case: Case) -> None:
         assert isinstance(case.dataset.in_python, bool)
         assert case.dataset[:1].in_python == case.dataset.in_python
 
@@ -199,13 +199,13 @@ class RowsSuite:
             assert list(ds.where(f"{quoted} IS NOT NULL")) == there, name
             assert list(ds[::-1].where(f"{quoted} IS NOT NULL")) == there[::-1], name
 
-    def test_pickle_is_small_and_reads_the_same(self, case: Case) -> None:
-        list(case.dataset)  # whatever reading opens must not travel along
+    def test_pickle_is_small_and_reads_the_same_samples(self, case: Case) -> None:
+        list(case.dataset)  # open files must not be pickled
         data = pickle.dumps(case.dataset[::-1])
         assert len(data) < _LARGEST_PICKLE
         assert list(pickle.loads(data)) == case.expected[::-1]
 
-    def test_holds_no_file_open(self, case: Case) -> None:
+    def test_no_file_stays_open(self, case: Case) -> None:
         if not os.path.isdir("/proc/self/fd"):
             pytest.skip("needs /proc")
         before = len(os.listdir("/proc/self/fd"))
@@ -227,9 +227,9 @@ class RowsSuite:
     @pytest.mark.parametrize("method", ["fork", "spawn"])
     def test_other_processes(self, case: Case, method: str) -> None:
         if method not in multiprocessing.get_all_start_methods():
-            pytest.skip(f"no {method} here")
+            pytest.skip(f"{method} is not available")
         ds = case.dataset
-        ds[0]  # a child must cope with what the parent has opened
+        ds[0]  # the child inherits what the parent has opened
         context: Any = multiprocessing.get_context(method)
         results = context.SimpleQueue()
         children = [context.Process(target=_compare, args=(ds, case.expected, seed, results)) for seed in range(2)]

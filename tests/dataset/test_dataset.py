@@ -1,4 +1,4 @@
-"""Datasets: opening, views, passes, and the tools around them. The rows protocol itself is in test_conformance.py."""
+"""Datasets: opening, views, batches and other tools. The rows protocol is tested in test_conformance.py."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_repr_of_unreadable_data_does_not_raise() -> None:
 
 
 def test_iteration_over_large_samples_reads_few_rows_at_once() -> None:
-    """What lists and dicts hold counts too, not only their first value."""
+    """The size of nested lists and dicts counts, not only that of their first value."""
     most = 0
 
     class Large:
@@ -238,7 +238,7 @@ def test_compressed_files_are_named_in_the_error(tmp_path: Path) -> None:
 
 
 def test_opening_data_files_of_a_native_dataset_raises(tmp_path: Path) -> None:
-    """They would show what an overwrite has replaced."""
+    """They would include samples that an overwrite has replaced."""
     sx.write(tmp_path / "d", DATA)
     for what in (tmp_path, tmp_path / "d" / "data" / "*.arrow"):
         with pytest.raises(FormatError, match=r"got one of the dataset .*d; open that"):
@@ -247,7 +247,7 @@ def test_opening_data_files_of_a_native_dataset_raises(tmp_path: Path) -> None:
 
 @pytest.fixture
 def public() -> Iterator[Path]:
-    """A folder that every user may look into; pytest's own are closed to others."""
+    """A folder that every user may read; those of pytest are closed to others."""
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     folder.chmod(0o755)
     yield folder

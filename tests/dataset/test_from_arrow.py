@@ -1,4 +1,4 @@
-"""Datasets from and to other tools through Arrow: the same values, and no copies where none are needed."""
+"""Exchange with other tools through Arrow: equal values, and no copies where none are needed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TABLE = pa.table(
 
 
 def plain(samples: Any) -> list[dict[str, Any]]:
-    """Samples with lists in the place of arrays."""
+    """Samples with lists instead of arrays."""
     return [
         {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in s.items()} for s in samples
     ]
@@ -98,7 +98,7 @@ def test_sliced_tables(table: pa.Table) -> None:
 @settings(deadline=None)
 @given(any_dataset(), st.data())
 def test_round_trip_of_any_features(data: tuple[Features, list[dict[str, Any]]], draw: st.DataObject) -> None:
-    """A stream tells its features, so that what another tool hands back is what it was."""
+    """A stream carries its features, so data from another tool keeps its types."""
     features, samples = data
     ds = sx.Dataset(_Rows(features, samples))
     if "\0" in str(features):

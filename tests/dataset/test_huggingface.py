@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face, there and back: the real package, the same values, the same memory."""
+"""Conversion from and to Hugging Face datasets with the real package: equal values in the same memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import given, settings
 import shardex as sx
 from shardex.dataset.huggingface import HuggingFaceRows
 from shardex.dataset.splits import parse_splits
-from shardex.errors import FormatError, MissingExtraError, SchemaError
+from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError
 from shardex.schema import Array, ClassLabel, Features, Json, Optional, Sequence, Struct, Text, Value
 from tests.strategies import datasets as any_dataset
 
@@ -87,7 +87,7 @@ def on_disk(tmp_path: Path) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Lists in the place of arrays, at any depth."""
+    """Lists instead of arrays, at any depth."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, dict):
@@ -205,14 +205,14 @@ def test_lists_of_the_wrong_shape_raise(bad: Any) -> None:
     lists = pa.array([[[1, 2], [3, 4]], bad], pa.list_(pa.list_(pa.int32())))
     held = pa.table({"m": pa.ExtensionArray.from_storage(kind, lists)})
     ds = sx.from_huggingface(datasets.Dataset(datasets.table.InMemoryTable(held)))
-    with pytest.raises(FormatError, match=r"expected int32\[2, 2\], got lists of .* in the place of 2 - at field m"):
+    with pytest.raises(FormatError, match=r"expected int32\[2, 2\], got lists of length .* instead of 2 - at field m"):
         ds[0]
 
 
 def test_from_huggingface_of_other_types_raises() -> None:
-    with pytest.raises(SchemaError, match=r"expected a datasets\.Dataset or DatasetDict, got list"):
+    with pytest.raises(ArgumentError, match=r"expected a datasets\.Dataset or DatasetDict, got list"):
         sx.from_huggingface([])
-    with pytest.raises(SchemaError, match=r"got IterableDataset \(it has no random access"):
+    with pytest.raises(ArgumentError, match=r"got IterableDataset \(it has no random access"):
         sx.from_huggingface(theirs().to_iterable_dataset())
 
 
@@ -340,7 +340,9 @@ class _Rows:
 @pytest.mark.parametrize("feature", [Array(), Array("float32"), Array("complex64", (2,))])
 def test_features_without_a_hugging_face_counterpart_raise(feature: Array, tmp_path: Path) -> None:
     ds = sx.write(tmp_path / "d", [{"x": np.ones(2, feature.dtype)}], {"x": feature})
-    with pytest.raises(SchemaError, match=r"expected features that datasets has, got .* - at field x; leave it out"):
+    with pytest.raises(
+        SchemaError, match=r"expected a feature that Hugging Face has, got .* - at field x; leave it out"
+    ):
         ds.to_huggingface()
 
 
@@ -385,7 +387,7 @@ def test_without_the_package_the_error_says_what_to_install() -> None:
 
 
 def test_equal_fingerprints_mean_equal_data(tmp_path: Path) -> None:
-    """Their cache finds results by the name of the data: other fields or other rows must have another."""
+    """`datasets` caches results by fingerprint: other fields or other rows must have another one."""
     datasets.Dataset.from_dict({"a": list(range(1000)), "b": list(range(1000, 2000))}).save_to_disk(
         str(tmp_path / "hf")
     )

@@ -1,4 +1,4 @@
-"""Datasets whose samples a function makes: random access, batches, loaders, SQL, pickles."""
+"""Mapped and typed datasets: random access, batches, loaders, SQL, pickles."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TestMapped(RowsSuite):
 
 
 class TestMappedToAType(RowsSuite):
-    """The samples of a dataset are typed then, so they are compared as plain ones."""
+    """Typed samples are compared as plain ones."""
 
     @pytest.fixture
     def case(self, tmp_path: Path) -> Case:

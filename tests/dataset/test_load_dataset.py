@@ -1,4 +1,4 @@
-"""Splits of folders, patterns and lists; what is asked of them; and several splits in one hand."""
+"""load_dataset: splits of folders, patterns and lists, slices of splits, and DatasetDict."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def values(splits: DatasetDict) -> dict[str, list[int]]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Ten lines to train on in two files, two to test, and what else lies in folders."""
+    """Ten train lines in two files, two test lines, and other files."""
     root = tmp_path / "test_data"  # the name of the folder itself says nothing
     jsonl(root / "train-2.jsonl", range(5))
     jsonl(root / "train-10.jsonl", range(5, 10))

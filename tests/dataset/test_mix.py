@@ -1,4 +1,4 @@
-"""Mixtures of datasets: names, weights, phases, and what is refused. The arithmetic is tested in test_blend.py."""
+"""Mixtures of datasets: names, weights, reweighting and errors. The arithmetic is tested in test_mix_order.py."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_order_of_a_mixture() -> None:
 
 
 def test_mixing_different_number_types_raises() -> None:
-    """Batches would be lists now and arrays then."""
+    """Some batches would be lists and others arrays."""
     first = open([{"x": 1.5, "v": np.zeros(2, np.float32)}])
     cases: list[tuple[list[dict[str, Any]], str]] = [
         ([{"x": 1, "v": np.zeros(2, np.float32)}], "expected float64 as in the first dataset, got int64 - .* field x"),

@@ -1,4 +1,4 @@
-"""Splits by name: which words count where, and the parts that people ask for."""
+"""Splits by file name, and the text of split slices."""
 
 from __future__ import annotations
 

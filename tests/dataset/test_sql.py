@@ -1,4 +1,4 @@
-"""SQL over datasets: the answers that Python gives, over every kind of view, with nothing but the dataset in reach."""
+"""SQL over datasets: the same results as Python over every kind of view, and no access to anything but the dataset."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_names_of_fields(tmp_path: Path) -> None:
 
 
 class Watched:
-    """Rows around a list that remember which fields were asked for."""
+    """Rows of a list that record which fields were read."""
 
     def __init__(self, rows: Samples) -> None:
         self._rows = sx.open(rows).rows
@@ -792,7 +792,7 @@ Sample = dict[str, Any]
 
 @dataclass
 class Expression:
-    """SQL with its parameters, and what it is for a sample; `None` is NULL."""
+    """SQL with its parameters, and the same expression in Python; `None` is NULL."""
 
     sql: str
     params: list[Any]
@@ -808,7 +808,7 @@ def either(a: Truth, b: Truth) -> Truth:
 
 
 def known(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What most of SQL does: NULL if anything is."""
+    """Most SQL functions: NULL if any argument is."""
     return lambda *values: None if any(value is None for value in values) else function(*values)
 
 
@@ -884,7 +884,7 @@ OPTIONAL = sx.Features.of({name: sx.Optional(kind) for name, kind in KINDS.items
 
 
 class Typed(ListRows):
-    """A list that knows its features, though it may be empty or hold only `None`."""
+    """A list with given features, which may be empty or hold only `None`."""
 
     features = OPTIONAL
     _names = tuple(OPTIONAL)  # type: ignore[assignment]
@@ -940,7 +940,7 @@ def test_text_and_json_parts_become_json(tmp_path: Path) -> None:
 
 
 def test_sql_over_adopted_shards(tmp_path: Path) -> None:
-    """Whatever kinds of values there are, and also where newer ones hide some."""
+    """Values of all kinds, also with updates on top."""
     path = lines(tmp_path / "a.jsonl", *["x"] * 20, 7)
     sx.adopt(path, tmp_path / "beside")
     ds = sx.open(tmp_path / "beside", trust_paths=True)
@@ -1007,7 +1007,7 @@ def test_too_deep_or_too_long_sql_is_refused(text: str) -> None:
 
 
 def test_timeout_returns_although_a_function_cannot_be_interrupted() -> None:
-    """The answer is an error in time, and the next question has a database of its own."""
+    """The error comes in time, and the next query gets a new database."""
     ds, slow = sx.open([{"a": 5}]), "SELECT levenshtein(repeat('a', 60000), repeat('b', 60000)) FROM ds"
     before = threading.active_count()
     with pytest.raises(QueryError, match="timeout"):

@@ -1,4 +1,4 @@
-"""The database behind SQL: one for a process, shut, gone before a fork, and its errors told with their place."""
+"""The DuckDB sandbox: one database per process, dropped before a fork, and errors with positions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_database_is_dropped_before_a_fork() -> None:
 
 
 def bare(statement: str, table: pa.Table | None = None) -> None:
-    """Run a statement with nothing around it that keeps others out."""
+    """Run a statement without the checks of sql.py."""
     with sandbox._refusals(statement), sandbox._cursor(None) as cursor:
         if table is not None:
             cursor.register("ds", table)

@@ -1,4 +1,4 @@
-"""Writing: schemas given and inferred, modes, and nothing half done."""
+"""Writing: given and inferred schemas, modes, and all-or-nothing publishing."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_modes(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
 
 @each_format
 def test_overwriting_removes_nothing_else(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
-    """A folder that holds anything but a dataset of the format is not ours to replace."""
+    """A folder with files other than a dataset of the format is not replaced."""
     path = tmp_path / "project"
     (path / "src").mkdir(parents=True)
     (path / "src" / "thesis.txt").write_text("years of work")
@@ -157,7 +157,7 @@ def test_a_dataset_is_written_in_another_format(tmp_path: Path) -> None:
 
 
 def test_misfit_among_first_samples_aborts_the_writer(tmp_path: Path) -> None:
-    """Without a schema nothing is known before the first samples: then all of them are refused, not some lost."""
+    """The schema is inferred from the first samples; if one does not fit, all are refused instead of losing some."""
     out = sx.create(tmp_path / "d")
     for k in range(63):
         out.append(x=k, s="\ud800" if k == 3 else "ok")

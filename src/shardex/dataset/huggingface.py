@@ -1,8 +1,8 @@
-"""Hugging Face `datasets` and our rows: their Arrow tables read where they lie, and tables of theirs made of ours.
+"""Conversion from and to Hugging Face `datasets`: their Arrow tables as rows, and our datasets as theirs.
 
-Their arrays of several dimensions (`Array2D` to `Array5D`) are lists of lists, ours lie flat, so only offsets are
-computed on the way; text, bytes and lists have offsets of 32 bits there. What their features say beyond the Arrow types
-(classes, shapes, JSON) goes both ways. `exchange.py` makes datasets of the rows; the package is imported when needed.
+Their arrays of several dimensions (`Array2D` to `Array5D`) are nested lists, ours are flat, so only offsets are
+computed; their text, bytes and lists have 32-bit offsets. Features that Arrow types do not express (classes, shapes,
+JSON) are converted both ways. `from_arrow.py` makes datasets of the rows. `datasets` is imported when it is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from shardex.arrow import decode_array, features_of_arrow, is_opaque, items_per_row, number_array, to_list
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.to_arrow import View, check_names, table
-from shardex.errors import FormatError, MissingExtraError, SchemaError
+from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError
 from shardex.formats import ShardRows
 from shardex.kernel import Integers, digest
 from shardex.order import Order, Pick, Span
@@ -25,9 +25,9 @@ from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Op
 
 __all__ = ["HuggingFaceRows", "is_dataset_dict", "rows_of", "to_dataset_dict", "to_huggingface"]
 
-_MOST_DIMENSIONS = 5
-_MOST_BYTES = (1 << 31) - 1
-"""What offsets of 32 bits can count."""
+_MAX_DIMENSIONS = 5
+_MAX_BYTES = (1 << 31) - 1
+"""Limit of 32-bit offsets."""
 
 
 def _package(purpose: str) -> Any:
@@ -38,20 +38,20 @@ def _package(purpose: str) -> Any:
     return datasets
 
 
-# -- theirs as rows -----------------------------------------------------------------------------------------------
+# -- from Hugging Face --------------------------------------------------------------------------------------------
 
 
 def is_dataset_dict(data: Any) -> bool:
-    """Whether it is a dict of datasets."""
+    """Tell whether it is a `datasets.DatasetDict`."""
     return isinstance(data, _package("from_huggingface").DatasetDict)
 
 
 def rows_of(data: Any) -> tuple[HuggingFaceRows, Order]:
-    """The table of a `datasets.Dataset`, and which of its rows are meant."""
+    """Return the rows of the table of a `datasets.Dataset`, and the order of its indices."""
     if not isinstance(data, _package("from_huggingface").Dataset):
         kind = type(data).__name__
         advice = " (it has no random access: load it with streaming=False)" if kind.startswith("Iterable") else ""
-        raise SchemaError(f"expected a datasets.Dataset or DatasetDict, got {kind}{advice}")
+        raise ArgumentError(f"expected a datasets.Dataset or DatasetDict, got {kind}{advice}")
     rows = HuggingFaceRows(data.data, data.features, data._fingerprint)
     if data._indices is None:
         return rows, Span(len(rows))
@@ -62,60 +62,65 @@ def rows_of(data: Any) -> tuple[HuggingFaceRows, Order]:
 
 
 class HuggingFaceRows(ArrowRows):
-    """Rows of a table of theirs; where that is mapped, it goes to other processes as the names of its files."""
+    """Rows of a Hugging Face table. A table that is mapped from files pickles as the names of the files."""
 
-    def __init__(self, data: Any, theirs: Any, named: str) -> None:
-        self.named = named
-        """Their fingerprint."""
+    def __init__(self, data: Any, hf_features: Any, hf_fingerprint: str) -> None:
+        self.hf_fingerprint = hf_fingerprint
         self.data = data
-        """Their own table, which knows its files."""
-        self.theirs = theirs
-        """Their features."""
-        held: pa.Table = data.table
-        ours = {name: _feature_from_hf(feature, held.schema.field(name).type) for name, feature in theirs.items()}
-        told = Features({name: feature for name, feature in ours.items() if feature is not None})
-        arrays = {name: feature for name, feature in told.items() if isinstance(feature, Array)}
-        flat = {name: _flat_type(feature, held.column(name)) for name, feature in arrays.items()}
-        schema = pa.schema([field.with_type(flat.get(field.name, field.type)) for field in held.schema])
+        """The `datasets.table.Table`, which knows its files."""
+        self.hf_features = hf_features
+        table: pa.Table = data.table
+        converted = {
+            name: _feature_from_hf(feature, table.schema.field(name).type) for name, feature in hf_features.items()
+        }
+        given = Features({name: feature for name, feature in converted.items() if feature is not None})
+        arrays = {name: feature for name, feature in given.items() if isinstance(feature, Array)}
+        flat = {name: _flat_type(feature, table.column(name)) for name, feature in arrays.items()}
+        schema = pa.schema([field.with_type(flat.get(field.name, field.type)) for field in table.schema])
 
-        def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+        def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
             columns = dict(zip(schema.names, batch.columns, strict=True))
             for name, kind in flat.items():
                 columns[name] = _flat(columns[name], arrays[name], kind, name)
             return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
-        super().__init__(held, told, schema, plain)
+        super().__init__(table, given, schema, convert)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HuggingFaceRows, (self.data, self.theirs, self.named)
+        return HuggingFaceRows, (self.data, self.hf_features, self.hf_fingerprint)
 
     @property
     def fingerprint(self) -> str:
-        """Names the data by what they call it, which changes with it."""
-        return digest("hub", self.named, len(self))
+        """Made from the Hugging Face fingerprint."""
+        return digest("hub", self.hf_fingerprint, len(self))
 
 
-def _feature_from_hf(theirs: Any, kind: pa.DataType, *, inside: bool = False) -> Feature | None:
-    """What a feature of theirs says beyond its Arrow type, if anything."""
+def _feature_from_hf(hf_feature: Any, kind: pa.DataType, *, inside: bool = False) -> Feature | None:
+    """Return the feature of a Hugging Face feature that its Arrow type does not determine; None if it does."""
     datasets = _package("from_huggingface")
-    name = type(theirs).__name__
-    if isinstance(theirs, datasets.ClassLabel):
-        return ClassLabel(tuple(theirs.names)) if theirs.names else None
-    if isinstance(theirs, dict):
-        parts = {key: _feature_from_hf(one, kind.field(key).type, inside=True) for key, one in theirs.items()}
-        return Struct({key: one or _suggested(kind.field(key).type) for key, one in parts.items()})
+    name = type(hf_feature).__name__
+    if isinstance(hf_feature, datasets.ClassLabel):
+        return ClassLabel(tuple(hf_feature.names)) if hf_feature.names else None
+    if isinstance(hf_feature, dict):
+        parts = {key: _feature_from_hf(one, kind.field(key).type, inside=True) for key, one in hf_feature.items()}
+        return Struct({key: one or _feature_of_type(kind.field(key).type) for key, one in parts.items()})
     if name in ("List", "LargeList"):
-        item = _feature_from_hf(theirs.feature, kind.value_type, inside=True)
+        item = _feature_from_hf(hf_feature.feature, kind.value_type, inside=True)
         return None if item is None else Sequence(item)
     if name == "Json":
         return Json()
-    if name.startswith("Array") and not inside and np.dtype(theirs.dtype).kind in "iuf" and 0 not in theirs.shape:
-        array = Array(theirs.dtype, tuple(theirs.shape))
+    if (
+        name.startswith("Array")
+        and not inside
+        and np.dtype(hf_feature.dtype).kind in "iuf"
+        and 0 not in hf_feature.shape
+    ):
+        array = Array(hf_feature.dtype, tuple(hf_feature.shape))
         return array if array.fixed or array.ragged else None
     return None
 
 
-def _suggested(kind: pa.DataType) -> Feature:
+def _feature_of_type(kind: pa.DataType) -> Feature:
     return features_of_arrow(pa.schema([("x", kind)]))["x"]
 
 
@@ -125,7 +130,7 @@ def _flat_type(feature: Array, column: pa.ChunkedArray) -> pa.DataType:
 
 
 def _flat(array: pa.ExtensionArray, feature: Array, kind: pa.DataType, name: str) -> pa.Array:
-    """Lists of lists as lists of all their elements: the same elements, other offsets."""
+    """Return nested lists as flat lists: the same elements with other offsets."""
     lists = array.storage
     bounds, values, shape = _bounds(lists), lists.values, feature.shape or ()
     if feature.fixed:
@@ -147,22 +152,23 @@ def _check_lengths(
         lengths = lengths[there.to_numpy(zero_copy_only=False)]
     if (lengths != size).any():
         found = ", ".join(map(str, np.unique(lengths)[:5]))
-        raise FormatError(f"expected {feature}, got lists of {found} in the place of {size} - at field {name}")
+        raise FormatError(f"expected {feature}, got lists of length {found} instead of {size} - at field {name}")
 
 
 def _bounds(lists: pa.Array) -> Integers:
-    """Where each list begins in its values, and where the last one ends."""
+    """Return the start of each list in its values, and the end of the last one."""
     found: Integers = lists.offsets.to_numpy().astype(np.int64) if len(lists) else np.zeros(1, np.int64)
     return found
 
 
-# -- ours as theirs -----------------------------------------------------------------------------------------------
+# -- to Hugging Face ----------------------------------------------------------------------------------------------
 
 
 def to_huggingface(view: View) -> Any:
-    """A `datasets.Dataset` of all samples, in memory or mapped as ours are; nothing is written.
+    """Return a `datasets.Dataset` of all samples; nothing is written to disk.
 
-    What came from one goes back as it was, with the order as indices."""
+    Data that came from Hugging Face is returned unchanged, with the order as indices.
+    """
     datasets = _package("to_huggingface")
     if isinstance(view.rows, HuggingFaceRows):
         return _back_to_hf(view, view.rows)
@@ -170,26 +176,29 @@ def to_huggingface(view: View) -> Any:
     check_names(made.schema)
     features = {name: _feature_to_hf(feature, made.schema.field(name)) for name, feature in view.features.items()}
     columns = [
-        pa.chunked_array([_array_to_hf(part, view.features[name], features[name]) for part in _pieces(column)], kind)
+        pa.chunked_array(
+            [_array_to_hf(part, view.features[name], features[name]) for part in _small_chunks(column)], kind
+        )
         for name, column, kind in zip(made.column_names, made.columns, _types(features), strict=True)
     ]
     whole = pa.Table.from_arrays(columns, names=made.column_names)
     info = datasets.DatasetInfo(features=datasets.Features(features))
-    # What they keep of it they find again by this name, so it must be that of the very same data, or of nothing else.
-    known = isinstance(view.rows, ShardRows)
-    named = digest("shardex", view.rows.fingerprint, list(view.features), view.order) if known else secrets.token_hex(8)
-    return datasets.Dataset(datasets.table.InMemoryTable(whole), info=info, fingerprint=named)
+    # `datasets` caches results under this fingerprint, so it must be that of exactly this data, or a random one.
+    fingerprint = secrets.token_hex(8)
+    if isinstance(view.rows, ShardRows):
+        fingerprint = digest("shardex", view.rows.fingerprint, list(view.features), view.order)
+    return datasets.Dataset(datasets.table.InMemoryTable(whole), info=info, fingerprint=fingerprint)
 
 
 def to_dataset_dict(parts: Mapping[str, Any]) -> Any:
-    """A `datasets.DatasetDict` of datasets of theirs."""
+    """Return a `datasets.DatasetDict` of `datasets.Dataset` values."""
     return _package("to_huggingface").DatasetDict(parts)
 
 
 def _back_to_hf(view: View, rows: HuggingFaceRows) -> Any:
     datasets = _package("to_huggingface")
-    fingerprint = digest("shardex", rows.named, list(view.features), view.order)
-    info = datasets.DatasetInfo(features=datasets.Features({name: rows.theirs[name] for name in view.features}))
+    fingerprint = digest("shardex", rows.hf_fingerprint, list(view.features), view.order)
+    info = datasets.DatasetInfo(features=datasets.Features({name: rows.hf_features[name] for name in view.features}))
     data, order = rows.data.select(list(view.features)), view.order
     if isinstance(order, Span) and order.step == 1:
         return datasets.Dataset(data.slice(order.start, order.length), info=info, fingerprint=fingerprint)
@@ -204,7 +213,7 @@ def _types(features: dict[str, Any]) -> list[pa.DataType]:
 
 
 def _feature_to_hf(feature: Feature, field: pa.Field) -> Any:
-    """The feature of theirs that holds the same values."""
+    """Return the Hugging Face feature for the same values."""
     datasets = _package("to_huggingface")
     inner = feature.feature if isinstance(feature, Optional) else feature
     if is_opaque(inner):
@@ -227,8 +236,8 @@ def _feature_to_hf(feature: Feature, field: pa.Field) -> Any:
         case Array(dtype=str(dtype), shape=tuple(shape)) if np.dtype(dtype).kind in "biuf":
             return _array_feature_to_hf(dtype, shape)
     raise SchemaError(
-        f"expected features that datasets has, got {inner} - at field {field.name}; leave it out with select, or open "
-        "the data with a schema that says shape and dtype"
+        f"expected a feature that Hugging Face has, got {inner} - at field {field.name}; leave it out with "
+        "select, or open the data with a schema that has shape and dtype"
     )
 
 
@@ -238,25 +247,25 @@ def _array_feature_to_hf(dtype: str, shape: tuple[int | None, ...]) -> Any:
         return datasets.Value(dtype)
     if len(shape) == 1:
         return datasets.List(datasets.Value(dtype), **({} if shape[0] is None else {"length": shape[0]}))
-    if len(shape) <= _MOST_DIMENSIONS and None not in shape[1:]:
+    if len(shape) <= _MAX_DIMENSIONS and None not in shape[1:]:
         return getattr(datasets, f"Array{len(shape)}D")(shape, dtype)
     return datasets.List(_array_feature_to_hf(dtype, (None,) * (len(shape) - 1)))
 
 
-def _pieces(column: pa.ChunkedArray) -> list[pa.Array]:
-    """The chunks, cut where they are larger than their offsets can count."""
+def _small_chunks(column: pa.ChunkedArray) -> list[pa.Array]:
+    """Return the chunks, cut to sizes that 32-bit offsets can address."""
     waiting, found = list(reversed(column.chunks)), []
     while waiting:
         one = waiting.pop()
-        if one.nbytes > _MOST_BYTES and len(one) > 1:
+        if one.nbytes > _MAX_BYTES and len(one) > 1:
             waiting += [one.slice(len(one) // 2), one.slice(0, len(one) // 2)]
         else:
             found.append(one)
     return found
 
 
-def _array_to_hf(array: pa.Array, feature: Feature, theirs: Any) -> pa.Array:
-    """The same values in the types of theirs."""
+def _array_to_hf(array: pa.Array, feature: Feature, hf_feature: Any) -> pa.Array:
+    """Return the same values in the Arrow types of Hugging Face."""
     inner = feature.feature if isinstance(feature, Optional) else feature
     if is_opaque(inner):
         return array
@@ -269,18 +278,18 @@ def _array_to_hf(array: pa.Array, feature: Feature, theirs: Any) -> pa.Array:
             return array.cast(pa.int64())
         case Sequence():
             bounds, values = _own_values(array)
-            items = _array_to_hf(values, inner.feature, theirs.feature)
+            items = _array_to_hf(values, inner.feature, hf_feature.feature)
             return pa.ListArray.from_arrays(_offsets(bounds), items, mask=_mask(array))
         case Struct():
-            parts = [_array_to_hf(array.field(name), one, theirs[name]) for name, one in inner.fields.items()]
+            parts = [_array_to_hf(array.field(name), one, hf_feature[name]) for name, one in inner.fields.items()]
             return pa.StructArray.from_arrays(parts, list(inner.fields), mask=_mask(array))
         case Array():
-            return _nested(array, inner, theirs)
+            return _nested(array, inner, hf_feature)
     return array
 
 
 def _narrow(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """With offsets of 32 bits; a slice that lies too far inside its buffer is copied for that."""
+    """Return the array with 32-bit offsets; a slice that starts too far inside its buffer is copied."""
     try:
         return array.cast(kind)
     except pa.ArrowInvalid:
@@ -291,9 +300,9 @@ def _mask(array: pa.Array) -> pa.Array | None:
     return array.is_null() if array.null_count else None
 
 
-def _nested(array: pa.Array, feature: Array, theirs: Any) -> pa.Array:
-    """Arrays that lie flat as lists of lists: the same elements, with offsets."""
-    (kind,), shape = _types({"x": theirs}), feature.shape or ()
+def _nested(array: pa.Array, feature: Array, hf_feature: Any) -> pa.Array:
+    """Return flat arrays as nested lists: the same elements with offsets."""
+    (kind,), shape = _types({"x": hf_feature}), feature.shape or ()
     if len(shape) == 1 and not pa.types.is_struct(array.type):
         return array.cast(kind)
     if not shape or 0 in shape or pa.types.is_struct(array.type):
@@ -312,7 +321,7 @@ def _nested(array: pa.Array, feature: Array, theirs: Any) -> pa.Array:
 
 
 def _own_values(lists: pa.Array) -> tuple[Integers, pa.Array]:
-    """Where each list begins in the values of all, and these."""
+    """Return the start of each list relative to the first, and the values of all lists."""
     bounds = _bounds(lists)
     return bounds - bounds[0], lists.values.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
 
