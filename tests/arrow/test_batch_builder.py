@@ -73,37 +73,37 @@ def after_twelve() -> BatchBuilder:
 
 REFUSALS = [
     ("history", np.zeros(4, np.float32), "expected float32[3], got float32[4]"),
-    ("history", np.zeros(3), "expected float32[3], got float64[3] (where the loss is meant: .astype('float32'))"),
+    ("history", np.zeros(3), "expected float32[3], got float64[3] (to accept the loss: .astype('float32'))"),
     ("history", [1, 2], "expected float32[3], got int64[2]"),
     (
         "history",
         [[1], [2, 3]],
-        "expected float32[3], got list [[1], [2, 3]] that no array can be made of: rows of different length",
+        "expected float32[3], got list [[1], [2, 3]] that cannot become an array: rows of different length",
     ),
     ("history", ["a", "b", "c"], "expected float32[3], got list ['a', 'b', 'c']"),
     ("history", None, "expected float32[3], got none"),
     ("tokens", np.zeros((1, 1), np.int32), "expected int32[?], got int32[1, 1]"),
     ("tokens", [2**31], "expected int32[?], got list [2147483648]"),
-    ("tokens", np.zeros(1, np.int64), "expected int32[?], got int64[1] (where the loss is meant: .astype('int32'))"),
+    ("tokens", np.zeros(1, np.int64), "expected int32[?], got int64[1] (to accept the loss: .astype('int32'))"),
     ("image", np.zeros((2, 2), np.uint8), "expected uint8[?, ?, 3], got uint8[2, 2]"),
     ("image", np.zeros((2, 2, 4), np.uint8), "expected uint8[?, ?, 3], got uint8[2, 2, 4]"),
     ("any", np.array([None]), "expected an array of numbers, text or bytes, got dtype object..."),
-    ("n", 128, "expected int8, got int 128, which is out of its range"),
-    ("n", np.int64(-129), "expected int8, got int64 -129, which is out of its range"),
+    ("n", 128, "expected int8, got int 128, which is out of range"),
+    ("n", np.int64(-129), "expected int8, got int64 -129, which is out of range"),
     ("n", 1.0, "expected int8, got float 1.0"),
     ("n", True, "expected int8, got bool True"),
     ("n", "1", "expected int8, got str '1'"),
-    ("x", 1e39, "expected float32, got float 1e+39, which is out of its range"),
+    ("x", 1e39, "expected float32, got float 1e+39, which is out of range"),
     ("ok", 1, "expected bool, got int 1"),
     ("s", b"a", "expected text, got bytes..."),
     ("s", "\ud800", "expected text that UTF-8 can hold, got ..."),
     ("raw", "a", "expected bytes, got str..."),
     ("meta", {"a": 1j}, "expected a value that JSON can hold, got ..."),
     ("tags", 1, "expected list of int16, got int 1"),
-    ("tags", [1, 2**15], "expected int16, got int 32768, which is out of its range"),
+    ("tags", [1, 2**15], "expected int16, got int 32768, which is out of range"),
     ("place", {"lat": 1.0, "lon": 2.0}, "expected struct of lat float64, name text or none, got 'lon' too"),
     ("place", {"lat": "a"}, "expected float64, got str 'a' (in lat)"),
-    ("place", {}, "expected float64, got nothing (a field that may lack is declared optional) (in lat)"),
+    ("place", {}, "expected float64, got nothing (declare a field that may be missing as optional) (in lat)"),
     ("maybe", [1, 2, 3], "expected int64[2], got int64[3]"),
 ]
 
@@ -127,7 +127,7 @@ def test_a_refused_sample_is_located_and_not_appended(field: str, value: Any, me
 
 def test_unknown_and_missing_fields() -> None:
     builder = BatchBuilder(Features.of({"a": int, "b": str, "c": str | None}))
-    nothing = "got nothing (a field that may lack is declared optional)"
+    nothing = "got nothing (declare a field that may be missing as optional)"
     cases: list[tuple[dict[str, Any], str]] = [
         ({"a": 1, "b": "x", "c": None, "d": 1}, "expected the fields a, b, c, got 'd' too - at sample 0"),
         ({"a": 1, "b": "x", "d": 1}, "expected the fields a, b, c, got 'd' too - at sample 0"),

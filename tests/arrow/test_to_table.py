@@ -89,5 +89,5 @@ def test_opaque_values_keep_their_arrow_type_or_are_refused() -> None:
 
 
 def test_a_value_that_does_not_fit_is_located() -> None:
-    with pytest.raises(SchemaError, match="got int 300, which is out of its range - at sample 1, field a"):
+    with pytest.raises(SchemaError, match="got int 300, which is out of range - at sample 1, field a"):
         to_table(Columns({"a": [1, 300]}), Features({"a": Value("int8")}))

@@ -305,7 +305,7 @@ def test_no_packet_runs_code(tmp_path: Path) -> None:
     np.save(tmp_path / "o.npy", np.array([{}], dtype=object))
     path = real(tmp_path / "d", NPY.encode([1]), (tmp_path / "o.npy").read_bytes())
     refused(path, 1, UnsafeError, r"bin00000001\.dat, sample 1: .* would run code", decode="npy")
-    with pytest.raises(FormatError, match=r"expected a codec out of compact, json, .*, got 'pickle'"):
+    with pytest.raises(FormatError, match=r"expected one of the codecs compact, json, .*, got 'pickle'"):
         opened(path, decode="pickle")
 
 

@@ -311,10 +311,10 @@ def test_a_schema_makes_arrays_of_lists(tmp_path: Path) -> None:
     [
         ("x", [1], r"expected float32\[2\], got int64\[1\]"),
         ("x", [1, "a"], r"expected float32\[2\], got list \[1, 'a'\]"),
-        ("x", [[1], [2, 3]], r"expected float32\[2\], got list .* that no array can be made of"),
+        ("x", [[1], [2, 3]], r"expected float32\[2\], got list .* that cannot become an array"),
         ("free", [1, 70_000], r"expected int16\[\?\], got list \[1, 70000\]"),
         ("free", [1.5], r"expected int16\[\?\], got list \[1.5\]"),
-        ("label", "cow", "expected a class out of cat, dog, got 'cow'"),
+        ("label", "cow", "expected one of the classes cat, dog, got 'cow'"),
         ("label", 2, "expected a class number below 2, got 2"),
         ("label", 1.5, "expected class of 2, got float 1.5"),
         ("n", 256, "expected uint8, got int 256"),

@@ -154,7 +154,7 @@ def test_npy_arrays_in_packed_samples_are_read() -> None:
         ({"kind": "cow"}, "expected a Kind, one of 'cat', 'dog', got str 'cow' - at field kind"),
         ({"size": "l"}, "expected one of 's', 'm', 3, got str 'l' - at field size"),
         ({"size": 3.0}, "expected one of 's', 'm', 3, got float 3.0 - at field size"),
-        ({"label": "cow"}, "expected a class out of cat, dog, got 'cow' - at field label"),
+        ({"label": "cow"}, "expected one of the classes cat, dog, got 'cow' - at field label"),
         ({"inner": 3}, "expected a Inner, got int 3 - at field inner"),
         ({"inner": {"values": [1], "nme": ""}}, "'nme' too - at field inner"),
         ({"many": [Inner(np.zeros(1), "x")]}, r"expected int16\[...\], got float64\[1\].* - at field many"),  # type: ignore[arg-type]

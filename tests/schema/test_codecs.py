@@ -225,7 +225,7 @@ def test_codecs_by_extension(extension: str, name: str) -> None:
 
 
 def test_an_unknown_codec_name_is_an_error() -> None:
-    with pytest.raises(FormatError, match=r"expected a codec out of compact, json, .*, got 'pickle'"):
+    with pytest.raises(FormatError, match=r"expected one of the codecs compact, json, .*, got 'pickle'"):
         codec_by_name("pickle")
 
 

@@ -256,7 +256,7 @@ def test_class_labels() -> None:
     label = ClassLabel(["cat", "dog"])  # type: ignore[arg-type]
     assert [label.number(name) for name in label.names] == [0, 1]
     assert [label.name(number) for number in range(2)] == ["cat", "dog"]
-    with pytest.raises(SchemaError, match="expected a class out of cat, dog, got 'cow'"):
+    with pytest.raises(SchemaError, match="expected one of the classes cat, dog, got 'cow'"):
         label.number("cow")
     for number in (2, -1):
         with pytest.raises(SchemaError, match="expected a class number below 2"):

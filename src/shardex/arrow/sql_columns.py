@@ -81,7 +81,7 @@ def _sql_column(column: pa.ChunkedArray, feature: Feature, name: str) -> pa.Chun
     try:
         column = column if kind == column.type else column.cast(kind)
     except pa.ArrowException as error:
-        raise FormatError(f"expected {feature}, got bytes that are none: {error} - at field {name}") from None
+        raise FormatError(f"expected {feature}, got invalid bytes: {error} - at field {name}") from None
     if isinstance(feature, Array) and feature.fixed and len(feature.shape or ()) > 1:
         return _as_nested_lists(column, [size or 0 for size in feature.shape or ()])
     return column

@@ -92,7 +92,7 @@ def to_array(value: Any) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.asanyarray(value)
     except ValueError as error:
-        raise SchemaError(f"expected an array, got {type(value).__name__} that is none: {error}") from None
+        raise SchemaError(f"expected an array, got {type(value).__name__} that cannot become one: {error}") from None
     if array.dtype.hasobject:
         kind = f"dtype {array.dtype} (objects are never stored)"
         raise SchemaError(f"expected an array of numbers, text or bytes, got {kind}")

@@ -249,4 +249,4 @@ def codec_by_name(name: str) -> Codec:
     try:
         return CODECS[name]
     except KeyError:
-        raise FormatError(f"expected a codec out of {', '.join(CODECS)}, got {name!r}") from None
+        raise FormatError(f"expected one of the codecs {', '.join(CODECS)}, got {name!r}") from None

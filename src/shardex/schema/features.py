@@ -74,7 +74,7 @@ class Value(Feature):
 
     def __post_init__(self) -> None:
         if self.dtype not in SCALARS:
-            raise SchemaError(f"expected a dtype out of {', '.join(SCALARS)}, got {self.dtype!r}")
+            raise SchemaError(f"expected one of the dtypes {', '.join(SCALARS)}, got {self.dtype!r}")
 
     def __str__(self) -> str:
         return self.dtype
@@ -203,7 +203,7 @@ class ClassLabel(Feature):
         try:
             return self.names.index(name)
         except ValueError:
-            raise SchemaError(f"expected a class out of {', '.join(self.names[:20])}, got {name!r}") from None
+            raise SchemaError(f"expected one of the classes {', '.join(self.names[:20])}, got {name!r}") from None
 
     def name(self, number: int) -> str:
         """Return the name of a class."""

@@ -112,7 +112,7 @@ def _fit_part(value: Any, name: str, feature: Struct, stored: bool) -> Any:
 
 
 def _missing(feature: Feature) -> SchemaError:
-    return SchemaError(f"expected {feature}, got nothing (a field that may lack is declared optional)")
+    return SchemaError(f"expected {feature}, got nothing (declare a field that may be missing as optional)")
 
 
 def located(error: SchemaError, place: str) -> SchemaError:
@@ -157,7 +157,7 @@ def fit_number(value: Any, feature: Value) -> Any:
     low, high = dtype_bounds(feature.dtype)
     if low <= number <= high or (isinstance(number, float) and not math.isfinite(number)):
         return number
-    raise SchemaError(f"expected {feature}, got {describe(value)}, which is out of its range")
+    raise SchemaError(f"expected {feature}, got {describe(value)}, which is out of range")
 
 
 def fit_class(value: Any, feature: ClassLabel) -> int:
@@ -185,7 +185,7 @@ def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[An
     array([1., 2.], dtype=float32)
     >>> fit_array(np.zeros(2), Array("float32", (2,)))
     Traceback (most recent call last):
-    shardex.errors.SchemaError: expected float32[2], got float64[2] (where the loss is meant: .astype('float32'))
+    shardex.errors.SchemaError: expected float32[2], got float64[2] (to accept the loss: .astype('float32'))
     """
     if stored:
         value = _from_stored(value, feature)
@@ -205,7 +205,7 @@ def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[An
     if _can_cast(array, np.dtype(feature.dtype), typed=typed):
         return array.astype(feature.dtype, copy=False)
     lossy = typed and not stored and array.dtype.kind in "biufc"
-    hint = f" (where the loss is meant: .astype({feature.dtype!r}))" if lossy else ""
+    hint = f" (to accept the loss: .astype({feature.dtype!r}))" if lossy else ""
     raise SchemaError(f"expected {feature}, got {describe(value)}{hint}")
 
 
@@ -216,7 +216,7 @@ def _to_array(value: Any, feature: Array) -> NDArray[Any]:
         return np.asarray(value)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         reason = "rows of different length" if "inhomogeneous" in str(error) else error
-        raise SchemaError(f"expected {feature}, got {describe(value)} that no array can be made of: {reason}") from None
+        raise SchemaError(f"expected {feature}, got {describe(value)} that cannot become an array: {reason}") from None
 
 
 def _has_shape(found: tuple[int | None, ...], expected: tuple[int | None, ...] | None) -> bool:
