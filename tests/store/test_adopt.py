@@ -1,4 +1,4 @@
-"""Fields beside somebody else's shards: joined by row, versioned, droppable, and the shards stay untouched."""
+"""Fields added to adopted shards: joined by row, versioned, removable; the shards are not changed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def state(folder: str) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_fields_beside_shards_of_any_format(tmp_path: Path, format: str) -> None:
+def test_add_fields_to_shards_of_any_format(tmp_path: Path, format: str) -> None:
     data, samples = shards(tmp_path, format)
     before = state(data)
     ds = sx.adopt(data, tmp_path / "beside")
@@ -49,7 +49,7 @@ def test_fields_beside_shards_of_any_format(tmp_path: Path, format: str) -> None
     assert state(data) == before
 
 
-def test_foreign_fields_are_edited_and_dropped_without_a_trace(tmp_path: Path) -> None:
+def test_adopted_fields_can_be_edited_and_dropped(tmp_path: Path) -> None:
     data, _ = shards(tmp_path, "jsonl")
     before = state(data)
     sx.adopt(data, tmp_path / "beside")
@@ -67,14 +67,14 @@ def test_foreign_fields_are_edited_and_dropped_without_a_trace(tmp_path: Path) -
     assert state(data) == before
 
 
-def test_a_schema_goes_along(tmp_path: Path) -> None:
+def test_adopted_schema_is_kept(tmp_path: Path) -> None:
     data, _ = shards(tmp_path, "jsonl")
     sx.adopt(data, tmp_path / "beside", schema={"n": "int16", "text": str})
     column = sx.open(tmp_path / "beside", trust_paths=True).read([1])["n"]
     assert column.dtype == np.int16
 
 
-def test_shards_that_changed_are_noticed(tmp_path: Path) -> None:
+def test_changed_shards_raise(tmp_path: Path) -> None:
     data, _ = shards(tmp_path, "jsonl")
     sx.adopt(data, tmp_path / "beside")
     (file,) = Path(data).glob("*.jsonl")
@@ -86,7 +86,7 @@ def test_shards_that_changed_are_noticed(tmp_path: Path) -> None:
         ds[0]
 
 
-def test_what_is_elsewhere_must_be_trusted(tmp_path: Path) -> None:
+def test_shards_outside_the_folder_need_trust_paths(tmp_path: Path) -> None:
     data, _ = shards(tmp_path, "jsonl")
     sx.adopt(data, tmp_path / "beside")
     with pytest.raises(PathError, match="if you trust it, open it with trust_paths=True"):
@@ -95,7 +95,7 @@ def test_what_is_elsewhere_must_be_trusted(tmp_path: Path) -> None:
         sx.edit(tmp_path / "beside")
 
 
-def test_what_cannot_be_done_beside_shards(tmp_path: Path) -> None:
+def test_append_and_compact_of_adopted_shards_raise(tmp_path: Path) -> None:
     data, _ = shards(tmp_path, "jsonl")
     sx.adopt(data, tmp_path / "beside")
     with pytest.raises(AlreadyExistsError):

@@ -1,4 +1,4 @@
-"""Two editors at once: what goes together, and what is a conflict, down to fields that only look as they were."""
+"""Two concurrent transactions: which can be rebased and which conflict, including fields that were replaced."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def both(folder: Path, theirs: Change, mine: Change) -> sx.Dataset:
-    """Mine begins first and is committed last."""
+    """My transaction begins first and is committed last."""
     own = sx.edit(folder)
     with sx.edit(folder) as other:
         theirs(other)
@@ -29,15 +29,15 @@ def both(folder: Path, theirs: Change, mine: Change) -> sx.Dataset:
     return sx.open(folder)
 
 
-def test_the_same_value_in_another_field_before(folder: Path) -> None:
-    """Files of newer values are named by what they hold, and that does not tell the field."""
+def test_same_value_was_written_to_another_field(folder: Path) -> None:
+    """Overlay files are named by their content, which does not contain the name of the field."""
     with sx.edit(folder) as tx:
         tx.update(3, a=1)
     with pytest.raises(CommitConflict, match="the field b of row with id 3"):
         both(folder, lambda tx: tx.update(3, b=1), lambda tx: tx.update(3, b=2))
 
 
-def test_a_value_set_back_to_an_earlier_one(folder: Path) -> None:
+def test_value_set_back_to_an_earlier_one(folder: Path) -> None:
     for value in (1, 2):
         with sx.edit(folder) as tx:
             tx.update(3, a=value)
@@ -57,12 +57,12 @@ def anew(tx: sx.Edit) -> None:
 
 @pytest.mark.parametrize("theirs", [swap, anew])
 @pytest.mark.parametrize("mine", [lambda tx: tx.update(3, a=-7), lambda tx: tx.append(a=1, b=2)])
-def test_fields_that_only_look_as_they_were(folder: Path, theirs: Change, mine: Change) -> None:
+def test_replaced_fields_conflict(folder: Path, theirs: Change, mine: Change) -> None:
     with pytest.raises(CommitConflict, match="the field a"):
         both(folder, theirs, mine)
 
 
-def test_rows_that_came_back_have_no_value_of_a_new_field(folder: Path) -> None:
+def test_add_field_conflicts_with_restored_rows(folder: Path) -> None:
     with sx.edit(folder) as tx:
         tx.delete(3)
     own = sx.edit(folder)
@@ -72,7 +72,7 @@ def test_rows_that_came_back_have_no_value_of_a_new_field(folder: Path) -> None:
         own.commit()
 
 
-def test_another_key(tmp_path: Path) -> None:
+def test_append_conflicts_with_a_changed_key(tmp_path: Path) -> None:
     samples = [{"k": k, "x": k} for k in range(4)]
     sx.write(tmp_path / "d", samples, key="k")
     own = sx.edit(tmp_path / "d")
@@ -83,7 +83,7 @@ def test_another_key(tmp_path: Path) -> None:
     assert sx.open(tmp_path / "d").get(3).x == 3
 
 
-def test_a_field_beside_shards_without_samples(tmp_path: Path) -> None:
+def test_add_field_to_adopted_shards_without_samples(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("")
     sx.adopt(tmp_path / "a.jsonl", tmp_path / "d", schema={"x": int})
     with sx.edit(tmp_path / "d", trust_paths=True) as tx:
@@ -100,12 +100,12 @@ def test_both_delete_a_row_and_mine_updates_another(folder: Path) -> None:
     assert [sample.a for sample in both(folder, lambda tx: tx.delete(3), mine)] == [0, -1, 2, 4]
 
 
-def test_the_same_row_deleted_and_updated(folder: Path) -> None:
+def test_update_conflicts_with_delete_of_the_row(folder: Path) -> None:
     with pytest.raises(CommitConflict, match="they deleted row with id 3 of the rows that yours changes"):
         both(folder, lambda tx: tx.delete(3), lambda tx: tx.update(3, a=1))
 
 
-def test_a_version_that_was_cleaned_up_says_so(folder: Path) -> None:
+def test_reading_a_cleaned_version_raises_version_expired(folder: Path) -> None:
     reader = sx.open(folder)
     sx.write(folder, [{"a": 0, "b": 0}], {"a": int, "b": int}, mode="overwrite")
     sx.clean(folder, keep=1, grace=0)

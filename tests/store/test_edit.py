@@ -1,4 +1,4 @@
-"""Editing: all or nothing, old versions stay as they were, and a plain list agrees with every version."""
+"""Transactions: all or nothing, old versions do not change, and every version equals a plain list."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def sample(k: int) -> dict[str, Any]:
 
 @pytest.fixture(params=KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A dataset of ten samples, in a folder or elsewhere."""
+    """A dataset of ten samples, local or in memory."""
     address = new_address(request.param, tmp_path)
     sx.write(address, map(sample, range(10)), SCHEMA, shard_rows=4)
     return address
 
 
 def check(ds: sx.Dataset, expected: Sequence[dict[str, Any]]) -> None:
-    """Every way to read agrees with a list."""
+    """All ways to read give the samples of a list."""
     assert len(ds) == len(expected)
     assert list(ds) == list(expected)
     assert [ds[k] for k in range(len(ds))] == expected
@@ -50,7 +50,7 @@ def check(ds: sx.Dataset, expected: Sequence[dict[str, Any]]) -> None:
     assert list(sx.Batch(ds.read(backwards))) == expected[::-1]
 
 
-def test_everything_in_one_transaction(folder: str) -> None:
+def test_all_kinds_of_edits_in_one_transaction(folder: str) -> None:
     before = sx.open(folder)
     old = list(before)
     with sx.edit(folder) as tx:
@@ -86,7 +86,7 @@ def test_everything_in_one_transaction(folder: str) -> None:
     assert compact(folder, progress=False) is None
 
 
-def test_an_exception_leaves_everything_as_it_was(folder: str) -> None:
+def test_exception_leaves_the_dataset_unchanged(folder: str) -> None:
     place = place_of(folder)
     files = place.paths()
 
@@ -101,26 +101,26 @@ def test_an_exception_leaves_everything_as_it_was(folder: str) -> None:
     with pytest.raises(ZeroDivisionError):
         interrupted()
     assert len(history(folder)) == 1
-    if place.is_remote:  # what was uploaded by then stays until somebody cleans up
+    if place.is_remote:  # what was uploaded by then stays until `clean`
         left = sx.leftovers(folder)
         assert left and clean(folder, grace=0) == left
     assert place.paths() == files
 
 
-def test_a_transaction_that_is_over_is_over(folder: str) -> None:
+def test_use_after_the_end_raises(folder: str) -> None:
     with sx.edit(folder) as tx:
         tx.delete(1)
     with pytest.raises(ClosedError, match="expected an open transaction"):
         tx.delete(1)
 
 
-def test_no_change_is_no_version(folder: str) -> None:
+def test_transaction_without_changes_makes_no_version(folder: str) -> None:
     with sx.edit(folder) as tx:
         pass
     assert tx.version is None and len(history(folder)) == 1
 
 
-def test_bad_edits_say_what_is_wrong_and_leave_the_transaction_usable(folder: str) -> None:
+def test_wrong_edits_raise_and_the_transaction_stays_usable(folder: str) -> None:
     with sx.edit(folder) as tx:
         with pytest.raises(FieldError, match="expected one of the fields n, v, t, s, o, got 'x'"):
             tx.update(1, x=1)
@@ -154,14 +154,14 @@ def test_bad_edits_say_what_is_wrong_and_leave_the_transaction_usable(folder: st
     assert sx.open(folder)[1].n == 100
 
 
-def test_only_datasets_of_our_own_can_be_edited(tmp_path: Path) -> None:
+def test_only_native_datasets_can_be_edited(tmp_path: Path) -> None:
     sx.write(tmp_path / "j", [{"x": 1}], format="jsonl")
     with pytest.raises(FormatError, match="expected a native dataset"):
         sx.edit(tmp_path / "j")
 
 
 @pytest.mark.parametrize("deleted", [[], [0, 1, 2, 3], [1, 7, 9]])
-def test_values_of_a_new_field_from_anywhere(folder: str, deleted: list[int]) -> None:
+def test_values_of_a_new_field_from_any_source(folder: str, deleted: list[int]) -> None:
     with sx.edit(folder) as tx:
         tx.delete(deleted)
     ds = sx.open(folder)
@@ -180,7 +180,7 @@ def test_values_of_a_new_field_from_anywhere(folder: str, deleted: list[int]) ->
     assert [s.nothing for s in sx.open(folder)][-2:] == [None, "some"]
 
 
-def test_a_field_may_be_called_row(tmp_path: Path) -> None:
+def test_a_field_may_be_named_row(tmp_path: Path) -> None:
     ds = sx.write(tmp_path / "d", [{"row": k, "a": -k} for k in range(5)])
     with sx.edit(tmp_path / "d") as tx:
         tx.update(1, row=100, a=5)
@@ -191,7 +191,7 @@ def test_a_field_may_be_called_row(tmp_path: Path) -> None:
     assert [s.value for s in sx.open(tmp_path / "d")] == [0, 100, 2, 3, 4] and len(ds) == 5
 
 
-def test_an_overwrite_gives_no_id_twice(folder: str) -> None:
+def test_overwrite_does_not_reuse_ids(folder: str) -> None:
     before = sx.edit(folder)
     before.update(0, s="x")
     sx.write(folder, map(sample, range(100, 105)), SCHEMA, mode="overwrite")
@@ -200,7 +200,7 @@ def test_an_overwrite_gives_no_id_twice(folder: str) -> None:
     assert [s.s for s in sx.open(folder)] == [f"s{k}" for k in range(100, 105)]
 
 
-def test_every_sample_needs_a_value(folder: str) -> None:
+def test_new_field_needs_a_value_for_every_sample(folder: str) -> None:
     with sx.edit(folder) as tx, pytest.raises(SchemaError, match="expected a value for every sample, got None for 1"):
         tx.add_field("y", int, [None, *range(9)])
 
@@ -223,7 +223,7 @@ def test_updates_rewrite_no_data_file(folder: str) -> None:
     assert before.items() <= after.items() and len(after) == len(before) + 1
 
 
-def test_many_updates_spill_to_disk(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_updates_are_written_in_batches(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardex.store.updates.BATCH_BYTES", 100)
     with sx.edit(folder) as tx:
         for turn in range(100):
@@ -235,7 +235,7 @@ def test_many_updates_spill_to_disk(folder: str, monkeypatch: pytest.MonkeyPatch
 # -- concurrent editors ---------------------------------------------------------------------------------------------
 
 
-def test_edits_of_different_rows_and_fields_go_together(folder: str) -> None:
+def test_concurrent_edits_of_different_rows_and_fields(folder: str) -> None:
     first, second, third, fourth = (sx.edit(folder) for _ in range(4))
     first.update(1, s="first")
     second.update(1, n=-1)
@@ -267,7 +267,7 @@ CONFLICTS: dict[str, tuple[Does, Does]] = {
 
 
 @pytest.mark.parametrize("case", CONFLICTS)
-def test_true_conflicts_name_both(folder: str, case: str) -> None:
+def test_conflict_names_both_changes(folder: str, case: str) -> None:
     theirs, ours = sx.edit(folder), sx.edit(folder)
     CONFLICTS[case][0](theirs)
     CONFLICTS[case][1](ours)
@@ -278,7 +278,7 @@ def test_true_conflicts_name_both(folder: str, case: str) -> None:
     assert list(sx.open(folder)) == after
 
 
-def test_both_may_delete_the_same_row(folder: str) -> None:
+def test_two_transactions_may_delete_the_same_row(folder: str) -> None:
     theirs, ours = sx.edit(folder), sx.edit(folder)
     theirs.delete([1, 2])
     ours.delete([2, 3])
@@ -287,7 +287,7 @@ def test_both_may_delete_the_same_row(folder: str) -> None:
     assert [s.n for s in sx.open(folder)] == [0, 4, 5, 6, 7, 8, 9]
 
 
-def test_an_optional_field_and_an_append_go_together(folder: str) -> None:
+def test_concurrent_append_and_optional_field(folder: str) -> None:
     theirs, ours = sx.edit(folder), sx.edit(folder)
     theirs.append(sample(10))
     ours.add_field("f", str | None, [f"f{k}" for k in range(10)])
@@ -311,7 +311,7 @@ def test_restore_makes_an_old_version_current(folder: str) -> None:
     assert len(sx.open(folder)) == 11
 
 
-def test_clean_removes_only_what_no_kept_version_names(folder: str) -> None:
+def test_clean_removes_only_files_that_no_kept_version_uses(folder: str) -> None:
     with sx.edit(folder) as tx:
         tx.update(1, s="x")
         tx.delete(2)
@@ -326,7 +326,7 @@ def test_clean_removes_only_what_no_kept_version_names(folder: str) -> None:
 
 
 class Store(RuleBasedStateMachine):
-    """Random edits against a plain list; every version is looked at again, and readers stay open on old ones."""
+    """Random edits compared with a plain list; all versions are read again, and readers of old ones stay open."""
 
     @initialize(kind=st.sampled_from(KINDS), samples=st.integers(0, 7), shard_rows=st.integers(1, 5))
     def create(self, kind: str, samples: int, shard_rows: int) -> None:

@@ -1,4 +1,4 @@
-"""The native dataset as readers meet it: every sample as it was written, no byte unchecked, no file opened early."""
+"""Reading native datasets: all samples as written, checksums before use, and no file opened before it is needed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def samples(count: int) -> list[dict[str, Any]]:
 
 
 def small(folder: Path, count: int = 3, **options: Any) -> Path:
-    """A dataset of few bytes, each sample in a batch of its own."""
+    """A small dataset with one sample per batch."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fragments, "BATCH_BYTES", 1)
         sx.write(folder, samples(count), SCHEMA, **options)
@@ -50,7 +50,7 @@ def only_file(folder: Path) -> Path:
 
 
 def check(ds: sx.Dataset, expected: list[dict[str, Any]]) -> None:
-    """All ways to the samples give these."""
+    """All ways to read give these samples."""
     wanted = [sx.DictSample(sample) for sample in expected]
     assert len(ds) == len(wanted)
     assert [ds[k] for k in range(len(ds))] == wanted
@@ -90,7 +90,7 @@ def test_batches_and_shards_of_every_size(tmp_path: Path) -> None:
     assert len(read_manifest(LocalSource(tmp_path / "batches"), 1).fragments[0].groups[0].batches) == 40
 
 
-def test_an_empty_dataset_is_one(tmp_path: Path) -> None:
+def test_empty_dataset(tmp_path: Path) -> None:
     ds = sx.write(tmp_path / "d", [], SCHEMA)
     check(ds, [])
     assert (str(ds.features), ds.to_arrow().column_names) == ("n int8, s text", ["n", "s"])
@@ -110,7 +110,7 @@ def test_arrays_are_read_only_views_and_batches_are_fresh(tmp_path: Path) -> Non
     assert ds[0].x.tolist() == [0, 1, 2]
 
 
-def test_versions_stay_readable(tmp_path: Path) -> None:
+def test_old_versions_stay_readable(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     first = sx.write(folder, samples(2), SCHEMA)
     pickled = pickle.dumps(first)
@@ -125,7 +125,7 @@ def test_versions_stay_readable(tmp_path: Path) -> None:
         sx.open(folder, version=4)
 
 
-def test_a_schema_says_how_to_decode_bytes(tmp_path: Path) -> None:
+def test_schema_decides_how_bytes_are_decoded(tmp_path: Path) -> None:
     array = np.arange(4, dtype=np.int16).reshape(2, 2)
     folder = tmp_path / "d"
     sx.write(folder, [{"raw": array.tobytes(), "k": 1, "m": None}], {"raw": bytes, "k": "int32", "m": bytes | None})
@@ -139,8 +139,8 @@ def test_a_schema_says_how_to_decode_bytes(tmp_path: Path) -> None:
         sx.open(folder, schema={"raw": sx.Array("int16", (3,))})[0]
 
 
-def test_fields_may_lie_in_several_files(tmp_path: Path) -> None:
-    """A fragment with two groups, as added fields make them."""
+def test_fragment_with_fields_in_several_files(tmp_path: Path) -> None:
+    """A fragment with two groups, as after `add_field`."""
     sx.write(tmp_path / "a", [{"n": k} for k in range(6)], {"n": int}, shard_rows=3)
     texts = [{"s": str(k), "o": None} for k in range(6)]
     sx.write(tmp_path / "b", texts, {"s": str, "o": str | None}, shard_rows=3)
@@ -184,7 +184,7 @@ def test_opening_maps_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs /proc")
-def test_mappings_go_when_the_dataset_does(tmp_path: Path) -> None:
+def test_mappings_end_with_the_dataset(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     ds = sx.write(folder, samples(10), SCHEMA)
     assert str(folder) not in Path("/proc/self/maps").read_text()
@@ -222,7 +222,7 @@ def test_more_shards_than_open_files(tmp_path: Path) -> None:
 # -- bad data -------------------------------------------------------------------------------------------------
 
 
-def test_every_flipped_byte_is_found_before_it_is_used(tmp_path: Path) -> None:
+def test_every_flipped_byte_raises(tmp_path: Path) -> None:
     folder = small(tmp_path / "d")
     file, expected = only_file(folder), [sx.DictSample(sample) for sample in samples(3)]
     good = file.read_bytes()
@@ -242,7 +242,7 @@ def test_every_flipped_byte_is_found_before_it_is_used(tmp_path: Path) -> None:
                 assert ds[k] == expected[k]
 
 
-def test_every_shortened_file_is_found(tmp_path: Path) -> None:
+def test_every_truncated_file_raises(tmp_path: Path) -> None:
     folder = small(tmp_path / "d")
     file = only_file(folder)
     good = file.read_bytes()
@@ -261,7 +261,7 @@ def test_every_shortened_file_is_found(tmp_path: Path) -> None:
         sx.open(folder)[0]
 
 
-def test_a_swapped_file_is_found(tmp_path: Path) -> None:
+def test_swapped_file_raises(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     sx.write(folder, samples(4), SCHEMA, shard_rows=2)
     first, second = sorted((folder / "data").iterdir())
@@ -273,7 +273,7 @@ def test_a_swapped_file_is_found(tmp_path: Path) -> None:
 
 
 def resealed(folder: Path, data: bytes) -> None:
-    """Put other bytes in the place of the only file, and a manifest whose checksums fit them."""
+    """Replace the only file, and publish a manifest with matching checksums."""
     place, manifest = LocalSource(folder), read_manifest(LocalSource(folder), 1)
     file = manifest.fragments[0].groups[0]
     place.put(file.path, data)
@@ -296,13 +296,13 @@ for read in (lambda ds: ds[2], list, lambda ds: ds.read([2, 1]), lambda ds: ds.t
 
 
 def in_a_process(folder: Path) -> list[str]:
-    """What reading says, in a process that may crash."""
+    """Return what reading prints, in a process that may crash."""
     done = subprocess.run([sys.executable, "-c", READ, str(folder)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr}"
     return done.stdout.splitlines()
 
 
-def test_bad_offsets_under_good_checksums_do_not_crash(tmp_path: Path) -> None:
+def test_invalid_offsets_with_matching_checksums_do_not_crash(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     sx.write(folder, [{"s": text} for text in ("aaa", "bbb", "ccc")], {"s": str})
     data = bytearray(only_file(folder).read_bytes())
@@ -314,7 +314,7 @@ def test_bad_offsets_under_good_checksums_do_not_crash(tmp_path: Path) -> None:
     assert all("batch 0: expected valid Arrow data, got a damaged batch" in message for message in messages)
 
 
-def test_a_file_of_another_schema_under_good_checksums_is_refused(tmp_path: Path) -> None:
+def test_other_schema_with_matching_checksums_raises(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     sx.write(folder, [{"x": k} for k in range(3)], {"x": "int32"})
     sx.write(tmp_path / "other", [{"x": float(k)} for k in range(3)], {"x": "float32"})
@@ -323,7 +323,7 @@ def test_a_file_of_another_schema_under_good_checksums_is_refused(tmp_path: Path
         sx.open(folder)[0]
 
 
-def test_data_without_a_manifest_is_no_dataset(tmp_path: Path) -> None:
+def test_data_without_a_manifest_raises(tmp_path: Path) -> None:
     folder = small(tmp_path / "d")
     (folder / manifest_path(1)).unlink()
     with pytest.raises(FormatError, match="expected a manifest, got only data: its writer has not finished"):

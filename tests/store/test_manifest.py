@@ -1,4 +1,4 @@
-"""Manifests: what is written is read, anything else is refused, and of two writers one comes first."""
+"""Manifests: round trips, damage raises, and of two writers only one publishes a number."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def manifest(*files: DataFile, **changes: Any) -> Manifest:
 
 
 def sealed(plain: Any) -> MemorySource:
-    """A place where this is the manifest, with the right checksum."""
+    """Return a place with this manifest and its checksum."""
     raw = msgspec.json.encode(plain)
     whole = {"xxh3": xxhash.xxh3_64_hexdigest(raw), "manifest": msgspec.Raw(raw)}
     return MemorySource({manifest_path(1): msgspec.json.encode(whole)})
@@ -63,14 +63,14 @@ def test_the_highest_number_is_current() -> None:
     assert latest_version(place) == 10
 
 
-def test_a_version_is_made_once() -> None:
+def test_publish_a_number_only_once() -> None:
     place = MemorySource()
     assert publish(place, 1, manifest())
     assert not publish(place, 1, manifest(change="later"))
     assert read_manifest(place, 1).change == "create: 3 samples"
 
 
-def test_of_many_writers_one_wins(tmp_path: Path) -> None:
+def test_one_of_many_writers_publishes(tmp_path: Path) -> None:
     place = LocalSource(tmp_path)
     with ThreadPoolExecutor(8) as pool:
         for version in range(1, 6):
@@ -80,14 +80,14 @@ def test_of_many_writers_one_wins(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*.*")) == sorted(tmp_path / manifest_path(v) for v in range(1, 6))
 
 
-def test_a_version_that_is_not_there() -> None:
+def test_missing_version_raises() -> None:
     place = MemorySource()
     publish(place, 1, manifest())
     with pytest.raises(NotFoundError, match="no version 7; the current one is 1"):
         read_manifest(place, 7)
 
 
-def test_every_flipped_byte_is_an_error_or_changes_nothing() -> None:
+def test_flipped_byte_raises_or_changes_nothing() -> None:
     place = MemorySource()
     publish(place, 1, manifest())
     path = manifest_path(1)
@@ -105,7 +105,7 @@ def test_every_flipped_byte_is_an_error_or_changes_nothing() -> None:
     assert refused >= 5 * (len(good) - 1)  # the newline at the end may become another space
 
 
-def test_every_truncation_is_an_error() -> None:
+def test_truncated_manifest_raises() -> None:
     place = MemorySource()
     publish(place, 1, manifest())
     good = place.files[manifest_path(1)]
@@ -115,7 +115,7 @@ def test_every_truncation_is_an_error() -> None:
             read_manifest(place, 1)
 
 
-def test_changed_content_is_a_checksum_error() -> None:
+def test_changed_content_raises_checksum_error() -> None:
     place = MemorySource()
     publish(place, 1, manifest())
     place.files[manifest_path(1)] = place.files[manifest_path(1)].replace(b"3 samples", b"4 samples")
@@ -124,13 +124,13 @@ def test_changed_content_is_a_checksum_error() -> None:
 
 
 @pytest.mark.parametrize("path", ["../x.arrow", "/etc/passwd", "data/../../x", "C:/x", "a\\b", "", "data//x", "./x"])
-def test_paths_that_leave_the_folder_are_refused(path: str) -> None:
+def test_path_outside_the_folder_raises(path: str) -> None:
     with pytest.raises(PathError, match="json: expected a relative path inside the dataset's folder"):
         read_manifest(sealed(manifest(data_file(path=path))), 1)
 
 
 @pytest.mark.parametrize("plain", [{"shardex": 2}, {"shardex": 2, "fragments": "elsewhere"}, {"shardex": 0}])
-def test_another_format_number_is_said_to_be_one(plain: Any) -> None:
+def test_newer_format_number_raises(plain: Any) -> None:
     with pytest.raises(FormatError, match=f"of format 1, got {plain['shardex']}; use a newer shardex"):
         read_manifest(sealed(plain), 1)
 
@@ -157,6 +157,6 @@ def test_another_format_number_is_said_to_be_one(plain: Any) -> None:
         (manifest(schema={"x": {"kind": "value", "dtype": "object"}}), "expected"),
     ],
 )
-def test_a_manifest_that_makes_no_sense_is_refused(plain: Any, message: str) -> None:
+def test_contradictory_manifest_raises(plain: Any, message: str) -> None:
     with pytest.raises(FormatError, match=f"memory:/_shardex/00000001.json: .*{message}"):
         read_manifest(sealed(plain), 1)

@@ -41,24 +41,24 @@ def add(folder: Path, feature: Any, values: Any) -> list[Any]:
         (sx.Json(), np.array([{"a": 1}, [2], None, "x"], object)),
     ],
 )
-def test_arrays(folder: Path, feature: Any, values: np.ndarray[Any, Any]) -> None:
+def test_arrays_of_every_kind(folder: Path, feature: Any, values: np.ndarray[Any, Any]) -> None:
     assert add(folder, feature, values) == values.tolist()
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_rows_of_numbers_in_both_orders(folder: Path, order: str) -> None:
-    given = np.arange(12, dtype="f4").reshape(4, 3)
-    assert np.array_equal(add(folder, sx.Array("float32", (3,)), given.astype(f"{order}f4")), given)
+def test_arrays_in_both_byte_orders(folder: Path, order: str) -> None:
+    values = np.arange(12, dtype="f4").reshape(4, 3)
+    assert np.array_equal(add(folder, sx.Array("float32", (3,)), values.astype(f"{order}f4")), values)
 
 
 def test_ragged_arrays_as_objects(folder: Path) -> None:
-    given = np.empty(4, object)
-    given[:] = [np.arange(k, dtype="i4") for k in range(4)]
-    assert [row.tolist() for row in add(folder, sx.Array("int32", (None,)), given)] == [[], [0], [0, 1], [0, 1, 2]]
+    values = np.empty(4, object)
+    values[:] = [np.arange(k, dtype="i4") for k in range(4)]
+    assert [row.tolist() for row in add(folder, sx.Array("int32", (None,)), values)] == [[], [0], [0, 1], [0, 1, 2]]
 
 
 @pytest.mark.parametrize(
-    ("feature", "values", "told"),
+    ("feature", "values", "message"),
     [
         ("float64", np.arange(12.0).reshape(4, 3), "field y"),
         ("int64", np.ma.masked_array([1, 2, 3, 4], [False, True, False, False]), "an array with a mask"),
@@ -67,7 +67,7 @@ def test_ragged_arrays_as_objects(folder: Path) -> None:
         (sx.Array("float32", (2,)), np.zeros((4, 3), "f4"), "field y"),
     ],
 )
-def test_what_does_not_fit_is_refused(folder: Path, feature: Any, values: Any, told: str) -> None:
-    with pytest.raises(SchemaError, match=told):
+def test_values_that_do_not_fit_raise(folder: Path, feature: Any, values: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
         add(folder, feature, values)
     assert sx.open(folder).fields == ["x"]

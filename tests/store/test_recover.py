@@ -1,4 +1,4 @@
-"""Saving what is left: every sample whose bytes are whole, no other, and the damaged dataset stays as it is."""
+"""Recovering: every intact sample is saved, no other, and the damaged dataset is not changed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def state(folder: Path) -> dict[str, bytes]:
 # -- native ---------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_lost_of_what_is_whole(folder: Path, tmp_path: Path) -> None:
+def test_intact_dataset_is_copied_completely(folder: Path, tmp_path: Path) -> None:
     edited(folder)
     expected, before = list(sx.open(folder)), state(folder)
     done = recover(folder, tmp_path / "new")
@@ -80,7 +80,7 @@ def test_nothing_is_lost_of_what_is_whole(folder: Path, tmp_path: Path) -> None:
     assert verify(done.path) == [] and state(folder) == before
 
 
-def test_a_file_cut_anywhere_loses_only_what_lay_behind(folder: Path, tmp_path: Path) -> None:
+def test_truncated_file_loses_only_samples_after_the_cut(folder: Path, tmp_path: Path) -> None:
     expected = list(sx.open(folder))
     file = manifest(folder).fragments[1].groups[0]
     content = (folder / file.path).read_bytes()
@@ -95,7 +95,7 @@ def test_a_file_cut_anywhere_loses_only_what_lay_behind(folder: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("edit", [False, True])
-def test_a_flipped_byte_costs_one_batch_at_most(folder: Path, tmp_path: Path, edit: bool) -> None:
+def test_flipped_byte_loses_at_most_one_batch(folder: Path, tmp_path: Path, edit: bool) -> None:
     if edit:
         edited(folder)
     expected = list(sx.open(folder))
@@ -111,7 +111,7 @@ def test_a_flipped_byte_costs_one_batch_at_most(folder: Path, tmp_path: Path, ed
             (folder / file.path).write_bytes(content)
 
 
-def test_what_newer_values_hide_may_be_damaged(folder: Path, tmp_path: Path) -> None:
+def test_damaged_values_with_newer_ones_are_not_lost(folder: Path, tmp_path: Path) -> None:
     with sx.edit(folder) as tx:
         tx.add_field("e", "int8", range(10))
     with sx.edit(folder) as tx:
@@ -125,7 +125,7 @@ def test_what_newer_values_hide_may_be_damaged(folder: Path, tmp_path: Path) -> 
     assert list(sx.open(done.path)) == [one for k, one in enumerate(expected) if k not in (4, 6, 7)]
 
 
-def test_a_damaged_list_of_newer_values(folder: Path, tmp_path: Path) -> None:
+def test_damaged_overlay(folder: Path, tmp_path: Path) -> None:
     edited(folder)
     expected = list(sx.open(folder))
     (overlay,) = manifest(folder).overlays
@@ -136,7 +136,7 @@ def test_a_damaged_list_of_newer_values(folder: Path, tmp_path: Path) -> None:
     assert [s.o for s in sx.open(done.path)] == [{"s6": "o", "s9": "o"}.get(s.s, s.o) for s in expected]
 
 
-def test_a_damaged_list_of_deleted_samples(folder: Path, tmp_path: Path) -> None:
+def test_damaged_list_of_deleted_samples(folder: Path, tmp_path: Path) -> None:
     edited(folder)
     (deleted,) = manifest(folder).deleted
     flip(folder / deleted.path, 100)
@@ -149,7 +149,7 @@ def test_a_damaged_list_of_deleted_samples(folder: Path, tmp_path: Path) -> None
         sx.open(done.path).get("s1")
 
 
-def test_damaged_keys_cost_nothing(folder: Path, tmp_path: Path) -> None:
+def test_damaged_key_table_loses_nothing(folder: Path, tmp_path: Path) -> None:
     for fragment in manifest(folder).fragments:
         assert fragment.keys is not None
         (folder / fragment.keys.path).unlink()
@@ -158,7 +158,7 @@ def test_damaged_keys_cost_nothing(folder: Path, tmp_path: Path) -> None:
     assert sx.open(done.path).get("s7").n == 7
 
 
-def test_the_newest_manifest_that_is_whole_counts(folder: Path, tmp_path: Path) -> None:
+def test_newest_readable_manifest_is_used(folder: Path, tmp_path: Path) -> None:
     before = list(sx.open(folder))
     edited(folder)
     flip(folder / manifest_path(3), 200)
@@ -183,7 +183,7 @@ def test_values_from_before_a_field_was_added(tmp_path: Path) -> None:
     assert list(sx.open(done.path)) == [{"note": None}, {"note": None}, {"note": "new"}]
 
 
-def test_fields_beside_other_shards(tmp_path: Path) -> None:
+def test_dataset_with_adopted_shards(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"x": 1}\n{"x": 2}\n{"x": 3}\n')
     sx.adopt(tmp_path / "a.jsonl", tmp_path / "d", schema={"x": int})
     with sx.edit(tmp_path / "d", trust_paths=True) as tx:
@@ -200,7 +200,7 @@ def test_fields_beside_other_shards(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [b"", b"{}", None])
-def test_data_files_describe_themselves(folder: Path, tmp_path: Path, left: bytes | None) -> None:
+def test_recover_without_a_manifest(folder: Path, tmp_path: Path, left: bytes | None) -> None:
     expected = list(sx.open(folder))
     for number, fragment in enumerate(manifest(folder).fragments):
         os.utime(folder / fragment.groups[0].path, (number, number))  # files of one moment are in any order
@@ -217,7 +217,7 @@ def test_data_files_describe_themselves(folder: Path, tmp_path: Path, left: byte
     assert [(one.file, one.samples) for one in done.lost] == [(second, None)]
 
 
-def test_the_fields_that_most_samples_have(folder: Path, tmp_path: Path) -> None:
+def test_recover_without_a_manifest_keeps_the_most_common_fields(folder: Path, tmp_path: Path) -> None:
     edited(folder)
     for number in (1, 2, 3):
         (folder / manifest_path(number)).unlink()
@@ -226,7 +226,7 @@ def test_the_fields_that_most_samples_have(folder: Path, tmp_path: Path) -> None
     assert {one.why.rpartition(" got ")[2] for one in done.lost} == {"e", "number, s, o, e"}
 
 
-def test_nothing_whole_is_left(folder: Path, tmp_path: Path) -> None:
+def test_no_manifest_and_no_intact_file_raises(folder: Path, tmp_path: Path) -> None:
     (folder / manifest_path(1)).unlink()
     for path in (folder / "data").iterdir():
         flip(path, 50)
@@ -238,7 +238,7 @@ def test_nothing_whole_is_left(folder: Path, tmp_path: Path) -> None:
 # -- other formats --------------------------------------------------------------------------------------------------
 
 
-def test_lines(tmp_path: Path) -> None:
+def test_damaged_lines_of_jsonl(tmp_path: Path) -> None:
     lines = [f'{{"x": {k}, "t": "t{k}"}}' for k in range(100)]
     lines[0] = "{"
     lines[50] = '{"x": "fifty", "t": ""}'
@@ -254,7 +254,7 @@ def test_lines(tmp_path: Path) -> None:
     assert not (tmp_path / "d" / "new").exists()
 
 
-def test_row_groups(tmp_path: Path) -> None:
+def test_damaged_row_groups_of_parquet(tmp_path: Path) -> None:
     times = pa.array([0] * 300, pa.timestamp("s"))
     table = pa.table({"x": pa.array(range(300)), "s": [f"s{k}" for k in range(300)], "when": times})
     (tmp_path / "d").mkdir()
@@ -268,7 +268,7 @@ def test_row_groups(tmp_path: Path) -> None:
     assert done.notes == ["the field when is left out: its values cannot be stored (timestamp[ms])"]
 
 
-def test_a_torn_tar_and_a_lost_file(tmp_path: Path) -> None:
+def test_truncated_tar_and_unreadable_file(tmp_path: Path) -> None:
     samples = [{"a": f"a{k}", "n": k} for k in range(12)]
     ds = sx.write(tmp_path / "d", samples, {"a": str, "n": int}, format="tar", shard_rows=4)
     first, second, third = ds.rows.shard_names()  # type: ignore[attr-defined]
@@ -283,7 +283,7 @@ def test_a_torn_tar_and_a_lost_file(tmp_path: Path) -> None:
     assert [s["n.cls"] for s in sx.open(recover(tmp_path / "d", tmp_path / "less").path)] == [4, 5]
 
 
-def test_nothing_can_be_read(tmp_path: Path) -> None:
+def test_no_readable_sample_raises(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"nothing")
     with pytest.raises(FormatError, match=r"that can be read, got none: a\.parquet: expected a"):
         recover(tmp_path / "a.parquet", tmp_path / "new")
@@ -292,7 +292,7 @@ def test_nothing_can_be_read(tmp_path: Path) -> None:
 # -- the target -----------------------------------------------------------------------------------------------------
 
 
-def test_targets(folder: Path, tmp_path: Path) -> None:
+def test_invalid_targets_raise(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "x").write_text("mine")
     with pytest.raises(AlreadyExistsError):
@@ -304,7 +304,7 @@ def test_targets(folder: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d", "there"]
 
 
-def test_a_full_disk_leaves_no_half_dataset(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_no_target(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -1,4 +1,4 @@
-"""Verifying: an intact dataset is silent, every damage is named with its samples and fields, and nothing is raised."""
+"""Verifying: no problems in intact datasets; all damage is reported with its samples and fields, without raising."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def only(folder: Path, version: int | None = None) -> Problem:
 
 
 def edited(folder: Path) -> None:
-    """Two more versions: another name, a new field, updates, deletions, and one more sample."""
+    """Make two more versions: a renamed and a new field, updates, deletions, and an append."""
     with sx.edit(folder) as tx:
         tx.rename_field("n", "number")
         tx.add_field("e", "int8", range(10))
@@ -70,7 +70,7 @@ def edited(folder: Path) -> None:
 # -- intact ---------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_wrong_with_what_was_just_written(folder: Path) -> None:
+def test_intact_dataset_has_no_problems(folder: Path) -> None:
     assert verify(folder) == [] == leftovers(folder)
     edited(folder)
     assert verify(folder) == [] == leftovers(folder)
@@ -82,7 +82,7 @@ def test_nothing_is_wrong_with_what_was_just_written(folder: Path) -> None:
     assert verify(folder) == []
 
 
-def test_the_same_file_in_two_fragments(tmp_path: Path) -> None:
+def test_damaged_file_of_two_fragments(tmp_path: Path) -> None:
     for mode in ("create", "append"):
         sx.write(tmp_path / "d", map(sample, range(3)), SCHEMA, mode=mode)
     assert verify(tmp_path / "d") == []
@@ -94,8 +94,8 @@ def test_the_same_file_in_two_fragments(tmp_path: Path) -> None:
 # -- damage ---------------------------------------------------------------------------------------------------------
 
 
-def test_flipped_bytes_are_found_in_any_file(folder: Path) -> None:
-    """Some of all; `test_data_file_reader.py` and `test_manifest.py` go through every byte of a file."""
+def test_flipped_bytes_are_reported(folder: Path) -> None:
+    """Some bytes of all files; `test_data_file_reader` and `test_manifest` test every byte of a file."""
     edited(folder)
     for path in sorted(folder.rglob("*.*")):
         data = path.read_bytes()
@@ -107,7 +107,7 @@ def test_flipped_bytes_are_found_in_any_file(folder: Path) -> None:
     assert verify(folder) == []
 
 
-def test_samples_and_fields_are_those_that_cannot_be_read(folder: Path) -> None:
+def test_reported_samples_and_fields_cannot_be_read(folder: Path) -> None:
     edited(folder)
     for use in [group for fragment in manifest(folder).fragments for group in fragment.groups]:
         for batch in use.batches:
@@ -118,7 +118,7 @@ def test_samples_and_fields_are_those_that_cannot_be_read(folder: Path) -> None:
             for row in range(len(ds)):
                 for name in ds.fields:
                     if row in problem.samples and name in problem.fields:
-                        if name != "o":  # has newer values elsewhere
+                        if name != "o":  # has newer values in an overlay
                             with pytest.raises(FormatError):
                                 ds.read([row], [name])
                     else:
@@ -135,7 +135,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_files_that_do_not_open(folder: Path, case: str) -> None:
+def test_files_that_cannot_be_opened(folder: Path, case: str) -> None:
     file = manifest(folder).fragments[1].groups[0]
     damage, message = DAMAGE[case]
     damage(folder / file.path)
@@ -144,7 +144,7 @@ def test_files_that_do_not_open(folder: Path, case: str) -> None:
     assert (problem.samples, problem.fields) == (range(4, 8), ("n", "v", "s", "o"))
 
 
-def test_files_that_only_older_versions_need(folder: Path) -> None:
+def test_damaged_file_of_older_versions(folder: Path) -> None:
     edited(folder)
     sx.compact(folder)
     old = read_manifest(LocalSource(folder), 1).fragments[0].groups[0]
@@ -155,7 +155,7 @@ def test_files_that_only_older_versions_need(folder: Path) -> None:
     assert only(folder, 1).samples == range(1)
 
 
-def test_damaged_lists(folder: Path) -> None:
+def test_damaged_lists_of_deleted_and_updated_rows(folder: Path) -> None:
     edited(folder)
     newest = manifest(folder)
     flip(folder / newest.deleted[0].path, 100)
@@ -163,7 +163,7 @@ def test_damaged_lists(folder: Path) -> None:
     assert problem.what.endswith("; it is not known which samples are deleted")
     assert (problem.samples, problem.fields, problem.versions) == (range(9), (), (3,))
     flip(folder / newest.fragments[1].groups[0].path, 3)
-    assert [one.samples for one in verify(folder)] == [None, range(9)], "where samples are is not known any more"
+    assert [one.samples for one in verify(folder)] == [None, range(9)], "rows are not known"
     sx.restore(folder, 2)
     flip(folder / newest.deleted[0].path, 100)
     flip(folder / newest.fragments[1].groups[0].path, 3)
@@ -173,7 +173,7 @@ def test_damaged_lists(folder: Path) -> None:
     assert (problem.samples, problem.fields) == (range(10), ("o",))
 
 
-def test_damaged_keys(folder: Path) -> None:
+def test_damaged_key_table(folder: Path) -> None:
     keys = manifest(folder).fragments[2].keys
     assert keys is not None
     flip(folder / keys.path, 300)
@@ -198,7 +198,7 @@ def test_damaged_manifests(folder: Path) -> None:
     assert only(folder).what == "expected a manifest, got only data: it was never finished, or it is lost"
 
 
-# -- files that are as they were written, and still wrong -----------------------------------------------------------
+# -- files with right checksums and wrong content -------------------------------------------------------------------
 
 
 def republish(folder: Path, **changes: Any) -> None:
@@ -214,23 +214,23 @@ def numbers(folder: Path, **columns: list[int]) -> DataFile:
     return made.publish()
 
 
-def test_ids_that_nobody_has(folder: Path) -> None:
+def test_unknown_ids_are_reported(folder: Path) -> None:
     republish(folder, deleted=[numbers(folder, row=[3, 77])], rows=9)
     assert only(folder).what.startswith("expected ids below 10, got 77 in data/")
 
 
-def test_counts_that_do_not_fit(folder: Path) -> None:
+def test_wrong_number_of_samples_is_reported(folder: Path) -> None:
     republish(folder, deleted=[numbers(folder, row=[3, 3])], rows=8)
     assert only(folder).what == "expected 8 samples, 9 are left"
 
 
-def test_ids_given_twice(folder: Path) -> None:
+def test_duplicate_ids_are_reported(folder: Path) -> None:
     first, second, third = manifest(folder).fragments
     republish(folder, fragments=[first, msgspec.structs.replace(second, first=2), third])
     assert only(folder).what == "expected every id once, got 2 in two fragments"
 
 
-def test_other_types_than_the_schema_says(folder: Path) -> None:
+def test_wrong_column_types_are_reported(folder: Path) -> None:
     schema = manifest(folder).schema
     republish(folder, schema={**schema, "n": {"kind": "value", "dtype": "int32"}})
     found = verify(folder)
@@ -238,13 +238,13 @@ def test_other_types_than_the_schema_says(folder: Path) -> None:
     assert [problem.samples for problem in found] == [range(4), range(4, 8), range(8, 10)]
 
 
-def test_nulls_where_there_must_be_values(folder: Path) -> None:
+def test_nulls_in_required_fields_are_reported(folder: Path) -> None:
     schema = manifest(folder).schema
     republish(folder, schema={**schema, "o": {"kind": "text"}})
     assert "got nulls in o" in verify(folder)[0].what
 
 
-def test_tables_of_other_keys(folder: Path) -> None:
+def test_wrong_key_tables_are_reported(folder: Path) -> None:
     first, second, third = manifest(folder).fragments
     republish(folder, fragments=[msgspec.structs.replace(first, keys=second.keys), second, third])
     problem = only(folder)
@@ -253,7 +253,7 @@ def test_tables_of_other_keys(folder: Path) -> None:
     assert verify(folder)[-1].file == manifest_path(3)
 
 
-def test_a_key_twice(folder: Path) -> None:
+def test_duplicate_keys_are_reported(folder: Path) -> None:
     first, *rest = manifest(folder).fragments
     again = msgspec.structs.replace(first, first=10)
     republish(folder, fragments=[first, *rest, again], rows=14, ids=14)
@@ -264,7 +264,7 @@ def test_a_key_twice(folder: Path) -> None:
     assert verify(folder, 3) == [], "keys of deleted samples may be used again"
 
 
-# -- what is no part of it ------------------------------------------------------------------------------------------
+# -- leftovers --------------------------------------------------------------------------------------------------------
 
 
 def test_leftovers(folder: Path) -> None:
@@ -278,13 +278,13 @@ def test_leftovers(folder: Path) -> None:
     assert leftovers(folder) == ["notes.txt"]
 
 
-def test_leftovers_of_a_dataset_of_another_format(tmp_path: Path) -> None:
+def test_leftovers_of_another_format_raises(tmp_path: Path) -> None:
     sx.write(tmp_path / "j", [{"x": 1}], format="jsonl")
     with pytest.raises(FormatError, match="expected a native dataset"):
         leftovers(tmp_path / "j")
 
 
-def test_nothing_there_is_an_error(folder: Path, tmp_path: Path) -> None:
+def test_missing_dataset_raises(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotFoundError):
         verify(tmp_path / "nowhere")
@@ -305,7 +305,7 @@ def test_other_formats(tmp_path: Path, format: str) -> None:
         verify(tmp_path / "d", 1)
 
 
-def test_lines_that_are_no_json(tmp_path: Path) -> None:
+def test_damaged_lines_of_jsonl(tmp_path: Path) -> None:
     lines = [f'{{"x": {k}}}' for k in range(50)]
     lines[7] = lines[8] = lines[30] = "{"
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
@@ -315,7 +315,7 @@ def test_lines_that_are_no_json(tmp_path: Path) -> None:
     assert verify(tmp_path / "a.jsonl", decode="text") == []
 
 
-def test_shards_beside_which_fields_lie(tmp_path: Path) -> None:
+def test_dataset_with_adopted_shards(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"x": 1}\n{"x": 2}\n{"x": 3}\n')
     sx.adopt(tmp_path / "a.jsonl", tmp_path / "d", schema={"x": int})
     with sx.edit(tmp_path / "d", trust_paths=True) as tx:

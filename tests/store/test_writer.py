@@ -1,4 +1,4 @@
-"""Writing native datasets: the same bytes for the same samples, all or nothing, whatever happens meanwhile."""
+"""Writing native datasets: deterministic bytes, all or nothing, also with errors, kills and concurrent writers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def numbers(folder: Path) -> list[int]:
 # -- the same samples give the same files ---------------------------------------------------------------------
 
 
-def test_data_files_are_the_same_byte_for_byte(tmp_path: Path) -> None:
+def test_same_samples_give_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         _dirty = [np.full(1 << 16, ord(name), np.uint8) for _ in range(20)]  # memory that must not show through
         del _dirty
@@ -58,7 +58,7 @@ def test_data_files_are_the_same_byte_for_byte(tmp_path: Path) -> None:
     assert all(first[path] == second[path] for path in first if path.startswith("data/"))
 
 
-def test_refused_samples_leave_no_trace_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_samples_do_not_change_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fragments, "BATCH_BYTES", 300)
     sx.write(tmp_path / "a", samples(50), SCHEMA)
     with sx.create(tmp_path / "b", SCHEMA) as out:
@@ -102,7 +102,7 @@ def test_one_sample_larger_than_a_batch_is_written_at_once(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("options", [{"shard_rows": 0}, {"shard_size": 0}, {"shard_rows": -1}])
-def test_shards_hold_something(tmp_path: Path, options: Any) -> None:
+def test_shards_of_zero_rows_or_bytes_raise(tmp_path: Path, options: Any) -> None:
     with pytest.raises(ArgumentError, match="expected shards of at least 1 byte and 1 row"):
         sx.create(tmp_path / "d", SCHEMA, **options)
     assert not (tmp_path / "d").exists()
@@ -129,14 +129,14 @@ def test_create_append_overwrite(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_every_mode_makes_a_dataset_where_none_is(tmp_path: Path, mode: str) -> None:
+def test_every_mode_creates_a_dataset(tmp_path: Path, mode: str) -> None:
     sx.write(tmp_path / "new" / "d", samples(2), SCHEMA, mode=mode)
     (tmp_path / "empty").mkdir()
     sx.write(tmp_path / "empty", samples(2), SCHEMA, mode=mode)
     assert numbers(tmp_path / "new" / "d") == numbers(tmp_path / "empty") == [0, 1]
 
 
-def test_an_append_of_other_fields_is_refused(tmp_path: Path) -> None:
+def test_append_with_other_fields_raises(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     sx.write(folder, samples(2), SCHEMA)
     before = tree(folder)
@@ -147,7 +147,7 @@ def test_an_append_of_other_fields_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_somebody_elses_folder_is_left_alone(tmp_path: Path, mode: str) -> None:
+def test_folder_with_other_files_raises(tmp_path: Path, mode: str) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(FormatError, match="expected a dataset that shardex wrote, got a folder without a manifest"):
         sx.create(tmp_path, SCHEMA, mode=mode)
@@ -167,7 +167,7 @@ def test_a_reader_keeps_its_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("oops"), KeyboardInterrupt()], ids=repr)
-def test_an_exception_inside_leaves_everything_as_it_was(tmp_path: Path, error: BaseException) -> None:
+def test_exception_leaves_the_dataset_unchanged(tmp_path: Path, error: BaseException) -> None:
     folder = tmp_path / "a" / "d"
 
     def fail(mode: str) -> None:
@@ -187,7 +187,7 @@ def test_an_exception_inside_leaves_everything_as_it_was(tmp_path: Path, error: 
     assert numbers(folder) == [0, 1, 2, 3]
 
 
-def test_closing_and_giving_up(tmp_path: Path) -> None:
+def test_close_and_abort(tmp_path: Path) -> None:
     out = writer(tmp_path / "a")
     out.append(samples(1)[0])
     out.close()
@@ -224,7 +224,7 @@ except sx.ShardexError as error:
 """
 
 
-def test_a_full_disk_is_an_error_and_nothing_is_published(tmp_path: Path) -> None:
+def test_full_disk_raises_and_publishes_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     sx.write(folder, [{"raw": b"old"}], {"raw": bytes})
     before = tree(folder)
@@ -236,7 +236,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_published(tmp_path: Path) -> Non
     assert tree(folder) == before
 
 
-def test_a_batch_that_cannot_be_written_ends_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_batch_aborts_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = writer(tmp_path / "d", shard_rows=2)
     out.append(samples(1)[0])
 
@@ -266,7 +266,7 @@ with sx.create(sys.argv[1], {"n": int}, mode=sys.argv[2], shard_rows=5) as out:
 
 
 def killed(folder: Path, mode: str) -> None:
-    """Write in a process that is killed in the middle."""
+    """Write in a process that is killed while it writes."""
     with subprocess.Popen([sys.executable, "-c", KILLED, str(folder), mode], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -275,7 +275,7 @@ def killed(folder: Path, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_killed_writer_leaves_the_old_version(tmp_path: Path, mode: str) -> None:
+def test_killed_writer_leaves_the_old_version(tmp_path: Path, mode: str) -> None:
     folder = tmp_path / "d"
     sx.write(folder, [{"n": k} for k in range(3)], {"n": int})
     killed(folder, mode)
@@ -285,7 +285,7 @@ def test_a_killed_writer_leaves_the_old_version(tmp_path: Path, mode: str) -> No
     assert numbers(folder) == [0, 1, 2, 3]
 
 
-def test_a_killed_first_writer_leaves_room_for_another(tmp_path: Path) -> None:
+def test_create_after_a_killed_writer(tmp_path: Path) -> None:
     for mode in ("create", "append", "overwrite"):
         folder = tmp_path / mode
         killed(folder, "create")
@@ -342,7 +342,7 @@ print(count)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
-def test_a_crash_at_any_step_leaves_the_old_version_or_the_new(tmp_path: Path, mode: str) -> None:
+def test_crash_at_any_step_leaves_the_old_or_the_new_version(tmp_path: Path, mode: str) -> None:
     command = [sys.executable, "-c", CRASH, str(tmp_path / "d"), mode]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -352,7 +352,7 @@ def test_a_crash_at_any_step_leaves_the_old_version_or_the_new(tmp_path: Path, m
 # -- two writers at once --------------------------------------------------------------------------------------
 
 
-def test_of_two_creators_of_the_same_one_wins_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_one_of_two_concurrent_creates_raises(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     first, second = writer(folder), writer(folder)
     for sample in samples(5):
@@ -364,7 +364,7 @@ def test_of_two_creators_of_the_same_one_wins_and_nothing_is_lost(tmp_path: Path
     assert numbers(folder) == [0, 1, 2, 3, 4]  # the loser must not take its equal files away with it
 
 
-def test_two_appends_at_once_are_both_there(tmp_path: Path) -> None:
+def test_two_concurrent_appends(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     sx.write(folder, samples(1), SCHEMA)
     first, second = writer(folder, "append"), writer(folder, "append")
@@ -375,7 +375,7 @@ def test_two_appends_at_once_are_both_there(tmp_path: Path) -> None:
     assert numbers(folder) == [0, 20, 10]
 
 
-def test_an_append_after_an_overwrite_of_other_fields_is_refused(tmp_path: Path) -> None:
+def test_append_after_a_concurrent_overwrite_with_other_fields_raises(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     sx.write(folder, samples(1), SCHEMA)
     out = writer(folder, "append")
@@ -386,7 +386,7 @@ def test_an_append_after_an_overwrite_of_other_fields_is_refused(tmp_path: Path)
     assert sx.open(folder)[0] == {"other": 1}
 
 
-def test_many_appends_at_once(tmp_path: Path) -> None:
+def test_many_concurrent_appends(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     sx.write(folder, [], SCHEMA)
     with ThreadPoolExecutor(8) as pool:

@@ -1,4 +1,4 @@
-"""Golden datasets: what version 1 of the format looked like stays readable, value by value, and is still written so."""
+"""Golden datasets: files of format version 1 stay readable, and the same samples still give the same bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSIONS = [
 
 
 def plain(value: Any) -> Any:
-    """As `expected.json` tells it."""
+    """Return the samples in the form of `expected.json`."""
     return MAKE["plain"](value)
 
 
@@ -38,7 +38,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_corpus_is_there_and_small() -> None:
+def test_golden_files_exist_and_are_small() -> None:
     assert set(NAMES) == set(MAKE["BUILDERS"]) and len(VERSIONS) >= 20
     assert sum(len(data) for name in NAMES for data in files(GOLDEN / name).values()) < 200_000
     kinds = str(expected("kinds", 1)[0])
@@ -48,7 +48,7 @@ def test_the_corpus_is_there_and_small() -> None:
 
 
 @pytest.mark.parametrize(("name", "version"), VERSIONS)
-def test_every_value_of_every_version(name: str, version: int) -> None:
+def test_all_values_of_all_versions(name: str, version: int) -> None:
     schema, samples = expected(name, version)
     ds = sx.open(GOLDEN / name / "dataset", version=version)
     assert ds.features.to_json() == schema
@@ -59,7 +59,7 @@ def test_every_value_of_every_version(name: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_newest_version_is_the_last_one(name: str) -> None:
+def test_open_gives_the_newest_version(name: str) -> None:
     last = max(version for other, version in VERSIONS if other == name)
     history = sx.history(GOLDEN / name / "dataset")
     assert [version.number for version in history] == list(range(1, last + 1))
@@ -74,8 +74,8 @@ def test_samples_are_found_by_key() -> None:
 
 
 @pytest.mark.parametrize("name", ["edited", "compacted", "keyed", "empty"])
-def test_the_reader_on_the_page_about_the_format_agrees(name: str) -> None:
-    """Written by the page alone, without shardex; it gives lists where shardex gives arrays."""
+def test_reader_in_the_format_specification_agrees(name: str) -> None:
+    """The reader in docs/format.md does not use shardex; it returns lists where shardex returns arrays."""
     page = (Path(__file__).parents[2] / "docs" / "format.md").read_text("utf-8")
     reader = re.search(r"```python\n(import json.*?)```", page, re.DOTALL)
     assert reader is not None
@@ -86,7 +86,7 @@ def test_the_reader_on_the_page_about_the_format_agrees(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_they_are_whole(name: str, tmp_path: Path) -> None:
+def test_verify_finds_no_problems(name: str, tmp_path: Path) -> None:
     folder = GOLDEN / name / "dataset"
     assert verify(folder) == [] == leftovers(folder)
     done = recover(folder, tmp_path / "saved")
@@ -96,7 +96,7 @@ def test_they_are_whole(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_samples_give_the_same_bytes(name: str, tmp_path: Path) -> None:
-    """Data files and manifests, but for the time, which `make.py` holds still."""
+    """Data files and manifests are equal; `make.py` fixes the time in manifests."""
     MAKE["make"](name, tmp_path / name)
     made, golden = files(tmp_path / name), files(GOLDEN / name)
     assert made.keys() == golden.keys()
