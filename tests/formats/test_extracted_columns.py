@@ -211,7 +211,7 @@ def test_files_that_change_while_they_are_open(folder: Path) -> None:
     ds = sx.open(folder)
     write(folder / "b.jsonl", LINES)
     with pytest.raises(StaleIndexError):
-        ds.rows.extraction.take(["lang"], rebuild=False, progress=None)  # type: ignore[attr-defined]
+        ds.rows.extraction.extract(["lang"], rebuild=False, progress=None)  # type: ignore[attr-defined]
     assert not list((folder / ".shardex").glob("*attributes*"))
 
 
@@ -301,7 +301,7 @@ def test_damage_is_repaired(folder: Path) -> None:
     place = data.index(b"deenfrde")
     data[place] ^= 1
     kept_file(folder).write_bytes(data)
-    with pytest.warns(UserWarning, match="block 0: expected the values of lang that were written.* taking them out"):
+    with pytest.warns(UserWarning, match="block 0: expected the values of lang that were written.* extracting them"):
         assert len(sx.open(folder).where("lang = 'de'")) == 14
     assert len(sx.open(folder).where("lang = 'de'")) == 14
 
@@ -311,7 +311,7 @@ def test_something_else_in_its_place(folder: Path) -> None:
     kept_file(folder).write_bytes(b"nonsense")
     with pytest.warns(UserWarning, match="expected an index, got something else"):
         assert len(sx.open(folder).where("lang = 'de'")) == 14
-    index_again = pytest.warns(UserWarning, match="must be taken out again")
+    index_again = pytest.warns(UserWarning, match="must be extracted again")
     with index_again:
         assert list(index(folder, ["lang"]).extracted) == ["lang"]
 

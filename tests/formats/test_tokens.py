@@ -29,7 +29,7 @@ from shardex.errors import (
 from shardex.files import Scan, find
 from shardex.formats import format_named, open_rows
 from shardex.formats import token_files as numbers
-from shardex.formats.token_files import Lengths
+from shardex.formats.token_files import LengthScanner
 from shardex.formats.tokens import StoredRows, WindowRows, create, recognise
 from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
@@ -132,10 +132,10 @@ def test_the_extension_says_the_dtype(tmp_path: Path) -> None:
 def test_what_must_be_said(tmp_path: Path) -> None:
     path = put(tmp_path / "a.tokens", np.arange(4, dtype=np.uint16))
     assert recognise(find(tmp_path))
-    with pytest.raises(ArgumentError, match=r'expected to know which numbers these are, .*; open with dtype="uint16"'):
+    with pytest.raises(ArgumentError, match=r'expected a dtype, .*; open with dtype="uint16"'):
         open_rows(tmp_path, "tokens")
     with pytest.raises(
-        ArgumentError, match=r"expected to know how long samples are, got neither tokens.json nor a\.lengths.*window="
+        ArgumentError, match=r"expected the lengths of samples, got neither tokens.json nor a\.lengths.*window="
     ):
         open_rows(tmp_path, "tokens", dtype="uint16")
     for dtype in ("str", "U4", "object", "datetime64[s]", ">u2", "nonsense", "V8"):
@@ -386,19 +386,19 @@ def test_lengths_that_do_not_fit(tmp_path: Path, lengths: Any, message: str) -> 
 def test_lost_lengths(tmp_path: Path) -> None:
     path = write(tmp_path / "d", FREE, [[1, 2, 3]])
     (path / "part-00000.lengths.bin").unlink()
-    with pytest.raises(ArgumentError, match=r"expected to know how long samples are.*part-00000\.lengths\.bin"):
+    with pytest.raises(ArgumentError, match=r"expected the lengths of samples.*part-00000\.lengths\.bin"):
         open_rows(path, "tokens")
 
 
 def test_only_a_changed_file_is_indexed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scanned: list[str] = []
-    scan = Lengths.scan
+    scan = LengthScanner.scan
 
-    def watched(self: Lengths, source: Source, path: str) -> Scan:
+    def watched(self: LengthScanner, source: Source, path: str) -> Scan:
         scanned.append(path)
         return scan(self, source, path)
 
-    monkeypatch.setattr(Lengths, "scan", watched)
+    monkeypatch.setattr(LengthScanner, "scan", watched)
     path = write(tmp_path / "d", FREE, [[1], [2]], shard_size=2)
     for _ in range(2):
         assert len(stored(path)) == 2

@@ -1,9 +1,9 @@
-"""Values taken out of samples once and kept beside their index, so that SQL does not decode every sample again.
+"""Values of JSON keys, extracted from samples once and stored next to their index, so that SQL decodes no samples.
 
-`attributes=["lang", "score"]` chooses keys of JSON. Each becomes a column of numbers, truth values or text if all its
-values are such, else of JSON text; where a sample lacks it, it is null. The columns are one sealed, memory-mapped Arrow
-file, whose parts are checked when they are first touched. A data file that changed is decoded again alone, unless more
-keys are asked for. Formats say how keys are found in samples (`Keyed`).
+`attributes=["lang", "score"]` chooses keys. Each becomes a column of numbers, booleans or text if all its values are of
+that type, otherwise of JSON text; it is null where a sample has no such key. The columns are a memory-mapped Arrow
+sidecar file, whose blocks are verified when they are first read. Only data files that changed are decoded again, unless
+new keys are requested. Formats find keys in samples (`JsonRows.values`).
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from shardex.kernel import Columns, Integers
 from shardex.schema import Feature, Features, Json, Optional, Value
 from shardex.sources import Source
 
-__all__ = ["Extraction", "Extracts", "KeyScanner", "Keyed"]
+__all__ = ["ExtractedColumns", "Extraction", "JsonRows", "KeyScanner"]
 
 VERSION = 2
 _BLOCK_ROWS = 1 << 16
 
 Piece = dict[str, tuple[Feature | None, pa.Array]]
-"""For some rows the values of each key, and what they are; nothing if there are none."""
+"""Values of each key for some rows, and their feature; None if there are no values."""
 
 
-class Keyed(Protocol):
-    """Rows whose samples have JSON in them."""
+class JsonRows(Protocol):
+    """Rows whose samples hold JSON."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of rows."""
 
     def values(self, rows: Integers, keys: Sequence[str]) -> Mapping[str, list[Any]]:
-        """The values of these keys; `None` where a sample has none."""
+        """Return the values of these keys; None where a sample has no such key."""
 
 
-# -- taking them out ------------------------------------------------------------------------------------------
+# -- extracting ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class KeyScanner:
-    """Takes the values of some keys out of a file."""
+    """Extracts the values of some keys from a file."""
 
     format: str
     keys: tuple[str, ...]
@@ -60,18 +60,18 @@ class KeyScanner:
 
     @property
     def name(self) -> str:
-        """Names what is kept; the number changes when answers do."""
+        """Name and version of the sidecar; a new version extracts again."""
         return f"{self.format}-attributes 1"
 
     def scan(self, source: Source, path: str) -> list[Piece]:
-        """The values in one file, some rows at a time."""
+        """Return the values in one file, in blocks of rows."""
         one_file = format_named(self.format).one_file
         assert one_file is not None
-        rows: Keyed = one_file(source, path)
+        rows: JsonRows = one_file(source, path)
         found = []
         for begin in range(0, len(rows), _BLOCK_ROWS):
             values = rows.values(np.arange(begin, min(begin + _BLOCK_ROWS, len(rows))), self.keys)
-            found.append({key: _packed(values[key]) for key in self.keys})
+            found.append({key: _typed_array(values[key]) for key in self.keys})
         return found
 
 
@@ -79,7 +79,7 @@ _ANY = Optional(Json())
 _INTEGER, _NUMBER = Optional(Value("int64")), Optional(Value("float64"))
 
 
-def _packed(values: list[Any]) -> tuple[Feature | None, pa.Array]:
+def _typed_array(values: list[Any]) -> tuple[Feature | None, pa.Array]:
     feature = feature_of_values(values) if any(value is not None for value in values) else None
     return feature, _array(values, feature or _ANY)
 
@@ -89,7 +89,7 @@ def _array(values: list[Any], feature: Feature) -> pa.Array:
 
 
 def _common(features: Sequence[Feature | None]) -> Feature:
-    """What values of several features are together.
+    """Return the feature that holds values of all these features.
 
     >>> str(_common([_INTEGER, None, _NUMBER])), str(_common([None])), str(_common([_INTEGER, _ANY]))
     ('float64 or none', 'json or none', 'json or none')
@@ -100,7 +100,7 @@ def _common(features: Sequence[Feature | None]) -> Feature:
     return found.pop() if len(found) == 1 else _ANY
 
 
-def _as(piece: tuple[Feature | None, pa.Array], feature: Feature) -> pa.Array:
+def _converted(piece: tuple[Feature | None, pa.Array], feature: Feature) -> pa.Array:
     found, array = piece
     if found == feature:
         return array
@@ -109,11 +109,11 @@ def _as(piece: tuple[Feature | None, pa.Array], feature: Feature) -> pa.Array:
     return array.cast(pa.float64(), safe=False) if feature == _NUMBER else _array(array.to_pylist(), feature)
 
 
-# -- what is kept ---------------------------------------------------------------------------------------------
+# -- the sidecar file ------------------------------------------------------------------------------------------
 
 
-class Extracts:
-    """The columns in a kept file."""
+class ExtractedColumns:
+    """Columns in a sidecar file."""
 
     def __init__(self, data: memoryview, name: str) -> None:
         self.name = name
@@ -124,18 +124,18 @@ class Extracts:
         if self._reader.num_record_batches != len(self._blocks) or not self._reader.schema.equals(
             _schema(self.features)
         ):
-            raise ChecksumError(f"{name}: expected the columns and blocks that its head names, got others")
+            raise ChecksumError(f"{name}: expected the columns and blocks that its header names, got others")
         self._columns: dict[str, pa.ChunkedArray] = {}
 
     def column(self, key: str) -> pa.ChunkedArray:
-        """All values of a key."""
+        """Return all values of a key."""
         if key not in self._columns:
             arrays = [self._array(number, key) for number in range(len(self._blocks))]
             self._columns[key] = pa.chunked_array(arrays, arrow_type(self.features[key]))
         return self._columns[key]
 
     def pieces_of(self, number: int) -> list[Piece] | None:
-        """What was taken out of one file; none if it was made to fit what was found in others."""
+        """Return the values from one file; None if they were converted to the type of values in other files."""
         blocks = [block for block, head in enumerate(self._blocks) if head["file"] == number]
         if any(self._blocks[block]["fitted"] for block in blocks):
             return None
@@ -154,16 +154,16 @@ class Extracts:
         if digest != self._blocks[number]["xxh3"][key]:
             raise ChecksumError(
                 f"{self.name}, block {number}: expected the values of {key} that were written, got other bytes; "
-                "open with rebuild=True (or delete the file) to take them out again"
+                "open with rebuild=True (or delete the file) to extract them again"
             )
         return array
 
 
 def _encode(files: Sequence[IndexedFile], found: Sequence[list[Piece]], keys: Sequence[str]) -> memoryview:
-    """The bytes of a kept file: a column for each key, of a type for all its values."""
+    """Encode a sidecar file: a column for each key, of one type for all its values."""
     every = [(number, piece) for number, pieces in enumerate(found) for piece in pieces]
     features = Features({key: _common([piece[key][0] for _, piece in every]) for key in keys})
-    batches = [[_as(piece[key], feature) for key, feature in features.items()] for _, piece in every]
+    batches = [[_converted(piece[key], feature) for key, feature in features.items()] for _, piece in every]
     blocks = [
         {
             "file": number,
@@ -182,7 +182,7 @@ def _schema(features: Features) -> pa.Schema:
 
 
 def _digest(array: pa.Array) -> int:
-    """A checksum of what an array holds, whatever lies behind its end."""
+    """Return a checksum of the values of an array, without the padding of its buffers."""
     rows, (there, *buffers) = len(array), array.buffers()
     digest = xxhash.xxh3_64(_bits(there, rows) if array.null_count else b"")
     if pa.types.is_boolean(array.type):
@@ -197,31 +197,31 @@ def _digest(array: pa.Array) -> int:
 
 
 def _bits(buffer: pa.Buffer, rows: int) -> bytes:
-    """The bits of so many rows."""
+    """Return the bits of the first rows."""
     bits = np.frombuffer(buffer, np.uint8, (rows + 7) // 8)
     return np.packbits(np.unpackbits(bits, count=rows, bitorder="little")).tobytes()
 
 
 class Extraction:
-    """What was taken out of the files of some rows; looked for when it is first needed."""
+    """Extracted columns of the files of a dataset; the sidecar is loaded when it is first needed."""
 
     def __init__(self, files: Files, indexed: Sequence[IndexedFile], format: str) -> None:
         self._files, self._indexed, self._format = files, tuple(indexed), format
 
     @cached_property
-    def _found(self) -> Extracts | None:
-        return self._up_to_date((), rebuild=False, progress=None) if self._indexed else None
+    def _found(self) -> ExtractedColumns | None:
+        return self._load_or_extract((), rebuild=False, progress=None) if self._indexed else None
 
     @property
     def features(self) -> Features:
-        """The keys that were taken out, and what their values are."""
+        """The extracted keys and the features of their values."""
         return Features({}) if self._found is None else self._found.features
 
-    def take(self, keys: Sequence[str], *, rebuild: bool, progress: bool | None) -> None:
-        """Have these keys taken out, and those that were before."""
+    def extract(self, keys: Sequence[str], *, rebuild: bool, progress: bool | None) -> None:
+        """Extract these keys, and again those that were extracted before."""
         if isinstance(keys, str) or not all(isinstance(key, str) and key for key in keys):
             raise ArgumentError(f"expected a list of keys for the option attributes, got {keys!r}")
-        self._found = self._up_to_date(keys, rebuild, progress)
+        self._found = self._load_or_extract(keys, rebuild, progress)
 
     def table(
         self, names: Sequence[str], extracted: Collection[str], read: Callable[[list[str]], pa.Table]
@@ -234,21 +234,21 @@ class Extraction:
         return concat_columns(parts)
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Which rows have a value for a key that was taken out."""
+        """Tell for each row whether it has a value for an extracted key."""
         return valid_mask(self._column(name))
 
     def _column(self, name: str) -> pa.ChunkedArray:
-        """A key that was taken out; if it was damaged since, it is taken out again."""
+        """Return an extracted column; a damaged one is extracted again."""
         assert self._found is not None
         try:
             return self._found.column(name)
         except ChecksumError as error:
-            warnings.warn(f"{error}; taking them out again", stacklevel=5)
-            self.take(list(self.features), rebuild=True, progress=None)
+            warnings.warn(f"{error}; extracting them again", stacklevel=5)
+            self.extract(list(self.features), rebuild=True, progress=None)
             return self._found.column(name)
 
-    def _up_to_date(self, keys: Sequence[str], rebuild: bool, progress: bool | None) -> Extracts | None:
-        """What is kept if it fits, else with what changed taken out again."""
+    def _load_or_extract(self, keys: Sequence[str], rebuild: bool, progress: bool | None) -> ExtractedColumns | None:
+        """Load the sidecar if it is up to date, otherwise extract what changed and save it."""
         scanner = KeyScanner(self._format, tuple(keys))
         saved = _load(self._files, scanner.name)
         known = [one for one in saved if not rebuild and set(keys) <= set(one.features)]
@@ -264,12 +264,12 @@ class Extraction:
         old = {path: found for path, found in pieces.items() if found is not None}
         todo = {file.path: file.size for file in self._indexed if file.path not in old}
         found = old | scan_all(self._files.source, todo, scanner, progress, "attributes")
-        self._refuse_others(found)
+        self._refuse_changed_files(found)
         data = _encode(self._indexed, [found[file.path] for file in self._indexed], scanner.keys)
-        return Extracts(*save_sidecar(self._files, scanner.name, data))
+        return ExtractedColumns(*save_sidecar(self._files, scanner.name, data))
 
-    def _refuse_others(self, found: Mapping[str, list[Piece]]) -> None:
-        """An error if what was found is not what the index knows."""
+    def _refuse_changed_files(self, found: Mapping[str, list[Piece]]) -> None:
+        """Raise StaleIndexError if a file is not the one that was indexed."""
         for number, file in enumerate(self._indexed):
             rows = sum(len(array) for piece in found[file.path] for _, array in [next(iter(piece.values()))])
             if rows != file.rows or not file.is_unchanged(self._files.source.stat(file.path)):
@@ -279,12 +279,12 @@ class Extraction:
                 )
 
 
-def _load(files: Files, kind: str) -> list[Extracts]:
-    """What was kept; if it is damaged, it is made again."""
+def _load(files: Files, kind: str) -> list[ExtractedColumns]:
+    """Load the sidecars; a damaged one is skipped with a warning."""
     found = []
     for data, name in load_sidecars(files, kind):
         try:
-            found.append(Extracts(data, name))
+            found.append(ExtractedColumns(data, name))
         except (ShardexError, KeyError, TypeError) as error:
-            warnings.warn(f"{error}; the values in it must be taken out again", stacklevel=5)
+            warnings.warn(f"{error}; the values in it must be extracted again", stacklevel=5)
     return found

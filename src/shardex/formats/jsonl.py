@@ -76,7 +76,7 @@ def open(
         return TextLines(files, index, decode, features)
     rows = JsonLines(files, index, features)
     if attributes or rebuild:
-        rows.extraction.take(attributes or (), rebuild=rebuild, progress=progress)
+        rows.extraction.extract(attributes or (), rebuild=rebuild, progress=progress)
     return rows
 
 

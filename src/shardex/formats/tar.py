@@ -75,7 +75,7 @@ def open(
     index = Index.of(tars, TarScanner(), rebuild=rebuild, progress=progress)
     rows = TarRows(tars, index, None if schema is None else Features.of(schema))
     if attributes or rebuild:
-        rows.extraction.take(attributes or (), rebuild=rebuild, progress=progress)
+        rows.extraction.extract(attributes or (), rebuild=rebuild, progress=progress)
     return rows
 
 

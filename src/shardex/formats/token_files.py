@@ -1,8 +1,7 @@
-"""Files of raw numbers: what ``tokens.json`` says of them (`Head`), where samples of stored lengths lie (`Lengths`),
-and how samples become them (`NumberWriter`).
+"""Files of raw numbers: their description (`TokensHeader`), scanner of lengths (`LengthScanner`), `TokenWriter`.
 
-Numbers lie end to end in ``part-00000.bin`` and so on, little-endian; where samples differ in length, the lengths lie
-in ``part-00000.lengths.bin`` beside it, one uint32 each (uint64 if one is longer than that). `tokens` reads them.
+Numbers are stored one after another in ``part-00000.bin`` and so on, little-endian. Where samples differ in length, the
+lengths are in ``part-00000.lengths.bin`` next to it, as uint32 (uint64 if a sample is longer). `tokens` reads them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from shardex.formats.sample_writer import SeriesWriter, ShardSeries
 from shardex.schema import JSON, Array, Features
 from shardex.sources import LocalSource, Source
 
-__all__ = ["HEAD", "Head", "Lengths", "NumberWriter", "lengths_of", "number_dtype", "only_array"]
+__all__ = ["HEAD", "LengthScanner", "TokenWriter", "TokensHeader", "lengths_of", "number_dtype", "only_array"]
 
 HEAD = "tokens.json"
 _PREFIX = "part"
@@ -30,22 +29,22 @@ _NARROW = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
-class Head:
-    """What is in ``tokens.json``."""
+class TokensHeader:
+    """Content of ``tokens.json``."""
 
     version: int
     dtype: str
     window: int | None
     field: str
     lengths: str | None = None
-    """The dtype of the stored lengths, if there is no window."""
+    """Dtype of the stored lengths, if there is no window."""
 
     @classmethod
-    def read(cls, source: Source) -> Head:
-        """Read and check it."""
+    def read(cls, source: Source) -> TokensHeader:
+        """Read and check the file."""
         name = os.path.join(source.url, HEAD)
         try:
-            head = msgspec.json.decode(source.load(HEAD), type=Head)
+            head = msgspec.json.decode(source.load(HEAD), type=TokensHeader)
             number_dtype(head.dtype)
         except (msgspec.MsgspecError, UnicodeDecodeError, SchemaError) as error:
             raise FormatError(f"{name}: expected the description of token files, got something else: {error}") from None
@@ -54,12 +53,12 @@ class Head:
         return head
 
     def write(self) -> bytes:
-        """The bytes of the file."""
+        """Return the bytes of the file."""
         return JSON.encode({name: value for name, value in asdict(self).items() if name != "lengths" or value})
 
 
 def number_dtype(name: Any) -> np.dtype[Any]:
-    """The dtype of this name, if it is one of numbers as this machine holds them.
+    """Return the dtype of this name, which must be one of little-endian numbers.
 
     >>> number_dtype("u2")
     dtype('uint16')
@@ -74,7 +73,7 @@ def number_dtype(name: Any) -> np.dtype[Any]:
 
 
 def only_array(features: Features) -> tuple[str, str | None, int | None]:
-    """Name, dtype and size of the one field that a schema for numbers has.
+    """Return name, dtype and length of the only field of a schema, an array of one dimension.
 
     >>> only_array(Features.of({"tokens": Array("uint16", (None,))}))
     ('tokens', 'uint16', None)
@@ -87,7 +86,7 @@ def only_array(features: Features) -> tuple[str, str | None, int | None]:
 
 
 def lengths_of(path: str) -> str:
-    """The file of lengths that lies beside a file of numbers.
+    """Return the path of the file of lengths for a file of numbers.
 
     >>> lengths_of("a/part-00000.bin")
     'a/part-00000.lengths.bin'
@@ -97,22 +96,22 @@ def lengths_of(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class Lengths:
+class LengthScanner:
     """Finds samples by their stored lengths: `offset` and `length` in bytes."""
 
     item: int
-    """Bytes of one number."""
+    """Bytes of one number in the data."""
     dtype: str = "uint32"
-    """Of the lengths."""
+    """Dtype of the lengths."""
     in_python: bool = False
 
     @property
     def name(self) -> str:
-        """Names the scanner; the number changes when its answers do."""
+        """Name and version of the scanner; a new version rebuilds indexes."""
         return f"lengths 1 {self.dtype} of {self.item} bytes"
 
     def scan(self, source: Source, path: str) -> Scan:
-        """The samples of one file."""
+        """Return offsets and lengths of the samples of one file."""
         data, width = source.load(lengths_of(path)), np.dtype(self.dtype).itemsize
         if len(data) % width:
             raise TruncatedShardError(
@@ -156,19 +155,19 @@ class _NumberShards(ShardSeries):
         self.lengths_size = 0
 
 
-class NumberWriter(SeriesWriter):
+class TokenWriter(SeriesWriter):
     """Writes the arrays of samples of one field one after another; made by `tokens.create`."""
 
     _shards: _NumberShards
 
     def __init__(self, path: str, features: Features, mode: str, window: int | None, shard_size: int) -> None:
-        features, self._head = _plan(features, window)
+        features, self._head = _features_and_header(features, window)
         super().__init__(path, mode, features, r"tokens\.json|[^/]+\.(bin|tokens)", publish_last=(HEAD,))
         self._dtype = np.dtype(self._head.dtype)
         with self._abort_on_error():
             self._appending = bool(self._stage.existing)
             if self._appending:
-                self._head = self._same_head()
+                self._head = self._existing_header()
             self._shards = _NumberShards(self._stage, self._stage.next_number(_PREFIX, ".bin"), shard_size)
         self._shards.lengths_dtype = self._head.lengths
 
@@ -202,20 +201,20 @@ class NumberWriter(SeriesWriter):
             if path.endswith(".lengths.bin"):
                 place.put(path, np.frombuffer(place.map(path), "<u4").astype("<u8").tobytes())
         self._shards.lengths_size *= 2
-        self._head = Head(1, self._head.dtype, None, self._head.field, "uint64")
+        self._head = TokensHeader(1, self._head.dtype, None, self._head.field, "uint64")
         self._shards.lengths_dtype = "uint64"
 
-    def _same_head(self) -> Head:
+    def _existing_header(self) -> TokensHeader:
         if HEAD not in self._stage.existing:
             raise SchemaError(f"{self.path}: expected a dataset with {HEAD} to append to, got other files")
-        found, mine = Head.read(LocalSource(self.path)), self._head
+        found, mine = TokensHeader.read(LocalSource(self.path)), self._head
         if (found.dtype, found.window, found.field) != (mine.dtype, mine.window, mine.field):
             raise SchemaError(f"{self.path}: expected samples as {HEAD} says ({found}), got a schema of {mine}")
         return found
 
 
-def _plan(features: Features, window: int | None) -> tuple[Features, Head]:
-    """What the schema means for the files."""
+def _features_and_header(features: Features, window: int | None) -> tuple[Features, TokensHeader]:
+    """Return the features to write, and the description of the files."""
     name, dtype, size = only_array(features)
     if window is not None and (window < 1 or size not in (None, window)):
         raise ArgumentError(f"expected a window of at least 1 that fits {features}, got {window}")
@@ -223,4 +222,5 @@ def _plan(features: Features, window: int | None) -> tuple[Features, Head]:
     if size == 0:
         raise SchemaError(f"expected windows of at least one number, got {features}")
     dtype = number_dtype(dtype).name
-    return Features({name: Array(dtype, (size,))}), Head(1, dtype, size, name, "uint32" if size is None else None)
+    header = TokensHeader(1, dtype, size, name, "uint32" if size is None else None)
+    return Features({name: Array(dtype, (size,))}), header

@@ -1,9 +1,9 @@
-"""Raw numbers of one dtype, end to end: windows of one length, or samples of stored lengths.
+"""Raw numbers of one dtype, such as tokens: windows of one length, or samples of stored lengths.
 
-Fixed windows need no index at all: row and file are arithmetic, and `read` is one gather into one array. Free lengths
-lie in a file of their own beside the numbers and become an `Index` once. What `create` writes says by ``tokens.json``
-how to read it; of other people's files the caller says dtype and window. A folder that data-forager indexed is read
-through that index. `numbers` holds the files' side of it.
+Windows need no index: file and offset of a row are arithmetic, and `read` is one gather into one array. Stored lengths
+are in a file next to the numbers and become an `Index`. Datasets that `create` wrote are described by ``tokens.json``;
+for other files the caller passes dtype and window. A folder with an index of data-forager is read through that index.
+`token_files` has the files: description, lengths, writer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,15 @@ from shardex.files import Files, Index, IndexedFile
 from shardex.formats import data_forager
 from shardex.formats.record_rows import Locations, RecordRows, map_files
 from shardex.formats.registry import Format, ShardRows
-from shardex.formats.token_files import HEAD, Head, Lengths, NumberWriter, lengths_of, number_dtype, only_array
+from shardex.formats.token_files import (
+    HEAD,
+    LengthScanner,
+    TokensHeader,
+    TokenWriter,
+    lengths_of,
+    number_dtype,
+    only_array,
+)
 from shardex.kernel import Columns, Integers, Ragged, pooled_empty, row_ranges, take
 from shardex.schema import Array, Features, check_fields
 
@@ -38,12 +46,12 @@ __all__ = ["FORMAT", "StoredRows", "WindowRows", "create", "open", "recognise"]
 
 _LINES = (".jsonl", ".ndjson", ".json-lines")
 _DTYPES = {f".{kind}{8 * size}": f"{kind}{size}" for kind in "uif" for size in (1, 2, 4, 8) if kind != "f" or size > 1}
-"""Extensions that say which numbers a file holds: `.u16`, `.i32`, `.f32` and so on."""
+"""Extensions that give the dtype of a file: `.u16`, `.i32`, `.f32` and so on."""
 _NAMES = (".bin", ".tokens", *_DTYPES)
 
 
 def recognise(files: Files) -> int:
-    """By ``tokens.json``, an index of data-forager over anything but lines, or the extension `.tokens`."""
+    """Recognise ``tokens.json``, an index of data-forager that names no JSON lines, and the extension `.tokens`."""
     if files.folder and HEAD in files.paths:
         return 2
     if names := data_forager.listed_files(files):
@@ -62,29 +70,29 @@ def open(
     progress: bool | None = None,
     trust_paths: bool = False,
 ) -> WindowRows | StoredRows:
-    """The samples of these files: windows of `window` numbers, or as long as was stored."""
+    """Open the samples of these files: windows of `window` numbers, or samples of stored lengths."""
     if schema is not None:
         name, kind, size = only_array(Features.of(schema))
         field, dtype, window = field or name, dtype or kind, window or size
     if window is not None and window < 1:
         raise ArgumentError(f"expected a window of at least 1, got {window}")
     if files.folder and HEAD in files.paths:
-        head = Head.read(files.source)
+        head = TokensHeader.read(files.source)
         numbers = _dtype(files, dtype, head.dtype, f"as {HEAD} says")
         lengths, window, field = head.lengths or "uint32", window or head.window, field or head.field
     elif data_forager.listed_files(files) is not None:
-        return _open_forager(files, field or "tokens", dtype, window, trust_paths)
+        return _open_data_forager(files, field or "tokens", dtype, window, trust_paths)
     else:
         lengths, numbers = "uint32", _dtype(files, dtype, _dtype_of_names(files), "as their extension says")
     data = _data_files(files)
     if window is not None:
         return WindowRows(data, numbers, window, field or "tokens")
     _check_lengths(data, numbers)
-    index = Index.of(data, Lengths(numbers.itemsize, lengths), rebuild=rebuild, progress=progress)
+    index = Index.of(data, LengthScanner(numbers.itemsize, lengths), rebuild=rebuild, progress=progress)
     return StoredRows(data, index, numbers, None, field or "tokens")
 
 
-def _open_forager(
+def _open_data_forager(
     files: Files, field: str, dtype: str | None, window: int | None, trust_paths: bool
 ) -> WindowRows | StoredRows:
     if "index/sample_schema.json" in files.paths:
@@ -120,8 +128,7 @@ def _dtype_of_names(files: Files) -> str | None:
 def _dtype(files: Files, given: str | None, known: str | None, why: str) -> np.dtype[Any]:
     if given is None and known is None:
         raise ArgumentError(
-            f"{files}: expected to know which numbers these are, and the files do not say; "
-            'open with dtype="uint16" (for example)'
+            f'{files}: expected a dtype, which these files do not store; open with dtype="uint16" (for example)'
         )
     found = number_dtype(known if given is None else given)
     if known is not None and found != np.dtype(known):
@@ -136,7 +143,7 @@ def _check_lengths(files: Files, dtype: np.dtype[Any]) -> None:
             files.source.stat(lengths_of(path))
         except NotFoundError:
             raise ArgumentError(
-                f"{files}: expected to know how long samples are, got neither {HEAD} nor {lengths_of(path)}; "
+                f"{files}: expected the lengths of samples, got neither {HEAD} nor {lengths_of(path)}; "
                 "open with window=1024 (for example)"
             ) from None
 
@@ -151,7 +158,7 @@ def _check_sizes(files: Files, sizes: list[int], dtype: np.dtype[Any]) -> None:
 
 
 class WindowRows(ShardRows):
-    """Windows of one length; what is left over at the end of a file is no sample."""
+    """Windows of one length; a rest at the end of a file is no sample."""
 
     in_python = False
 
@@ -176,24 +183,24 @@ class WindowRows(ShardRows):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the files, their sizes and times, and the window."""
+        """A short text that changes when the files, their sizes or times, or the window change."""
         return hashlib.sha256(repr((self.dtype.name, self.window, self._known)).encode()).hexdigest()[:16]
 
     def shard_names(self) -> list[str]:
-        """The files, as messages name them."""
+        """Paths of the files, as error messages show them."""
         return [self.files.name(number) for number in range(len(self.files.paths))]
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
-        """Begin to fetch these windows."""
+        """Start fetching these windows."""
         if fields is None or self.field in fields:
             row_ranges(self.data, self.starts, rows, self._width).advise()
 
     def shards(self, rows: Integers) -> list[str]:
-        """The file of each window."""
+        """Path of the file that holds each window."""
         return [self.files.name(number) for number in (np.searchsorted(self.starts, rows, "right") - 1).tolist()]
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """These windows, by one gather."""
+        """Read these windows by one gather."""
         if not check_fields([self.field], fields):
             return Columns({}, len(rows))
         out = pooled_empty((len(rows), self.window), self.dtype)
@@ -201,7 +208,7 @@ class WindowRows(ShardRows):
         return Columns({self.field: out}, len(rows))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """One window, a read-only view of the file."""
+        """Return one window, a read-only view of the file."""
         if not 0 <= row < self._firsts[-1]:
             raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
         number = bisect.bisect_right(self._firsts, row) - 1
@@ -211,7 +218,7 @@ class WindowRows(ShardRows):
 
 
 class StoredRows(RecordRows):
-    """Samples that lie where an index says; stacked if they are known to be all of one length."""
+    """Samples at the locations of an index; stacked if all are known to have one length."""
 
     in_python = False
 
@@ -225,7 +232,7 @@ class StoredRows(RecordRows):
         return Features({self.field: Array(self.dtype.name, (self.window,))})
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """These samples, not copied until their form is known, unless all have one length."""
+        """Read these samples: as `Ragged`, which copies later, unless all have one length."""
         if not check_fields([self.field], fields):
             return Columns({}, len(rows))
         ranges = self.ranges(rows)
@@ -239,7 +246,7 @@ class StoredRows(RecordRows):
         return Columns({self.field: values}, len(rows))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """One sample, a read-only view of the file."""
+        """Return one sample, a read-only view of the file."""
         data = self.record(row)
         if data.size % self.dtype.itemsize:
             self._refuse(row, data.size)
@@ -254,9 +261,9 @@ class StoredRows(RecordRows):
 
 def create(
     path: str, features: Features, *, mode: str = "create", window: int | None = None, shard_size: int = 1 << 30
-) -> NumberWriter:
-    """Begin files of numbers; the schema has one field, an array of one dimension, fixed or free."""
-    return NumberWriter(path, Features.of(features), mode, window, shard_size)
+) -> TokenWriter:
+    """Begin files of numbers; the schema has one field, an array of one dimension of fixed or variable length."""
+    return TokenWriter(path, Features.of(features), mode, window, shard_size)
 
 
 FORMAT = Format("tokens", recognise, open, create, stores_schema=True)
