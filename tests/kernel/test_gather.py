@@ -38,7 +38,7 @@ from shardex.kernel import (
 from shardex.kernel import buffers as segments
 from shardex.kernel.gather import KERNEL
 from shardex.sources import LocalSource
-from tests.residency import PAGE, arrived, drop, resident
+from tests.resident_pages import PAGE, become_resident, evict, resident_pages
 
 Triple = tuple[int, int, int]
 Words = NDArray[np.uint64]
@@ -727,7 +727,7 @@ def cold_file(folder: Path, pages: int) -> tuple[Path, Segments]:
     path = folder / "data"
     path.write_bytes(bytes(pages * PAGE))
     table = Segments.of(LocalSource(folder).map("data"))
-    drop(path)
+    evict(path)
     return path, table
 
 
@@ -746,8 +746,8 @@ def test_advise_reads_pages(module: Any, tmp_path: Path, gap: int, most: int, ex
     path, table = cold_file(tmp_path, 4096)
     triples = [(0, 40 * PAGE - 1, 2), (0, 3 * PAGE + 5, 10), (0, 6 * PAGE, 1), (0, 5 * PAGE, PAGE), (0, 3 * PAGE, 0)]
     assert advise(module, ranges_of(table, triples), gap, most) == -1
-    assert arrived(path, expected)
-    assert not resident(path)[64:].any()
+    assert become_resident(path, expected)
+    assert not resident_pages(path)[64:].any()
 
 
 @both_kernels
@@ -758,8 +758,8 @@ def test_advise_skips_missing_segments_and_ranges_outside(module: Any, tmp_path:
     inside, size = (1, 7 * PAGE, 1), 256 * PAGE
     outside = [(1, size, 1), (1, 0, size + 1), (1, -1, 9), (1, 0, -9), (1, MOST, MOST), (1, size - 5, MOST)]
     assert advise(module, ranges_of(table, [*outside, (-1, 0, 1), (3, 0, 1), (0, 0, 1), (2, 0, 0), inside])) == -1
-    assert arrived(path, [7])
-    assert resident(path).sum() == 1
+    assert become_resident(path, [7])
+    assert resident_pages(path).sum() == 1
 
 
 @both_kernels
@@ -767,9 +767,9 @@ def test_advise_last_page_of_a_file(module: Any, tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_bytes(bytes(PAGE + 1))
     table = Segments.of(LocalSource(tmp_path).map("data"))
-    drop(path)
+    evict(path)
     assert advise(module, ranges_of(table, [(0, PAGE, 1)]), gap=1 << 20) == -1
-    assert arrived(path, [1])
+    assert become_resident(path, [1])
 
 
 @both_kernels
@@ -827,7 +827,7 @@ def test_advise_opens_segments_that_can_be_opened(tmp_path: Path) -> None:
     table = Segments(4, opener)
     ranges_of(table, [(1, 0, 9), (2, 9 * PAGE, 9), (-5, 0, 1), (4, 0, 1)]).advise()
     assert list(table.buffers) == [2]
-    assert arrived(path, [9])
+    assert become_resident(path, [9])
     with pytest.raises(TruncatedShardError):
         ranges_of(table, [(1, 0, 9)]).bytes()
 

@@ -18,7 +18,7 @@ from shardex.kernel import Integers
 from shardex.loader import read_ahead as read_ahead_module
 from shardex.loader.read_ahead import AdviceThread, ColdDataDetector, ReadAhead
 from shardex.loader.stats import TimeSpent
-from tests.residency import drop, resident
+from tests.resident_pages import evict, resident_pages
 
 
 def wait_for(condition: Callable[[], bool]) -> bool:
@@ -363,10 +363,10 @@ def test_file_on_disk(tmp_path: Path) -> None:
             ds.advise(positions)
 
         if cold:
-            drop(path)
+            evict(path)
         else:
             path.read_bytes()
-            assert resident(path).all()
+            assert resident_pages(path).all()
         read_ahead = ReadAhead(iter(reads), advise, depth=4)
         while (positions := read_ahead.next()) is not None:
             spent = TimeSpent()

@@ -26,7 +26,7 @@ from shardex.errors import ArgumentError, NotFoundError, SourceError, TruncatedS
 from shardex.sources import ByteRange, CachedSource, Source
 from shardex.sources.memory import MemorySource
 from shardex.sources.page_file import PAGE
-from tests.far import FarSource, poisoned
+from tests.fake_remote import FakeRemote, missing_pages_filled
 
 SIZE = 60 * PAGE + 123
 DATA = np.random.default_rng(3).bytes(SIZE)
@@ -34,9 +34,9 @@ _others = count(10**12)
 
 
 @pytest.fixture
-def remote(tmp_path: Path) -> FarSource:
+def remote(tmp_path: Path) -> FakeRemote:
     """A store with some files."""
-    source = FarSource(tmp_path / "store")
+    source = FakeRemote(tmp_path / "store")
     for name in ("a", "b", "folder/a"):
         source.put(name, DATA if name == "a" else DATA[::-1])
     return source
@@ -49,8 +49,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _poisoned() -> Iterator[None]:
-    with poisoned():
+def _missing_pages_filled() -> Iterator[None]:
+    with missing_pages_filled():
         yield
 
 
@@ -95,7 +95,7 @@ def test_fetched_ranges_are_present(in_memory: bool, fetches: list[list[tuple[in
     assert again.traffic.fetched == (source.traffic.fetched if in_memory else 0)
 
 
-def test_ranges_of_a_file_are_one_read(remote: FarSource, folder: Path) -> None:
+def test_ranges_of_a_file_are_one_read(remote: FakeRemote, folder: Path) -> None:
     source = opened(remote, folder)
     view = source.map("a")
     source.fetch("a", [ByteRange(k * 7 * PAGE + 10, 20) for k in range(8)])
@@ -107,7 +107,7 @@ def test_ranges_of_a_file_are_one_read(remote: FarSource, folder: Path) -> None:
     assert len(remote.reads) == 1 and source.traffic.served == 2 * PAGE
 
 
-def test_gaps_that_the_store_reads_are_kept(remote: FarSource, folder: Path) -> None:
+def test_gaps_that_the_store_reads_are_kept(remote: FakeRemote, folder: Path) -> None:
     """A store that reads small gaps sends their bytes; nothing else is fetched."""
     remote.gap = 4 * PAGE  # type: ignore[attr-defined]
     source = opened(remote, folder)
@@ -120,8 +120,8 @@ def test_gaps_that_the_store_reads_are_kept(remote: FarSource, folder: Path) -> 
     ]
 
 
-def test_files_are_fetched_concurrently(remote: FarSource, folder: Path) -> None:
-    remote.gate = threading.Barrier(3, timeout=60)
+def test_files_are_fetched_concurrently(remote: FakeRemote, folder: Path) -> None:
+    remote.barrier = threading.Barrier(3, timeout=60)
     source = opened(remote, folder)
     held = {path: source.map(path) for path in ("a", "b", "folder/a")}
     begin = np.array([5])
@@ -130,7 +130,7 @@ def test_files_are_fetched_concurrently(remote: FarSource, folder: Path) -> None
     assert source.fetch_many([(path, begin, begin + 10) for path in held])
 
 
-def test_read_copies_ranges_and_refuses_ranges_past_the_end(remote: FarSource, folder: Path) -> None:
+def test_read_copies_ranges_and_refuses_ranges_past_the_end(remote: FakeRemote, folder: Path) -> None:
     source = opened(remote, folder)
     wanted = [ByteRange(3, 5), ByteRange(SIZE, 0), ByteRange(SIZE - 9, 9), ByteRange(2 * PAGE - 1, 2)]
     assert [bytes(part) for part in source.read("a", wanted)] == [DATA[one.begin : one.end] for one in wanted]
@@ -142,7 +142,7 @@ def test_read_copies_ranges_and_refuses_ranges_past_the_end(remote: FarSource, f
     assert source.paths("folder/") == ["folder/a"] and source.stat("a").size == SIZE
 
 
-def test_an_empty_file_needs_no_read(remote: FarSource, folder: Path) -> None:
+def test_an_empty_file_needs_no_read(remote: FakeRemote, folder: Path) -> None:
     remote.put("nothing", b"")
     source = opened(remote, folder)
     source.fetch("nothing", [ByteRange(0, 0)])
@@ -150,12 +150,12 @@ def test_an_empty_file_needs_no_read(remote: FarSource, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("access", "fetched"), [("ranged", PAGE), ("whole", SIZE), ("auto", SIZE)])
-def test_access_modes(remote: FarSource, folder: Path, access: str, fetched: int) -> None:
+def test_access_modes(remote: FakeRemote, folder: Path, access: str, fetched: int) -> None:
     source = opened(remote, folder, access)
     assert look(source, 5, 9) == DATA[5:14] and source.traffic.fetched == fetched
 
 
-def test_the_rest_of_a_large_file_is_fetched_in_the_background(remote: FarSource, folder: Path) -> None:
+def test_the_rest_of_a_large_file_is_fetched_in_the_background(remote: FakeRemote, folder: Path) -> None:
     large = np.random.default_rng(4).bytes(20 << 20)
     remote.put("large", large)
     source = opened(remote, folder, "auto")
@@ -179,7 +179,7 @@ def test_wrong_access_and_limit_raise() -> None:
 # -- in the background ----------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_waits_for_a_running_download(remote: FarSource, folder: Path) -> None:
+def test_a_fetch_waits_for_a_running_download(remote: FakeRemote, folder: Path) -> None:
     remote.delay = 0.3
     source = opened(remote, folder)
     view = source.map("a")
@@ -189,7 +189,7 @@ def test_a_fetch_waits_for_a_running_download(remote: FarSource, folder: Path) -
     assert sorted(one.begin for _, ranges in remote.reads for one in ranges) == [0, 30 * PAGE]
 
 
-def test_many_threads_fetch_each_page_once(remote: FarSource, folder: Path) -> None:
+def test_many_threads_fetch_each_page_once(remote: FakeRemote, folder: Path) -> None:
     remote.delay = 0.05
     source = opened(remote, folder)
 
@@ -202,26 +202,26 @@ def test_many_threads_fetch_each_page_once(remote: FarSource, folder: Path) -> N
     assert source.traffic.fetched <= SIZE
 
 
-def test_background_errors_are_ignored_and_others_raised(remote: FarSource, folder: Path) -> None:
+def test_background_errors_are_ignored_and_others_raised(remote: FakeRemote, folder: Path) -> None:
     source = opened(remote, folder)
     view = source.map("a")
-    remote.failing = 1
+    remote.failures_left = 1
     source.fetch("a", [ByteRange(0, 10)], wait=False)
-    while not remote.reads or remote.at_once:
+    while not remote.reads or remote.running:
         time.sleep(0.01)
     assert look(source, 0, 10) == DATA[:10]
-    remote.failing = 1
+    remote.failures_left = 1
     with pytest.raises(SourceError, match="the store is out of order"):
         source.fetch("a", [ByteRange(20 * PAGE, 10)])
-    remote.failing = 1
+    remote.failures_left = 1
     with pytest.raises(SourceError, match="the store is out of order"):
         source.fetch_many([("a", np.array([30 * PAGE]), np.array([SIZE])), ("b", np.array([0]), np.array([9]))])
     source.fetch("a", [ByteRange(20 * PAGE, 10)])
     assert view[20 * PAGE : 20 * PAGE + 10] == DATA[20 * PAGE : 20 * PAGE + 10]
 
 
-def test_a_failed_background_download_is_repeated(remote: FarSource, folder: Path) -> None:
-    remote.delay, remote.failing = 0.3, 1
+def test_a_failed_background_download_is_repeated(remote: FakeRemote, folder: Path) -> None:
+    remote.delay, remote.failures_left = 0.3, 1
     source = opened(remote, folder)
     source.fetch("a", [ByteRange(0, 10)], wait=False)
     assert look(source, 0, 10) == DATA[:10] and len(remote.reads) == 2
@@ -244,7 +244,7 @@ def test_a_short_answer_raises(folder: Path) -> None:
 # -- the cache folder -----------------------------------------------------------------------------------------------
 
 
-def test_the_cache_folder_is_private(remote: FarSource, folder: Path) -> None:
+def test_the_cache_folder_is_private(remote: FakeRemote, folder: Path) -> None:
     look(opened(remote, folder), 0, 9)
     assert (folder / "pages").stat().st_mode & 0o777 == 0o700
     assert all(path.stat().st_mode & 0o077 == 0 for path in (folder / "pages").iterdir())
@@ -253,8 +253,8 @@ def test_the_cache_folder_is_private(remote: FarSource, folder: Path) -> None:
     assert (folder / "pages").stat().st_mode & 0o777 == 0o700
 
 
-def test_files_of_the_same_name_are_kept_apart(remote: FarSource, folder: Path, tmp_path: Path) -> None:
-    other = FarSource(tmp_path / "other")
+def test_files_of_the_same_name_are_kept_apart(remote: FakeRemote, folder: Path, tmp_path: Path) -> None:
+    other = FakeRemote(tmp_path / "other")
     other.put("a", DATA[::-1])
     one, two = opened(remote, folder), opened(other, folder)
     assert look(one, 0, 50) == DATA[:50] and look(two, 0, 50) == DATA[::-1][:50]
@@ -262,7 +262,7 @@ def test_files_of_the_same_name_are_kept_apart(remote: FarSource, folder: Path, 
     assert len(page_files(folder)) == 3
 
 
-def test_a_changed_file_gets_a_new_cache_file(remote: FarSource, folder: Path) -> None:
+def test_a_changed_file_gets_a_new_cache_file(remote: FakeRemote, folder: Path) -> None:
     first = opened(remote, folder)
     view = first.map("a")
     assert look(first, 0, 50) == DATA[:50]
@@ -271,7 +271,7 @@ def test_a_changed_file_gets_a_new_cache_file(remote: FarSource, folder: Path) -
     assert view[:50] == DATA[:50] and len(page_files(folder)) == 2
 
 
-def test_a_flipped_byte_is_fetched_again(remote: FarSource, folder: Path) -> None:
+def test_a_flipped_byte_is_fetched_again(remote: FakeRemote, folder: Path) -> None:
     look(opened(remote, folder), 0, SIZE)
     (path,) = page_files(folder)
     with path.open("r+b") as file:
@@ -284,7 +284,7 @@ def test_a_flipped_byte_is_fetched_again(remote: FarSource, folder: Path) -> Non
     assert look(source, 0, SIZE) == DATA and source.traffic.fetched == 0
 
 
-def test_a_damaged_journal_does_no_harm(remote: FarSource, folder: Path) -> None:
+def test_a_damaged_journal_does_no_harm(remote: FakeRemote, folder: Path) -> None:
     source = opened(remote, folder)
     for begin in (0, 9 * PAGE, 40 * PAGE):
         look(source, begin, 2 * PAGE)
@@ -301,7 +301,7 @@ def test_a_damaged_journal_does_no_harm(remote: FarSource, folder: Path) -> None
 
 
 @pytest.mark.parametrize("planted", ["", ".journal"])
-def test_a_planted_link_is_not_followed(remote: FarSource, folder: Path, tmp_path: Path, planted: str) -> None:
+def test_a_planted_link_is_not_followed(remote: FakeRemote, folder: Path, tmp_path: Path, planted: str) -> None:
     look(opened(remote, folder), 0, 9)
     (path,) = page_files(folder)
     target = tmp_path / "precious"
@@ -315,7 +315,7 @@ def test_a_planted_link_is_not_followed(remote: FarSource, folder: Path, tmp_pat
     assert target.read_bytes() == b"precious" * 1000 and source.disk_failures
 
 
-def test_a_linked_cache_folder_is_not_used(remote: FarSource, folder: Path, tmp_path: Path) -> None:
+def test_a_linked_cache_folder_is_not_used(remote: FakeRemote, folder: Path, tmp_path: Path) -> None:
     folder.mkdir()
     (tmp_path / "elsewhere").mkdir()
     (folder / "pages").symlink_to(tmp_path / "elsewhere")
@@ -324,7 +324,7 @@ def test_a_linked_cache_folder_is_not_used(remote: FarSource, folder: Path, tmp_
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_an_impossible_cache_folder_is_replaced_by_memory(remote: FarSource, tmp_path: Path) -> None:
+def test_an_impossible_cache_folder_is_replaced_by_memory(remote: FakeRemote, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     source = opened(remote, tmp_path / "file")
     with pytest.warns(UserWarning, match="kept in memory"):
@@ -348,8 +348,8 @@ def mounted(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", place], check=True)
 
 
-def test_a_full_disk_is_replaced_by_memory(remote: FarSource, mounted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()  # poison would take all the room
+def test_a_full_disk_is_replaced_by_memory(remote: FakeRemote, mounted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # filled pages would take all the space
     remote.put("small", DATA[: 4 * PAGE])
     for name in ("a", "b"):
         remote.put(name, DATA if name == "a" else DATA[::-1])
@@ -370,7 +370,7 @@ def test_a_full_disk_is_replaced_by_memory(remote: FarSource, mounted: Path, mon
         assert look(opened(remote, mounted), 0, 9 * PAGE) == DATA[: 9 * PAGE]
 
 
-def test_a_read_only_disk_is_replaced_by_memory(remote: FarSource, mounted: Path) -> None:
+def test_a_read_only_disk_is_replaced_by_memory(remote: FakeRemote, mounted: Path) -> None:
     (mounted / "pages").mkdir(mode=0o700)
     subprocess.run(["mount", "-o", "remount,ro", mounted], check=True)
     with pytest.warns(UserWarning, match="kept in memory"):
@@ -384,7 +384,7 @@ def taken(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in (folder / "pages").iterdir())
 
 
-def test_the_least_recently_used_file_is_evicted(remote: FarSource, folder: Path) -> None:
+def test_the_least_recently_used_file_is_evicted(remote: FakeRemote, folder: Path) -> None:
     for k in range(9):
         remote.put(f"f{k}", DATA)
     source = CachedSource(remote, folder, 5 * SIZE, "ranged")
@@ -399,7 +399,7 @@ def test_the_least_recently_used_file_is_evicted(remote: FarSource, folder: Path
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
-def test_held_files_stay_valid(remote: FarSource, folder: Path, in_memory: bool) -> None:
+def test_held_files_stay_valid(remote: FakeRemote, folder: Path, in_memory: bool) -> None:
     for k in range(9):
         remote.put(f"f{k}", DATA[k:] + DATA[:k])
     source = CachedSource(remote, False if in_memory else folder, 2 * SIZE + in_memory, "ranged")
@@ -414,7 +414,7 @@ def test_held_files_stay_valid(remote: FarSource, folder: Path, in_memory: bool)
     assert in_memory or taken(folder) <= 3 * SIZE
 
 
-def test_a_file_removed_by_another_process(remote: FarSource, folder: Path) -> None:
+def test_a_file_removed_by_another_process(remote: FakeRemote, folder: Path) -> None:
     source = opened(remote, folder)
     view = source.map("a")
     source.fetch("a", [ByteRange(0, 9 * PAGE)])
@@ -435,9 +435,9 @@ def test_a_file_removed_by_another_process(remote: FarSource, folder: Path) -> N
 WORKER = """
 import sys, numpy as np
 sys.path.insert(0, sys.argv[4])
-from tests.far import FarSource
+from tests.fake_remote import FakeRemote
 from shardex.sources import ByteRange, CachedSource
-source = CachedSource(FarSource(sys.argv[1], 0.002), sys.argv[2], access="ranged")
+source = CachedSource(FakeRemote(sys.argv[1], 0.002), sys.argv[2], access="ranged")
 view, random, data = source.map("a"), np.random.default_rng(int(sys.argv[3])), open(sys.argv[1] + "/a", "rb").read()
 for _ in range(300):
     begin = int(random.integers(0, len(data)))
@@ -448,13 +448,13 @@ print(source.traffic.fetched)
 """
 
 
-def start(remote: FarSource, folder: Path, seed: int) -> subprocess.Popen[str]:
+def start(remote: FakeRemote, folder: Path, seed: int) -> subprocess.Popen[str]:
     tests = str(Path(__file__).parents[1])
     arguments = [sys.executable, "-c", WORKER, remote.root, str(folder), str(seed), tests]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_concurrent_processes(remote: FarSource, folder: Path) -> None:
+def test_concurrent_processes(remote: FakeRemote, folder: Path) -> None:
     children = [start(remote, folder, seed) for seed in range(3)]
     for child in children:
         out, err = child.communicate(timeout=60)
@@ -464,7 +464,7 @@ def test_concurrent_processes(remote: FarSource, folder: Path) -> None:
     assert look(source, 0, SIZE) == DATA
 
 
-def test_a_killed_process(remote: FarSource, folder: Path) -> None:
+def test_a_killed_process(remote: FakeRemote, folder: Path) -> None:
     for seed in range(6):
         child = start(remote, folder, seed)
         while not (folder / "pages").is_dir() or not list((folder / "pages").glob("*.journal")):
@@ -479,7 +479,7 @@ def test_a_killed_process(remote: FarSource, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
-def test_a_forked_child(remote: FarSource, folder: Path, in_memory: bool) -> None:
+def test_a_forked_child(remote: FakeRemote, folder: Path, in_memory: bool) -> None:
     source = opened(remote, False if in_memory else folder)
     view = source.map("a")
     remote.delay = 0.2
@@ -500,7 +500,7 @@ def test_a_forked_child(remote: FarSource, folder: Path, in_memory: bool) -> Non
     assert look(source, 0, SIZE) == DATA
 
 
-def test_pickle_holds_only_the_arguments(remote: FarSource, folder: Path) -> None:
+def test_pickle_holds_only_the_arguments(remote: FakeRemote, folder: Path) -> None:
     source = CachedSource(remote, folder, "5 GB", "whole")
     look(source, 0, SIZE)
     data = pickle.dumps(source)
@@ -509,7 +509,7 @@ def test_pickle_holds_only_the_arguments(remote: FarSource, folder: Path) -> Non
 
 
 def test_an_interrupted_fetch_releases_its_pages(
-    remote: FarSource, folder: Path, monkeypatch: pytest.MonkeyPatch
+    remote: FakeRemote, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After an exception between claiming pages and fetching them, the next reader fetches them."""
     source, claims = opened(remote, folder), []
@@ -528,7 +528,7 @@ def test_an_interrupted_fetch_releases_its_pages(
     assert look(source, 0, PAGE) == DATA[:PAGE]
 
 
-def test_fetch_many_returns_whether_nothing_was_missing(remote: FarSource, folder: Path) -> None:
+def test_fetch_many_returns_whether_nothing_was_missing(remote: FakeRemote, folder: Path) -> None:
     source = opened(remote, folder)
     wanted = [("a", np.array([0]), np.array([PAGE]))]
     held = source.map("a")

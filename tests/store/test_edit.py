@@ -18,7 +18,7 @@ import shardex as sx
 from shardex.errors import ArgumentError, ClosedError, CommitConflict, FieldError, FormatError, RowError, SchemaError
 from shardex.sources import place_of
 from shardex.store import clean, compact, history, restore
-from tests.addresses import KINDS, new_address
+from tests.locations import KINDS, new_location
 
 SCHEMA = {"n": int, "v": sx.Array("float32", (2,)), "t": sx.Array("int16", (None,)), "s": str, "o": str | None}
 
@@ -36,7 +36,7 @@ def sample(k: int) -> dict[str, Any]:
 @pytest.fixture(params=KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A dataset of ten samples, local or in memory."""
-    address = new_address(request.param, tmp_path)
+    address = new_location(request.param, tmp_path)
     sx.write(address, map(sample, range(10)), SCHEMA, shard_rows=4)
     return address
 
@@ -330,7 +330,7 @@ class Store(RuleBasedStateMachine):
 
     @initialize(kind=st.sampled_from(KINDS), samples=st.integers(0, 7), shard_rows=st.integers(1, 5))
     def create(self, kind: str, samples: int, shard_rows: int) -> None:
-        self.folder = new_address(kind, tempfile.mkdtemp())
+        self.folder = new_location(kind, tempfile.mkdtemp())
         sx.write(self.folder, [sample(k) for k in range(samples)], SCHEMA, shard_rows=shard_rows, progress=False)
         self.count = samples
         self.model = [sample(k) for k in range(samples)]

@@ -17,14 +17,14 @@ from shardex.sources.memory import MemorySource
 from shardex.store import writer_heartbeat
 from shardex.store.manifest import latest_version
 from shardex.store.writer_heartbeat import WriterHeartbeat, oldest_writer_start
-from tests.addresses import KINDS, new_address
+from tests.locations import KINDS, new_location
 
 HOUR = 3600.0
 
 
 @pytest.fixture(params=KINDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    address = new_address(request.param, tmp_path)
+    address = new_location(request.param, tmp_path)
     sx.write(address, [{"x": k} for k in range(6)], shard_rows=2)
     return place_of(address)
 

@@ -1,4 +1,4 @@
-"""Every format, and every view of datasets, answers as a Python list does."""
+"""Every format and every view of datasets behaves as a Python list of the same samples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def series(count: int = 11) -> Samples:
 
 
 def mixed(count: int = 11) -> Samples:
-    """Free sizes, missing values, nested values."""
+    """Arrays of any length, missing values, nested values."""
     return [
         {
             "tokens": np.arange(k % 4, dtype=np.int32),
@@ -51,13 +51,13 @@ MIXED = {
 }
 
 
-def plain(samples: Samples) -> Samples:
-    """What JSON can hold of the series."""
+def json_samples(samples: Samples) -> Samples:
+    """The fields of `series` that JSON can hold."""
     return [{"n": s["n"], "ok": s["ok"], "name": s["name"], "x": s["x"].tolist()} for s in samples]
 
 
-def keyed(samples: Samples) -> Samples:
-    """The series as a tar gives it back: a key, and parts with their extensions."""
+def tar_samples(samples: Samples) -> Samples:
+    """`series` as a tar returns it: a key, and fields with file extensions."""
     return [
         {"__key__": f"{k:09d}", "x.npy": s["x"], "n.cls": s["n"], "name.txt": s["name"], "raw": s["raw"]}
         for k, s in enumerate(samples)
@@ -85,13 +85,13 @@ def parquet_mixed(folder: Path) -> Case:
 
 
 def jsonl(folder: Path) -> Case:
-    return Case(sx.write(folder, plain(series()), format="jsonl", shard_rows=4).rows, plain(series()))
+    return Case(sx.write(folder, json_samples(series()), format="jsonl", shard_rows=4).rows, json_samples(series()))
 
 
 def tar(folder: Path) -> Case:
     schema = {"x": SERIES["x"], "n": "int64", "name": str, "raw": bytes}
     samples = [{name: s[name] for name in schema} for s in series()]
-    return Case(sx.write(folder, samples, schema, format="tar", shard_rows=4).rows, keyed(series()))
+    return Case(sx.write(folder, samples, schema, format="tar", shard_rows=4).rows, tar_samples(series()))
 
 
 def tar_of_maps(folder: Path) -> Case:
@@ -101,12 +101,12 @@ def tar_of_maps(folder: Path) -> Case:
     )
 
 
-def held(folder: Path) -> Case:
+def arrow_table(folder: Path) -> Case:
     table = pa.concat_tables([sx.open(series()).to_arrow(), sx.open(series(14)).to_arrow().slice(11)])
     return Case(sx.from_arrow(table).rows, series(14))
 
 
-def held_mixed(folder: Path) -> Case:
+def arrow_table_mixed(folder: Path) -> Case:
     return Case(sx.from_arrow(sx.write(folder, mixed(), MIXED, shard_rows=4).to_arrow()).rows, mixed())
 
 
@@ -134,7 +134,7 @@ def columns_tar(folder: Path) -> Case:
 
 
 def singles(count: int = 11) -> Samples:
-    """Single values, where a column and a sample could differ."""
+    """Scalars, where the types in a column and in a sample could differ."""
     return [{"v": np.array(k + 0.5), "f": float(np.float32(k + 0.1)), "c": k % 2} for k in range(count)]
 
 
@@ -154,15 +154,15 @@ def bins_singles(folder: Path) -> Case:
     return Case(sx.write(folder, singles(), SINGLES, format="bins", splits=3).rows, singles())
 
 
-def a_list(folder: Path) -> Case:
+def list_rows(folder: Path) -> Case:
     return Case(ListRows(series()), series())
 
 
-def a_view(folder: Path) -> Case:
+def sliced(folder: Path) -> Case:
     return Case(sx.write(folder, series(14), SERIES, shard_rows=5)[2:13], series(14)[2:13])
 
 
-def a_shuffled_view(folder: Path) -> Case:
+def shuffled(folder: Path) -> Case:
     ds = sx.write(folder, series(), SERIES).shuffle(seed=3)
     order = [s.n for s in ds.select("n")]
     return Case(ds, [series()[k] for k in order])
@@ -190,8 +190,8 @@ MAKERS: list[Callable[[Path], Case]] = [
     jsonl,
     tar,
     tar_of_maps,
-    held,
-    held_mixed,
+    arrow_table,
+    arrow_table_mixed,
     tokens_fixed,
     tokens_free,
     bins,
@@ -199,9 +199,9 @@ MAKERS: list[Callable[[Path], Case]] = [
     arrow_singles,
     jsonl_singles,
     bins_singles,
-    a_list,
-    a_view,
-    a_shuffled_view,
+    list_rows,
+    sliced,
+    shuffled,
     concatenated,
     joined,
 ]
@@ -209,8 +209,18 @@ MAKERS: list[Callable[[Path], Case]] = [
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
 class TestRows(RowsSuite):
-    """The public suite over everything we ship."""
+    """The public suite over every format and view."""
 
     @pytest.fixture
     def case(self, make: Callable[[Path], Case], tmp_path: Path) -> Case:
         return make(tmp_path / "data")
+
+    @pytest.mark.parametrize("method", ["fork"])
+    def test_other_processes(self, case: Case, method: str) -> None:
+        super().test_other_processes(case, method)
+
+
+@pytest.mark.parametrize("make", [arrow_in_shards, tar, joined], ids=lambda make: make.__name__)
+def test_spawned_processes(make: Callable[[Path], Case], tmp_path: Path) -> None:
+    """For a few rows only: a spawned process starts slowly, and the suite tests pickling with all rows."""
+    RowsSuite().test_other_processes(make(tmp_path / "data"), "spawn")

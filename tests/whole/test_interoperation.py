@@ -1,4 +1,4 @@
-"""Tars between tools: ours read by webdataset and by the rules of atdata, theirs read by us."""
+"""Tars exchanged with webdataset and atdata, in both directions."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def sample(k: int) -> dict[str, Any]:
     }
 
 
-def by_webdataset(what: str, decode: bool = False) -> list[dict[str, Any]]:
+def read_by_webdataset(what: str, decode: bool = False) -> list[dict[str, Any]]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # it leaves its files to the garbage collector
+        warnings.simplefilter("ignore", ResourceWarning)  # webdataset leaves files to the garbage collector
         found = webdataset.WebDataset(what, shardshuffle=False)
         samples = list(found.decode() if decode else found)
         del found
@@ -67,8 +67,8 @@ def by_webdataset(what: str, decode: bool = False) -> list[dict[str, Any]]:
     return samples
 
 
-def by_atdata(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Key and fields of each sample, as its rules have it: one member, all before the first dot of its name."""
+def read_by_atdata_rules(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Key and fields of each sample by the rules of atdata: one member, whose key ends at the first dot of its name."""
     with tarfile.open(path) as tar:
         for member in tar:
             assert member.isreg() and re.fullmatch(r"[^./]+\.msgpack", member.name)
@@ -77,15 +77,15 @@ def by_atdata(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield member.name.partition(".")[0], msgspec.msgpack.decode(file.read())
 
 
-def ndarray(raw: bytes) -> NDArray[Any]:
-    """Its compact form: the dtype as text, the number of sizes, the sizes, the elements."""
+def decode_array(raw: bytes) -> NDArray[Any]:
+    """Decode an array of atdata: the dtype as text, the number of dimensions, the shape, the elements."""
     length = raw[0]
     dtype, count = np.dtype(raw[1 : 1 + length].decode()), raw[1 + length]
     shape = struct.unpack_from(f"<{count}q", raw, 2 + length)
     return np.frombuffer(raw[2 + length + 8 * count :], dtype).reshape(shape)
 
 
-# -- ours, one map per sample -----------------------------------------------------------------------------------------
+# -- one msgpack map per sample ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -96,38 +96,38 @@ def maps(tmp_path: Path) -> Path:
     return tmp_path / "maps"
 
 
-def test_atdata_reads_ours(maps: Path) -> None:
-    found = [one for path in sorted(maps.glob("*.tar")) for one in by_atdata(path)]
+def test_msgpack_tars_follow_the_rules_of_atdata(maps: Path) -> None:
+    found = [one for path in sorted(maps.glob("*.tar")) for one in read_by_atdata_rules(path)]
     assert [key for key, _ in found] == [f"{k:09d}" for k in range(10)]
     for k, (_, fields) in enumerate(found):
         expected = sample(k)
         assert list(fields) == list(SCHEMA)
-        assert ndarray(fields["image"]).dtype.str == "<f4" and (ndarray(fields["image"]) == k).all()
-        assert fields["maybe"] is None if k % 3 == 0 else ndarray(fields["maybe"]).tolist() == list(range(k))
+        assert decode_array(fields["image"]).dtype.str == "<f4" and (decode_array(fields["image"]) == k).all()
+        assert fields["maybe"] is None if k % 3 == 0 else decode_array(fields["maybe"]).tolist() == list(range(k))
         plain = ("label", "n", "score", "flag", "blob", "tags", "json", "cls")
         assert {name: fields[name] for name in plain} == {name: expected[name] for name in plain}
-        assert [ndarray(box).tolist() for box in fields["boxes"]] == [[k, 1, 2, 3]] * (k % 2)
+        assert [decode_array(box).tolist() for box in fields["boxes"]] == [[k, 1, 2, 3]] * (k % 2)
 
 
-def test_webdataset_reads_ours(maps: Path) -> None:
-    found = by_webdataset(f"{maps}/shard-{{000000..000002}}.tar")
+def test_webdataset_reads_msgpack_tars(maps: Path) -> None:
+    found = read_by_webdataset(f"{maps}/shard-{{000000..000002}}.tar")
     assert [one["__key__"] for one in found] == [f"{k:09d}" for k in range(10)]
     assert {tuple(sorted(name for name in one if not name.startswith("__"))) for one in found} == {("msgpack",)}
     assert [msgspec.msgpack.decode(one["msgpack"])["n"] for one in found] == [k * 10**9 for k in range(10)]
 
 
-def test_we_read_ours(maps: Path) -> None:
+def test_msgpack_tars_read_back_with_and_without_schema(maps: Path) -> None:
     ds = sx.open(maps, schema=SCHEMA)
     assert ds.fields == ["__key__", *SCHEMA]
     for k in range(10):
         assert ds[k] == {"__key__": f"{k:09d}", **sample(k)}
     assert [s for s in ds] == [ds[k] for k in range(10)]  # noqa: C416
     assert ds.read([3, 8])["image"].shape == (2, 2, 3)
-    untold = sx.open(maps)
-    assert untold[1].label == "läbel 1" and ndarray(untold[1].image).tolist() == sample(1)["image"].tolist()
+    untyped = sx.open(maps)
+    assert untyped[1].label == "läbel 1" and decode_array(untyped[1].image).tolist() == sample(1)["image"].tolist()
 
 
-def test_what_is_appended_goes_on_counting(maps: Path) -> None:
+def test_append_continues_the_keys(maps: Path) -> None:
     with sx.create(maps, SCHEMA, format="tar", layout="msgpack", mode="append") as out:
         out.append(sample(10))
         out.append({**sample(11), "__key__": "mine"})
@@ -135,12 +135,12 @@ def test_what_is_appended_goes_on_counting(maps: Path) -> None:
     assert [ds[k]["__key__"] for k in (10, 11)] == ["000000010", "mine"] and ds[11].n == 11 * 10**9
 
 
-def test_the_same_bytes_as_atdata_writes(tmp_path: Path) -> None:
-    """What its own package wrote, read and written again, is the same map byte for byte."""
+def test_msgpack_tars_have_the_bytes_that_atdata_writes(tmp_path: Path) -> None:
+    """Files that atdata wrote, read and written again, have the same members."""
     arrays = {"single": {"image": Array(), "maybe": Optional(Array())}, "sharded": {"x": Array()}}
-    for name, told in arrays.items():
+    for name, schema in arrays.items():
         shutil.copytree(ATDATA / name, tmp_path / name)
-        ds = sx.open(tmp_path / name, schema=told)
+        ds = sx.open(tmp_path / name, schema=schema)
         copied = sx.write(tmp_path / f"{name}-copy", ds, format="tar", layout="msgpack")
         assert len(copied) == len(ds)
         before = [one for path in sorted((tmp_path / name).glob("*.tar")) for one in raw_members(path)]
@@ -156,15 +156,15 @@ def raw_members(path: Path) -> Iterator[tuple[str, bytes]]:
             yield member.name, file.read()
 
 
-# -- ours, a member for each field --------------------------------------------------------------------------
+# -- a member for each field --------------------------------------------------------------------------------
 
 
-def test_webdataset_decodes_our_parts(tmp_path: Path) -> None:
+def test_webdataset_decodes_tars_of_parts(tmp_path: Path) -> None:
     schema = {"jpg": bytes, "cls": int, "npy": Array("float32", (2,)), "txt": str, "json": Json()}
     with sx.create(tmp_path / "tars", schema, format="tar", shard_rows=3) as out:
         for k in range(8):
             out.append(jpg=b"\xff\xd8", cls=k, npy=[k, 1], txt=f"é{k}", json={"k": [k]})
-    found = by_webdataset(f"{tmp_path}/tars/shard-{{000000..000002}}.tar", decode=True)
+    found = read_by_webdataset(f"{tmp_path}/tars/shard-{{000000..000002}}.tar", decode=True)
     assert [(one["cls"], one["txt"], one["json"]) for one in found] == [(k, f"é{k}", {"k": [k]}) for k in range(8)]
     assert all(one["npy"].tolist() == [k, 1] and one["npy"].dtype == np.float32 for k, one in enumerate(found))
 
@@ -177,13 +177,13 @@ def test_webdataset_decodes_our_parts(tmp_path: Path) -> None:
         ({"d": Sequence(Opaque("date32[day]"))}, "at field d"),
     ],
 )
-def test_what_no_map_holds(schema: dict[str, Feature], match: str, tmp_path: Path) -> None:
+def test_fields_that_no_msgpack_map_can_hold_raise(schema: dict[str, Feature], match: str, tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=match):
         sx.create(tmp_path / "d", schema, format="tar", layout="msgpack")
     assert not (tmp_path / "d").exists()
 
 
-def test_values_that_no_map_holds(tmp_path: Path) -> None:
+def test_values_that_no_msgpack_map_can_hold_raise(tmp_path: Path) -> None:
     with sx.create(tmp_path / "d", {"j": Json()}, format="tar", layout="msgpack") as out:
         with pytest.raises(SchemaError, match=r"expected a value that MessagePack can hold, .* - at sample 0"):
             out.append(j=1 << 70)
@@ -195,15 +195,15 @@ def test_values_that_no_map_holds(tmp_path: Path) -> None:
     assert [s.j for s in sx.open(tmp_path / "d")] == [1]
 
 
-def test_layouts_there_are(tmp_path: Path) -> None:
+def test_unknown_layout_raises(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="expected a layout out of parts, msgpack, got 'pickle'"):
         sx.create(tmp_path / "d", {"x": int}, format="tar", layout="pickle")
 
 
-# -- theirs -----------------------------------------------------------------------------------------------------
+# -- tars of other tools ------------------------------------------------------------------------------------
 
 
-def test_we_load_what_webdataset_writes(tmp_path: Path) -> None:
+def test_load_dataset_reads_tars_of_webdataset(tmp_path: Path) -> None:
     for split, count in (("train", 7), ("val", 3)):
         (tmp_path / "set").mkdir(exist_ok=True)
         with webdataset.ShardWriter(str(tmp_path / "set" / f"{split}-%06d.tar"), maxcount=3, verbose=0) as out:
@@ -214,7 +214,7 @@ def test_we_load_what_webdataset_writes(tmp_path: Path) -> None:
     assert [s.cls for s in splits["train"]] == list(range(7)) and splits["train"][5].npy.tolist() == list(range(5))
 
 
-def test_we_load_what_atdata_writes(tmp_path: Path) -> None:
+def test_load_dataset_reads_tars_of_atdata(tmp_path: Path) -> None:
     expected = json.loads((ATDATA / "expected.json").read_text("utf-8"))
     for name in ("single", "sharded", "legacy_npy"):
         shutil.copytree(ATDATA / name, tmp_path / name)

@@ -1,4 +1,4 @@
-"""Addresses with secrets in them, and addresses that data names: neither gets where it should not."""
+"""URLs with secrets are neither shown nor stored; URLs in manifests cannot reach private hosts."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path / "cache"))
 
 
-def adopted(server: FaultyServer, folder: Path, address: str) -> None:
-    """A manifest that names an address, as somebody else may have written it."""
+def adopted(server: FaultyServer, folder: Path, url: str) -> None:
+    """Write a manifest that names this URL, as an attacker could."""
     sx.adopt(server.url() + "/a.jsonl", folder)
     manifest = read_manifest(LocalSource(folder), 1)
     (fragment,) = manifest.fragments
     assert fragment.foreign is not None
-    other = msgspec.structs.replace(fragment.foreign, what=address)
+    other = msgspec.structs.replace(fragment.foreign, what=url)
     changed: Manifest = msgspec.structs.replace(manifest, fragments=[msgspec.structs.replace(fragment, foreign=other)])
     assert publish(LocalSource(folder), 2, changed)
 
 
-@pytest.mark.parametrize("spelled", ["http", "HTTP", "hTTp"])
-@pytest.mark.parametrize("noted", [False, True])
-def test_a_manifest_cannot_have_us_read_from_this_machine(
-    web: FaultyServer, tmp_path: Path, spelled: str, noted: bool
+@pytest.mark.parametrize("scheme", ["http", "HTTP", "hTTp"])
+@pytest.mark.parametrize("configured", [False, True])
+def test_url_in_a_manifest_cannot_reach_private_hosts(
+    web: FaultyServer, tmp_path: Path, scheme: str, configured: bool
 ) -> None:
-    """However the address is spelled, and whatever waiting times are noted for all web servers."""
+    """In any spelling of the scheme, and with settings for all web servers."""
     web.files["a.jsonl"] = LINES
-    adopted(web, tmp_path / "d", spelled + (web.url() + "/a.jsonl").removeprefix("http"))
-    if noted:
+    adopted(web, tmp_path / "d", scheme + (web.url() + "/a.jsonl").removeprefix("http"))
+    if configured:
         storage("http://", timeout=5.0)
     try:
         with pytest.raises(AddressError):
@@ -50,23 +50,23 @@ def test_a_manifest_cannot_have_us_read_from_this_machine(
         storage("http://")
 
 
-def test_a_password_in_an_address_is_in_nothing_that_is_shown_or_kept(web: FaultyServer, tmp_path: Path) -> None:
+def test_password_in_a_url_is_neither_shown_nor_stored(web: FaultyServer, tmp_path: Path) -> None:
     web.files["a.jsonl"] = LINES
-    address = (web.url() + "/a.jsonl").replace("http://", "http://me:hunter2pw@")
-    ds = sx.open(address)
+    url = (web.url() + "/a.jsonl").replace("http://", "http://me:hunter2pw@")
+    ds = sx.open(url)
     assert [sample.n for sample in ds] == [1, 2]
-    sx.adopt(address, tmp_path / "beside")
+    sx.adopt(url, tmp_path / "beside")
     kept = b"".join(path.read_bytes() for path in (tmp_path / "beside").rglob("*") if path.is_file())
     with pytest.raises(ShardexError) as refused:
-        sx.open(address, format="parquet")
+        sx.open(url, format="parquet")
     assert b"hunter2pw" not in repr(ds).encode() + pickle.dumps(ds) + kept + str(refused.value).encode()
 
 
-def test_a_signature_is_not_shown_and_not_kept_in_a_manifest(web: FaultyServer, tmp_path: Path) -> None:
+def test_signature_in_a_url_is_neither_shown_nor_stored(web: FaultyServer, tmp_path: Path) -> None:
     web.files["a.jsonl"] = LINES
-    address = (web.url() + "/a.jsonl") + "?X-Amz-Signature=0f3a77"
-    ds = sx.open(address)
+    url = (web.url() + "/a.jsonl") + "?X-Amz-Signature=0f3a77"
+    ds = sx.open(url)
     assert [sample.n for sample in ds] == [1, 2] and "0f3a77" not in repr(ds)
     with pytest.raises(SchemaError, match="with a secret") as refused:
-        sx.adopt(address, tmp_path / "beside")
+        sx.adopt(url, tmp_path / "beside")
     assert "0f3a77" not in str(refused.value)

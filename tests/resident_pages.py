@@ -1,11 +1,10 @@
-"""Which pages of a file are in memory: how tests see what advice does."""
+"""Which pages of a file are in memory: tests of `advise` look there for its effect."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.waiting import becomes_true
+
 PAGE = mmap.PAGESIZE
 
 
-def resident(path: Path) -> NDArray[np.bool_]:
-    """Whether each page of a file is in memory."""
+def resident_pages(path: Path) -> NDArray[np.bool_]:
+    """Return for each page of a file whether it is in memory."""
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     pages = np.zeros(-(-len(data) // PAGE), np.uint8)
@@ -33,29 +34,25 @@ def _libc() -> Any:
 
 
 def _unmap(path: Path) -> None:
-    """Have our mappings of a file let go of its pages; they come back when they are touched."""
+    """Release the pages of a file from the mappings of this process; the next access loads them again."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         if line.endswith(str(path)):
             first, last = (int(part, 16) for part in line.split()[0].split("-"))
             _libc().madvise(first, last - first, mmap.MADV_DONTNEED)
 
 
-def drop(path: Path) -> None:
-    """Take a file out of memory; skips the test where the file system has it nowhere else."""
+def evict(path: Path) -> None:
+    """Remove a file from the page cache; skip the test on a file system that cannot."""
     if not os.path.exists("/proc/self/maps"):
         pytest.skip("needs Linux")
     _unmap(path)
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if resident(path).any():
+    if resident_pages(path).any():
         pytest.skip(f"{path} stays in memory")
 
 
-def arrived(path: Path, pages: list[int]) -> bool:
-    """Whether these pages come into memory within a few seconds."""
-    for _ in range(500):
-        if resident(path)[pages].all():
-            return True
-        time.sleep(0.01)
-    return False
+def become_resident(path: Path, pages: list[int]) -> bool:
+    """Return True as soon as these pages are in memory, False if they are not after a minute."""
+    return becomes_true(lambda: bool(resident_pages(path)[pages].all()))

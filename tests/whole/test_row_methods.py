@@ -1,6 +1,6 @@
-"""What rows can do besides reading: begin to fetch, tell the file of a row, tell how they decode, name their data.
+"""The optional methods of rows: `advise`, `shards`, `in_python`, `fingerprint`.
 
-`RowsSuite` asks this of everything in `test_conformance.py`; here it is held against the files.
+`RowsSuite` checks their contract for every format in `test_conformance.py`; here they are compared with the files.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from shardex.kernel import Columns, Integers
 from shardex.order import Pick, Shuffle, chain
 from shardex.rows import ListRows
 from shardex.testing import Case
-from tests.residency import PAGE, arrived, drop, resident
-from tests.whole.test_conformance import MAKERS, SERIES, Samples, a_list, series
+from tests.resident_pages import PAGE, become_resident, evict, resident_pages
+from tests.whole.test_conformance import MAKERS, SERIES, Samples, list_rows, series
 
 Make = Callable[[Path], Case]
 
@@ -30,15 +30,15 @@ TABLES = {"_shardex", ".shardex", "index.dat", "index.sqlite", "tokens.json", "b
 
 
 def data_files(folder: Path) -> list[Path]:
-    """The files that hold samples, without those that say where they lie."""
+    """Return the files that hold samples, without indexes and manifests."""
     return sorted(path for path in folder.rglob("*") if path.is_file() and not TABLES & set(path.parts))
 
 
-# -- advice ------------------------------------------------------------------------------------------------------
+# -- advise ------------------------------------------------------------------------------------------------------
 
 
 def pages_of(path: Path, data: bytes) -> list[int]:
-    """The pages of a file that hold these bytes."""
+    """Return the pages of a file that hold these bytes."""
     begin = path.read_bytes().index(data)
     return list(range(begin // PAGE, (begin + len(data) - 1) // PAGE + 1))
 
@@ -54,7 +54,7 @@ def pages_of(path: Path, data: bytes) -> list[int]:
         ("tokens", {}),
     ],
 )
-def test_advice_fetches_what_a_read_needs(tmp_path: Path, format: str, options: dict[str, Any]) -> None:
+def test_advise_loads_the_pages_of_a_read(tmp_path: Path, format: str, options: dict[str, Any]) -> None:
     random = np.random.default_rng(2)
     values: list[Any] = [random.integers(1, 99, 3 * PAGE // 2, dtype=np.int16) for _ in range(64)]
     needle: Callable[[Any], bytes] = np.ndarray.tobytes
@@ -68,18 +68,18 @@ def test_advice_fetches_what_a_read_needs(tmp_path: Path, format: str, options: 
     wanted = [Path(name) for name in ds.shards(rows)]
     expected = [pages_of(path, needle(values[row])) for path, row in zip(wanted, rows, strict=True)]
     for path in data_files(tmp_path):
-        drop(path)
+        evict(path)
     ds.advise(rows, [field])
     for path, pages in zip(wanted, expected, strict=True):
-        assert arrived(path, pages)
+        assert become_resident(path, pages)
     for path in data_files(tmp_path):
-        if format != "arrow":  # of which a checksum reads all
-            assert resident(path).sum() < len(resident(path)) / 2
+        if format != "arrow":  # its checksums cover whole files
+            assert resident_pages(path).sum() < len(resident_pages(path)) / 2
         if path not in wanted:
-            assert not resident(path).any()
+            assert not resident_pages(path).any()
 
 
-def test_advice_on_parquet_fetches_the_groups_that_are_not_decoded(tmp_path: Path) -> None:
+def test_advise_on_parquet_loads_row_groups_that_are_not_decoded(tmp_path: Path) -> None:
     random = np.random.default_rng(2)
     samples: Samples = [{"x": random.bytes(PAGE), "y": random.bytes(PAGE)} for _ in range(64)]
     sx.write(tmp_path, samples, {"x": bytes, "y": bytes}, format="parquet", row_group_rows=16, compression="none")
@@ -88,15 +88,15 @@ def test_advice_on_parquet_fetches_the_groups_that_are_not_decoded(tmp_path: Pat
     other = pages_of(path, samples[40]["y"])
     ds = sx.open(tmp_path)
     assert ds[0].x == samples[0]["x"]
-    drop(path)
+    evict(path)
     ds.advise([3, 40], ["x"])
-    assert arrived(path, expected[40])
-    assert not resident(path)[expected[3]].any()  # its group is kept
-    assert not resident(path)[other[1:]].any()
+    assert become_resident(path, expected[40])
+    assert not resident_pages(path)[expected[3]].any()  # its row group is decoded already
+    assert not resident_pages(path)[other[1:]].any()
 
 
 @pytest.mark.parametrize("name", ["x", "t", "s", "o", "shaped"])
-def test_advice_on_open_batches_fetches_only_the_rows(tmp_path: Path, name: str) -> None:
+def test_advise_on_open_arrow_files_loads_only_the_rows(tmp_path: Path, name: str) -> None:
     random = np.random.default_rng(4)
     samples: Samples = [
         {
@@ -122,14 +122,14 @@ def test_advice_on_open_batches_fetches_only_the_rows(tmp_path: Path, name: str)
     value = samples[20][name]
     expected = pages_of(path, value.encode() if isinstance(value, str) else value.tobytes())
     assert list(ds) == samples
-    drop(path)
+    evict(path)
     ds.advise([20], [name, "ok"])
-    assert arrived(path, expected)
-    assert resident(path).sum() < 100 < len(resident(path))
+    assert become_resident(path, expected)
+    assert resident_pages(path).sum() < 100 < len(resident_pages(path))
     assert ds[20] == samples[20]
 
 
-def test_advice_on_plain_arrow_files(tmp_path: Path) -> None:
+def test_advise_on_plain_arrow_files_loads_only_the_rows(tmp_path: Path) -> None:
     values = np.random.default_rng(5).integers(0, 255, (64, 4 * PAGE), dtype=np.uint8)
     table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), 4 * PAGE)})
     path = tmp_path / "a.arrow"
@@ -137,12 +137,12 @@ def test_advice_on_plain_arrow_files(tmp_path: Path) -> None:
         writer.write_table(table)
     ds = sx.open(path)
     expected = pages_of(path, values[50].tobytes())
-    ds.advise([50])  # not open yet: what opening needs is not known
+    ds.advise([50])  # the file is not open: advise does nothing
     assert (ds.read([1])["x"][0] == values[1]).all()
-    drop(path)
+    evict(path)
     ds.advise([50])
-    assert arrived(path, expected)
-    assert resident(path).sum() < len(resident(path)) / 2
+    assert become_resident(path, expected)
+    assert resident_pages(path).sum() < len(resident_pages(path)) / 2
 
 
 def truncated(path: Path) -> None:
@@ -160,11 +160,11 @@ def flipped(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [truncated, emptied, flipped, os.unlink], ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize("make", [make for make in MAKERS if make is not a_list], ids=lambda make: make.__name__)
-def test_advice_never_fails(make: Make, damage: Callable[[Path], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [make for make in MAKERS if make is not list_rows], ids=lambda make: make.__name__)
+def test_advise_on_damaged_files_raises_nothing(make: Make, damage: Callable[[Path], None], tmp_path: Path) -> None:
     known = make(tmp_path / "data").dataset
     first = known.fields[:1]
-    ds = pickle.loads(pickle.dumps(known))  # opened again, and nothing read
+    ds = pickle.loads(pickle.dumps(known))  # open, but nothing has been read
     for path in data_files(tmp_path / "data"):
         damage(path)
     for where in ([0], np.arange(len(ds)), [-1, 0, -1]):
@@ -172,10 +172,10 @@ def test_advice_never_fails(make: Make, damage: Callable[[Path], None], tmp_path
         ds.advise(where, first)
 
 
-# -- files -------------------------------------------------------------------------------------------------------
+# -- shards ------------------------------------------------------------------------------------------------------
 
 
-def test_shards_of_formats(tmp_path: Path) -> None:
+def test_shards_names_the_file_of_each_row(tmp_path: Path) -> None:
     def names(kind: str, samples: Samples, schema: Any, **options: Any) -> list[str]:
         ds = sx.write(tmp_path / kind, samples, schema, format=kind, **options)
         found = ds.shards(np.arange(len(ds)))
@@ -199,13 +199,13 @@ def test_shards_of_formats(tmp_path: Path) -> None:
     assert [native.index(name) // 4 for name in native] == parts
 
 
-def test_shards_of_samples_without_an_array(tmp_path: Path) -> None:
+def test_shards_of_a_columns_tar_sample_without_array_is_the_index(tmp_path: Path) -> None:
     samples: Samples = [{"x": None}, {"x": np.arange(3)}]
     ds = sx.write(tmp_path, samples, {"x": sx.Optional(sx.Array())}, format="columns_tar")
     assert [os.path.basename(name) for name in ds.shards([0, 1])] == ["index.sqlite", "shard_0000.tar"]
 
 
-def test_shards_of_plain_arrow_files(tmp_path: Path) -> None:
+def test_shards_of_plain_arrow_files_skip_empty_files(tmp_path: Path) -> None:
     for name, count in (("a", 2), ("b", 0), ("c", 3)):
         table = pa.table({"x": np.arange(count)})
         with pa.OSFile(str(tmp_path / f"{name}.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
@@ -214,7 +214,7 @@ def test_shards_of_plain_arrow_files(tmp_path: Path) -> None:
     assert [os.path.basename(name)[0] for name in ds.shards(slice(None))] == ["a", "a", "c", "c", "c"]
 
 
-def test_shards_of_datasets_of_datasets(tmp_path: Path) -> None:
+def test_shards_of_concat_and_join(tmp_path: Path) -> None:
     one = sx.write(tmp_path / "one", series(3), SERIES)
     two = sx.write(tmp_path / "two", series(5), SERIES, format="parquet")
     listed = sx.open([{**sample} for sample in series(2)])
@@ -226,7 +226,7 @@ def test_shards_of_datasets_of_datasets(tmp_path: Path) -> None:
     assert sx.join(one, other).shards([2]) == [first] and sx.join(other, one).shards([2]) == [""]
 
 
-# -- how they decode ---------------------------------------------------------------------------------------------
+# -- in_python ---------------------------------------------------------------------------------------------------
 
 IN_PYTHON = {
     "jsonl",
@@ -235,24 +235,24 @@ IN_PYTHON = {
     "columns_tar",
     "jsonl_singles",
     "bins_singles",
-    "a_list",
+    "list_rows",
     "joined",
 }
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
-def test_who_holds_the_interpreter(make: Make, tmp_path: Path) -> None:
+def test_in_python_is_true_for_formats_decoded_by_python_code(make: Make, tmp_path: Path) -> None:
     assert make(tmp_path / "data").dataset.in_python == (make.__name__ in IN_PYTHON)
 
 
-def test_lines_as_they_are_hold_nobody(tmp_path: Path) -> None:
+def test_in_python_is_false_for_text_lines(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     assert not sx.open(tmp_path).in_python
     assert sx.concat(sx.open(tmp_path), sx.open([{"text": "three"}])).in_python
 
 
 class Bare:
-    """Rows that can do nothing else."""
+    """Rows with `__len__` and `read` only."""
 
     def __init__(self, count: int = 3) -> None:
         self.count = count
@@ -272,10 +272,10 @@ def test_two_method_rows_get_defaults() -> None:
     assert repr(ds) == "Dataset(3 samples: x int64 - Bare)"
 
 
-# -- names of data -----------------------------------------------------------------------------------------------
+# -- fingerprint ------------------------------------------------------------------------------------------------
 
 
-def test_fingerprints_of_lists() -> None:
+def test_fingerprint_of_list_rows_depends_on_its_values() -> None:
     def name(samples: Samples) -> str:
         return ListRows(samples).fingerprint
 
@@ -288,16 +288,16 @@ def test_fingerprints_of_lists() -> None:
     assert name(long) != name([*long[:-1], {"x": -1}]) and name(long) != name([{"x": -1}, *long[1:]])
 
 
-def test_fingerprints_of_data(tmp_path: Path) -> None:
+def test_fingerprint_of_a_store_depends_on_its_content_only(tmp_path: Path) -> None:
     ds = sx.write(tmp_path / "a", series(), SERIES)
     assert sx.open(tmp_path / "a").fingerprint == ds.fingerprint
     shutil.copytree(tmp_path / "a", tmp_path / "b")
-    assert sx.open(tmp_path / "b").fingerprint == ds.fingerprint  # a native dataset is named by its content
+    assert sx.open(tmp_path / "b").fingerprint == ds.fingerprint  # a copy
     changed = [*series()[:-1], {**series()[-1], "n": 7}]
     assert sx.write(tmp_path / "c", changed, SERIES).fingerprint != ds.fingerprint
 
 
-def test_fingerprints_of_datasets_of_datasets() -> None:
+def test_fingerprint_of_concat_and_join_depends_on_parts_and_order() -> None:
     one, two = sx.open([{"x": 1}]), sx.open([{"x": 2}])
     extra = sx.open([{"y": 1}])
     views = [one, two, sx.concat(one), sx.concat(one, two), sx.concat(two, one), sx.concat(one, one)]
@@ -306,7 +306,7 @@ def test_fingerprints_of_datasets_of_datasets() -> None:
     assert sx.concat(one, two).fingerprint == sx.concat(one, two).fingerprint
 
 
-def test_fingerprints_of_views() -> None:
+def test_fingerprint_of_views_depends_on_their_rows() -> None:
     ds = sx.open([{"x": k} for k in range(10)])
     picks = [[0, 1, 2], [0, 2, 1], [0, 1], [5] * 3]
     views = [*(ds[pick] for pick in picks), ds.shuffle(1)[2:5], ds[2:5].shuffle(1), ds.shuffle(1, epoch=1)]
@@ -315,10 +315,10 @@ def test_fingerprints_of_views() -> None:
     assert ds[[0, 1]].fingerprint == ds[np.array([0, 1], np.uint8)].fingerprint
     order = Shuffle(10, 1)
     before = ds.through(order).fingerprint
-    order.rows(np.arange(10))  # whatever an order remembers is no part of its name
+    order.rows(np.arange(10))  # cached results are no part of the fingerprint
     assert ds.through(order).fingerprint == before
 
 
-def test_a_fingerprint_is_cheap() -> None:
+def test_fingerprint_of_a_huge_shuffle_computes_no_rows() -> None:
     huge = sx.open(Bare(10**9)).shuffle(1)[5:]
     assert len(huge.fingerprint) == 16

@@ -1,4 +1,4 @@
-"""Datasets in a real S3, from writing them to training on them, as a user goes about it."""
+"""Datasets in a real S3 server: write, read, edit, train."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def same(found: Any, wanted: Any) -> bool:
     )
 
 
-def test_written_read_edited_and_read_again(ds: sx.Dataset, bucket: str) -> None:
+def test_write_read_edit_compact_and_verify(ds: sx.Dataset, bucket: str) -> None:
     assert len(ds) == 200 and same(list(ds), samples())
     assert ds.get(17).text == "sample 17" and len(ds.where("id >= ?", [150])) == 50
     with sx.edit(f"{bucket}/d", progress=False) as tx:
@@ -56,7 +56,7 @@ def test_written_read_edited_and_read_again(ds: sx.Dataset, bucket: str) -> None
     assert sx.verify(f"{bucket}/d", progress=False) == []
 
 
-def test_two_editors(ds: sx.Dataset, bucket: str) -> None:
+def test_second_of_two_conflicting_edits_raises(ds: sx.Dataset, bucket: str) -> None:
     one, two = sx.edit(f"{bucket}/d"), sx.edit(f"{bucket}/d")
     one.update(1, text="one")
     two.update(1, text="two")
@@ -66,30 +66,30 @@ def test_two_editors(ds: sx.Dataset, bucket: str) -> None:
     assert sx.open(f"{bucket}/d").get(1).text == "one"
 
 
-def test_a_store_without_conditions_is_refused(careless_bucket: str) -> None:
+def test_store_without_conditional_put_is_refused(careless_bucket: str) -> None:
     with pytest.raises(ConditionalPutError):
         sx.write(f"{careless_bucket}/d", samples(3), SCHEMA, progress=False)
     assert open_source(careless_bucket).paths("d/_shardex") == []
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_with_workers(ds: sx.Dataset, bucket: str, workers: int) -> None:
-    """Workers get the keys over a pipe of their own; two epochs are the same samples as from a disk."""
+def test_loader_batches_equal_local_batches(ds: sx.Dataset, bucket: str, workers: int) -> None:
+    """Worker processes get the credentials from the parent process."""
     options: dict[str, Any] = {"shuffle": True, "seed": 3, "epochs": 2}
-    far = sx.Loader(sx.open(f"{bucket}/d"), 32, workers=workers, worker_type="process", **options)
-    near = sx.Loader(sx.open(samples()), 32, **options)
-    with far:
-        assert [b.id.tolist() for b in far] == [b.id.tolist() for b in near]
+    remote = sx.Loader(sx.open(f"{bucket}/d"), 32, workers=workers, worker_type="process", **options)
+    local = sx.Loader(sx.open(samples()), 32, **options)
+    with remote:
+        assert [b.id.tolist() for b in remote] == [b.id.tolist() for b in local]
 
 
-def test_secrets_are_in_no_pickle_and_no_text(ds: sx.Dataset) -> None:
+def test_secrets_are_in_no_pickle_and_no_message(ds: sx.Dataset) -> None:
     shown = pickle.dumps(ds) + repr(ds).encode() + repr(ds.rows).encode()
     with pytest.raises(ShardexError) as failed:
         sx.open("s3://no-such-bucket-here/x")
     assert b"testsecret" not in shown + str(failed.value).encode() and len(pickle.dumps(ds)) < 4096
 
 
-def test_shards_of_other_formats(bucket: str, tmp_path: Path) -> None:
+def test_tar_and_jsonl_equal_local_files(bucket: str, tmp_path: Path) -> None:
     place = open_source(bucket)
     sx.write(tmp_path / "tars", samples(50), {**SCHEMA, "id": int}, format="tar", shard_rows=20)
     for path in sorted((tmp_path / "tars").iterdir()):
@@ -102,7 +102,7 @@ def test_shards_of_other_formats(bucket: str, tmp_path: Path) -> None:
     assert [sample.n for sample in sx.open(f"{bucket}/lines/*.jsonl").where("n >= 37")] == [37, 38, 39]
 
 
-def test_fields_beside_shards_that_lie_elsewhere(bucket: str, tmp_path: Path) -> None:
+def test_adopt_remote_jsonl_and_add_a_field(bucket: str, tmp_path: Path) -> None:
     place = open_source(bucket)
     place.put("lines/a.jsonl", b'{"n": 1}\n{"n": 2}\n')
     sx.adopt(f"{bucket}/lines/a.jsonl", tmp_path / "beside")
@@ -121,7 +121,7 @@ def _first(ds: sx.Dataset, said: Any) -> None:
         said.put(f"refused: {error}")
 
 
-def test_a_forked_child_says_so_and_does_not_hang(bucket: str) -> None:
+def test_forked_child_reads_or_raises_fork_safety_error(bucket: str) -> None:
     sx.write(f"{bucket}/d", samples(), SCHEMA, shard_rows=64, progress=False)
     ds = sx.open(f"{bucket}/d", access="ranged")
     assert ds[0].id == 0
@@ -134,7 +134,7 @@ def test_a_forked_child_says_so_and_does_not_hang(bucket: str) -> None:
     assert answer == "sample 150" or (answer.startswith("refused") and "spawn" in answer)
 
 
-def test_a_second_epoch_asks_for_nothing(ds: sx.Dataset, bucket: str) -> None:
+def test_second_epoch_comes_from_the_cache(ds: sx.Dataset, bucket: str) -> None:
     ds = sx.open(f"{bucket}/d")
     first = [b.id.tolist() for b in ds.shuffled(32, seed=1)]
     source = ds.rows.opened_source() if hasattr(ds.rows, "opened_source") else None

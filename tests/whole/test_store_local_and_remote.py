@@ -1,4 +1,4 @@
-"""The store is the same in a folder and at an address: created, edited by many at once, checked, saved and adopted."""
+"""The native store behaves the same in a folder and in a remote location: versions, concurrency, damage, adoption."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shardex.sources import Place, place_of
 from shardex.sources.memory import MemoryDraft, MemorySource
 from shardex.sources.url import SCHEMES
 from shardex.store.manifest import latest_version, manifest_path
-from tests.addresses import KINDS, new_address
+from tests.locations import KINDS, new_location
 
 SCHEMA = {"n": int, "s": str, "v": sx.Array("float32", (None,))}
 
@@ -37,16 +37,16 @@ def sample(k: int) -> dict[str, Any]:
 
 
 @pytest.fixture(params=KINDS)
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where there is nothing yet."""
-    return new_address(request.param, tmp_path)
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A location at which nothing exists."""
+    return new_location(request.param, tmp_path)
 
 
 @pytest.fixture
-def place(address: str) -> Place:
+def place(location: str) -> Place:
     """A dataset of ten samples in three fragments, with a key."""
-    sx.write(address, map(sample, range(10)), SCHEMA, shard_rows=4, key="n")
-    return place_of(address)
+    sx.write(location, map(sample, range(10)), SCHEMA, shard_rows=4, key="n")
+    return place_of(location)
 
 
 def numbers(place: Place, **options: Any) -> list[int]:
@@ -56,7 +56,7 @@ def numbers(place: Place, **options: Any) -> list[int]:
 # -- versions ---------------------------------------------------------------------------------------------------
 
 
-def test_create_append_overwrite(place: Place) -> None:
+def test_create_append_and_overwrite_make_versions(place: Place) -> None:
     with pytest.raises(AlreadyExistsError, match="something is there already"):
         sx.create(place.url, SCHEMA)
     sx.write(place.url, [sample(10)], mode="append")
@@ -70,7 +70,7 @@ def test_create_append_overwrite(place: Place) -> None:
     ]
 
 
-def test_keys(place: Place) -> None:
+def test_keys_find_samples_and_duplicates_raise(place: Place) -> None:
     with sx.edit(place.url) as tx:
         tx.update(3, s="new")
         tx.delete(5)
@@ -82,7 +82,7 @@ def test_keys(place: Place) -> None:
     assert place.paths("_shardex/") == before
 
 
-def test_a_life_of_edits(place: Place) -> None:
+def test_edit_compact_restore_and_clean(place: Place) -> None:
     for k in range(10, 20):
         with sx.edit(place.url) as tx:
             tx.append(sample(k))
@@ -96,27 +96,27 @@ def test_a_life_of_edits(place: Place) -> None:
     assert numbers(place) == list(range(4, 14)) and sx.verify(place.url) == [] == sx.leftovers(place.url)
 
 
-def test_a_writer_that_gives_up_makes_no_version(address: str) -> None:
-    out = sx.create(address, SCHEMA, shard_rows=2)
+def test_aborted_writer_makes_no_version(location: str) -> None:
+    out = sx.create(location, SCHEMA, shard_rows=2)
     out.extend(map(sample, range(5)))
     out.abort()
-    place = place_of(address)
+    place = place_of(location)
     assert not latest_version(place)
     with pytest.raises(ShardexError):
-        sx.open(address)
-    assert len(sx.write(address, [sample(0)], SCHEMA)) == 1  # what it left is not in the way
+        sx.open(location)
+    assert len(sx.write(location, [sample(0)], SCHEMA)) == 1  # files of the aborted writer do not matter
 
 
-# -- many at once -----------------------------------------------------------------------------------------------
+# -- concurrency ------------------------------------------------------------------------------------------------
 
 
-def test_threads_that_append_lose_nothing(address: str) -> None:
-    sx.write(address, [], {"who": int, "turn": int})
+def test_concurrent_appends_are_all_kept_in_order(location: str) -> None:
+    sx.write(location, [], {"who": int, "turn": int})
 
     def work(who: int) -> list[int]:
         versions = []
-        for turn in range(20):
-            with sx.edit(address) as tx:
+        for turn in range(8):
+            with sx.edit(location) as tx:
                 tx.append(who=who, turn=turn)
             assert tx.version is not None
             versions.append(tx.version)
@@ -124,18 +124,18 @@ def test_threads_that_append_lose_nothing(address: str) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(work, range(8)))
-    assert sorted(version for some in made for version in some) == list(range(2, 162))
-    found = [(s.who, s.turn) for s in sx.open(address)]
-    assert sorted(found) == [(who, turn) for who in range(8) for turn in range(20)]
+    assert sorted(version for some in made for version in some) == list(range(2, 66))
+    found = [(s.who, s.turn) for s in sx.open(location)]
+    assert sorted(found) == [(who, turn) for who in range(8) for turn in range(8)]
     for who in range(8):
-        assert [turn for one, turn in found if one == who] == list(range(20))
+        assert [turn for one, turn in found if one == who] == list(range(8))
 
 
-def test_threads_that_create_have_one_winner(address: str) -> None:
+def test_one_of_several_concurrent_creates_succeeds(location: str) -> None:
     gate = threading.Barrier(6)
 
     def work(who: int) -> int | None:
-        with sx.create(address, {"who": int}) as out:
+        with sx.create(location, {"who": int}) as out:
             out.append(who=who)
             gate.wait()
         return who
@@ -143,11 +143,11 @@ def test_threads_that_create_have_one_winner(address: str) -> None:
     with ThreadPoolExecutor(6) as pool:
         ends = [pool.submit(work, who) for who in range(6)]
     (winner,) = [end.result() for end in ends if end.exception() is None]
-    assert [s.who for s in sx.open(address)] == [winner]
+    assert [s.who for s in sx.open(location)] == [winner]
     assert all(isinstance(end.exception(), AlreadyExistsError | type(None)) for end in ends)
 
 
-def test_conflicts_name_both_and_change_nothing(place: Place) -> None:
+def test_conflicting_commit_raises_and_changes_nothing(place: Place) -> None:
     first, second, third = (sx.edit(place.url) for _ in range(3))
     first.update(1, s="first")
     second.update(1, s="second")
@@ -159,31 +159,31 @@ def test_conflicts_name_both_and_change_nothing(place: Place) -> None:
     assert [s.s for s in sx.open(place.url)][:4] == ["s0", "first", "third", "s3"]
 
 
-def test_clean_beside_threads_that_write(address: str) -> None:
-    sx.write(address, [], {"n": int})
+def test_clean_during_concurrent_edits(location: str) -> None:
+    sx.write(location, [], {"n": int})
     over = threading.Event()
 
     def tidy() -> None:
         while not over.is_set():
-            sx.clean(address, keep=3)
+            sx.clean(location, keep=3)
 
     def work(who: int) -> None:
-        for turn in range(10):
-            with sx.edit(address) as tx:
-                tx.append(n=who * 10 + turn)
+        for turn in range(5):
+            with sx.edit(location) as tx:
+                tx.append(n=who * 5 + turn)
 
     with ThreadPoolExecutor(4) as pool:
         cleaner = pool.submit(tidy)
         list(pool.map(work, range(3)))
         over.set()
         cleaner.result()
-    assert sorted(s.n for s in sx.open(address)) == list(range(30)) and sx.verify(address) == []
+    assert sorted(s.n for s in sx.open(location)) == list(range(15)) and sx.verify(location) == []
 
 
 # -- damage -------------------------------------------------------------------------------------------------------
 
 
-def cut(place: Place, path: str, size: int) -> None:
+def truncate(place: Place, path: str, size: int) -> None:
     place.put(path, bytes(place.load(path))[:size])
 
 
@@ -193,15 +193,15 @@ def flip(place: Place, path: str, at: int) -> None:
     place.put(path, data)
 
 
-def test_verify_and_recover_a_cut_file(place: Place, tmp_path: Path) -> None:
+def test_verify_and_recover_with_a_truncated_file(place: Place, tmp_path: Path) -> None:
     with sx.edit(place.url) as tx:
         tx.update(0, s="newer")
         tx.delete(9)
     (damaged,) = {path.removeprefix(f"{place.url}/") for path in sx.open(place.url).shards([5, 6])}
-    cut(place, damaged, 100)
+    truncate(place, damaged, 100)
     (problem,) = sx.verify(place.url, 2)
     assert (problem.file, problem.samples) == (damaged, range(4, 8))
-    for target in (tmp_path / "saved", f"{new_address('memory', tmp_path)}-saved"):
+    for target in (tmp_path / "saved", f"{new_location('memory', tmp_path)}-saved"):
         done = sx.recover(place.url, target)
         assert (done.samples, [one.samples for one in done.lost]) == (5, [range(4, 8)])
         assert [s.s for s in sx.open(target)] == ["newer", "s1", "s2", "s3", "s8"]
@@ -209,7 +209,7 @@ def test_verify_and_recover_a_cut_file(place: Place, tmp_path: Path) -> None:
         sx.recover(place.url, f"{place.url}/inside")
 
 
-def test_a_flipped_byte_is_found(place: Place) -> None:
+def test_flipped_byte_raises_checksum_error(place: Place) -> None:
     damaged = sx.open(place.url).shards([0])[0].removeprefix(f"{place.url}/")
     flip(place, damaged, place.stat(damaged).size // 3)
     with pytest.raises(ChecksumError):
@@ -217,7 +217,7 @@ def test_a_flipped_byte_is_found(place: Place) -> None:
     assert [problem.file for problem in sx.verify(place.url)] == [damaged]
 
 
-def test_recover_without_the_last_manifest_and_without_any(place: Place, tmp_path: Path) -> None:
+def test_recover_without_the_last_manifest_and_without_all_manifests(place: Place, tmp_path: Path) -> None:
     with sx.edit(place.url) as tx:
         tx.append(sample(10))
     flip(place, manifest_path(2), 50)
@@ -228,7 +228,7 @@ def test_recover_without_the_last_manifest_and_without_any(place: Place, tmp_pat
     assert (done.version, done.samples) == (None, 11)
 
 
-# -- shards of others -----------------------------------------------------------------------------------------------
+# -- other formats --------------------------------------------------------------------------------------------------
 
 FORMATS: dict[str, tuple[Any, dict[str, Any]]] = {
     "jsonl": ({"x": int}, {"x": 1}),
@@ -240,28 +240,28 @@ FORMATS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_other_formats_at_an_address(tmp_path: Path, format: str) -> None:
+def test_other_formats_in_memory_equal_local_files(tmp_path: Path, format: str) -> None:
     schema, one = FORMATS[format]
-    address = new_address("memory", tmp_path)
-    ds = sx.write(address, [one] * 3, schema, format=format)
+    location = new_location("memory", tmp_path)
+    ds = sx.write(location, [one] * 3, schema, format=format)
     here = sx.write(tmp_path / "here", [one] * 3, schema, format=format)
-    assert list(ds) == list(here) and list(sx.open(address)) == list(here)
-    files = {path: bytes(place_of(address).load(path)) for path in place_of(address).paths()}
+    assert list(ds) == list(here) and list(sx.open(location)) == list(here)
+    files = {path: bytes(place_of(location).load(path)) for path in place_of(location).paths()}
     assert files == {p: (tmp_path / "here" / p).read_bytes() for p in files}
     for mode in ("create", "append", "overwrite"):
         with pytest.raises(
             (AlreadyExistsError, ArgumentError), match=r"something is there already|cannot be appended to"
         ):
-            sx.write(address, [one], schema, format=format, mode=mode)
-    assert place_of(address).paths() == sorted(files)
+            sx.write(location, [one], schema, format=format, mode=mode)
+    assert place_of(location).paths() == sorted(files)
 
 
 @pytest.mark.parametrize("beside", KINDS)
 @pytest.mark.parametrize("foreign", KINDS)
-def test_fields_beside_shards_wherever_either_lies(tmp_path: Path, foreign: str, beside: str) -> None:
+def test_adopt_with_local_and_remote_shards(tmp_path: Path, foreign: str, beside: str) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    theirs, ours = new_address(foreign, tmp_path / "a"), new_address(beside, tmp_path / "b")
+    theirs, ours = new_location(foreign, tmp_path / "a"), new_location(beside, tmp_path / "b")
     sx.write(theirs, [{"text": f"t{k}"} for k in range(4)], format="jsonl")
     sx.adopt(theirs, ours)
     with sx.edit(ours, trust_paths=True) as tx:
@@ -276,26 +276,26 @@ def test_fields_beside_shards_wherever_either_lies(tmp_path: Path, foreign: str,
         sx.open(ours, trust_paths=True)[0]
 
 
-def test_damaged_shards_at_an_address_are_brought_here_to_be_looked_at(tmp_path: Path) -> None:
-    address = new_address("memory", tmp_path)
-    sx.write(address, [{"x": k} for k in range(40)], format="parquet", shard_rows=10)
-    place = place_of(address)
-    cut(place, "part-00002.parquet", 100)
-    (problem,) = sx.verify(address)
+def test_verify_and_recover_damaged_remote_parquet(tmp_path: Path) -> None:
+    location = new_location("memory", tmp_path)
+    sx.write(location, [{"x": k} for k in range(40)], format="parquet", shard_rows=10)
+    place = place_of(location)
+    truncate(place, "part-00002.parquet", 100)
+    (problem,) = sx.verify(location)
     assert problem.file == "part-00002.parquet"
-    done = sx.recover(address, tmp_path / "saved")
+    done = sx.recover(location, tmp_path / "saved")
     assert done.samples == 30 and [one.file for one in done.lost] == ["part-00002.parquet"]
 
 
-# -- places with a fault ------------------------------------------------------------------------------------------
+# -- faulty remote stores ------------------------------------------------------------------------------------------
 
 
 class Faulty(MemorySource):
-    """Files in memory, for the faults that the tests below give it."""
+    """Files in memory; tests make writes fail."""
 
     def __init__(self) -> None:
         super().__init__(url="faulty://place")
-        self.trusted = True
+        self.conditional_put = True
         self.puts_left = 1_000_000
         self.drafts = self.most_drafts = 0
 
@@ -306,7 +306,7 @@ class Faulty(MemorySource):
         super().put(path, data)
 
     def put_if_absent(self, path: str, data: Any) -> bool:
-        if not self.trusted:
+        if not self.conditional_put:
             raise SourceError(errno.ENOTSUP, "expected a store that refuses to replace, it replaces", self.url)
         return super().put_if_absent(path, data)
 
@@ -333,22 +333,22 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Faulty:
     return place
 
 
-def test_a_place_that_replaces_what_is_there_is_refused_before_anything_is_written(faulty: Faulty) -> None:
-    faulty.trusted = False
+def test_store_without_conditional_put_is_refused_before_writing(faulty: Faulty) -> None:
+    faulty.conditional_put = False
     with pytest.raises(SourceError, match="expected a store that refuses to replace"):
         sx.create(faulty.url, {"x": int})
     assert faulty.paths() == []
-    faulty.trusted = True
+    faulty.conditional_put = True
     sx.write(faulty.url, [{"x": 1}])
     before = dict(faulty.files)
-    faulty.trusted = False
+    faulty.conditional_put = False
     for change in (sx.edit, lambda url: sx.restore(url, 1), lambda url: sx.write(url, [{"x": 2}], mode="append")):
         with pytest.raises(SourceError, match="expected a store that refuses to replace"):
             change(faulty.url)
     assert faulty.files == before
 
 
-def test_two_who_do_the_same_at_the_same_moment_are_two(faulty: Faulty) -> None:
+def test_equal_concurrent_appends_are_both_kept(faulty: Faulty) -> None:
     sx.write(faulty.url, [{"x": 1}])
     edits = [sx.edit(faulty.url) for _ in range(3)]
     for tx in edits:
@@ -358,7 +358,7 @@ def test_two_who_do_the_same_at_the_same_moment_are_two(faulty: Faulty) -> None:
     assert [s.x for s in sx.open(faulty.url)] == [1, 2, 2, 2]
 
 
-def test_shards_are_uploaded_one_by_one(faulty: Faulty) -> None:
+def test_shards_are_uploaded_while_writing(faulty: Faulty) -> None:
     with sx.create(faulty.url, {"x": int}, shard_rows=10, key="x") as out:
         out.extend({"x": k} for k in range(200))
         assert len(faulty.paths("data/")) == 40
@@ -369,7 +369,7 @@ def test_shards_are_uploaded_one_by_one(faulty: Faulty) -> None:
     assert faulty.most_drafts == 1
 
 
-def test_an_upload_that_fails_is_taken_back(faulty: Faulty) -> None:
+def test_failed_upload_removes_uploaded_files(faulty: Faulty) -> None:
     faulty.puts_left = 2
     with pytest.raises(SourceError, match="no more"):
         sx.write(faulty.url, [{"x": k} for k in range(50)], format="jsonl", shard_size=20)
@@ -378,7 +378,7 @@ def test_an_upload_that_fails_is_taken_back(faulty: Faulty) -> None:
     assert len(sx.write(faulty.url, [{"x": 1}], format="jsonl")) == 1
 
 
-def test_a_place_that_another_writer_has_claimed(faulty: Faulty) -> None:
+def test_close_raises_if_another_writer_published_first(faulty: Faulty) -> None:
     out = sx.create(faulty.url, {"x": int}, format="jsonl")
     out.append(x=1)
     sx.write(faulty.url, [{"x": 2}], format="jsonl")
@@ -387,7 +387,7 @@ def test_a_place_that_another_writer_has_claimed(faulty: Faulty) -> None:
     assert [s.x for s in sx.open(faulty.url)] == [2]
 
 
-def test_a_dataset_with_a_head_is_none_before_it_is_complete(faulty: Faulty) -> None:
+def test_tokens_json_is_uploaded_last(faulty: Faulty) -> None:
     seen = []
 
     def put(path: str, data: Any) -> None:

@@ -1,6 +1,7 @@
-"""A local folder that acts as a remote store: ``far:///path`` is read through the page cache, and reads are counted.
+"""A local folder that acts as a remote store: URLs ``fakeremote:///path`` are read by ranges, and reads are counted.
 
-Pages that were not fetched hold a pattern instead of zeros, so that tests notice a read without a fetch.
+`missing_pages_filled` fills pages of the cache that were not fetched with a pattern instead of zeros, so that tests
+notice a read without a fetch.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from shardex.sources import ByteRange, LocalSource, Stat
 from shardex.sources.page_file import PagedFile
 from shardex.sources.url import SCHEMES
 
-POISON = 0xAA
+FILL_BYTE = 0xAA
 
 
-class FarUrl(str):
+class FakeRemoteUrl(str):
     """A URL whose pickle makes another process import this module, which registers the scheme."""
 
     __slots__ = ()
 
 
-class FarSource(LocalSource):
+class FakeRemote(LocalSource):
     """A folder whose files can only be read by ranges; counts reads, and can be slow or fail."""
 
     is_remote = True
@@ -34,20 +35,20 @@ class FarSource(LocalSource):
     def __init__(self, root: str | os.PathLike[str], delay: float = 0.0) -> None:
         super().__init__(root)
         self.delay = delay
-        self.failing = 0
+        self.failures_left = 0
         """Number of the next reads that fail."""
-        self.gate: threading.Barrier | None = None
+        self.barrier: threading.Barrier | None = None
         """Reads wait here until enough of them run concurrently."""
         self.reads: list[tuple[str, list[ByteRange]]] = []
-        self.at_once = self.most_at_once = 0
+        self.running = self.most_running = 0
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FarSource, (self.root, self.delay)
+        return FakeRemote, (self.root, self.delay)
 
     @property
     def url(self) -> str:
-        return f"far://{self.root}"
+        return f"fakeremote://{self.root}"
 
     @property
     def bytes_read(self) -> int:
@@ -66,45 +67,45 @@ class FarSource(LocalSource):
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         with self._lock:
             self.reads.append((path, list(ranges)))
-            self.at_once += 1
-            self.most_at_once = max(self.most_at_once, self.at_once)
-            failing, self.failing = self.failing, max(0, self.failing - 1)
+            self.running += 1
+            self.most_running = max(self.most_running, self.running)
+            fails, self.failures_left = self.failures_left > 0, max(0, self.failures_left - 1)
         try:
             time.sleep(self.delay)
-            if self.gate is not None:
-                self.gate.wait()
-            if failing:
+            if self.barrier is not None:
+                self.barrier.wait()
+            if fails:
                 raise SourceError(5, "the store is out of order", path)
             return super().read(path, ranges)
         finally:
             with self._lock:
-                self.at_once -= 1
+                self.running -= 1
 
 
-def open_far(url: str, trusted: bool = True) -> FarSource:
-    """Open a URL of the scheme; tests register it with `monkeypatch.setitem(SCHEMES, "far", open_far)`."""
-    return FarSource(url.removeprefix("far://"))
+def open_fake_remote(url: str, trusted: bool = True) -> FakeRemote:
+    """Open a URL of the scheme; tests register this function in `SCHEMES`."""
+    return FakeRemote(url.removeprefix("fakeremote://"))
 
 
 if os.environ.setdefault("SHARDEX_TESTS", str(os.getpid())) != str(os.getpid()):  # a process that a test started
-    SCHEMES["far"] = open_far
+    SCHEMES["fakeremote"] = open_fake_remote
 
 
-def far(path: str | os.PathLike[str]) -> FarUrl:
+def fake_remote_url(path: str | os.PathLike[str]) -> FakeRemoteUrl:
     """Return the URL of a local folder as a remote one."""
-    return FarUrl(f"far://{os.path.abspath(path)}")
+    return FakeRemoteUrl(f"fakeremote://{os.path.abspath(path)}")
 
 
-def _grow_poisoned(self: PagedFile, descriptor: int) -> None:
+def _grow_filled(self: PagedFile, descriptor: int) -> None:
     for begin in range(0, self.size, 1 << 20):
-        os.pwrite(descriptor, bytes([POISON]) * min(1 << 20, self.size - begin), begin)
+        os.pwrite(descriptor, bytes([FILL_BYTE]) * min(1 << 20, self.size - begin), begin)
 
 
 @contextmanager
-def poisoned() -> Iterator[None]:
-    """Fill pages that are not fetched with a pattern."""
+def missing_pages_filled() -> Iterator[None]:
+    """Fill pages that were not fetched with a pattern."""
     grow = PagedFile._grow
-    PagedFile._grow = _grow_poisoned  # type: ignore[method-assign]
+    PagedFile._grow = _grow_filled  # type: ignore[method-assign]
     try:
         yield
     finally:

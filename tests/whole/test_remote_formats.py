@@ -1,4 +1,4 @@
-"""Formats over files that lie elsewhere: what is fetched, under a small limit, in memory, by many threads."""
+"""Formats over remote files: the values equal those of local files, and only the bytes that are needed are fetched."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from shardex.errors import ArgumentError, NotFoundError, ShardexError
 from shardex.formats.tar_members import TarScanner
 from shardex.sources import ByteRange, CachedSource, LocalSource
 from shardex.sources.url import SCHEMES
-from tests.far import FarSource, FarUrl, far, open_far, poisoned
+from tests.fake_remote import FakeRemote, FakeRemoteUrl, fake_remote_url, missing_pages_filled, open_fake_remote
+from tests.waiting import becomes_true
 
 COUNT, SHARD = 240, 40
 Samples = list[dict[str, Any]]
@@ -129,7 +130,7 @@ MAKERS = [*RANGED, ipc_packed, ipc_stream]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path], None]], Path]:
-    """The folder of each dataset, written once."""
+    """Return the folder of a dataset, which is written once."""
     root, done = tmp_path_factory.mktemp("made"), dict[str, Path]()
 
     def get(make: Callable[[Path], None]) -> Path:
@@ -142,28 +143,23 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path],
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def remotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[FakeRemote]:
+    """The remote sources that are opened during the test; the cache is empty."""
+    opened = list[FakeRemote]()
+
+    def open_and_record(url: str, trusted: bool = True) -> FakeRemote:
+        opened.append(open_fake_remote(url, trusted))
+        return opened[-1]
+
     monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(SCHEMES, "far", open_far)
+    monkeypatch.setitem(SCHEMES, "fakeremote", open_and_record)
+    return opened
 
 
 @pytest.fixture
-def _poisoned() -> Iterator[None]:
-    with poisoned():
+def _missing_pages_filled() -> Iterator[None]:
+    with missing_pages_filled():
         yield
-
-
-def remote_of(ds: Dataset) -> FarSource:
-    """The store behind a dataset of records."""
-    rows: Any = ds.rows
-    found = rows.files.source.remote
-    assert isinstance(found, FarSource)
-    return found
-
-
-def same(one: Any, other: Any) -> None:
-    """Samples are equal."""
-    assert list(one) == list(other)
 
 
 def some(ds: Dataset) -> Any:
@@ -183,7 +179,7 @@ def everything(ds: Dataset) -> Any:
     return list(ds), list(pickle.loads(pickle.dumps(ds))[::50])
 
 
-def a_table(ds: Dataset) -> Any:
+def as_table(ds: Dataset) -> Any:
     return ds.select(ds.fields[-1]).to_arrow()
 
 
@@ -197,56 +193,60 @@ def after_advice(ds: Dataset) -> Any:
     return [*ds[[9, 230]], ds[31]]
 
 
+def bytes_read(remotes: list[FakeRemote]) -> int:
+    return sum(remote.bytes_read for remote in remotes)
+
+
 HOW: list[dict[str, Any]] = [{}, {"access": "ranged"}, {"cache": False, "access": "ranged"}, {"access": "whole"}]
 
 
-@pytest.mark.usefixtures("_poisoned")
+@pytest.mark.usefixtures("_missing_pages_filled")
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("how", HOW, ids=lambda how: "-".join(map(str, how.values())) or "auto")
-def test_the_same_answers(make: Any, how: dict[str, Any], made: Any, tmp_path: Path) -> None:
+def test_remote_reads_equal_local_reads(make: Any, how: dict[str, Any], made: Any, tmp_path: Path) -> None:
     folder = made(make)
-    near = sx.open(folder)
+    local = sx.open(folder)
     if how.get("cache") is False and make is columns_tar:
         with pytest.raises(ShardexError, match="because SQLite reads no other place"):
-            sx.open(far(folder), **how)
+            sx.open(fake_remote_url(folder), **how)
         return
-    for number, ask in enumerate((some, one_by_one, one_field, everything, a_table, by_sql, after_advice)):
-        # Each with a cache of its own, so that nobody finds what another one fetched.
+    for number, ask in enumerate((some, one_by_one, one_field, everything, as_table, by_sql, after_advice)):
+        # Each has its own cache, so that none finds what another one fetched.
         options = {"cache": str(tmp_path / ask.__name__), "cache_limit": 10**10 + number, **how}
-        assert ask(sx.open(far(folder), **options)) == ask(near), ask.__name__
+        assert ask(sx.open(fake_remote_url(folder), **options)) == ask(local), ask.__name__
 
 
 @pytest.mark.parametrize("make", RANGED)
-@pytest.mark.parametrize(("access", "limit"), [("ranged", 400_000), ("auto", 900_000)])
-@pytest.mark.parametrize("memory", [False, True])
-def test_a_cache_smaller_than_the_data(
+@pytest.mark.parametrize(
+    ("memory", "access", "limit"), [(False, "ranged", 400_000), (False, "auto", 900_000), (True, "ranged", 400_000)]
+)
+def test_reads_through_a_cache_smaller_than_the_data(
     make: Any, memory: bool, access: str, limit: int, made: Any, tmp_path: Path
 ) -> None:
     folder = made(make)
     if memory and make is columns_tar:
         pytest.skip("needs a disk")
-    near = sx.open(folder)
+    expected = list(sx.open(folder))
     options: dict[str, Any] = {"cache": False} if memory else {}
-    ds = sx.open(far(folder), cache_limit=limit, access=access, **options)
-    expected = list(near)
+    ds = sx.open(fake_remote_url(folder), cache_limit=limit, access=access, **options)
 
     def work(seed: int) -> None:
-        for rows in np.random.default_rng(seed).integers(0, COUNT, (50, 2)):
+        for rows in np.random.default_rng(seed).integers(0, COUNT, (15, 2)):
             assert list(ds.__getitems__(rows.tolist())) == [expected[k] for k in rows]
             assert ds[int(rows[0])] == expected[rows[0]]
 
     work(0)
     taken = sum(file.stat().st_blocks * 512 for file in (tmp_path / "cache" / "pages").glob("*")) if not memory else 0
-    assert taken < limit + 1_000_000  # of 2 MB or more: what one read needs may be over the limit
+    assert taken < limit + 1_000_000  # of 2 MB or more; one read may take more than the limit
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(1, 5)))
 
 
-# -- how much is fetched --------------------------------------------------------------------------------------------
+# -- amount of data fetched --------------------------------------------------------------------------------------------
 
 
 def write_tar(path: Path, sizes: Any, parts: int = 1, long_names: bool = False) -> None:
-    """A tar of members of these sizes."""
+    """Write a tar of members of these sizes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(1)
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as out:
@@ -257,8 +257,8 @@ def write_tar(path: Path, sizes: Any, parts: int = 1, long_names: bool = False) 
             out.addfile(info, BytesIO(random.bytes(int(size))))
 
 
-class Rounds(CachedSource):
-    """Counts how often a scan had to wait."""
+class CountingSource(CachedSource):
+    """Counts the calls of `read_scattered`."""
 
     rounds = 0
 
@@ -278,101 +278,100 @@ class Rounds(CachedSource):
     ],
     ids=["one size", "two sizes", "long names", "any size", "small"],
 )
-def test_an_index_of_a_tar_reads_headers(
+def test_scan_of_a_remote_tar_reads_only_headers(
     sizes: Any, parts: int, long_names: bool, share: float, rounds: int, tmp_path: Path
 ) -> None:
     write_tar(tmp_path / "x.tar", sizes, parts, long_names)
-    remote = FarSource(tmp_path)
-    source = Rounds(remote, False)
-    found, near = TarScanner().scan(source, "x.tar"), TarScanner().scan(LocalSource(tmp_path), "x.tar")
-    assert list(found) == list(near) and all(np.array_equal(found[name], near[name]) for name in near)
+    remote = FakeRemote(tmp_path)
+    source = CountingSource(remote, False)
+    found, expected = TarScanner().scan(source, "x.tar"), TarScanner().scan(LocalSource(tmp_path), "x.tar")
+    assert list(found) == list(expected) and all(np.array_equal(found[name], expected[name]) for name in expected)
     assert remote.bytes_read < share * (tmp_path / "x.tar").stat().st_size
     assert source.rounds <= rounds
 
 
-def test_lines_are_read_once(tmp_path: Path) -> None:
-    lines = [json.dumps({"k": k, "t": "x" * (k % 3000)}) for k in range(12_000)]
+def test_index_of_remote_jsonl_reads_each_byte_once(tmp_path: Path, remotes: list[FakeRemote]) -> None:
+    lines = [json.dumps({"k": k, "t": "x" * (k % 3000)}) for k in range(3000)]
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.jsonl").write_text("\n".join(lines), "utf-8")
-    ds = sx.open(far(tmp_path / "data"), access="ranged")
-    assert [one.k for one in ds[::1000]] == list(range(0, 12_000, 1000))
+    ds = sx.open(fake_remote_url(tmp_path / "data"), access="ranged")
+    assert [one.k for one in ds[::250]] == list(range(0, 3000, 250))
     size = (tmp_path / "data" / "a.jsonl").stat().st_size
-    assert size <= remote_of(ds).bytes_read < 1.01 * size
-    again = sx.open(far(tmp_path / "data"))
-    assert again[777].k == 777 and remote_of(again).bytes_read == 0
+    assert size <= bytes_read(remotes) < 1.01 * size
+    remotes.clear()
+    assert sx.open(fake_remote_url(tmp_path / "data"))[777].k == 777 and bytes_read(remotes) == 0
 
 
 @pytest.mark.parametrize("make", [tar, bins, tokens, tokens_free])
-def test_a_read_fetches_what_it_needs_at_once(make: Any, made: Any) -> None:
+def test_read_fetches_only_the_ranges_of_its_rows(make: Any, made: Any, remotes: list[FakeRemote]) -> None:
     folder = made(make)
-    sx.open(far(folder))[0]
-    ds = sx.open(far(folder), access="ranged", cache_limit=10**12)  # another cache: nothing is known to be here
-    remote = remote_of(ds)
+    sx.open(fake_remote_url(folder))[0]
+    remotes.clear()
+    ds = sx.open(fake_remote_url(folder), access="ranged", cache_limit=10**12)  # another cache, which is empty
+    remote = remotes[-1]
     remote.reads.clear()
     rows = [5, 60, 100, 150, 200, 239]
-    same(ds[rows], sx.open(folder)[rows])
+    assert list(ds[rows]) == list(sx.open(folder)[rows])
     total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     assert 0 < remote.bytes_read < total / 8
     assert len(remote.reads) <= 3 * 6 + 3
 
 
-def test_batches_of_many_files_are_fetched_at_once(made: Any) -> None:
-    ds = sx.open(far(made(arrow)), access="ranged")
-    rows: Any = ds.rows
-    remote = rows._only._extents.__self__._files[0]._source.remote
-    assert isinstance(remote, FarSource)
+def test_record_batches_of_several_files_are_fetched_concurrently(made: Any, remotes: list[FakeRemote]) -> None:
+    ds = sx.open(fake_remote_url(made(arrow)), access="ranged")
+    remote = remotes[-1]
     remote.reads.clear()
-    remote.gate = threading.Barrier(5, timeout=60)
-    ds.read([5, 60, 100, 150, 200, 239], ["k"])
+    remote.barrier = threading.Barrier(5, timeout=60)  # breaks unless all five reads run at the same time
+    assert ds.read([5, 60, 100, 150, 200, 239], ["k"])["k"].tolist() == [5, 60, 100, 150, 200, 239]
     assert len(remote.reads) == 5
 
 
-def test_advice_fetches_ahead(made: Any) -> None:
-    ds = sx.open(far(made(tar)), access="ranged", cache_limit=10**11)
-    remote = remote_of(ds)
-    near = sx.open(made(tar))
+def test_advise_fetches_in_the_background(made: Any, remotes: list[FakeRemote]) -> None:
+    ds = sx.open(fake_remote_url(made(tar)), access="ranged", cache_limit=10**11)
+    remote = remotes[-1]
+    local = list(sx.open(made(tar))[[5, 60, 100]])
     remote.reads.clear()
-    remote.delay = 0.3
-    ds.advise([5, 60, 100])
-    while remote.at_once or not remote.reads:
-        pass
+    remote.barrier = threading.Barrier(4, timeout=60)
+    ds.advise([5, 60, 100])  # returns while the three reads wait for the barrier
+    remote.barrier.wait()
+    assert becomes_true(lambda: not remote.running)
     fetched = remote.bytes_read
-    remote.delay = 0.0
-    same(ds[[5, 60, 100]], near[[5, 60, 100]])
-    assert remote.bytes_read == fetched
+    assert list(ds[[5, 60, 100]]) == local and remote.bytes_read == fetched
 
 
-# -- the store, SQL, a loader ---------------------------------------------------------------------------------------
+# -- edited stores, loaders --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("_poisoned")
-def test_an_edited_store(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("_missing_pages_filled")
+def test_edited_store_reads_the_same_remotely(tmp_path: Path) -> None:
     sx.write(tmp_path / "d", samples(), SCHEMA, shard_rows=SHARD, key="k")
     with sx.edit(tmp_path / "d") as tx:
         tx.update(3, t="changed")
         tx.delete([10, 200])
         tx.add_field("double", int, [2 * k for k in range(COUNT)])
-    near, ds = sx.open(tmp_path / "d"), sx.open(far(tmp_path / "d"), access="ranged")
-    same(ds, near)
-    assert ds.get(77) == near.get(77) and ds.fingerprint == near.fingerprint
-    assert [one.k for one in ds.where("k % 50 = 7")] == [one.k for one in near.where("k % 50 = 7")]
-    same(sx.open(far(tmp_path / "d"), version=1), sx.open(tmp_path / "d", version=1))
+    local, ds = sx.open(tmp_path / "d"), sx.open(fake_remote_url(tmp_path / "d"), access="ranged")
+    assert list(ds) == list(local)
+    assert ds.get(77) == local.get(77) and ds.fingerprint == local.fingerprint
+    assert [one.k for one in ds.where("k % 50 = 7")] == [one.k for one in local.where("k % 50 = 7")]
+    first = sx.open(fake_remote_url(tmp_path / "d"), version=1)
+    assert list(first) == list(sx.open(tmp_path / "d", version=1))
 
 
-@pytest.mark.parametrize("make", [arrow, tar, jsonl, tokens])
-def test_a_loader(make: Any, made: Any) -> None:
+@pytest.mark.parametrize(
+    ("make", "workers", "kind"),
+    [(arrow, 0, "auto"), (arrow, 2, "thread"), (jsonl, 2, "thread"), (tar, 2, "process"), (tokens, 0, "auto")],
+)
+def test_loader_batches_are_the_same_remotely(make: Any, workers: int, kind: Any, made: Any) -> None:
     folder = made(make)
     name = "x.npy" if make is tar else "x"
-    near = [batch[name] for batch in sx.Loader(sx.open(folder), batch_size=16, shuffle=True, seed=1)]
-    kinds: list[tuple[int, Any]] = [(0, "auto"), (2, "thread"), (2, "process")]
-    for workers, kind in kinds:
-        ds = sx.open(far(folder), access="ranged", cache_limit=10**11 + len(kind))
-        loader = sx.Loader(ds, batch_size=16, shuffle=True, seed=1, workers=workers, worker_type=kind)
+    local = [batch[name] for batch in sx.Loader(sx.open(folder), batch_size=16, shuffle=True, seed=1)]
+    ds = sx.open(fake_remote_url(folder), access="ranged")
+    with sx.Loader(ds, batch_size=16, shuffle=True, seed=1, workers=workers, worker_type=kind) as loader:
         found = [batch[name] for batch in loader]
-        assert len(found) == len(near) and all(np.array_equal(a, b) for a, b in zip(found, near, strict=True))
+    assert len(found) == len(local) and all(np.array_equal(a, b) for a, b in zip(found, local, strict=True))
 
 
-# -- addresses ------------------------------------------------------------------------------------------------------
+# -- URLs -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -399,36 +398,42 @@ def lines(tmp_path: Path) -> Path:
         (["/inner/p10.jsonl"], [10]),
     ],
 )
-def test_addresses(what: Any, expected: list[int], lines: Path) -> None:
-    given = [FarUrl(far(lines) + one) for one in what] if isinstance(what, list) else FarUrl(far(lines) + what)
+def test_urls_patterns_and_lists_find_files_in_order(what: Any, expected: list[int], lines: Path) -> None:
+    given = (
+        [FakeRemoteUrl(fake_remote_url(lines) + one) for one in what]
+        if isinstance(what, list)
+        else FakeRemoteUrl(fake_remote_url(lines) + what)
+    )
     ds = sx.open(given)
     assert [one.k for one in ds] == expected
     assert [one.k for one in pickle.loads(pickle.dumps(ds))] == expected
-    assert all(name.startswith("far://") and name.endswith(".jsonl") for name in ds.shards(np.arange(len(ds))))
+    assert all(name.startswith("fakeremote://") and name.endswith(".jsonl") for name in ds.shards(np.arange(len(ds))))
 
 
 @pytest.mark.parametrize("what", ["/nothing", "/nothing.jsonl", "/x*.jsonl", "/p{0..5}.jsonl", "/nothing/"])
-def test_what_is_not_there(what: str, lines: Path) -> None:
+def test_missing_files_raise_not_found(what: str, lines: Path) -> None:
     with pytest.raises(NotFoundError, match=r"nothing|x\*|p3"):
-        sx.open(FarUrl(far(lines) + what))
+        sx.open(FakeRemoteUrl(fake_remote_url(lines) + what))
 
 
-def test_files_of_two_stores(lines: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"expected files of one store, got files of far:// and this machine"):
-        sx.open([far(lines) + "/p0.jsonl", str(lines / "p1.jsonl")])
+def test_files_of_two_stores_raise(lines: Path) -> None:
+    with pytest.raises(
+        ArgumentError, match=r"expected files of one store, got files of fakeremote:// and this machine"
+    ):
+        sx.open([fake_remote_url(lines) + "/p0.jsonl", str(lines / "p1.jsonl")])
     with pytest.raises(ArgumentError, match=r"got files of memory://a and memory://b"):
         sx.open(["memory://a/x.jsonl", "memory://b/x.jsonl"])
 
 
-def test_an_index_is_made_again_when_a_file_changed(lines: Path) -> None:
-    assert [one.k for one in sx.open(far(lines))] == [10, 0, 1, 2]
+def test_changed_file_is_indexed_again(lines: Path) -> None:
+    assert [one.k for one in sx.open(fake_remote_url(lines))] == [10, 0, 1, 2]
     (lines / "p1.jsonl").write_text('{"k": 7}\n{"k": 8}\n', "utf-8")
-    assert [one.k for one in sx.open(far(lines))] == [10, 0, 7, 8, 2]
+    assert [one.k for one in sx.open(fake_remote_url(lines))] == [10, 0, 7, 8, 2]
 
 
-def test_options_must_be_right(lines: Path) -> None:
+def test_wrong_cache_options_raise(lines: Path) -> None:
     for options in ({"access": "sometimes"}, {"cache_limit": -1}, {"cache_limit": "much"}):
         with pytest.raises(ArgumentError, match="expected"):
-            sx.open(far(lines), **options)
-    ds = sx.open(far(lines), access="whole", cache=str(lines.parent / "own"), cache_limit="1 GB")
+            sx.open(fake_remote_url(lines), **options)
+    ds = sx.open(fake_remote_url(lines), access="whole", cache=str(lines.parent / "own"), cache_limit="1 GB")
     assert len(ds) == 4 and (lines.parent / "own" / "pages").is_dir() and len(pickle.dumps(ds)) < 2000

@@ -1,0 +1,54 @@
+"""Every format over remote files behaves as a Python list of the same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import shardex as sx
+from shardex.formats import ShardRows
+from shardex.sources.url import SCHEMES
+from shardex.testing import Case, RowsSuite
+from tests.fake_remote import fake_remote_url, missing_pages_filled, open_fake_remote
+from tests.whole.test_conformance import MAKERS, MIXED, SINGLES, arrow_in_shards, bins, tar
+
+NO_FILES = {"list_rows", "sliced", "shuffled", "concatenated", "joined", "arrow_table", "arrow_table_mixed"}
+FORMATS = [make for make in MAKERS if make.__name__ not in NO_FILES]
+SCHEMAS = {"jsonl_singles": SINGLES, "tar_of_maps": MIXED}
+
+
+@contextmanager
+def remote_case(make: Callable[[Path], Case], access: str, folder: Path) -> Iterator[Case]:
+    """The rows of a format over remote files; the cache is empty."""
+    with pytest.MonkeyPatch.context() as patch, missing_pages_filled():
+        patch.setenv("SHARDEX_CACHE", str(folder / "cache"))
+        patch.setitem(SCHEMES, "fakeremote", open_fake_remote)
+        local = make(folder / "data")
+        assert isinstance(local.rows, ShardRows)
+        schema = SCHEMAS.get(make.__name__)
+        yield Case(sx.open(fake_remote_url(folder / "data"), schema=schema, access=access).rows, local.samples)
+
+
+@pytest.mark.parametrize("access", ["auto", "ranged"])
+@pytest.mark.parametrize("make", FORMATS, ids=lambda make: make.__name__)
+class TestRemoteRows(RowsSuite):
+    """The public suite over every format, with files read through the page cache."""
+
+    @pytest.fixture
+    def case(self, make: Callable[[Path], Case], access: str, tmp_path: Path) -> Iterator[Case]:
+        with remote_case(make, access, tmp_path) as case:
+            yield case
+
+    test_other_processes = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("make", "access", "method"),
+    [(arrow_in_shards, "ranged", "spawn"), (tar, "ranged", "fork"), (bins, "auto", "fork")],
+)
+def test_other_processes(make: Callable[[Path], Case], access: str, method: str, tmp_path: Path) -> None:
+    with remote_case(make, access, tmp_path) as case:
+        RowsSuite().test_other_processes(case, method)
