@@ -35,7 +35,7 @@ def test_database_is_dropped_before_a_fork() -> None:
 
 def bare(statement: str, table: pa.Table | None = None) -> None:
     """Run a statement without the checks of sql.py."""
-    with sandbox._refusals(statement), sandbox._cursor(None) as cursor:
+    with sandbox._as_refused(statement), sandbox._cursor(None) as cursor:
         if table is not None:
             cursor.register("ds", table)
         cursor.execute(statement)

@@ -49,7 +49,7 @@ class ArrowRows(AbstractRows):
         convert: Convert | None = None,
     ) -> None:
         self.table = table
-        self._query_error = given
+        self._given = given
         self._convert = convert
         self._batches = table.to_batches()
         schema = table.schema if schema is None else schema
@@ -67,7 +67,7 @@ class ArrowRows(AbstractRows):
         return self._features
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ArrowRows, (self.table, self._query_error)
+        return ArrowRows, (self.table, self._given)
 
     def _load(self, number: int) -> pa.RecordBatch:
         batch = valid_batch(self._batches[number], f"the table in memory, batch {number}")

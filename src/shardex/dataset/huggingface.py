@@ -67,7 +67,7 @@ class HuggingFaceRows(ArrowRows):
     def __init__(self, data: Any, hf_features: Any, hf_fingerprint: str) -> None:
         self.hf_fingerprint = hf_fingerprint
         self.data = data
-        """The `datasets.table.Table`, which knows its files."""
+        """The `datasets.table.Table`, which has the names of its files."""
         self.hf_features = hf_features
         table: pa.Table = data.table
         converted = {
@@ -172,16 +172,16 @@ def to_huggingface(view: View) -> Any:
     datasets = _package("to_huggingface")
     if isinstance(view.rows, HuggingFaceRows):
         return _back_to_hf(view, view.rows)
-    made = table(view)
-    check_names(made.schema)
-    features = {name: _feature_to_hf(feature, made.schema.field(name)) for name, feature in view.features.items()}
+    arrow = table(view)
+    check_names(arrow.schema)
+    features = {name: _feature_to_hf(feature, arrow.schema.field(name)) for name, feature in view.features.items()}
     columns = [
         pa.chunked_array(
             [_array_to_hf(part, view.features[name], features[name]) for part in _small_chunks(column)], kind
         )
-        for name, column, kind in zip(made.column_names, made.columns, _types(features), strict=True)
+        for name, column, kind in zip(arrow.column_names, arrow.columns, _types(features), strict=True)
     ]
-    whole = pa.Table.from_arrays(columns, names=made.column_names)
+    whole = pa.Table.from_arrays(columns, names=arrow.column_names)
     info = datasets.DatasetInfo(features=datasets.Features(features))
     # `datasets` caches results under this fingerprint, so it must be that of exactly this data, or a random one.
     fingerprint = secrets.token_hex(8)

@@ -193,7 +193,7 @@ def _open(units: Sequence[Unit], sample_type: Any, options: Mapping[str, Any]) -
     wanted: tuple[Any, ...] = () if sample_type is None else (sample_type,)
     opened = []
     for is_folder, some in groupby(units, lambda unit: unit.is_folder):
-        given = [unit.what for unit in some]
-        for what in given if is_folder or len(given) == 1 else [given]:
+        paths = [unit.what for unit in some]
+        for what in paths if is_folder or len(paths) == 1 else [paths]:
             opened.append(open_dataset(what, *wanted, **options))
     return opened[0] if len(opened) == 1 else concat(*opened)

@@ -54,15 +54,15 @@ def parse(text: str) -> list[dict[str, Any]]:
     >>> [tree["type"] for tree in parse("SELECT 1; SELECT 2")]
     ['SELECT_NODE', 'SELECT_NODE']
     """
-    with _refusals(text), _cursor(None) as cursor:
+    with _as_refused(text), _cursor(None) as cursor:
         (answer,) = cursor.execute("SELECT json_serialize_sql(?)", [text]).fetchone() or ("{}",)
     try:
         found = msgspec.json.decode(answer)
     except RecursionError:
         raise RefusedError("too many nested expressions", None) from None
     if found["error"]:
-        place, said = found.get("position"), found["error_message"]
-        reason = "only SELECT is supported" if said.startswith("Only SELECT") else _short(said)
+        place, message = found.get("position"), found["error_message"]
+        reason = "only SELECT is supported" if message.startswith("Only SELECT") else _short(message)
         raise RefusedError(reason, None if place is None else int(place))
     return [statement["node"] for statement in found["statements"]]
 
@@ -80,15 +80,15 @@ def run(
     {'x': [2, 3]}
     """
 
-    def ask(cursor: DuckDBPyConnection) -> pa.Table:
+    def query(cursor: DuckDBPyConnection) -> pa.Table:
         return cursor.register("ds", table).sql(statement, params=params).to_arrow_table()
 
-    with _refusals(statement):
-        return _in_time(ask, timeout, memory_limit)
+    with _as_refused(statement):
+        return _run_in_thread(query, timeout, memory_limit)
 
 
-def _in_time(
-    ask: Callable[[DuckDBPyConnection], pa.Table], timeout: float | None, memory_limit: str | None
+def _run_in_thread(
+    query: Callable[[DuckDBPyConnection], pa.Table], timeout: float | None, memory_limit: str | None
 ) -> pa.Table:
     """Run a query in a thread and return its result; after the timeout or an interrupt the query is stopped."""
     job: Future[pa.Table] = Future()
@@ -98,7 +98,7 @@ def _in_time(
         try:
             with _cursor(memory_limit) as cursor:
                 running.append(cursor)
-                answer = ask(cursor)
+                answer = query(cursor)
             job.set_result(answer)
         except BaseException as error:
             job.set_exception(error)
@@ -132,24 +132,24 @@ def _stop(job: Future[pa.Table], running: list[DuckDBPyConnection]) -> None:
 
 
 @contextmanager
-def _refusals(statement: str) -> Iterator[None]:
+def _as_refused(statement: str) -> Iterator[None]:
     """Raise DuckDB's errors as `RefusedError`."""
     import duckdb
 
     try:
         yield
     except duckdb.Error as error:
-        said, _, excerpt = str(error).partition("\n\nLINE ")
-        raise RefusedError(_short(said.partition("Error: ")[2] or said), _place(excerpt, statement)) from None
+        message, _, excerpt = str(error).partition("\n\nLINE ")
+        raise RefusedError(_short(message.partition("Error: ")[2] or message), _place(excerpt, statement)) from None
 
 
-def _short(said: str) -> str:
+def _short(message: str) -> str:
     """Return the first line of a message and the suggestion, without candidates and other advice.
 
     >>> _short("No function f(x)!\\nDid you mean g?\\n\\tCandidate functions:\\n\\tf(INTEGER)")
     'No function f(x)! Did you mean g?'
     """
-    first, *others = said.split("\n")
+    first, *others = message.split("\n")
     return " ".join([first, *(line for line in others if line.startswith("Did you mean"))])
 
 
