@@ -1,4 +1,4 @@
-"""A room for datasets, in memory where that can be: what is killed or refused there is so as on a disk, but sooner."""
+"""Fixtures: folders in a file system in memory where possible, which is faster than a disk and fails alike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.faults.states import Models
 
 @pytest.fixture(scope="session")
 def rooms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder in memory that goes with this process, or one on the disk."""
+    """A folder in memory that is removed with this process, or one on the disk."""
     folder = tmp_path_factory.mktemp("rooms")
     with nullcontext(folder) if why_no_memory() else memory(folder, "1g") as there:
         yield there
@@ -40,6 +40,6 @@ def jobs() -> Iterator[Jobs]:
 
 @pytest.fixture(scope="session")
 def models(rooms: Path) -> Models:
-    """The dataset that edits begin with, and what they should make of it."""
+    """The dataset that edits begin with, and its expected content after each edit."""
     (rooms / "models").mkdir()
     return Models(rooms / "models")

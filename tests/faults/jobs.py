@@ -1,8 +1,8 @@
-"""What the processes do that the tests here stop, starve, race and cut off; and the server that forks them.
+"""Jobs of the processes that the tests kill, race and let run out of resources; and the server that forks them.
 
-`python jobs.py FD` imports shardex once and then forks a process for each request that comes through the socket FD, so
-that one costs milliseconds. A process says its number, waits for a word, does its job and says how it ended: `done`, or
-the class and the text of an error. What each version holds follows from its number, so a test can tell without asking.
+`python jobs.py FD` imports shardex once and then forks a process for each request that it receives through the socket
+FD, so that a process costs milliseconds. A process sends its number, waits for a byte, does its job and sends how it
+ended: `done`, or the class and the text of an error. The content of each version follows from its number.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCHEMA = {"n": int, "s": str, "v": sx.Array("float32", (2,)), "t": sx.Array("int
 
 
 def sample(k: int) -> Sample:
-    """A sample that tells its number in every field."""
+    """Return a sample whose number is in every field."""
     vector, ragged = np.full(2, k, np.float32), np.arange(k % 4, dtype=np.int16)
     return {"n": k, "s": f"text {k}", "v": vector, "t": ragged, "o": None if k % 3 else f"maybe {k}"}
 
@@ -41,7 +41,7 @@ def sample(k: int) -> Sample:
 
 
 def make(folder: str) -> None:
-    """Four versions, with keys: three fragments, newer values, deleted rows, an added field."""
+    """Make four versions with keys: three fragments, newer values, deleted rows, an added field."""
     sx.write(folder, map(sample, range(6)), SCHEMA, shard_rows=3, key="n", progress=False)
     with sx.edit(folder, progress=False) as tx:
         tx.extend(map(sample, range(6, 8)))
@@ -53,44 +53,44 @@ def make(folder: str) -> None:
 
 
 def create(folder: str) -> None:
-    """A new dataset of two fragments."""
+    """Create a dataset of two fragments."""
     with sx.create(folder, SCHEMA, shard_rows=2, key="n") as out:
         out.extend(map(sample, range(4)))
 
 
 def overwrite(folder: str) -> None:
-    """Other samples in the place of all that are there."""
+    """Replace all samples."""
     with sx.create(folder, SCHEMA, mode="overwrite") as out:
         out.extend(map(sample, range(50, 53)))
 
 
 def append(folder: str) -> None:
-    """Two more samples."""
+    """Append two samples."""
     with sx.edit(folder, progress=False) as tx:
         tx.extend({**sample(k), "e": k} for k in (100, 101))
 
 
 def update(folder: str) -> None:
-    """Newer values of two fields, one of them newer already."""
+    """Update two fields, one of them for the second time."""
     with sx.edit(folder) as tx:
         tx.update(1, s="newest", o="new")
         tx.update(5, s="new")
 
 
 def add_field(folder: str) -> None:
-    """A field with a file for each fragment."""
+    """Add a field with a file for each fragment."""
     with sx.edit(folder, progress=False) as tx:
         tx.add_field("f", str, [f"f{k}" for k in range(6)])
 
 
 def delete(folder: str) -> None:
-    """Two samples less."""
+    """Delete two samples."""
     with sx.edit(folder) as tx:
         tx.delete(rows=[0, 3])
 
 
 def mixed(folder: str) -> None:
-    """All of it at once."""
+    """Make all kinds of changes in one transaction."""
     with sx.edit(folder, progress=False) as tx:
         tx.add_field("f", "int8", range(6))
         tx.update(0, o="there now")
@@ -99,22 +99,22 @@ def mixed(folder: str) -> None:
 
 
 def fold(folder: str) -> None:
-    """All fragments anew."""
+    """Rewrite all fragments."""
     compact(folder, progress=False)
 
 
 def go_back(folder: str) -> None:
-    """The second version again."""
+    """Restore the second version."""
     restore(folder, 2)
 
 
 def tidy(folder: str) -> None:
-    """All but the last two versions away."""
+    """Remove all but the last two versions."""
     clean(folder, keep=2, grace=0)
 
 
 def sweep(folder: str) -> None:
-    """Away with what nobody names and is old."""
+    """Remove old files that no version uses."""
     clean(folder, keep=100)
 
 
@@ -140,7 +140,7 @@ _KNOWN = [[sample(k) for k in range(4)]]
 
 
 def after(version: int) -> list[Sample]:
-    """What a version of the chain holds."""
+    """Return the samples of a version of the chain."""
     while len(_KNOWN) < version:
         _KNOWN.append(_model(len(_KNOWN) + 1, _KNOWN[-1]))
     return _KNOWN[version - 1]
@@ -162,7 +162,7 @@ def _model(version: int, samples: list[Sample]) -> list[Sample]:
 
 
 def step(folder: str, version: int) -> None:
-    """Make a version of the chain out of the one before."""
+    """Make the next version of the chain."""
     if version == 1:
         sx.write(folder, after(1), SCHEMA, shard_rows=2, progress=False)
         return
@@ -186,7 +186,7 @@ def step(folder: str, version: int) -> None:
 
 
 def chain(folder: str, say: Callable[[str], None]) -> None:
-    """One version after another, for ever; says the number of each when it is committed. Old ones go now and then."""
+    """Make one version after another without end; send each number after its commit; sometimes remove old ones."""
     number = 1 + latest(folder)
     while True:
         step(folder, number)
@@ -197,7 +197,7 @@ def chain(folder: str, say: Callable[[str], None]) -> None:
 
 
 def latest(folder: str) -> int:
-    """The last version; 0 if there is none."""
+    """Return the number of the last version, 0 if there is none."""
     found = [
         int(name[:8]) for name in (os.listdir(f"{folder}/_shardex") if os.path.isdir(f"{folder}/_shardex") else [])
     ]
@@ -205,7 +205,7 @@ def latest(folder: str) -> int:
 
 
 def last_made(lines: list[str]) -> int:
-    """The last version that a process said it made."""
+    """Return the last version that a process has acknowledged."""
     return max((int(words.removeprefix("made ")) for words in lines), default=0)
 
 
@@ -215,7 +215,7 @@ RACE = {"who": int, "turn": int}
 
 
 def race_append(folder: str, say: Callable[[str], None], who: int, turns: int) -> None:
-    """One sample in each of many versions."""
+    """Append one sample in each of many versions."""
     for turn in range(turns):
         with sx.edit(folder) as tx:
             tx.append(who=who, turn=turn)
@@ -223,7 +223,7 @@ def race_append(folder: str, say: Callable[[str], None], who: int, turns: int) -
 
 
 def race_update(folder: str, say: Callable[[str], None], who: int, turns: int) -> None:
-    """Rows of its own, one in each of many versions; and a sample appended now and then."""
+    """Update one row of its own in each of many versions; sometimes append a sample."""
     for turn in range(turns):
         with sx.edit(folder) as tx:
             tx.update(who * turns + turn, turn=turn)
@@ -233,7 +233,7 @@ def race_update(folder: str, say: Callable[[str], None], who: int, turns: int) -
 
 
 def hold(folder: str, say: Callable[[str], None]) -> None:
-    """Be busy with a progress bar, for ever."""
+    """Hold the lock of the progress bars without end."""
     with tqdm.get_lock():
         say("made 0")
         signal.pause()
@@ -250,7 +250,7 @@ LONG: dict[str, Callable[..., None]] = {
 
 
 def within(limits: dict[str, int]) -> None:
-    """Limits of the process; that of open files counts from those that it has."""
+    """Set limits of the process; that of open files is relative to those that are open."""
     if "size" in limits:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limits["size"], limits["size"]))
     if "files" in limits:
@@ -260,10 +260,10 @@ def within(limits: dict[str, int]) -> None:
 
 
 def do(request: dict[str, Any], say: Callable[[str], None]) -> None:
-    """Do a job and say how it ended."""
+    """Do a job and send how it ended."""
     name, folder, rest = request["job"], request["folder"], request["rest"]
     if not request.get("shared"):
-        # Processes forked by the same one share the lock of tqdm, and one that is killed with it never gives it back.
+        # Processes forked by the same one share the lock of tqdm; one that is killed with it never releases it.
         tqdm.set_lock(threading.RLock())
     if request.get("unsynced"):
         os.fsync = lambda fd: None
@@ -284,8 +284,8 @@ def do(request: dict[str, Any], say: Callable[[str], None]) -> None:
 
 
 def serve(requests: socket.socket) -> None:
-    """Fork a process for each request; its socket comes along."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    """Fork a process for each request, with the socket in the request."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the server does not wait for them
     while True:
         data, descriptors, _, _ = socket.recv_fds(requests, 1 << 16, 1)
         if not data:
@@ -303,7 +303,7 @@ def serve(requests: socket.socket) -> None:
 
 
 def warm_up() -> None:
-    """Have imported all that edits import when they first need it."""
+    """Import all modules that edits import lazily."""
     with tempfile.TemporaryDirectory() as folder:
         make(f"{folder}/d")
         mixed(f"{folder}/d")

@@ -1,7 +1,6 @@
-"""File systems of the tests' own, real ones: in memory with a size, or ext4 in a file; and whether they can be had.
+"""Real file systems for tests: in memory with a limited size, or ext4 in a file; and whether they can be mounted.
 
-They are mounted where only this process and those that it starts see them, so they go when it does, even if it is
-killed.
+They are mounted in a mount namespace of this process and its children, so they end with it, even if it is killed.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ def _run(*command: str) -> None:
 
 @cache
 def mount_apart() -> None:
-    """From here on this process sees mounts of its own. Processes that should see them too are started after this."""
+    """Enter a new mount namespace; only processes that are started later see its mounts."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_OWN_MOUNTS) != 0:
-        raise OSError(ctypes.get_errno(), "cannot have mounts of our own")
+        raise OSError(ctypes.get_errno(), "cannot enter a mount namespace")
     _run("mount", "--make-rprivate", "/")
 
 
 @contextmanager
 def mounted(folder: Path, *options: str) -> Iterator[Path]:
-    """A file system at a folder for a while."""
+    """Mount a file system at a folder while the block runs."""
     mount_apart()
     folder.mkdir(exist_ok=True)
     _run("mount", *options, str(folder))
     try:
         yield folder
     finally:
-        gc.collect()  # datasets, and with them the files that they have mapped
+        gc.collect()  # closes datasets and the files that they have mapped
         try:
             _run("umount", str(folder))
-        except OSError:  # after a failure its traceback still has some
+        except OSError:  # the traceback of a failure may hold some
             _run("umount", "--lazy", str(folder))
 
 
@@ -58,13 +57,13 @@ def remount(folder: Path, how: str) -> None:
 
 @contextmanager
 def memory(folder: Path, size: str) -> Iterator[Path]:
-    """A file system in memory that holds so much."""
+    """Mount a file system in memory of this size."""
     with mounted(folder, "-t", "tmpfs", "-o", f"size={size}", "tmpfs") as there:
         yield there
 
 
 def make_image(image: Path, size: int) -> None:
-    """An empty ext4 file system in a file."""
+    """Make an empty ext4 file system in a file."""
     with image.open("wb") as file:
         file.truncate(size)
     _run("mkfs.ext4", "-q", "-F", "-m", "0", str(image))
@@ -72,20 +71,20 @@ def make_image(image: Path, size: int) -> None:
 
 @contextmanager
 def ext4(image: Path, folder: Path) -> Iterator[Path]:
-    """The file system in a file. Nothing is written to it but what is synced: the system waits ten minutes."""
+    """Mount an image; the kernel writes unsynced data after ten minutes at the earliest."""
     with mounted(folder, "-o", "loop,commit=600", str(image)) as there:
         yield there
 
 
 def _tried(*command: str) -> str:
-    """Why a command fails where mounts go with it; nothing if it does not."""
+    """Return why a command fails in a new mount namespace; empty if it does not."""
     done = subprocess.run(["unshare", "--mount", *command], capture_output=True, text=True, check=False)
     return f"needs a system that lets us mount: {done.stderr.strip()}" if done.returncode else ""
 
 
 @cache
 def why_no_memory() -> str:
-    """Why no file system of a given size can be mounted; nothing if one can."""
+    """Return why no file system in memory can be mounted; empty if one can."""
     if os.name != "posix" or os.geteuid() != 0 or not all(map(shutil.which, ("mount", "unshare"))):
         return "needs to be root, and mount (Debian: apt-get install mount)"
     with tempfile.TemporaryDirectory() as folder:
@@ -94,7 +93,7 @@ def why_no_memory() -> str:
 
 @cache
 def why_no_ext4() -> str:
-    """Why no ext4 image can be mounted; nothing if one can."""
+    """Return why no ext4 image can be mounted; empty if one can."""
     if why_no_memory():
         return why_no_memory()
     if shutil.which("mkfs.ext4") is None:

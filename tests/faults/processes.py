@@ -1,4 +1,4 @@
-"""Processes for the tests here: forked by `jobs.py`, held until told to go, and watched or hit by strace."""
+"""Processes for these tests: forked by `jobs.py`, started by a byte, traced or failed by strace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 FULL = os.environ.get("SHARDEX_FAULTS") == "full"
-"""Whether everything is tried, which takes many minutes, or what fits into the suite."""
+"""True: test every case, which takes many minutes; False: a selection that fits into the suite."""
 
 
 class Jobs:
@@ -29,14 +29,14 @@ class Jobs:
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         ours, theirs = socket.socketpair()
         command = [sys.executable, str(Path(__file__).with_name("jobs.py")), str(theirs.fileno())]
-        # One thread alone: what is traced is all that happens.
+        # A single thread, so that the trace is complete.
         settings = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **(environment or {})}
         with theirs:
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=settings)
         self._requests = ours
 
     def start(self, job: str, folder: str | Path, *rest: Any, **options: Any) -> Job:
-        """A process that waits to be told to go."""
+        """Fork a process that waits for `go`."""
         ours, theirs = socket.socketpair()
         request = {"job": job, "folder": str(folder), "rest": rest, **options}
         with theirs:
@@ -44,7 +44,7 @@ class Jobs:
         return Job(ours)
 
     def run(self, job: str, folder: str | Path, *rest: Any, **options: Any) -> str:
-        """Do it; gives the last it said."""
+        """Run a job and return its last line."""
         with self.start(job, folder, *rest, **options) as one:
             one.go()
             return one.end()
@@ -60,7 +60,7 @@ class Jobs:
 
 
 class Job:
-    """A process."""
+    """A process and the socket to it."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
@@ -70,11 +70,11 @@ class Job:
         self.pid = int(number)
 
     def go(self) -> None:
-        """Let it begin."""
+        """Let it start its job."""
         self._line.sendall(b"!")
 
     def hear(self, seconds: float | None = None) -> str | None:
-        """The next line, empty at its end; none if it says nothing for so long."""
+        """Return the next line, empty at its end; None after a timeout."""
         self._line.settimeout(seconds)
         while b"\n" not in self._heard and not self._ended:
             try:
@@ -89,25 +89,25 @@ class Job:
         return words.decode()
 
     def hear_for(self, seconds: float) -> list[str]:
-        """All lines of the next moment."""
+        """Return all lines of the next seconds."""
         lines, end = [], time.monotonic() + seconds
         while words := self.hear(max(0.0, end - time.monotonic())):
             lines.append(words)
         return lines
 
     def hear_all(self) -> list[str]:
-        """All lines until its end."""
+        """Return all lines until its end."""
         lines = []
         while words := self.hear():
             lines.append(words)
         return lines
 
     def end(self) -> str:
-        """Wait for its end and give the last line; nothing if it died without a word."""
+        """Wait for its end and return its last line; empty if it sent none."""
         return (self.hear_all() or [""])[-1]
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it lives; never to another process that got its number after it."""
+        """Send it a signal if it is alive; never to a later process with the same number."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._handle, number)
 
@@ -138,7 +138,7 @@ class Call:
 
     @property
     def changes(self) -> bool:
-        """Whether files or folders are not the same afterwards, or are safer."""
+        """True if the call changes or syncs files or folders."""
         return self.name in CHANGING or (self.name == "openat" and "O_CREAT" in self.words)
 
 
@@ -150,7 +150,7 @@ CHANGING = {
 
 @contextmanager
 def strace(pid: int, log: Path, *options: str) -> Iterator[None]:
-    """Trace a process from here to its end."""
+    """Trace a process until its end."""
     command = ["strace", "-p", str(pid), "-y", "-s", "0", "-o", str(log), *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
         assert tracer.stderr is not None
@@ -162,7 +162,7 @@ def strace(pid: int, log: Path, *options: str) -> Iterator[None]:
 
 
 def calls(jobs: Jobs, job: str, folder: Path, log: Path) -> list[Call]:
-    """The system calls of a job that are about its dataset."""
+    """Return the system calls of a job that concern its dataset."""
     with jobs.start(job, folder) as one, strace(one.pid, log, "-e", "trace=%file,%desc"):
         one.go()
         assert one.end() == "done"
@@ -178,7 +178,7 @@ def calls(jobs: Jobs, job: str, folder: Path, log: Path) -> list[Call]:
 
 
 def hit(jobs: Jobs, job: str, folder: Path, log: Path, call: Call, fault: str) -> str:
-    """Run a job with a fault at one of its system calls; gives the last it said."""
+    """Run a job with a fault at one of its system calls and return its last line."""
     options = ["-e", f"trace={call.name}", "-e", f"inject={call.name}:{fault}:when={call.number}"]
     with jobs.start(job, folder) as one, strace(one.pid, log, *options):
         one.go()
@@ -190,7 +190,7 @@ def hit(jobs: Jobs, job: str, folder: Path, log: Path, call: Call, fault: str) -
 
 @cache
 def why_no_strace() -> str:
-    """Why processes cannot be traced here; nothing if they can."""
+    """Return why processes cannot be traced; empty if they can."""
     if shutil.which("strace") is None:
         return "needs strace (Debian: apt-get install strace)"
     done = subprocess.run(["strace", "-qq", "-o", os.devnull, "true"], capture_output=True, text=True, check=False)

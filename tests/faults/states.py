@@ -1,4 +1,4 @@
-"""What a dataset holds, in a form that can be compared: the exact content of every version that is there."""
+"""The content of a dataset in a form that can be compared: a signature of every version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ State = dict[int, str]
 
 
 def signature(samples: Iterable[Mapping[str, Any]]) -> str:
-    """The same for the same samples, values, types and order, and for no others."""
+    """Return a hash of samples: their values, types and order."""
     made = hashlib.sha256()
     for sample in samples:
         made.update(repr([(name, _plain(sample[name])) for name in sample]).encode())
@@ -33,7 +33,7 @@ def _plain(value: Any) -> Any:
 
 
 def state(folder: str | Path) -> State:
-    """Every version with its signature; none where there is no dataset. Read in two ways, which agree."""
+    """Return every version with its signature; empty without a dataset. Checks that two ways to read agree."""
     there = os.path.join(folder, "_shardex")
     if not os.path.isdir(there) or not os.listdir(there):
         return {}
@@ -48,7 +48,7 @@ def state(folder: str | Path) -> State:
 
 
 def check_chain(folder: str | Path) -> State:
-    """What a dataset holds that `jobs.chain` made, where every version is what its number says."""
+    """Return the state of a dataset made by `jobs.chain`; every version must have the content of its number."""
     found = state(folder)
     assert found == {number: signature(after(number)) for number in found}
     return found
@@ -60,7 +60,7 @@ def drafts(folder: str | Path) -> list[str]:
 
 
 def check_usable(folder: str | Path, before: State) -> None:
-    """A dataset takes another edit; what nobody names goes; nothing else does."""
+    """Check that another edit works, and that `clean` removes exactly the unused files."""
     with sx.edit(folder) as tx:
         tx.delete(rows=[0])
     expected = signature(list(sx.open(folder, version=max(before)))[1:])
@@ -71,7 +71,7 @@ def check_usable(folder: str | Path, before: State) -> None:
 
 
 def files(folder: str | Path) -> set[str]:
-    """The files that a dataset should consist of: manifests, and what they name."""
+    """Return the files that belong to a dataset: manifests and the files that they name."""
     place = LocalSource(folder)
     manifests = place.paths("_shardex/")
     return {*manifests, *(file.path for path in manifests for file in files_of(read_manifest(place, _number(path))))}
@@ -82,7 +82,7 @@ def _number(path: str) -> int:
 
 
 class Models:
-    """The dataset that edits begin with, and what each of them should make of it."""
+    """The dataset that edits begin with, and its expected content after each edit."""
 
     def __init__(self, room: Path) -> None:
         self._room = room
@@ -91,7 +91,7 @@ class Models:
         self._old = state(room / "before")
 
     def begin(self, name: str, folder: Path) -> State:
-        """Put it there, and give what it holds; there is none before `create`."""
+        """Copy the dataset to a folder and return its state; empty for `create`."""
         shutil.rmtree(folder, ignore_errors=True)
         if name == "create":
             return {}
@@ -99,7 +99,7 @@ class Models:
         return self._old
 
     def new(self, name: str) -> State:
-        """What it holds after the edit."""
+        """Return the state after the edit."""
         if name not in self._new:
             self.begin(name, self._room / name)
             EDITS[name](str(self._room / name))

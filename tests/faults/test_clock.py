@@ -1,6 +1,6 @@
-"""Clocks that are wrong, and writers that take long: versions go by number, and `clean` removes nothing that is needed.
+"""Wrong clocks and slow writers: versions are ordered by number, and `clean` removes no file that is needed.
 
-The clock of a process is set a day back or forth by libfaketime; that of the storage, which stamps the files, is not.
+The clock of a process is shifted by a day with libfaketime; that of the storage, which sets file times, is not.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ needs_faketime = pytest.mark.skipif(LIBRARY is None, reason="needs libfaketime (
 
 @pytest.fixture(scope="module", params=["-1d", "+1d"])
 def elsewhen(request: pytest.FixtureRequest) -> Iterator[Jobs]:
-    """Processes whose clock is wrong."""
+    """Processes with a wrong clock."""
     with Jobs({"LD_PRELOAD": str(LIBRARY), "FAKETIME": request.param, "NO_FAKE_STAT": "1"}) as started:
         yield started
 
 
 def aged(path: Path, seconds: float) -> Path:
-    """The file as if it had been written so long ago."""
+    """Make a file so many seconds older."""
     when = time.time() - seconds
     os.utime(path, (when, when))
     return path
 
 
 @needs_faketime
-def test_versions_go_by_number(elsewhen: Jobs, jobs: Jobs, room: Path) -> None:
-    """Edits by processes with different clocks make the same versions as by one."""
+def test_versions_are_ordered_by_number(elsewhen: Jobs, jobs: Jobs, room: Path) -> None:
+    """Edits by processes with different clocks give the same versions as by one process."""
     does.make(str(room / "model"))
     does.make(str(room / "d"))
     for turn, name in enumerate(["update", "compact", "clean", "append", "delete"]):
@@ -60,8 +60,8 @@ def test_versions_go_by_number(elsewhen: Jobs, jobs: Jobs, room: Path) -> None:
 
 
 @needs_faketime
-def test_clean_goes_by_the_clock_of_the_storage(elsewhen: Jobs, models: Models, room: Path) -> None:
-    """What nobody names stays for an hour of the storage's time, whatever time the process thinks it is."""
+def test_clean_uses_the_clock_of_the_storage(elsewhen: Jobs, models: Models, room: Path) -> None:
+    """Unused files are kept for an hour by the clock of the storage, whatever the clock of the process is."""
     expected = models.begin("append", room / "d")
     for age, stays in ((0, True), (HOUR / 2, True), (2 * HOUR, False), (-DAY, True)):
         for name in STRAY:
@@ -72,8 +72,8 @@ def test_clean_goes_by_the_clock_of_the_storage(elsewhen: Jobs, models: Models, 
         assert state(room / "d") == expected
 
 
-def test_a_writer_that_was_cleaned_away_says_so(models: Models, room: Path) -> None:
-    """The clock jumps a day, so its temporary files look old and are removed: it fails, and commits nothing."""
+def test_commit_raises_if_clean_removed_its_files(models: Models, room: Path) -> None:
+    """The clock jumps a day, so temporary files look old and are removed: the writer raises and commits nothing."""
     old = models.begin("append", room / "d")
     tx = sx.edit(room / "d", progress=False)
     tx.add_field("f", "int8", range(6))
@@ -89,7 +89,7 @@ def test_a_writer_that_was_cleaned_away_says_so(models: Models, room: Path) -> N
 
 @pytest.mark.skipif(bool(why_no_strace()), reason=why_no_strace())
 def test_clean_while_an_old_version_is_restored(jobs: Jobs, room: Path) -> None:
-    """Its files are old, and the versions that name them go just before the new one does: it can be read."""
+    """The files are old, and versions with them are removed just before the new one is published: it is readable."""
     does.make(str(room / "d"))
     does.fold(str(room / "d"))
     before = state(room / "d")
@@ -105,8 +105,8 @@ def test_clean_while_an_old_version_is_restored(jobs: Jobs, room: Path) -> None:
     assert state(room / "d") == {5: before[5], 6: before[2]}
 
 
-def test_what_took_long_to_write_is_new_when_it_is_named(room: Path) -> None:
-    """A file gets its name hours after it was written, and the manifest a moment later: `clean` between them."""
+def test_published_file_is_young_even_if_writing_took_long(room: Path) -> None:
+    """`clean` runs between the publication of a file written hours ago and that of its manifest."""
     sx.write(room / "d", [{"n": 0}], {"n": int})
     place = LocalSource(room / "d")
     base = read_manifest(place, 1)

@@ -1,4 +1,4 @@
-"""Every system call of every edit in turn: killed there, or refused; a dataset is as it was, or as it was to become."""
+"""Edits that are killed, or get an error, at each of their system calls: the dataset is the old or the new one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OURS = "SourceError|StorageFullError|AccessDeniedError"
 
 
 class Case:
-    """A job, the dataset it runs on, and what that holds before and after."""
+    """A job, its dataset, and the state of that before and after."""
 
     def __init__(self, jobs: Jobs, models: Models, name: str, room: Path) -> None:
         self.jobs, self.models, self.name = jobs, models, name
@@ -46,18 +46,18 @@ class Case:
         assert not drafts(self.folder)
 
     def hit(self, call: Call, fault: str) -> str:
-        """Run the job with a fault; gives the last it said."""
+        """Run the job with a fault and return its last line."""
         self.models.begin(self.name, self.folder)
         return hit(self.jobs, self.name, self.folder, self.log, call, fault)
 
     def only_syncs(self, call: Call) -> bool:
-        """Whether all that the call is for is to make durable a manifest that is there."""
+        """True if the call only syncs a manifest that is already visible."""
         links = [k for k, one in enumerate(self.calls) if one.name == "link"]
         published = bool(links) and self.calls.index(call) > links[-1]
         return published and call.name in ("openat", "fsync") and "_shardex>" in call.words
 
     def found(self) -> State:
-        """The dataset as it is now: old, new, or for `clean` in between."""
+        """Return the current state: the old, the new, or for `clean` one between them."""
         found = state(self.folder)
         if self.name == "clean":
             assert self.new.items() <= found.items() <= self.old.items()
@@ -66,7 +66,7 @@ class Case:
         return found
 
     def check_usable(self, found: State) -> None:
-        """The next edit works; where there is no dataset yet, that is to make it."""
+        """Check that the next edit works, or `create` if there is no dataset yet."""
         if not found:
             with pytest.raises(ShardexError):
                 sx.open(self.folder)
@@ -82,7 +82,7 @@ def case(request: pytest.FixtureRequest, jobs: Jobs, models: Models, room: Path)
 
 
 def test_killed_at_every_call(case: Case) -> None:
-    """Old or new; the next edit works, and nothing that was committed is lost."""
+    """The dataset is old or new, the next edit works, and nothing committed is lost."""
     seen: set[tuple[tuple[int, str], ...]] = set()
     for call in case.calls:
         if call.changes:
@@ -93,11 +93,11 @@ def test_killed_at_every_call(case: Case) -> None:
     assert len(seen) == 2 or case.name == "clean"
 
 
-def test_refused_at_every_call(case: Case) -> None:
-    """What says that it was done was done; what was not says so by an error of ours, and leaves no temporary file.
+def test_error_at_every_call(case: Case) -> None:
+    """A job that reports success has succeeded; one that failed raises a ShardexError and leaves no temporary file.
 
-    One thing lies between: a manifest that is there, in a folder that could not be synced. It may not outlive the next
-    power cut, so it must not be called done.
+    The only case between: the manifest is written, but syncing its folder failed. It may not survive a power loss, so
+    the job must report an error.
     """
     for call in case.calls:
         for fault in faults(call):
@@ -115,6 +115,6 @@ def test_refused_at_every_call(case: Case) -> None:
 
 
 def faults(call: Call) -> list[str]:
-    """How a call may fail: in all ways, or in the first one where it changes something."""
+    """Return the errors to inject: all of them, or the first one for calls that change something."""
     all_ways = FAULTS.get(call.name, [])
     return all_ways if FULL else all_ways[: call.changes]

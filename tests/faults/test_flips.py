@@ -1,4 +1,4 @@
-"""Every byte of every file of an edited dataset, changed in turn: no way to read gives a wrong value, and all name it.
+"""Every byte of every file of an edited dataset is changed in turn: readers raise errors and never get wrong values.
 
 One process reads all of it, thousands of times: a crash, a hang or a mapping left behind would end it.
 """
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def folder(room: Path) -> Path:
-    """Two fragments with keys; then newer values, a deleted row and an added field."""
+    """A dataset of two fragments with keys, newer values, a deleted row and an added field."""
     sx.write(room / "d", [{"n": k, "s": f"text {k}"} for k in range(4)], {"n": int, "s": str}, shard_rows=2, key="n")
     with sx.edit(room / "d", progress=False) as tx:
         tx.add_field("e", "int16", range(4))
@@ -42,7 +42,7 @@ def folder(room: Path) -> Path:
 
 
 def damaged(path: Path) -> Iterator[int]:
-    """Each byte of a file in turn has another value; in the end all are as they were."""
+    """Change one byte of a file after another; the file is restored at the end."""
     good = path.read_bytes()
     with path.open("r+b", buffering=0) as file:
         for at in range(len(good)):
@@ -68,7 +68,7 @@ def by_key(ds: sx.Dataset) -> str:
 
 
 def errors(folder: Path, version: int, right: str) -> list[str]:
-    """Read all in three ways: each gives the right values, or an error, also after an error; these are returned."""
+    """Read all in three ways, which must give the right values or an error; return the errors."""
     try:
         ds = sx.open(folder, version=version)
     except ShardexError as error:
@@ -84,7 +84,7 @@ def errors(folder: Path, version: int, right: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", FILES)
 def test_data_files(folder: Path, kind: str) -> None:
-    """Whoever reads what lies in a damaged file gets an error that names it; nobody gets wrong values."""
+    """Reading values of a damaged file raises an error that names the file; no wrong value is read."""
     right = signature(sx.open(folder))
     assert right == by_key(sx.open(folder)) and not errors(folder, VERSION, right)
     for file in FILES[kind](read_manifest(LocalSource(folder), VERSION)):
@@ -97,7 +97,7 @@ def test_data_files(folder: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("version", [1, VERSION])
 def test_manifests(folder: Path, version: int) -> None:
-    """A damaged manifest is refused, whether it is asked for or current; other versions can be read."""
+    """Opening a version with a damaged manifest raises; other versions can be read."""
     name, other = manifest_path(version), 3 - version
     right = signature(sx.open(folder, version=other))
     for at in damaged(folder / name):
@@ -113,8 +113,8 @@ def test_manifests(folder: Path, version: int) -> None:
             assert signature(sx.open(folder, version=other)) == right
 
 
-def test_every_file_cut_short(folder: Path) -> None:
-    """As a torn copy leaves it: also empty, which is what some file systems make of a file that was not synced."""
+def test_truncated_files(folder: Path) -> None:
+    """As after an incomplete copy; also empty, as some file systems leave a file that was not synced."""
     right = signature(sx.open(folder))
     for path in LocalSource(folder).paths():
         if path == manifest_path(1):

@@ -1,4 +1,4 @@
-"""No room, no permission, no more open files: an error that names the path, the old version as it was, and later on."""
+"""No disk space, no permission, too many open files: an error that names the path, and an unchanged dataset."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ needs_ext4 = pytest.mark.skipif(bool(why_no_ext4()), reason=why_no_ext4())
 
 @pytest.fixture(params=[pytest.param("memory", marks=needs_memory), pytest.param("ext4", marks=needs_ext4)])
 def disk(request: pytest.FixtureRequest, room: Path) -> Iterator[Path]:
-    """A file system that is soon full."""
+    """A small file system."""
     if request.param == "memory":
         with memory(room / "disk", "1m") as there:
             yield there
@@ -37,7 +37,7 @@ def disk(request: pytest.FixtureRequest, room: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path, room: int = 0) -> Path:
-    """Leave no more than so many bytes free."""
+    """Fill the disk, except so many bytes."""
     filler = disk / "filler"
     size = 0
     with filler.open("wb", buffering=0) as file:
@@ -54,7 +54,7 @@ def fill(disk: Path, room: int = 0) -> Path:
 
 
 def refused(name: str, disk: Path, free: int) -> str:
-    """Edit a dataset with so much room; gives the error, if there was not enough."""
+    """Edit a dataset with so many free bytes; return the error, if there were not enough."""
     filler = fill(disk, free)
     try:
         does.EDITS[name](str(disk / "d"))
@@ -68,7 +68,7 @@ def refused(name: str, disk: Path, free: int) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRITING)
 def test_full_after_any_number_of_blocks(name: str, models: Models, disk: Path) -> None:
-    """With a little more room each time, until there is enough: refused, or done, and nothing between."""
+    """With a little more space each time: the edit fails or is done completely."""
     old, new = models.begin(name, disk / "d"), models.new(name)
     free = 0
     while error := refused(name, disk, free):
@@ -81,7 +81,7 @@ def test_full_after_any_number_of_blocks(name: str, models: Models, disk: Path) 
 
 
 def test_a_full_disk_can_be_cleaned(disk: Path) -> None:
-    """Removing old versions needs no room, and makes some."""
+    """Removing old versions needs no space and frees some."""
     does.make(str(disk / "d"))
     does.fold(str(disk / "d"))
     expected = state(disk / "d")
@@ -109,8 +109,8 @@ def add_much(tx: sx.Edit) -> None:
 
 
 @pytest.mark.parametrize("much", [append_much, update_much])
-def test_who_ignores_the_error_gets_another(much: Callable[[sx.Edit], None], disk: Path) -> None:
-    """A transaction that could not write some of its values never commits the others."""
+def test_commit_after_a_failed_write_raises(much: Callable[[sx.Edit], None], disk: Path) -> None:
+    """A transaction that failed to write some values never commits the others."""
     does.make(str(disk / "d"))
     old = state(disk / "d")
 
@@ -124,8 +124,8 @@ def test_who_ignores_the_error_gets_another(much: Callable[[sx.Edit], None], dis
     check_usable(disk / "d", old)
 
 
-def test_who_ignores_that_a_field_has_no_room_commits_the_rest(disk: Path) -> None:
-    """A field is added whole or not at all, so the transaction may go on without it."""
+def test_commit_after_a_failed_add_field_keeps_the_rest(disk: Path) -> None:
+    """A field is added completely or not at all, so the transaction stays usable."""
     does.make(str(disk / "d"))
     with sx.edit(disk / "d", progress=False) as tx:
         with pytest.raises(StorageFullError):
@@ -135,7 +135,7 @@ def test_who_ignores_that_a_field_has_no_room_commits_the_rest(disk: Path) -> No
     assert tx.version == 5 and "f" not in sx.open(disk / "d").fields
 
 
-def test_who_ignores_the_error_of_a_writer_gets_another(disk: Path) -> None:
+def test_close_after_a_failed_append_raises(disk: Path) -> None:
     """The same for a new dataset."""
 
     def ignoring() -> None:
@@ -150,7 +150,7 @@ def test_who_ignores_the_error_of_a_writer_gets_another(disk: Path) -> None:
 
 @pytest.mark.parametrize("name", does.EDITS)
 def test_read_only(name: str, models: Models, disk: Path) -> None:
-    """Nothing can be written: all can be read, and edits say that access is denied."""
+    """On a read-only file system reads work, and edits raise an error about access."""
     old, new = models.begin(name, disk / "d"), models.new(name)
     remount(disk, "ro")
     with pytest.raises(AccessDeniedError, match=re.escape(str(disk / "d"))):
@@ -163,7 +163,7 @@ def test_read_only(name: str, models: Models, disk: Path) -> None:
 
 
 def limited(jobs: Jobs, name: str, models: Models, room: Path, limits: list[dict[str, int]], error: str) -> None:
-    """Run an edit under each limit: refused with this error, or done, and nothing between."""
+    """Run an edit under each limit: it fails with this error or is done completely."""
     new, seen = models.new(name), set()
     for limit in limits:
         old = models.begin(name, room / "d")

@@ -1,4 +1,4 @@
-"""A process that edits without end is killed at random moments: what it said was committed is there, and whole."""
+"""A process that edits without end is killed at random moments: all acknowledged versions exist and are intact."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def killed(job: Job, seconds: float) -> int:
-    """Kill it after so long; gives the last version that it said it made."""
+    """Kill it after so many seconds; return the last version that it acknowledged."""
     with job:
         job.go()
         lines = job.hear_for(seconds)
@@ -28,8 +28,8 @@ def killed(job: Job, seconds: float) -> int:
     return does.last_made(lines)
 
 
-def test_who_was_killed_holds_nobody_up(models: Models, room: Path) -> None:
-    """A process is killed while it draws a progress bar; others that were forked by the same one can still edit."""
+def test_killed_process_does_not_block_others(models: Models, room: Path) -> None:
+    """A process is killed while it holds the lock of progress bars; others forked by the same one can edit."""
     models.begin("append", room / "d")
     with Jobs() as family:
         with family.start("hold", room / "d", shared=True) as one:
@@ -41,7 +41,7 @@ def test_who_was_killed_holds_nobody_up(models: Models, room: Path) -> None:
 
 
 def test_killed_at_random_moments(jobs: Jobs, room: Path) -> None:
-    """In each round old or new, and never less than was acknowledged; the next process goes on from there."""
+    """After each kill the dataset is old or new, never older than acknowledged; the next process continues."""
     chance = random.Random(7)
     folder, last, commits = room / "d", 0, 0
     for number in range(ROUNDS):

@@ -1,7 +1,7 @@
-"""The power fails at random moments: what the disk held then is mounted, and has all that was acknowledged, whole.
+"""Power loss at random moments: a copy of the disk has all acknowledged versions, and they are intact.
 
-The disk is an ext4 image. A copy of it holds what was written to the device and nothing that only the system's memory
-held, so it is what the machine would find when it starts again.
+The disk is an ext4 image. A copy of it holds what was written to the device, without what was only in memory: that is
+what the machine finds after a restart.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pytestmark = [
 
 
 class Disk:
-    """An image, the folder where it is mounted, and copies of it."""
+    """An image, the folder where it is mounted, and copies of the image."""
 
     def __init__(self, room: Path) -> None:
         self._image, self._copy, self._look = room / "image", room / "copy", room / "look"
@@ -42,7 +42,7 @@ class Disk:
         self.folder = room / "disk" / "d"
 
     def cut(self) -> None:
-        """Note what the device holds at one moment: a copy that is still the same when it is finished."""
+        """Copy the content of the device at one moment: until the copy equals the device."""
         self._copy.unlink(missing_ok=True)  # never a file that some mount may still be about
         same = False
         while not same:
@@ -50,7 +50,7 @@ class Disk:
             same = subprocess.run(["cmp", "-s", str(self._image), str(self._copy)], check=False).returncode == 0
 
     def after_the_cut(self) -> AbstractContextManager[Path]:
-        """The disk when the machine has started again."""
+        """Mount the copy, as after a restart of the machine."""
         return ext4(self._copy, self._look)
 
 
@@ -62,7 +62,7 @@ def disk(room: Path) -> Iterator[Disk]:
 
 
 def cut_power(job: Job, disk: Disk, seconds: float) -> int:
-    """Let it work for so long, then note what the disk holds; gives the last version that it had made for sure."""
+    """Let it work for some time, then copy the disk; return the last version acknowledged before."""
     job.signal(signal.SIGCONT)
     lines = job.hear_for(seconds)
     job.signal(signal.SIGSTOP)
@@ -71,8 +71,8 @@ def cut_power(job: Job, disk: Disk, seconds: float) -> int:
     return does.last_made(lines)
 
 
-def test_power_cuts(jobs: Jobs, disk: Disk) -> None:
-    """Every version that was acknowledged before the cut is there, every version is whole, and the next edit works."""
+def test_power_loss(jobs: Jobs, disk: Disk) -> None:
+    """All versions acknowledged before the power loss exist and are intact, and the next edit works."""
     chance, made = random.Random(11), 0
     with jobs.start("chain", disk.folder) as job:
         job.go()
@@ -86,8 +86,8 @@ def test_power_cuts(jobs: Jobs, disk: Disk) -> None:
         assert made > CUTS
 
 
-def test_what_is_not_synced_is_lost(jobs: Jobs, disk: Disk) -> None:
-    """The same without syncs: the cuts are real."""
+def test_power_loss_without_syncs_loses_versions(jobs: Jobs, disk: Disk) -> None:
+    """Without syncs versions are lost: this shows that the simulated power loss is effective."""
     with jobs.start("chain", disk.folder, unsynced=True) as job:
         job.go()
         while (made := cut_power(job, disk, 0.1)) < 3:

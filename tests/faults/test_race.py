@@ -1,4 +1,4 @@
-"""Many processes edit one dataset at once: no version is lost or made twice, and readers always see a whole one."""
+"""Many processes edit one dataset concurrently: no version is lost or made twice, and readers see intact ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def race(jobs: Jobs, job: str, folder: Path, look: Callable[[sx.Dataset], None]) -> list[int]:
-    """Run processes at once, and look at the dataset while they do; gives the versions that they made."""
+    """Run processes concurrently, read the dataset meanwhile, and return the versions that they made."""
     versions: list[int] = []
     with ExitStack() as stack:
         running = [stack.enter_context(jobs.start(job, folder, who, TURNS)) for who in range(PROCESSES)]
@@ -36,15 +36,15 @@ def race(jobs: Jobs, job: str, folder: Path, look: Callable[[sx.Dataset], None])
 
 
 def check_turns(ds: sx.Dataset) -> None:
-    """Of each process the samples of its first turns, in order."""
+    """Check that the samples of each process are its first ones, in order."""
     turns: dict[int, list[int]] = {}
     for sample in ds:
         turns.setdefault(sample.who, []).append(sample.turn)
     assert all(some == list(range(len(some))) for some in turns.values())
 
 
-def test_appends(jobs: Jobs, room: Path) -> None:
-    """Each version has one sample more, and in the end all are there."""
+def test_concurrent_appends(jobs: Jobs, room: Path) -> None:
+    """Each version has one sample more, and the last one has all."""
     sx.write(room / "d", [], does.RACE)
     total = PROCESSES * TURNS
     assert race(jobs, "race_append", room / "d", check_turns) == list(range(2, total + 2))
@@ -53,8 +53,8 @@ def test_appends(jobs: Jobs, room: Path) -> None:
     assert [(one.number, one.samples) for one in history(room / "d")] == [(k + 1, k) for k in range(total + 1)]
 
 
-def test_updates_of_different_rows(jobs: Jobs, room: Path) -> None:
-    """Each row has its new value, and meanwhile the old one or the new one, and never goes back."""
+def test_concurrent_updates_of_different_rows(jobs: Jobs, room: Path) -> None:
+    """Each row has the old value, then the new one, and never the old one again."""
     total, extra = PROCESSES * TURNS, PROCESSES * -(-TURNS // 10)
     rows = [{"who": row // TURNS, "turn": -1} for row in range(total)]
     sx.write(room / "d", rows, does.RACE, shard_rows=7, progress=False)
@@ -79,8 +79,8 @@ def test_updates_of_different_rows(jobs: Jobs, room: Path) -> None:
 
 @pytest.mark.skipif(bool(why_no_strace()), reason=why_no_strace())
 @pytest.mark.parametrize("name", ["append", "update", "delete", "compact"])
-def test_held_up_just_before_it_publishes(name: str, jobs: Jobs, models: Models, room: Path) -> None:
-    """While a process is about to publish a version, others take its number, again and again: all edits are there."""
+def test_others_publish_just_before_a_process_does(name: str, jobs: Jobs, models: Models, room: Path) -> None:
+    """Others take the number that a process is about to publish, again and again: all edits are kept."""
     models.begin(name, room / "d")
     held, others = "link,linkat,rename,renameat,renameat2:delay_enter=100000", 0
     with jobs.start(name, room / "d") as one, strace(one.pid, room / "log", "-e", f"inject={held}"):
@@ -96,7 +96,7 @@ def test_held_up_just_before_it_publishes(name: str, jobs: Jobs, models: Models,
     assert [one.number for one in history(room / "d")] == list(range(1, 6 + others))
 
 
-def test_rows_that_two_delete_count_once(room: Path) -> None:
+def test_row_deleted_by_two_transactions_counts_once(room: Path) -> None:
     """Two transactions delete the same row, a third one appends: every version can be opened."""
     sx.write(room / "d", [{"who": 0, "turn": turn} for turn in range(10)], does.RACE)
     first, second, third = sx.edit(room / "d"), sx.edit(room / "d"), sx.edit(room / "d")
