@@ -210,7 +210,7 @@ FINGERPRINTS: list[tuple[Order, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("order", "fingerprint"), FINGERPRINTS, ids=str)
+@pytest.mark.parametrize(("order", "fingerprint"), FINGERPRINTS, ids=lambda value: type(value).__name__)
 def test_fingerprints_of_orders_never_change(order: Order, fingerprint: str) -> None:
     """They are saved in states of runs; renaming a class or a field would change them."""
     assert digest(order) == fingerprint
