@@ -1,4 +1,4 @@
-"""Arrow files and streams of other tools: read as they lie, in any encoding; a damaged one is an error, no crash."""
+"""Arrow files and streams of other tools: read in any encoding; damaged ones raise errors and never crash."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read(path: Path | list[Path], **options: Any) -> list[sx.DictSample]:
     return one_by_one
 
 
-# -- what stable-datasets wrote -------------------------------------------------------------------------------
+# -- files of stable-datasets ---------------------------------------------------------------------------------
 
 
 def png(data: bytes) -> NDArray[np.uint8]:
@@ -86,7 +86,7 @@ def digest(data: bytes) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as expected.json has it."""
+    """Convert a value to the form in expected.json."""
     if isinstance(value, bytes):
         return {"__bytes_sha256__": digest(value), "len": len(value)}
     if isinstance(value, np.ndarray):
@@ -133,7 +133,7 @@ def test_stable_datasets_of_the_first_format() -> None:
         assert {name: sample[name] for name in rest} == {name: row[name] for name in rest}
 
 
-def test_metadata_says_the_order_and_the_rows(tmp_path: Path) -> None:
+def test_metadata_json_gives_order_and_row_counts(tmp_path: Path) -> None:
     for number in range(3):
         put(tmp_path / f"shard-{number}.arrow", n=[number])
     put(tmp_path / "not-named.arrow", n=[9])
@@ -163,7 +163,7 @@ def test_metadata_says_the_order_and_the_rows(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(datasets(), st.integers(1, 5), st.sampled_from([None, "lz4", "zstd"]), st.booleans(), st.booleans())
-def test_any_schema_in_plain_files(
+def test_plain_files_of_any_schema_are_read(
     tmp_path_factory: pytest.TempPathFactory,
     data: tuple[Features, list[dict[str, Any]]],
     size: int,
@@ -191,7 +191,7 @@ def rows_of(ds: sx.Dataset) -> Any:
     return ds.rows._only  # type: ignore[attr-defined]
 
 
-def test_compressed_files_are_decoded_as_they_are_read(tmp_path: Path) -> None:
+def test_compressed_batches_are_decoded_on_read(tmp_path: Path) -> None:
     batches = [pa.record_batch({"n": [k] * 1000, "s": [f"text {k}"] * 1000}) for k in range(5)]
     for compression in ("lz4", "zstd"):
         ds = sx.open(put(tmp_path / f"{compression}.arrow", *batches, compression=compression))
@@ -206,14 +206,14 @@ def test_compressed_files_are_decoded_as_they_are_read(tmp_path: Path) -> None:
     assert (len(mixed), mixed[9999].n, mixed[0].n) == (10000, 4, 0)
 
 
-def test_streams_are_files_too(tmp_path: Path) -> None:
+def test_streams_are_read(tmp_path: Path) -> None:
     put(tmp_path / "data-00000-of-00002.arrow", stream=True, text=["a", "b"])
     put(tmp_path / "data-00001-of-00002.arrow", stream=True, text=["c"])
     (tmp_path / "state.json").write_text("{}")  # as huggingface datasets saves them
     assert [sample.text for sample in read(tmp_path)] == ["a", "b", "c"]
 
 
-def test_types_that_only_arrow_knows(tmp_path: Path) -> None:
+def test_types_that_only_arrow_has_are_read(tmp_path: Path) -> None:
     day = datetime.datetime(2020, 1, 2, 3, 4, tzinfo=datetime.UTC)
     path = put(
         tmp_path / "x.arrow",
@@ -245,7 +245,7 @@ def test_types_that_only_arrow_knows(tmp_path: Path) -> None:
     assert ds.to_arrow().column("pairs").to_pylist() == [[("a", 1)], []]
 
 
-def test_nulls_anywhere(tmp_path: Path) -> None:
+def test_nulls_are_read_as_none(tmp_path: Path) -> None:
     columns: dict[str, list[Any]] = {
         "n": [1, None, 3],
         "b": [True, None, False],
@@ -276,20 +276,20 @@ def test_shards_of_different_schemas_are_refused(tmp_path: Path) -> None:
         sx.open(tmp_path)
 
 
-def test_shards_may_differ_in_what_no_reader_needs(tmp_path: Path) -> None:
+def test_shards_may_differ_in_nullability_and_metadata(tmp_path: Path) -> None:
     for number, nullable in enumerate((True, False)):
         schema = pa.schema([pa.field("n", pa.int64(), nullable=nullable)], metadata={"made by": str(number)})
         put(tmp_path / f"{number}.arrow", pa.record_batch([pa.array([number])], schema=schema))
     assert [sample.n for sample in read(tmp_path)] == [0, 1]
 
 
-def test_columns_need_names(tmp_path: Path) -> None:
+def test_columns_of_equal_names_raise(tmp_path: Path) -> None:
     twice = pa.record_batch([pa.array([1]), pa.array([2])], names=["a", "a"])
     with pytest.raises(FormatError, match=r"x.arrow: .* expected columns of different names, got 'a', 'a'"):
         sx.open(put(tmp_path / "x.arrow", twice))
 
 
-def test_empty_files_and_batches(tmp_path: Path) -> None:
+def test_empty_files_and_batches_are_read(tmp_path: Path) -> None:
     empty = pa.record_batch({"n": pa.array([], pa.int64()), "s": pa.array([], pa.string())})
     full = pa.record_batch({"n": [1], "s": ["a"]})
     for stream in (False, True):
@@ -304,7 +304,7 @@ def test_empty_files_and_batches(tmp_path: Path) -> None:
         sx.open(tmp_path / "folder", format="arrow")
 
 
-def test_a_told_schema_must_fit(tmp_path: Path) -> None:
+def test_schema_that_does_not_fit_raises(tmp_path: Path) -> None:
     path = put(tmp_path / "x.arrow", raw=[b"\1\2", b"\3"], n=[1, 2])
     with pytest.raises(SchemaError, match="expected a feature that int64 can be read as, got text - at field n"):
         sx.open(path, schema={"n": str})
@@ -314,7 +314,7 @@ def test_a_told_schema_must_fit(tmp_path: Path) -> None:
         list(ds)
 
 
-def test_a_changed_file_is_noticed_by_the_next_process(tmp_path: Path) -> None:
+def test_unpickling_after_a_file_changed_raises(tmp_path: Path) -> None:
     path = put(tmp_path / "x.arrow", n=[1])
     pickled = pickle.dumps(sx.open(path))
     assert pickle.loads(pickled)[0].n == 1
@@ -341,7 +341,7 @@ for path in sys.argv[1:]:
 
 
 def in_a_process(*paths: Path) -> list[str]:
-    """What reading says, in a process that may crash."""
+    """Read in a subprocess, which may crash, and return its output."""
     command = [sys.executable, "-c", READ, *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr}"
@@ -349,7 +349,7 @@ def in_a_process(*paths: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_bad_offset_is_an_error_and_no_crash(tmp_path: Path, stream: bool) -> None:
+def test_invalid_offset_raises_and_does_not_crash(tmp_path: Path, stream: bool) -> None:
     good = put(tmp_path / "good.arrow", stream=stream, s=["aaa", "bbb", "ccc"]).read_bytes()
     at = good.find(struct.pack("<4i", 0, 3, 6, 9))
     paths: list[Path] = []
@@ -388,8 +388,8 @@ print(errors)
 
 
 @pytest.mark.parametrize("kind", ["file", "stream", "lz4"])
-def test_no_flipped_or_lost_byte_ends_the_process(tmp_path: Path, kind: str) -> None:
-    """Nothing vouches for these files, so a wrong value may come out; but only errors of ours, and no crash."""
+def test_damaged_bytes_never_crash_the_process(tmp_path: Path, kind: str) -> None:
+    """These files have no checksums, so wrong values may be read; but only shardex errors are raised, and no crash."""
     columns = {"n": [1, 2], "s": ["ab", None], "x": [[1.5], []], "d": pa.array(["u", "v"]).dictionary_encode()}
     path = put(tmp_path / "x.arrow", stream=kind == "stream", compression="lz4" if kind == "lz4" else None, **columns)
     command = [sys.executable, "-X", "faulthandler", "-c", FLIP, str(path), "13"]
@@ -398,7 +398,7 @@ def test_no_flipped_or_lost_byte_ends_the_process(tmp_path: Path, kind: str) -> 
     assert int(done.stdout) > 20
 
 
-def test_what_is_no_arrow_file_says_so(tmp_path: Path) -> None:
+def test_file_that_is_not_arrow_raises(tmp_path: Path) -> None:
     good = put(tmp_path / "good.arrow", n=[1]).read_bytes()
     bad = tmp_path / "bad.arrow"
     for content, message in [
@@ -413,7 +413,7 @@ def test_what_is_no_arrow_file_says_so(tmp_path: Path) -> None:
         assert str(caught.value).startswith(f"{bad}: {message}")
 
 
-def test_a_reader_of_some_columns(tmp_path: Path) -> None:
+def test_reader_of_some_columns(tmp_path: Path) -> None:
     put(tmp_path / "a.arrow", n=[1], m=[2])
     reader = open_ipc_file(LocalSource(tmp_path).map("a.arrow"), "a.arrow", [1])
     assert reader.get_batch(0).to_pydict() == {"m": [2]}

@@ -1,4 +1,4 @@
-"""Bins: what splitdataloader writes is read, what we write it reads, and damage is named."""
+"""Bins: reading what splitdataloader writes, writing what it reads, errors for damaged files."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ def opened(path: Path, **options: Any) -> BinRows:
 
 
 def every(rows: BinRows, fields: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """All samples, the same by `read` and by `sample`."""
+    """Return all samples, checked to be the same by `read` and by `sample`."""
     samples = rows.read(np.arange(len(rows)), fields).to_samples()
     assert repr(samples) == repr([rows.sample(k, fields) for k in range(len(rows))])
     return samples
@@ -78,7 +78,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", ["basic", "utf8_json"])
-def test_what_splitdataloader_wrote(name: str) -> None:
+def test_fixture_of_splitdataloader_is_read(name: str) -> None:
     expected = EXPECTED[name]
     rows = opened(FIXTURES / name)
     assert recognise(find(FIXTURES / name))
@@ -94,7 +94,7 @@ def test_what_splitdataloader_wrote(name: str) -> None:
     assert {file: len(data) for file, data in contents(FIXTURES / name).items()} == expected["files"]
 
 
-def test_packets_as_fields(tmp_path: Path) -> None:
+def test_packets_decode_to_fields(tmp_path: Path) -> None:
     rows = opened(FIXTURES / "utf8_json", decode="json")
     assert every(rows)[0] == json.loads(packets(opened(FIXTURES / "utf8_json"))[0])
     assert str(rows.features) == "i int64, t text"
@@ -105,7 +105,7 @@ def test_packets_as_fields(tmp_path: Path) -> None:
     assert every(opened(FIXTURES / "utf8_json", decode="text"))[0]["data"].startswith('{"i"')
 
 
-def test_it_reads_what_the_real_one_writes(tmp_path: Path) -> None:
+def test_reads_what_splitdataloader_writes(tmp_path: Path) -> None:
     given = [b"a", b"", bytes(300), b"xyz"] * 5
     rows = opened(real(tmp_path / "d", *given))
     assert isinstance(rows, Rows)
@@ -119,14 +119,14 @@ def test_it_reads_what_the_real_one_writes(tmp_path: Path) -> None:
     assert not (tmp_path / "d" / ".shardex").exists()
 
 
-def test_mixed_packets(tmp_path: Path) -> None:
+def test_packets_that_are_not_dicts_become_the_field_data(tmp_path: Path) -> None:
     path = real(tmp_path / "d", b'{"a": 1}', b"[1]", b'{"a": 2, "b": "x"}')
     rows = opened(path, decode="json")
     assert every(rows) == [{"a": 1}, {"data": [1]}, {"a": 2, "b": "x"}]
     assert every(rows, ["a", "b"])[1] == {"a": None, "b": None}
 
 
-def test_arrays(tmp_path: Path) -> None:
+def test_arrays_in_packets_are_read(tmp_path: Path) -> None:
     arrays = [np.arange(3, dtype=np.float32) + k for k in range(4)]
     for name, codec in (("npy", NPY), ("compact", COMPACT)):
         rows = opened(real(tmp_path / name, *map(codec.encode, arrays)), decode=name)
@@ -137,7 +137,7 @@ def test_arrays(tmp_path: Path) -> None:
         assert rows.sample(2)["data"].tolist() == arrays[2].tolist()
 
 
-def test_a_schema(tmp_path: Path) -> None:
+def test_schema_types_the_fields(tmp_path: Path) -> None:
     rows = opened(real(tmp_path / "d", b"x"), schema=Features.of({"payload": bytes}))
     assert every(rows) == [{"payload": b"x"}]
     with pytest.raises(SchemaError, match="expected one field of bytes for decode='raw', got n int64"):
@@ -152,7 +152,7 @@ def test_a_schema(tmp_path: Path) -> None:
         rows.read(np.array([0, 1]))
 
 
-def test_an_empty_dataset(tmp_path: Path) -> None:
+def test_empty_dataset_is_read(tmp_path: Path) -> None:
     path = real(tmp_path / "d")
     assert recognise(find(path))
     for decode in ("raw", "json"):
@@ -165,14 +165,14 @@ def test_an_empty_dataset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", [-1, 2, 10**12])
-def test_rows_outside(tmp_path: Path, row: int) -> None:
+def test_rows_out_of_range_raise(tmp_path: Path, row: int) -> None:
     rows = opened(real(tmp_path / "d", b"a", b"b"))
     for read in (lambda: rows.read(np.array([0, row])), lambda: rows.sample(row)):
         with pytest.raises(RowError):
             read()
 
 
-def test_only_bins_directly_in_the_folder_count(tmp_path: Path) -> None:
+def test_bins_in_subfolders_are_ignored(tmp_path: Path) -> None:
     path = real(tmp_path / "d", b"a", b"b", splits=1)
     real(path / "nested", b"other", splits=4)
     assert recognise(find(path))
@@ -189,7 +189,7 @@ def test_only_bins_directly_in_the_folder_count(tmp_path: Path) -> None:
         opened(path / "index.dat")
 
 
-def test_it_pickles_as_what_was_opened(tmp_path: Path) -> None:
+def test_rows_pickle_as_what_was_opened(tmp_path: Path) -> None:
     rows = opened(real(tmp_path / "d", b"a"))
     assert pickle.loads(pickle.dumps(rows)).sample(0) == {"data": b"a"}
     real(tmp_path / "d", b"b")
@@ -209,7 +209,7 @@ def refused(path: Path, row: int, error: type[Exception], message: str, **option
         rows.sample(row)
 
 
-def test_a_partial_record(tmp_path: Path) -> None:
+def test_partial_index_entry_raises(tmp_path: Path) -> None:
     path = real(tmp_path / "d", b"a", b"b")
     with (path / "index.dat").open("ab") as file:
         file.write(b"1234")
@@ -219,7 +219,7 @@ def test_a_partial_record(tmp_path: Path) -> None:
         opened(path)
 
 
-def test_a_truncated_bin(tmp_path: Path) -> None:
+def test_truncated_bin_raises(tmp_path: Path) -> None:
     path = real(tmp_path / "d", b"first", b"second", b"third", splits=2)
     os.truncate(path / "bin00000000.dat", 16)
     message = r"bin00000000\.dat: expected bytes 9 to 18 for sample 2, got a file of 16 bytes"
@@ -227,7 +227,7 @@ def test_a_truncated_bin(tmp_path: Path) -> None:
     assert opened(path).sample(0) == {"data": b"first"}
 
 
-def test_a_bin_that_shrank_while_open(tmp_path: Path) -> None:
+def test_bin_that_shrank_while_open_raises(tmp_path: Path) -> None:
     path = real(tmp_path / "d", b"first", b"second", splits=1)
     rows = opened(path)
     os.truncate(path / "bin00000000.dat", 9)
@@ -235,7 +235,7 @@ def test_a_bin_that_shrank_while_open(tmp_path: Path) -> None:
         rows.read(np.array([0]))
 
 
-def test_a_flipped_prefix(tmp_path: Path) -> None:
+def test_wrong_length_prefix_raises(tmp_path: Path) -> None:
     path = real(tmp_path / "d", b"first", b"second", splits=1)
     data = bytearray((path / "bin00000000.dat").read_bytes())
     data[9] ^= 8
@@ -244,7 +244,7 @@ def test_a_flipped_prefix(tmp_path: Path) -> None:
     refused(path, 1, FormatError, message)
 
 
-def test_a_lost_bin(tmp_path: Path) -> None:
+def test_missing_bin_raises(tmp_path: Path) -> None:
     path = real(tmp_path / "d", b"first", b"second", splits=2)
     (path / "bin00000001.dat").unlink()
     refused(
@@ -258,7 +258,7 @@ def test_a_lost_bin(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("row", "number"), [(0, 1), (1, 1), (1, 2)])
-def test_a_length_of_3_gb_in_a_small_file(tmp_path: Path, row: int, number: int) -> None:
+def test_length_beyond_the_file_raises(tmp_path: Path, row: int, number: int) -> None:
     path = real(tmp_path / "d", bytes(500), bytes(500), splits=1)
     index = np.fromfile(path / "index.dat", "<u4").reshape(2, 3)
     index[row, number] = 3 << 30
@@ -268,7 +268,7 @@ def test_a_length_of_3_gb_in_a_small_file(tmp_path: Path, row: int, number: int)
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(min_size=12, max_size=120))
-def test_a_garbage_index(tmp_path_factory: pytest.TempPathFactory, garbage: bytes) -> None:
+def test_random_index_reads_or_raises_with_the_sample(tmp_path_factory: pytest.TempPathFactory, garbage: bytes) -> None:
     path = real(tmp_path_factory.mktemp("g") / "d", b"first", b"second")
     (path / "index.dat").write_bytes(garbage[: len(garbage) // 12 * 12])
     rows = opened(path)
@@ -279,7 +279,7 @@ def test_a_garbage_index(tmp_path_factory: pytest.TempPathFactory, garbage: byte
 
 
 def outcome(read: Callable[[int], dict[str, Any]], row: int) -> dict[str, Any] | str:
-    """What was read, or the message of the error."""
+    """Return what was read, or the message of the error."""
     try:
         return read(row)
     except FormatError as error:
@@ -295,13 +295,13 @@ def outcome(read: Callable[[int], dict[str, Any]], row: int) -> dict[str, Any] |
         ("text", FormatError, "expected UTF-8 text, got byte 0"),
     ],
 )
-def test_packets_that_do_not_decode(tmp_path: Path, decode: str, error: type[Exception], message: str) -> None:
+def test_packet_that_does_not_decode_raises(tmp_path: Path, decode: str, error: type[Exception], message: str) -> None:
     good = {"json": b"{}", "msgpack": MSGPACK.encode({}), "npy": NPY.encode([1]), "text": b"x"}[decode]
     path = real(tmp_path / "d", good, b"\xc1nonsense")
     refused(path, 1, error, rf"bin00000001\.dat, sample 1: {message}", decode=decode)
 
 
-def test_no_packet_runs_code(tmp_path: Path) -> None:
+def test_pickled_packets_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "o.npy", np.array([{}], dtype=object))
     path = real(tmp_path / "d", NPY.encode([1]), (tmp_path / "o.npy").read_bytes())
     refused(path, 1, UnsafeError, r"bin00000001\.dat, sample 1: .* would run code", decode="npy")
@@ -313,7 +313,7 @@ def test_no_packet_runs_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("splits", [1, 3, 256])
-def test_it_writes_what_the_real_one_writes(tmp_path: Path, splits: int) -> None:
+def test_writes_the_bytes_that_splitdataloader_writes(tmp_path: Path, splits: int) -> None:
     given = [bytes([k]) * (k % 7) for k in range(50)]
     ours = write(tmp_path / "ours", {"anything": bytes}, [{"anything": packet} for packet in given], splits=splits)
     assert contents(ours) == contents(real(tmp_path / "real", *given, splits=splits))
@@ -323,19 +323,19 @@ def test_it_writes_what_the_real_one_writes(tmp_path: Path, splits: int) -> None
     assert packets(opened(ours)) == given
 
 
-def test_the_real_one_can_append_to_ours(tmp_path: Path) -> None:
+def test_splitdataloader_can_append_to_written_bins(tmp_path: Path) -> None:
     path = write(tmp_path / "d", {"b": bytes}, [{"b": b"ours"}], splits=2)
     real(path, b"theirs", b"and more", splits=2)
     assert packets(opened(path)) == [b"ours", b"theirs", b"and more"]
 
 
-def test_nothing_to_write(tmp_path: Path) -> None:
+def test_writing_no_samples(tmp_path: Path) -> None:
     path = write(tmp_path / "d", {"b": bytes}, [])
     assert contents(path) == {"index.dat": b""} == contents(real(tmp_path / "real"))
     assert len(opened(path)) == 0
 
 
-def test_samples_of_fields(tmp_path: Path) -> None:
+def test_fields_are_written_as_msgpack_or_json(tmp_path: Path) -> None:
     features = {"x": Array("int16", (None, 2)), "s": str, "raw": bytes, "j": Json(), "o": Optional(Value("float32"))}
     samples = [
         {"x": np.full((k, 2), k, np.int16), "s": f"é{k}", "raw": bytes([k]), "j": {"k": [k]}, "o": None}
@@ -355,14 +355,14 @@ def test_samples_of_fields(tmp_path: Path) -> None:
         opened(path)
 
 
-def test_buffers_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffers_are_flushed_jointly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bins, "_FLUSH", 100)
     given = [bytes([k]) * (k % 40) for k in range(200)]
     ours = write(tmp_path / "ours", {"b": bytes}, [{"b": packet} for packet in given], splits=5)
     assert contents(ours) == contents(real(tmp_path / "real", *given, splits=5))
 
 
-def test_a_full_disk_loses_nothing_that_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append_after_a_full_disk_loses_no_taken_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bins, "_FLUSH", 100)
     full = iter([False] * 4 + [True] + [False] * 3 + [True])
     append = Stage.append
@@ -398,7 +398,7 @@ def test_few_files_are_open_at_once(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_bin_that_would_grow_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bin_beyond_4_gib_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bins, "_LARGEST", 30)
     writer = create(str(tmp_path / "d"), Features.of({"b": bytes}), splits=1)
     writer.append({"b": b"x" * 10})
@@ -414,7 +414,7 @@ def test_a_bin_that_would_grow_too_large(tmp_path: Path, monkeypatch: pytest.Mon
     assert packets(opened(tmp_path / "d")) == [b"x" * 10, b"z" * 12]
 
 
-def test_modes_and_options(tmp_path: Path) -> None:
+def test_modes_and_wrong_options(tmp_path: Path) -> None:
     path = write(tmp_path / "d", {"b": bytes}, [{"b": b"old"}])
     features = Features.of({"b": bytes})
     with pytest.raises(ArgumentError, match='got "append": bins cannot be appended to yet'):
@@ -433,7 +433,7 @@ def test_modes_and_options(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["d"]
 
 
-def test_a_sample_that_is_refused_is_not_taken(tmp_path: Path) -> None:
+def test_refused_sample_is_not_written(tmp_path: Path) -> None:
     writer = create(str(tmp_path / "d"), Features.of({"n": int, "j": Json()}))
     writer.append({"n": 1, "j": None})
     for bad, message in (

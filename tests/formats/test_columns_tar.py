@@ -1,4 +1,4 @@
-"""A table and series of tars: what synthefy-dataset-utils wrote is read, and what we write it would read."""
+"""columns_tar: reading what synthefy-dataset-utils wrote, writing what its reader opens."""
 
 import hashlib
 import io
@@ -46,7 +46,7 @@ def open_columns(path: Path, **options: Any) -> ColumnsRows:
 
 
 def all_samples(rows: ColumnsRows) -> list[dict[str, Any]]:
-    """Every sample, read at once and one by one, which must be the same."""
+    """Return all samples, checked to be the same read together and one by one."""
     many = rows.read(np.arange(len(rows))).to_samples()
     for row, sample in enumerate(many):
         one = rows.sample(row)
@@ -74,11 +74,11 @@ def basic(tmp_path: Path) -> Path:
     return Path(shutil.copytree(FIXTURES / "basic", tmp_path / "basic"))
 
 
-# -- files of others --------------------------------------------------------------------------------------------
+# -- files of synthefy ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["basic", "updated"])
-def test_synthefy(name: str, tmp_path: Path) -> None:
+def test_fixture_of_synthefy_is_read(name: str, tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / name, tmp_path / name)
     before = sorted(os.listdir(tmp_path / name))
     expected = EXPECTED[name]
@@ -121,7 +121,7 @@ def test_order_and_features(basic: Path) -> None:
         rows.read(np.array([0]), ["x"])
 
 
-def test_recognising(basic: Path, tmp_path: Path) -> None:
+def test_recognise_needs_both_tables(basic: Path, tmp_path: Path) -> None:
     assert recognise(find(basic))
     (basic / "index.sqlite").write_bytes(b"no table")
     assert not recognise(find(basic))
@@ -134,7 +134,7 @@ def test_recognising(basic: Path, tmp_path: Path) -> None:
     assert not recognise(find(tmp_path / "other"))
 
 
-def test_schema(basic: Path) -> None:
+def test_schema_types_the_arrays(basic: Path) -> None:
     rows = open_columns(
         basic, schema=Features({"history": Array("float64", (None,)), "target": Array("uint8", (4, 4))})
     )
@@ -153,7 +153,7 @@ def test_schema(basic: Path) -> None:
         open_columns(basic, schema=Features({"history": Array("float32", (None,))})).read(np.array([0]), ["history"])
 
 
-def test_the_last_member_of_a_name_counts(basic: Path) -> None:
+def test_last_member_of_a_name_counts(basic: Path) -> None:
     add(basic / "history_shards" / "shard_0000.tar", "sample_000000000002.npy", npy(np.arange(3)))
     assert open_columns(basic).sample(1)["history"].tolist() == [0, 1, 2]
 
@@ -171,7 +171,7 @@ def add(path: Path, name: str, data: bytes) -> None:
         tar.addfile(info, io.BytesIO(data))
 
 
-def test_ids_are_opaque(basic: Path) -> None:
+def test_ids_may_contain_slashes_and_dots(basic: Path) -> None:
     for name in ("../up", "/root", "a/../b", "x" * 300, "日本"):
         execute(basic, f"INSERT INTO samples (id, history_offset, history_shard) VALUES ('{name}', 0, 1)")
         add(basic / "history_shards" / "shard_0001.tar", f"{name}.npy", npy(np.array([len(name)])))
@@ -181,7 +181,7 @@ def test_ids_are_opaque(basic: Path) -> None:
         assert sample["odd"] is None
 
 
-def test_metadata_as_python_writes_it(basic: Path) -> None:
+def test_metadata_with_nan_is_read(basic: Path) -> None:
     execute(basic, """UPDATE samples SET meta_json = '{"x": [NaN, Infinity]}' WHERE rowid = 1""")
     value = open_columns(basic).sample(0, ["metadata"])["metadata"]["x"]
     assert np.isnan(value[0])
@@ -193,10 +193,10 @@ def test_metadata_as_python_writes_it(basic: Path) -> None:
         rows.read(np.arange(3), ["metadata"])
 
 
-# -- what is lost, bad or changed -------------------------------------------------------------------------------
+# -- lost, damaged or changed files -----------------------------------------------------------------------------
 
 
-def test_a_row_without_its_member(basic: Path) -> None:
+def test_row_without_its_member_raises(basic: Path) -> None:
     execute(
         basic,
         "INSERT INTO samples (id, history_offset, history_shard) VALUES ('gone', 0, 2)",
@@ -226,7 +226,7 @@ def test_object_arrays_are_refused(basic: Path) -> None:
     assert rows.sample(0, ["history"])["history"].shape == (20,)
 
 
-def test_bad_tars_are_named(basic: Path) -> None:
+def test_damaged_tar_error_names_the_file(basic: Path) -> None:
     path = basic / "odd_shards" / "shard_0002.tar"
     whole = path.read_bytes()
     path.write_bytes(whole[:600])
@@ -239,7 +239,7 @@ def test_bad_tars_are_named(basic: Path) -> None:
         open_columns(basic)
 
 
-def test_any_change_is_noticed(basic: Path) -> None:
+def test_changed_files_rebuild_the_index(basic: Path) -> None:
     first = open_columns(basic)
     assert first.fingerprint == open_columns(basic).fingerprint
     add(basic / "history_shards" / "shard_0003.tar", "custom/id 9é.npy", npy(np.arange(2)))
@@ -261,7 +261,7 @@ def test_any_change_is_noticed(basic: Path) -> None:
         rows.sample(2, ["odd"])
 
 
-def test_what_is_still_in_the_log_is_read(basic: Path) -> None:
+def test_rows_in_the_write_ahead_log_are_read(basic: Path) -> None:
     with closing(sqlite3.connect(basic / "index.sqlite")) as writer:
         assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         writer.execute("INSERT INTO samples (id, meta_json) VALUES ('late', '{\"v\": 1}')")
@@ -274,7 +274,7 @@ def test_what_is_still_in_the_log_is_read(basic: Path) -> None:
     assert len(open_columns(basic)) == 12
 
 
-def test_a_read_only_folder_is_left_alone(basic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_folder_stays_unchanged(basic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path / "cache"))
     (basic / ".shardex").write_text("a file where the index would be")
     before = sorted(basic.rglob("*"))
@@ -285,7 +285,7 @@ def test_a_read_only_folder_is_left_alone(basic: Path, tmp_path: Path, monkeypat
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_threads_and_other_processes(basic: Path) -> None:
+def test_reads_in_threads_and_processes(basic: Path) -> None:
     rows = open_columns(basic)
     again = pickle.loads(pickle.dumps(rows))
     assert again.sample(3)["id"] == rows.sample(3)["id"]
@@ -316,7 +316,7 @@ def write(path: Path, features: Any, samples: Any, mode: str = "create", **optio
 
 
 def by_their_rules(root: Path, name: str) -> tuple[dict[str, Any], Any]:
-    """A sample as the reader of synthefy-dataset-utils finds it."""
+    """Read a sample the way synthefy-dataset-utils does."""
     with closing(sqlite3.connect(root / "index.sqlite")) as table:
         table.row_factory = sqlite3.Row
         row = dict(table.execute("SELECT * FROM samples WHERE id = ?", (name,)).fetchone())
@@ -333,7 +333,7 @@ def by_their_rules(root: Path, name: str) -> tuple[dict[str, Any], Any]:
     return arrays, json.loads(row["meta_json"])
 
 
-def test_what_we_write(tmp_path: Path) -> None:
+def test_written_files_are_those_of_synthefy(tmp_path: Path) -> None:
     root = tmp_path / "out"
     samples: list[dict[str, Any]] = [
         {"x": [1, 2], "y": np.array(["é"])},
@@ -418,7 +418,7 @@ def test_modes(tmp_path: Path) -> None:
         ({"x": [1, 2], "y": np.array([{}], object)}, "expected .*, got object.* - at sample 1, field y"),
     ],
 )
-def test_a_refused_sample_is_not_taken(sample: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_refused_sample_is_not_written(sample: dict[str, Any], message: str, tmp_path: Path) -> None:
     out = create(str(tmp_path / "out"), FEATURES, mode="create")
     out.append({"x": [1, 2], "id": "first"})
     with pytest.raises(SchemaError, match=message):
@@ -432,7 +432,7 @@ def test_a_refused_sample_is_not_taken(sample: dict[str, Any], message: str, tmp
     ]
 
 
-def test_fields_that_cannot_be_written(tmp_path: Path) -> None:
+def test_fields_that_cannot_be_written_raise(tmp_path: Path) -> None:
     for features, message in [
         ({"x": str}, "expected arrays, got text - at field x; put other values into metadata"),
         ({"my-field": Array()}, "expected a field name that SQL accepts unquoted, .* got 'my-field'"),
@@ -447,7 +447,7 @@ def test_fields_that_cannot_be_written(tmp_path: Path) -> None:
     assert open_columns(tmp_path / "out").sample(0, ["id"]) == {"id": "a"}
 
 
-def test_nothing_is_seen_before_close(tmp_path: Path) -> None:
+def test_nothing_is_visible_before_close(tmp_path: Path) -> None:
     out = format_named("columns_tar").create(str(tmp_path / "out"), FEATURES, mode="create")
     out.append({"x": [1, 2]})
     assert not (tmp_path / "out").exists()

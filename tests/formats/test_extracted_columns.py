@@ -1,4 +1,4 @@
-"""Values taken out of samples at index time: found again, typed, kept up to date, and never wrong."""
+"""Values of JSON keys extracted for SQL: their types, reuse, updates, and repair after damage."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that were decoded to take something out."""
+    """Record the files that were decoded for extraction."""
     seen: list[str] = []
     taken = extract.KeyScanner.scan
 
@@ -88,7 +88,7 @@ def kept_file(folder: Path) -> Path:
 # -- lines ---------------------------------------------------------------------------------------------------------
 
 
-def test_types(folder: Path) -> None:
+def test_columns_have_the_type_of_their_values(folder: Path) -> None:
     found = index(folder, KEYS).extracted
     assert {name: str(feature) for name, feature in found.items()} == {
         "id": "int64 or none",
@@ -120,7 +120,9 @@ def test_types(folder: Path) -> None:
         ("note IS NOT NULL AND _row % 2 = 0", lambda s: s["id"] > 20 and s["id"] % 2 == 0),
     ],
 )
-def test_where_decodes_nothing(folder: Path, text: str, holds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_on_extracted_keys_decodes_no_samples(
+    folder: Path, text: str, holds: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = [s["id"] for s in LINES if holds(s)]
     index(folder, KEYS)
     found = sx.open(folder)
@@ -132,7 +134,7 @@ def test_where_decodes_nothing(folder: Path, text: str, holds: Any, monkeypatch:
         assert ids(back) == expected[::-1] and ids(few) == [k for k in expected if k == 38]
 
 
-def test_keys_that_were_not_taken_out_are_read(folder: Path) -> None:
+def test_keys_that_were_not_extracted_are_read(folder: Path) -> None:
     ds = index(folder, ["lang"])
     assert ids(ds.where("lang = 'de' AND id > 30 AND deep.list[0] < 37")) == [33, 36]
     assert ds.sql("SELECT lang, count(*) AS c FROM ds WHERE ok GROUP BY 1 ORDER BY 1").to_pylist() == [
@@ -145,12 +147,12 @@ def test_keys_that_were_not_taken_out_are_read(folder: Path) -> None:
     assert len(index(folder, ["note"]).where("note IS NOT NULL")) == 19
 
 
-def test_lines_that_are_no_objects(tmp_path: Path) -> None:
+def test_lines_that_are_no_objects_have_the_key_value(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", [1, 2.5, {"value": 4, "x": 1}])
     assert len(index(tmp_path / "a.jsonl", ["value", "x"]).where("value > 2 AND (x = 1 OR x IS NULL)")) == 2
 
 
-def test_a_schema_that_says_otherwise_is_believed(folder: Path) -> None:
+def test_schema_of_another_type_overrides_extracted_column(folder: Path) -> None:
     index(folder, ["id", "lang"])
     schema = {"id": "int64", "lang": sx.ClassLabel(("de", "en", "fr")), "ok": bool}
     ds = sx.open(folder, schema=schema)
@@ -158,10 +160,10 @@ def test_a_schema_that_says_otherwise_is_believed(folder: Path) -> None:
     assert len(ds.where("lang = 2 AND id < 10 AND ok")) == 2
 
 
-# -- kept up to date -----------------------------------------------------------------------------------------------
+# -- updates -------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_found_again(folder: Path, decoded: list[str]) -> None:
+def test_extracted_columns_are_loaded_on_reopen(folder: Path, decoded: list[str]) -> None:
     index(folder, ["lang"])
     assert decoded == ["a.jsonl", "b.jsonl"]
     for ds in (index(folder, ["lang"]), sx.open(folder), sx.open(folder, attributes=["lang"])):
@@ -170,7 +172,7 @@ def test_it_is_found_again(folder: Path, decoded: list[str]) -> None:
     assert list(sx.open(str(folder / "*.jsonl")).extracted) == []  # another dataset, as for the index
 
 
-def test_a_new_file_is_decoded_alone(folder: Path, decoded: list[str]) -> None:
+def test_only_a_new_file_is_decoded(folder: Path, decoded: list[str]) -> None:
     index(folder, ["lang", "id"])
     write(folder / "c.jsonl", [{"lang": "de", "id": 40, "score": 0}])
     del decoded[:]
@@ -178,7 +180,7 @@ def test_a_new_file_is_decoded_alone(folder: Path, decoded: list[str]) -> None:
     assert decoded == ["c.jsonl"]
 
 
-def test_a_changed_file_is_decoded_alone(folder: Path, decoded: list[str]) -> None:
+def test_only_a_changed_file_is_decoded(folder: Path, decoded: list[str]) -> None:
     index(folder, ["lang", "id"])
     write(folder / "b.jsonl", [*LINES[25:], {"lang": "de", "id": 41, "score": 0}])
     del decoded[:]
@@ -190,7 +192,7 @@ def test_a_changed_file_is_decoded_alone(folder: Path, decoded: list[str]) -> No
     ("value", "feature", "text"),
     [(0.5, "float64 or none", "id = 0.5 OR id = 39"), ("x", "json or none", "id::TEXT IN ('\"x\"', '39')")],
 )
-def test_a_new_file_may_widen_a_type(folder: Path, decoded: list[str], value: Any, feature: str, text: str) -> None:
+def test_new_file_may_widen_a_type(folder: Path, decoded: list[str], value: Any, feature: str, text: str) -> None:
     index(folder, ["id", "never"])
     write(folder / "c.jsonl", [{"id": value, "never": "now"}])
     del decoded[:]
@@ -200,14 +202,14 @@ def test_a_new_file_may_widen_a_type(folder: Path, decoded: list[str], value: An
     assert decoded == ["c.jsonl"]
 
 
-def test_more_keys(folder: Path) -> None:
+def test_more_keys_are_added_to_earlier_ones(folder: Path) -> None:
     index(folder, ["lang"])
     assert list(index(folder, ["id", "lang"]).extracted) == ["lang", "id"]
     assert list(sx.open(folder).extracted) == ["lang", "id"]
     assert list(index(folder, ["ok"], rebuild=True).extracted) == ["lang", "id", "ok"]
 
 
-def test_files_that_change_while_they_are_open(folder: Path) -> None:
+def test_files_that_change_while_open_raise(folder: Path) -> None:
     ds = sx.open(folder)
     write(folder / "b.jsonl", LINES)
     with pytest.raises(StaleIndexError):
@@ -215,7 +217,7 @@ def test_files_that_change_while_they_are_open(folder: Path) -> None:
     assert not list((folder / ".shardex").glob("*attributes*"))
 
 
-def test_where_it_is_kept(folder: Path, tmp_path: Path) -> None:
+def test_sidecar_location(folder: Path, tmp_path: Path) -> None:
     (folder / ".shardex").write_text("no folder")
     index(folder, ["lang"])
     assert [path.name.partition("-")[0] for path in sorted((tmp_path / "cache" / "index").iterdir())] == [
@@ -230,7 +232,7 @@ def test_where_it_is_kept(folder: Path, tmp_path: Path) -> None:
     assert list(sx.open(tmp_path / "again").extracted) == ["lang"]
 
 
-def test_without_a_place_it_is_kept_in_memory(folder: Path, tmp_path: Path) -> None:
+def test_without_a_writable_folder_columns_stay_in_memory(folder: Path, tmp_path: Path) -> None:
     (folder / ".shardex").write_text("no folder")
     (tmp_path / "cache").write_text("no folder")
     ds = index(folder, ["lang"])
@@ -239,7 +241,7 @@ def test_without_a_place_it_is_kept_in_memory(folder: Path, tmp_path: Path) -> N
     assert list(again.extracted) == [] and len(again.where("lang = 'de'")) == 14
 
 
-def test_in_other_processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extraction_in_worker_processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index(folder, KEYS)
     alone = kept_file(folder).read_bytes()
     monkeypatch.setattr(scan, "_MIN_BYTES_FOR_PROCESSES", -1)
@@ -248,21 +250,21 @@ def test_in_other_processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert kept_file(folder).read_bytes() == alone
 
 
-def test_blocks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_have_several_blocks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extract, "_BLOCK_ROWS", 7)
     ds = index(folder, KEYS)
     assert ds.sql_columns(["lang"])["lang"].num_chunks == 7
     assert ids(ds.where("note IS NOT NULL AND ok AND score > 5")) == [22, 24, 26, 28, 30, 32, 34, 36, 38]
 
 
-def test_empty_files(tmp_path: Path) -> None:
+def test_empty_files_have_no_values(tmp_path: Path) -> None:
     write(tmp_path / "data" / "a.jsonl", [])
     assert len(index(tmp_path / "data", ["x"]).where("x = '1'")) == 0
     write(tmp_path / "data" / "b.jsonl", [{"x": 1}])
     assert len(index(tmp_path / "data", ["x"]).where("x = 1")) == 1
 
 
-def test_a_line_that_is_no_json_is_named(folder: Path) -> None:
+def test_invalid_json_error_names_the_line(folder: Path) -> None:
     with (folder / "b.jsonl").open("a") as file:
         file.write("{bad\n")
     with pytest.raises(ShardexError, match=r"b\.jsonl, line 16"):
@@ -272,7 +274,7 @@ def test_a_line_that_is_no_json_is_named(folder: Path) -> None:
 # -- damage --------------------------------------------------------------------------------------------------------
 
 
-def test_wherever_a_byte_is_flipped_no_wrong_value_comes_out(folder: Path) -> None:
+def test_flipped_bytes_never_give_wrong_values(folder: Path) -> None:
     write(folder / "a.jsonl", LINES[20:26])
     (folder / "b.jsonl").unlink()
     keys = ["id", "ok", "lang", "note"]
@@ -295,7 +297,7 @@ def test_wherever_a_byte_is_flipped_no_wrong_value_comes_out(folder: Path) -> No
     assert noticed > 10
 
 
-def test_damage_is_repaired(folder: Path) -> None:
+def test_damaged_sidecar_is_extracted_again(folder: Path) -> None:
     index(folder, ["lang"])
     data = bytearray(kept_file(folder).read_bytes())
     place = data.index(b"deenfrde")
@@ -306,7 +308,7 @@ def test_damage_is_repaired(folder: Path) -> None:
     assert len(sx.open(folder).where("lang = 'de'")) == 14
 
 
-def test_something_else_in_its_place(folder: Path) -> None:
+def test_file_that_is_no_sidecar_is_replaced(folder: Path) -> None:
     index(folder, ["lang"])
     kept_file(folder).write_bytes(b"nonsense")
     with pytest.warns(UserWarning, match="expected an index, got something else"):
@@ -333,7 +335,7 @@ def tars(path: Path) -> sx.Dataset:
     return sx.write(path, some, schema, format="tar", shard_rows=8)
 
 
-def test_tars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_json_in_tars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tars(tmp_path / "tars")
     index(tmp_path / "tars", ["lang", "n", "site"])
     ds = sx.open(tmp_path / "tars")
@@ -348,13 +350,13 @@ def test_tars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "lang" not in ds.fields and ds.select("cls").where("n = 3")[0].cls == 3
 
 
-def test_a_key_that_is_called_like_a_field(tmp_path: Path) -> None:
+def test_key_named_like_a_field_stays_a_field(tmp_path: Path) -> None:
     sx.write(tmp_path / "t", [{"json": {"cls": "a"}, "cls": 5}], {"json": sx.Json(), "cls": int}, format="tar")
     ds = index(tmp_path / "t", ["cls"])
     assert list(ds.extracted) == [] and len(ds.where("cls = 5")) == 1
 
 
-def test_tars_of_maps(tmp_path: Path) -> None:
+def test_keys_of_msgpack_maps_in_tars(tmp_path: Path) -> None:
     some = [{"msgpack": {"lang": "de", "n": k}} for k in range(5)]
     sx.write(tmp_path / "t", some, {"msgpack": sx.Json()}, format="tar")
     ds = index(tmp_path / "t", ["lang"])
@@ -365,7 +367,7 @@ def test_tars_of_maps(tmp_path: Path) -> None:
 # -- datasets of datasets --------------------------------------------------------------------------------------------
 
 
-def test_concat_and_join(tmp_path: Path) -> None:
+def test_extracted_columns_of_concat_and_join(tmp_path: Path) -> None:
     tars(tmp_path / "a")
     tars(tmp_path / "b")
     a, b = index(tmp_path / "a", ["lang", "n"]), index(tmp_path / "b", ["n"])
@@ -382,7 +384,7 @@ def test_concat_and_join(tmp_path: Path) -> None:
 # -- options -------------------------------------------------------------------------------------------------------
 
 
-def test_options(folder: Path, tmp_path: Path) -> None:
+def test_wrong_attributes_option_raises(folder: Path, tmp_path: Path) -> None:
     for keys in ("lang", [""], [3]):
         with pytest.raises(ArgumentError, match="expected a list of keys for the option attributes"):
             index(folder, keys)  # type: ignore[arg-type]
@@ -396,8 +398,8 @@ def test_options(folder: Path, tmp_path: Path) -> None:
     assert list(index(folder).extracted) == ["lang"]
 
 
-def test_values_are_as_narrow_as_if_they_were_taken_out_now(tmp_path: Path) -> None:
-    """A file that held something else made the values of all files JSON; when it is mended they are numbers again."""
+def test_types_narrow_again_after_a_file_is_repaired(tmp_path: Path) -> None:
+    """A file with other values makes the column JSON; when the file is repaired, the column has numbers again."""
     (tmp_path / "a.jsonl").write_text('{"k": 9007199254740993}\n')
     (tmp_path / "b.jsonl").write_text('{"k": "oops"}\n')
     index(str(tmp_path / "*.jsonl"), attributes=["k"])

@@ -1,4 +1,4 @@
-"""JSON Lines and text lines: found whatever their ends, parsed into fields, refused by file, line and column."""
+"""JSON Lines and text lines: finding, decoding, errors with file, line and column, writing."""
 
 import hashlib
 import json
@@ -31,8 +31,8 @@ from shardex.errors import (
     UnknownFormatError,
 )
 from shardex.files import Scan, Stage, find
-from shardex.formats import format_named, open_rows
 from shardex.formats import jsonl_lines as lines
+from shardex.formats import open_rows
 from shardex.formats.jsonl import JsonLines, TextLines, create, recognise
 from shardex.formats.jsonl_lines import LineScanner
 from shardex.kernel import MISSING, Ragged
@@ -69,7 +69,7 @@ def texts(path: Path, **options: Any) -> TextLines:
 
 
 def every(rows: Any, fields: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """All samples, the same by `read` and by `sample`."""
+    """Return all samples, checked to be the same by `read` and by `sample`."""
     samples = cast(list[dict[str, Any]], rows.read(np.arange(len(rows)), fields).to_samples())
     assert repr(samples) == repr([rows.sample(k, fields) for k in range(len(rows))])
     return samples
@@ -105,7 +105,7 @@ def write(path: Path, features: Any, samples: Sequence[dict[str, Any]], **option
         (b"\n\n1\n\n\n2\n\n", [b"1", b"2"], [b"", b"", b"1", b"", b"", b"2", b""]),
     ],
 )
-def test_lines_end_as_people_end_them(data: bytes, found: list[bytes], all_found: list[bytes]) -> None:
+def test_line_ends_of_all_kinds_are_found(data: bytes, found: list[bytes], all_found: list[bytes]) -> None:
     source = MemorySource({"a": data})
     for expected, skip in ((found, True), (all_found, False)):
         scan = LineScanner(skip_blank=skip).scan(source, "a")
@@ -116,7 +116,7 @@ def test_lines_end_as_people_end_them(data: bytes, found: list[bytes], all_found
 @given(
     st.lists(st.sampled_from([b"", b" ", b"\t ", b"{}", b"a\r", b"\r", b"x" * 50, b" y "]), max_size=30), st.booleans()
 )
-def test_pieces_do_not_change_the_lines(parts: list[bytes], ended: bool) -> None:
+def test_piece_size_does_not_change_the_lines(parts: list[bytes], ended: bool) -> None:
     data = b"\n".join(parts) + b"\n" * ended
     source = MemorySource({"a": data})
     whole = [LineScanner(skip_blank=skip).scan(source, "a") for skip in (True, False)]
@@ -160,7 +160,7 @@ def test_other_values_become_one_field(tmp_path: Path) -> None:
     assert rows.features == Features({"value": Optional(Json()), "k": Optional(Value("int64"))})
 
 
-def test_lines_with_other_keys(tmp_path: Path) -> None:
+def test_lines_with_different_keys(tmp_path: Path) -> None:
     samples = [{"a": 1}, {"a": 2, "b": "x"}, {"b": "y"}, {}]
     rows = opened(dump(tmp_path / "a.jsonl", *samples))
     assert every(rows) == samples
@@ -171,7 +171,7 @@ def test_lines_with_other_keys(tmp_path: Path) -> None:
     assert str(rows.features) == "a int64 or none, b text or none"
 
 
-def test_a_field_of_later_lines_needs_a_schema(tmp_path: Path) -> None:
+def test_field_of_later_lines_needs_a_schema(tmp_path: Path) -> None:
     dump(tmp_path / "a.jsonl", *({"a": k} for k in range(20)), {"a": 1, "late": 2})
     assert opened(tmp_path).read(np.array([20])).names == ["a", "late"]
     with pytest.raises(FieldError, match=r"expected one of the fields a, got 'late' \(.* with schema="):
@@ -180,13 +180,13 @@ def test_a_field_of_later_lines_needs_a_schema(tmp_path: Path) -> None:
     assert rows.read(np.array([0, 20]))["late"] == [None, 2]
 
 
-def test_a_field_of_several_kinds_is_json(tmp_path: Path) -> None:
+def test_field_of_several_types_is_json(tmp_path: Path) -> None:
     rows = opened(dump(tmp_path / "a.jsonl", {"id": 1}, {"id": "x"}, {"id": [1]}))
     assert rows.features == Features({"id": Json()})
     assert rows.read(np.arange(3))["id"] == [1, "x", [1]]
 
 
-def test_names_that_no_struct_can_have(tmp_path: Path) -> None:
+def test_field_names_with_quotes_are_read(tmp_path: Path) -> None:
     sample = {'a"b': 1, "c\\d": 2, "e\n": 3, "": 4, "class": 5, "é": 6}
     put(tmp_path / "a.jsonl", json.dumps({k: v for k, v in sample.items() if k}).encode())
     rows = opened(tmp_path)
@@ -194,14 +194,14 @@ def test_names_that_no_struct_can_have(tmp_path: Path) -> None:
         assert rows.read(np.array([0]), [name]).to_samples() == [{name: sample[name]}]
 
 
-def test_many_choices_of_fields(tmp_path: Path) -> None:
+def test_many_field_selections_are_read(tmp_path: Path) -> None:
     names = [f"f{k}" for k in range(70)]
     rows = opened(dump(tmp_path / "a.jsonl", {name: k for k, name in enumerate(names)}))
     for k, name in enumerate(names):
         assert rows.read(np.array([0]), [name, name]).to_samples() == [{name: k}]
 
 
-def test_what_python_writes_beyond_json_is_read(tmp_path: Path) -> None:
+def test_nan_and_surrogates_written_by_python_are_read(tmp_path: Path) -> None:
     rows = opened(
         put(tmp_path / "a.jsonl", b'{"x": NaN, "y": 1}\n{"x": -Infinity, "y": 2}\n{"x": "\\ud800", "y": 3}\n')
     )
@@ -212,7 +212,7 @@ def test_what_python_writes_beyond_json_is_read(tmp_path: Path) -> None:
     assert rows.sample(1)["x"] == -math.inf
 
 
-def test_empty_files_and_empty_datasets(tmp_path: Path) -> None:
+def test_empty_files_and_empty_datasets_are_read(tmp_path: Path) -> None:
     for name, data in (("a", b""), ("b", b"\n \n"), ("c", b'{"n": 1}'), ("d", b"")):
         put(tmp_path / f"{name}.jsonl", data)
     rows = opened(tmp_path)
@@ -228,7 +228,7 @@ def test_empty_files_and_empty_datasets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", [-1, 2, 10**12])
-def test_rows_outside(tmp_path: Path, row: int) -> None:
+def test_rows_out_of_range_raise(tmp_path: Path, row: int) -> None:
     rows = opened(dump(tmp_path / "a.jsonl", {"n": 1}, {"n": 2}))
     with pytest.raises(RowError):
         rows.read(np.array([0, row]))
@@ -236,13 +236,13 @@ def test_rows_outside(tmp_path: Path, row: int) -> None:
         rows.sample(row)
 
 
-def test_bare_row_names_and_text_for_fields(tmp_path: Path) -> None:
+def test_str_for_fields_raises(tmp_path: Path) -> None:
     rows = opened(dump(tmp_path / "a.jsonl", {"n": 1}))
     with pytest.raises(ArgumentError, match="expected a list of field names"):
         rows.read(np.array([0]), "n")
 
 
-def test_files_come_in_natural_order(tmp_path: Path) -> None:
+def test_files_are_read_in_natural_order(tmp_path: Path) -> None:
     for name in ("part10.jsonl", "Part2.JSONL", "part1.ndjson", "sub/part0.json-lines"):
         dump(tmp_path / name, {"from": name})
     found = [sample["from"] for sample in every(opened(tmp_path))]
@@ -251,7 +251,7 @@ def test_files_come_in_natural_order(tmp_path: Path) -> None:
     assert [sample["from"] for sample in every(some)] == ["part10.jsonl", "part1.ndjson"]
 
 
-def test_it_pickles_as_what_was_opened(tmp_path: Path) -> None:
+def test_rows_pickle_as_what_was_opened(tmp_path: Path) -> None:
     dump(tmp_path / "a.jsonl", {"n": 1})
     rows = opened(tmp_path, schema=Features.of({"n": "int16"}))
     again = pickle.loads(pickle.dumps(rows))
@@ -279,7 +279,7 @@ LINE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_schema_makes_arrays_of_lists(tmp_path: Path) -> None:
+def test_schema_reads_lists_as_arrays(tmp_path: Path) -> None:
     dump(tmp_path / "a.jsonl", {**LINE, "more": 1}, {**LINE, "free": [], "label": 0, "maybe": [5], "x": [None, 1]})
     rows = opened(tmp_path, schema=Features.of(SCHEMA))
     columns = rows.read(np.array([0, 1]))
@@ -326,7 +326,7 @@ def test_a_schema_makes_arrays_of_lists(tmp_path: Path) -> None:
         ("nested", {"a": 1}, "expected list of text, got nothing"),
     ],
 )
-def test_a_value_that_does_not_fit_is_named(tmp_path: Path, field: str, value: Any, message: str) -> None:
+def test_value_that_does_not_fit_error_names_the_line(tmp_path: Path, field: str, value: Any, message: str) -> None:
     put(tmp_path / "a.jsonl", b"\n", json.dumps(LINE).encode(), b"\n\n", json.dumps({**LINE, field: value}).encode())
     rows = opened(tmp_path, schema=Features.of(SCHEMA))
     place = rf" - at .*a\.jsonl, line 4, field {field}$"
@@ -336,7 +336,7 @@ def test_a_value_that_does_not_fit_is_named(tmp_path: Path, field: str, value: A
         rows.sample(1)
 
 
-def test_a_missing_field_is_an_error_unless_optional(tmp_path: Path) -> None:
+def test_missing_field_raises_unless_optional(tmp_path: Path) -> None:
     dump(tmp_path / "a.jsonl", {"a": 1}, {})
     with pytest.raises(SchemaError, match=r"expected int64, got nothing .* - at .*a.jsonl, line 2, field a"):
         opened(tmp_path, schema=Features.of({"a": int})).read(np.arange(2))
@@ -357,7 +357,7 @@ def test_a_missing_field_is_an_error_unless_optional(tmp_path: Path) -> None:
         (b"{} {}", 4, "Extra data"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, line: bytes, column: int, why: str) -> None:
+def test_invalid_json_error_names_line_and_column(tmp_path: Path, line: bytes, column: int, why: str) -> None:
     before = b'{"a": 1}\r\n\r\n{"a": 2}\r\n'
     put(tmp_path / "a.jsonl", before, line, b"\n" + b'{"a": 3}\n')
     rows = opened(tmp_path)
@@ -374,7 +374,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: bytes, column: int, why: str)
     assert len(texts(tmp_path, decode="text" if why != "not UTF-8" else "bytes")) == 5
 
 
-def test_the_start_of_a_long_bad_line_is_shown(tmp_path: Path) -> None:
+def test_error_shows_the_start_of_a_long_line(tmp_path: Path) -> None:
     put(tmp_path / "a.jsonl", b"x" * 10_000)
     with pytest.raises(FormatError) as caught:
         opened(tmp_path).sample(0)
@@ -385,7 +385,7 @@ def test_the_start_of_a_long_bad_line_is_shown(tmp_path: Path) -> None:
 # -- text -----------------------------------------------------------------------------------------------------
 
 
-def test_text_lines_are_all_kept(tmp_path: Path) -> None:
+def test_text_keeps_blank_lines(tmp_path: Path) -> None:
     put(tmp_path / "a.txt", "één\r\n\n  \ntwo".encode())
     rows = texts(tmp_path)
     assert [sample["text"] for sample in every(rows)] == ["één", "", "  ", "two"]
@@ -401,7 +401,7 @@ def test_text_lines_are_all_kept(tmp_path: Path) -> None:
         texts(tmp_path, schema=Features.of({"n": int}))
 
 
-def test_text_that_is_not_utf8(tmp_path: Path) -> None:
+def test_text_that_is_not_utf8_raises(tmp_path: Path) -> None:
     put(tmp_path / "a.txt", b"good\nb\xffd\n")
     message = r'a\.txt, line 2, column 2: expected UTF-8, got b.*; open with decode="bytes"'
     with pytest.raises(FormatError, match=message):
@@ -434,7 +434,7 @@ def test_recognise(tmp_path: Path, names: list[str], expected: bool) -> None:
     assert recognise(find(tmp_path)) is expected
 
 
-def test_which_files_are_lines(tmp_path: Path) -> None:
+def test_which_files_of_a_folder_are_read(tmp_path: Path) -> None:
     dump(tmp_path / "a.jsonl", {"n": 1})
     put(tmp_path / "notes.txt", b"read me\n")
     put(tmp_path / "a.log", b"one\ntwo\n")
@@ -482,7 +482,7 @@ def test_only_a_changed_file_is_scanned_again(tmp_path: Path, monkeypatch: pytes
     assert len(scanned) == 9
 
 
-def test_a_vanished_file_is_reported(tmp_path: Path) -> None:
+def test_vanished_file_raises(tmp_path: Path) -> None:
     for name in "ab":
         dump(tmp_path / f"{name}.jsonl", {"n": name})
     opened(tmp_path)
@@ -494,7 +494,7 @@ def test_a_vanished_file_is_reported(tmp_path: Path) -> None:
     assert len(opened(tmp_path, rebuild=True)) == 1
 
 
-def test_a_shortened_file_is_reported(tmp_path: Path) -> None:
+def test_shortened_file_raises(tmp_path: Path) -> None:
     path = dump(tmp_path / "a.jsonl", {"n": 1}, {"n": 2})
     rows = opened(tmp_path)
     os.truncate(path, 9)
@@ -508,7 +508,7 @@ def test_a_shortened_file_is_reported(tmp_path: Path) -> None:
         rows.sample(0)
 
 
-def test_text_and_json_have_their_own_index(tmp_path: Path) -> None:
+def test_text_and_json_have_separate_indexes(tmp_path: Path) -> None:
     put(tmp_path / "a.jsonl", b"1\n\n2\n")
     assert [len(opened(tmp_path)), len(texts(tmp_path, decode="text")), len(opened(tmp_path))] == [2, 3, 2]
 
@@ -516,7 +516,7 @@ def test_text_and_json_have_their_own_index(tmp_path: Path) -> None:
 # -- data-forager ---------------------------------------------------------------------------------------------
 
 
-def test_the_index_of_data_forager_is_used(tmp_path: Path) -> None:
+def test_data_forager_index_is_used(tmp_path: Path) -> None:
     expected = EXPECTED["jsonl_basic"]
     folder = shutil.copytree(FIXTURES / "jsonl_basic", tmp_path / "d")
     assert recognise(find(folder))
@@ -536,13 +536,13 @@ def test_the_index_of_data_forager_is_used(tmp_path: Path) -> None:
         rows.read(np.array([15]))
 
 
-def test_without_that_index_the_same_lines_are_found(tmp_path: Path) -> None:
+def test_scanner_finds_the_same_lines_as_data_forager(tmp_path: Path) -> None:
     folder = shutil.copytree(FIXTURES / "jsonl_basic", tmp_path / "d")
     shutil.rmtree(folder / "index")
     assert every(opened(folder)) == EXPECTED["jsonl_basic"]["samples"]
 
 
-def test_an_empty_index_of_data_forager() -> None:
+def test_empty_data_forager_index() -> None:
     assert recognise(find(FIXTURES / "empty"))
     rows = opened(FIXTURES / "empty")
     assert len(rows) == EXPECTED["empty"]["len"] == 0
@@ -555,7 +555,7 @@ def forager(folder: Path, names: list[str], triples: list[tuple[int, int, int]],
     return folder
 
 
-def test_lines_are_exactly_as_located(tmp_path: Path) -> None:
+def test_data_forager_lines_are_not_trimmed(tmp_path: Path) -> None:
     put(tmp_path / "a.jsonl", b'\xef\xbb\xbf{"n": 1}\r\n\n{"n": 2}\n')
     forager(tmp_path, ["a.jsonl"], [(0, 14, 9), (0, 0, 13), (0, 13, 1)])
     rows = opened(tmp_path)
@@ -583,7 +583,9 @@ def test_lines_are_exactly_as_located(tmp_path: Path) -> None:
         ((0, 2**63 - 1, 2**63 - 1), TruncatedShardError, r"if the file changed, make the index again"),
     ],
 )
-def test_a_place_outside_its_file(tmp_path: Path, triple: Any, error: type[Exception], message: str) -> None:
+def test_data_forager_location_outside_its_file_raises(
+    tmp_path: Path, triple: Any, error: type[Exception], message: str
+) -> None:
     dump(tmp_path / "a.jsonl", {"n": 1})
     rows = opened(forager(tmp_path, ["a.jsonl"], [(0, 0, 9), triple]))
     with pytest.raises(error, match=message):
@@ -593,14 +595,14 @@ def test_a_place_outside_its_file(tmp_path: Path, triple: Any, error: type[Excep
     assert rows.sample(0) == {"n": 1}
 
 
-def test_half_a_place(tmp_path: Path) -> None:
+def test_partial_data_forager_entry_raises(tmp_path: Path) -> None:
     dump(tmp_path / "a.jsonl", {"n": 1})
     forager(tmp_path, ["a.jsonl"], [(0, 0, 9)], b"\0" * 8)
     with pytest.raises(FormatError, match=r"sample_locations\.bin: expected 24 bytes for each sample, got 32 bytes"):
         opened(tmp_path)
 
 
-def test_paths_stay_in_the_folder_unless_trusted(tmp_path: Path) -> None:
+def test_data_forager_paths_outside_the_folder_need_trust_paths(tmp_path: Path) -> None:
     outside = dump(tmp_path / "a.jsonl", {"n": 1})
     for name in ("../a.jsonl", str(outside)):
         folder = forager(tmp_path / "d", ["in.jsonl", name], [(1, 0, 9)])
@@ -614,7 +616,7 @@ def test_paths_stay_in_the_folder_unless_trusted(tmp_path: Path) -> None:
         assert pickle.loads(pickle.dumps(rows)).sample(0) == {"n": 1}
 
 
-def test_a_file_that_the_index_names_is_gone(tmp_path: Path) -> None:
+def test_missing_data_forager_file_raises(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"gone\.jsonl"):
         opened(forager(tmp_path, ["gone.jsonl"], [(0, 0, 1)]))
 
@@ -622,7 +624,7 @@ def test_a_file_that_the_index_names_is_gone(tmp_path: Path) -> None:
 # -- writing --------------------------------------------------------------------------------------------------
 
 
-def test_what_is_written(tmp_path: Path) -> None:
+def test_written_lines_are_compact_json(tmp_path: Path) -> None:
     features = {"x": Array("float32", (2,)), "n": int, "s": str, "o": str | None, "j": Json()}
     samples: list[dict[str, Any]] = [
         {
@@ -673,7 +675,7 @@ def test_append_continues_the_numbering(tmp_path: Path) -> None:
     assert every(opened(path)) == [{"n": k} for k in range(4)]
 
 
-def test_append_where_samples_would_not_come_last(tmp_path: Path) -> None:
+def test_append_that_would_not_sort_last_raises(tmp_path: Path) -> None:
     dump(tmp_path / "d" / "z.jsonl", {"n": 1})
     with pytest.raises(ArgumentError, match=r"expected shards that sort before part-00000\.jsonl, got z\.jsonl"):
         create(str(tmp_path / "d"), Features.of({"n": int}), mode="append")
@@ -699,7 +701,7 @@ def test_modes(tmp_path: Path) -> None:
         writer.append({"n": 5})
 
 
-def test_nothing_is_seen_before_close(tmp_path: Path) -> None:
+def test_nothing_is_visible_before_close(tmp_path: Path) -> None:
     writer = create(str(tmp_path / "d"), Features.of({"n": int}))
     writer.append({"n": 1})
     assert not (tmp_path / "d").exists()
@@ -708,7 +710,7 @@ def test_nothing_is_seen_before_close(tmp_path: Path) -> None:
     assert every(opened(tmp_path / "d")) == [{"n": 1}]
 
 
-def test_a_full_disk_loses_nothing_that_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append_after_a_full_disk_loses_no_taken_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = iter([False, True, True])
     append = Stage.append
 
@@ -733,7 +735,7 @@ def test_a_full_disk_loses_nothing_that_was_taken(tmp_path: Path, monkeypatch: p
     assert every(opened(tmp_path / "d")) == taken
 
 
-def test_an_empty_dataset(tmp_path: Path) -> None:
+def test_writing_no_samples(tmp_path: Path) -> None:
     path = write(tmp_path / "d", {"n": int}, [])
     rows = opened(path, schema=Features.of({"n": int}))
     assert len(rows) == 0
@@ -749,7 +751,7 @@ def test_an_empty_dataset(tmp_path: Path) -> None:
         (Array("complex64", (1,)), r"expected numbers that JSON can hold, got complex64\[1\] - at field f"),
     ],
 )
-def test_features_that_json_cannot_hold(tmp_path: Path, feature: Any, message: str) -> None:
+def test_features_that_json_cannot_hold_raise(tmp_path: Path, feature: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         create(str(tmp_path / "d"), Features.of({"f": feature}))
     assert not os.listdir(tmp_path)
@@ -774,7 +776,7 @@ def test_features_that_json_cannot_hold(tmp_path: Path, feature: Any, message: s
         ({"j": 1, "k": 2}, "expected the fields j, got 'k' too - at sample 1"),
     ],
 )
-def test_a_sample_that_is_refused_is_not_taken(tmp_path: Path, sample: dict[str, Any], message: str) -> None:
+def test_refused_sample_is_not_written(tmp_path: Path, sample: dict[str, Any], message: str) -> None:
     writer = create(str(tmp_path / "d"), Features.of({"j": Json()}))
     writer.append({"j": 1})
     with pytest.raises(SchemaError, match=message):
@@ -787,13 +789,13 @@ def test_a_sample_that_is_refused_is_not_taken(tmp_path: Path, sample: dict[str,
 @pytest.mark.parametrize(
     "options", [{"shard_rows": 0}, {"shard_size": 0}, {"prefix": "../x"}, {"prefix": ".x"}, {"prefix": ""}]
 )
-def test_bad_options(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_wrong_shard_options_raise(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match="expected"):
         create(str(tmp_path / "d"), Features.of({"n": int}), **options)
     assert not os.listdir(tmp_path)
 
 
-def test_nan_is_null_and_back(tmp_path: Path) -> None:
+def test_nan_is_written_as_null_and_read_as_nan(tmp_path: Path) -> None:
     features = {"v": Value("float32"), "x": Array("float64", (None,))}
     path = write(tmp_path / "d", features, [{"v": math.nan, "x": [1.5, math.nan]}])
     assert (path / "part-00000.jsonl").read_bytes() == b'{"v":null,"x":[1.5,null]}\n'
@@ -823,7 +825,3 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, samples: list[dict
     assert every(rows, ["b"]) == [{"b": sample["b"]} for sample in samples]
     written = b"".join(file.read_bytes() for file in sorted(path.glob("*.jsonl")))
     assert [json.loads(line) for line in written.splitlines()] == samples
-
-
-def test_the_table_of_formats_has_it() -> None:
-    assert format_named("jsonl").recognise is recognise

@@ -1,4 +1,4 @@
-"""Parquet: what it can hold comes back, row groups are decoded as they are needed, damage is an error."""
+"""Parquet: round trips, row groups decoded on demand, errors for damaged files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write(folder: Path, given_samples: list[dict[str, Any]], schema: Any = SCHEM
 
 
 def check(ds: sx.Dataset, expected: list[dict[str, Any]]) -> None:
-    """All ways to the samples give these."""
+    """Check that all ways to read return these samples."""
     wanted = [sx.DictSample(sample) for sample in expected]
     assert [ds[k] for k in range(len(ds))] == wanted
     assert list(ds) == wanted
@@ -68,7 +68,7 @@ def holds(features: Features) -> bool:
 
 @settings(deadline=None)
 @given(datasets(), st.integers(1, 4), st.integers(1, 6))
-def test_any_schema_and_samples(
+def test_samples_of_any_schema_round_trip(
     tmp_path_factory: pytest.TempPathFactory,
     data: tuple[Features, list[dict[str, Any]]],
     group_rows: int,
@@ -96,7 +96,7 @@ def test_any_schema_and_samples(
     ],
     ids=str,
 )
-def test_what_parquet_cannot_hold_is_refused_at_once(tmp_path: Path, feature: Any) -> None:
+def test_features_that_parquet_cannot_hold_raise_at_create(tmp_path: Path, feature: Any) -> None:
     with pytest.raises(SchemaError, match=r"that Parquet can hold, got .* without elements - at field x"):
         sx.create(tmp_path / "d", {"x": feature}, format="parquet")
     assert list(tmp_path.iterdir()) == []
@@ -143,7 +143,7 @@ def test_an_empty_dataset_keeps_its_fields(tmp_path: Path) -> None:
     assert empty.dtype == np.int64
 
 
-def test_an_exception_leaves_everything_as_it_was(tmp_path: Path) -> None:
+def test_exception_leaves_the_target_unchanged(tmp_path: Path) -> None:
     def fail(mode: str) -> None:
         with sx.create(tmp_path / "d", SCHEMA, format="parquet", mode=mode, row_group_rows=1) as out:
             out.extend(samples(3))
@@ -160,7 +160,7 @@ def test_an_exception_leaves_everything_as_it_was(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["d"]
 
 
-def test_closing_and_giving_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append_after_close_and_after_abort_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = create(str(tmp_path / "a"), Features.of(SCHEMA), mode="create")
     out.append(samples(1)[0])
     out.close()
@@ -184,7 +184,7 @@ def test_closing_and_giving_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 # -- files of other tools -------------------------------------------------------------------------------------
 
 
-def test_files_of_other_tools(tmp_path: Path) -> None:
+def test_files_of_other_tools_are_read(tmp_path: Path) -> None:
     frame = pd.DataFrame({"n": [1, 2], "s": ["a", None], "when": [datetime.datetime(2020, 1, 1)] * 2, "x": [[1.5], []]})
     frame.to_parquet(tmp_path / "pandas.parquet")
     first, second = sx.open(tmp_path / "pandas.parquet")
@@ -197,7 +197,7 @@ def test_files_of_other_tools(tmp_path: Path) -> None:
     assert str(ds.features) == "n int32, s text or none, x int32[?] or none"
 
 
-def test_other_tools_read_our_files(tmp_path: Path) -> None:
+def test_pyarrow_and_pandas_read_written_files(tmp_path: Path) -> None:
     write(tmp_path / "d", samples(5), row_group_rows=2)
     pattern = str(tmp_path / "d" / "*.parquet")
     rows = duckdb.sql(f"select n, s, x[2] from '{pattern}' where n >= 3 order by n")
@@ -207,7 +207,7 @@ def test_other_tools_read_our_files(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "d").num_rows == 5
 
 
-def test_a_schema_says_how_to_read_columns(tmp_path: Path) -> None:
+def test_schema_types_the_columns(tmp_path: Path) -> None:
     pq.write_table(pa.table({"raw": [b"\1\2", None], "k": [0, 1], "x": [[1, 2], [3, 4]]}), tmp_path / "x.parquet")
     schema = {"raw": sx.Array("uint8", (2,)), "k": sx.ClassLabel(("a", "b")), "x": sx.Array("int64", (2,))}
     ds = sx.open(tmp_path / "x.parquet", schema=schema)
@@ -218,7 +218,7 @@ def test_a_schema_says_how_to_read_columns(tmp_path: Path) -> None:
         sx.open(tmp_path / "x.parquet", schema={"k": str})
 
 
-def test_only_what_is_asked_for_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_requested_columns_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "d", samples(10), row_group_rows=2)
     decoded: list[tuple[int, list[str]]] = []
     original = pq.ParquetFile.read_row_group
@@ -248,7 +248,7 @@ def test_files_of_different_schemas_are_refused(tmp_path: Path) -> None:
         sx.open(tmp_path / "none", format="parquet")
 
 
-def test_a_changed_file_is_noticed_by_the_next_process(tmp_path: Path) -> None:
+def test_unpickling_after_a_file_changed_raises(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1]}), tmp_path / "x.parquet")
     pickled = pickle.dumps(sx.open(tmp_path / "x.parquet"))
     assert pickle.loads(pickled)[0].n == 1
@@ -287,14 +287,14 @@ print(len(good), wrong)
 """
 
 
-def test_no_flipped_or_lost_byte_ends_the_process(tmp_path: Path) -> None:
+def test_damaged_bytes_never_crash_the_process(tmp_path: Path) -> None:
     write(tmp_path / "d", samples(4), compression="none")
     command = [sys.executable, "-X", "faulthandler", "-c", FLIP, str(tmp_path / "d" / "part-00000.parquet"), "7"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_a_flipped_value_is_found_by_the_checksum_of_its_page(tmp_path: Path) -> None:
+def test_page_checksum_detects_a_flipped_byte(tmp_path: Path) -> None:
     write(tmp_path / "d", [{"raw": b"needle " * 20}] * 3, {"raw": bytes}, compression="none")
     file = tmp_path / "d" / "part-00000.parquet"
     data = bytearray(file.read_bytes())
@@ -304,7 +304,7 @@ def test_a_flipped_value_is_found_by_the_checksum_of_its_page(tmp_path: Path) ->
         sx.open(tmp_path / "d")[0]
 
 
-def test_what_is_no_parquet_file_says_so(tmp_path: Path) -> None:
+def test_file_that_is_not_parquet_raises(tmp_path: Path) -> None:
     write(tmp_path / "d", samples(3))
     good = (tmp_path / "d" / "part-00000.parquet").read_bytes()
     for content in (b"", b"PAR1", good[:-1], good[: len(good) // 2], b"ARROW1" + good):
@@ -313,8 +313,8 @@ def test_what_is_no_parquet_file_says_so(tmp_path: Path) -> None:
             sx.open(tmp_path / "x.parquet")
 
 
-def test_many_threads_and_a_small_cache(tmp_path: Path) -> None:
-    """Row groups that are decoded at the same time; reading ahead in Arrow is not safe then."""
+def test_many_threads_with_a_small_cache(tmp_path: Path) -> None:
+    """Row groups are decoded in several threads, which Arrow's reading ahead does not support."""
     sx.write(tmp_path / "d", [{"x": k} for k in range(4000)], format="parquet", row_group_rows=10)
     ds = sx.open(tmp_path / "d", cache_bytes=1)
 
@@ -326,7 +326,7 @@ def test_many_threads_and_a_small_cache(tmp_path: Path) -> None:
         assert all(pool.map(work, range(40)))
 
 
-def test_appending_other_fields_is_refused_before_anything_happens(tmp_path: Path) -> None:
+def test_appending_other_fields_raises_at_create(tmp_path: Path) -> None:
     sx.write(tmp_path / "d", [{"x": 1}], format="parquet")
     with pytest.raises(SchemaError, match=r"part-00000\.parquet: expected the fields it has \(x int64\), got y text"):
         sx.write(tmp_path / "d", [{"y": "a"}], {"y": str}, format="parquet", mode="append")

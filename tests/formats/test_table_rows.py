@@ -1,4 +1,4 @@
-"""Rows of tables side by side: each field comes from the table that has it, in the order asked for."""
+"""TableRows: each field is read from the table that has it, in the requested order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rows_of(*tables: MappedTable, order: str) -> TableRows:
 
 
 @pytest.mark.parametrize("order", ["abc", "cab"])
-def test_fields_of_several_tables(order: str) -> None:
+def test_fields_come_from_their_tables(order: str) -> None:
     rows = rows_of(table(a=[1, 2], b=["x", "y"]), table(c=[True, False]), order=order)
     assert (len(rows), list(rows.features), rows.fingerprint, rows.shard_names()) == (
         2,
@@ -45,13 +45,13 @@ def test_fields_of_several_tables(order: str) -> None:
     assert rows.read(np.array([0], np.int32), ["c", "a"]).names == ["c", "a"]
 
 
-def test_one_table_in_another_order_is_not_taken_for_the_whole() -> None:
+def test_single_table_with_another_field_order() -> None:
     assert list(rows_of(table(a=[1], b=["x"]), order="ba").sample(0)) == ["b", "a"]
     assert list(rows_of(table(a=[1], b=["x"]), order="ab").sample(0)) == ["a", "b"]
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
-def test_unknown_fields_are_refused(order: str) -> None:
+def test_unknown_fields_raise(order: str) -> None:
     rows = rows_of(table(a=[1], b=["x"]), order=order)
     with pytest.raises(FieldError, match="got 'z'"):
         rows.read(np.array([0]), ["z"])
@@ -59,7 +59,7 @@ def test_unknown_fields_are_refused(order: str) -> None:
         rows.sample(0, ["z"])
 
 
-def test_the_digest_changes_with_the_files(tmp_path: Path) -> None:
+def test_digest_changes_with_the_files(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
     path.write_bytes(b"abc")
     first = files_digest(find(tmp_path))

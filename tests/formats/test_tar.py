@@ -1,4 +1,4 @@
-"""WebDataset tars: read as WebDataset reads them, written so that others read them, refused when they are bad."""
+"""WebDataset tars: reading as WebDataset does, writing for other tools, errors for damaged files."""
 
 import gc
 import gzip
@@ -72,7 +72,7 @@ def member(name: str, data: bytes) -> bytes:
 
 
 def pack(path: Path, files: Parts, format: int = tarfile.USTAR_FORMAT) -> Path:
-    """A tar made by Python."""
+    """Write a tar with Python's tarfile."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w", format=format) as tar:
         for name, data in files.items():
@@ -87,7 +87,7 @@ def open_tar(what: Any, **options: Any) -> TarRows:
 
 
 def all_samples(rows: TarRows) -> list[dict[str, Any]]:
-    """Every sample, read at once and one by one, which must be the same."""
+    """Return all samples, checked to be the same read together and one by one."""
     many = rows.read(np.arange(len(rows))).to_samples()
     for row, sample in enumerate(many):
         assert_same(rows.sample(row), sample)
@@ -107,7 +107,7 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 def by_webdataset(path: Path, decode: bool = False) -> list[dict[str, Any]]:
-    """What WebDataset reads; it leaves its file to the garbage collector, which is no fault of ours."""
+    """Read with WebDataset, which leaves closing its file to the garbage collector."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         dataset = webdataset.WebDataset(str(path), shardshuffle=False)
@@ -117,11 +117,11 @@ def by_webdataset(path: Path, decode: bool = False) -> list[dict[str, Any]]:
     return [{name: value for name, value in one.items() if name not in ("__url__", "__local_path__")} for one in found]
 
 
-# -- files of others --------------------------------------------------------------------------------------------
+# -- files of other tools ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["single", "sharded", "legacy_npy"])
-def test_atdata(name: str, tmp_path: Path) -> None:
+def test_fixture_of_atdata_is_read(name: str, tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / name, tmp_path / name)
     expected = json.loads((FIXTURES / "expected.json").read_text("utf-8"))[name]["samples"]
     arrays: dict[str, Feature] = {"x": Array()} if name == "sharded" else {"image": Array()}
@@ -172,7 +172,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_what_python_writes(format: int, tmp_path: Path) -> None:
+def test_tars_of_python_tarfile_are_read(format: int, tmp_path: Path) -> None:
     fits = [n for n in NAMES if format != tarfile.USTAR_FORMAT or len(n.encode()) < 95]
     files = {f"{name}.{part}": f"{name} {part}".encode() for name in fits for part in ("txt", "Bin.X")}
     path = pack(tmp_path / "x.tar", files, format)
@@ -182,14 +182,14 @@ def test_what_python_writes(format: int, tmp_path: Path) -> None:
     assert raw == by_webdataset(path)
 
 
-def test_ustar_prefix(tmp_path: Path) -> None:
+def test_ustar_prefix_is_read(tmp_path: Path) -> None:
     name = "p" * 50 + "/" + "q" * 90
     path = pack(tmp_path / "x.tar", {f"{name}.txt": b"1"})
     assert len(path.read_bytes()) == 10240
     assert open_tar(path).sample(0) == {"__key__": name, "txt": "1"}
 
 
-def test_what_webdataset_writes(tmp_path: Path) -> None:
+def test_tars_of_webdataset_are_read(tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     samples = [
         {"__key__": f"k/{n}", "cls": n, "json": {"n": [n, None]}, "npy": np.arange(n + 1), "txt": f"é{n}"}
@@ -204,7 +204,7 @@ def test_what_webdataset_writes(tmp_path: Path) -> None:
         assert_same(found, sample)
 
 
-def test_what_webdataset_passes_over(tmp_path: Path) -> None:
+def test_members_that_webdataset_skips_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     with tarfile.open(path, "w") as tar:
         folder = tarfile.TarInfo("a/")
@@ -248,7 +248,7 @@ def test_names_are_split_as_webdataset_does(name: str) -> None:
 # -- fields -----------------------------------------------------------------------------------------------------
 
 
-def test_fields_by_extension(tmp_path: Path) -> None:
+def test_extension_gives_the_field_type(tmp_path: Path) -> None:
     files = {
         "0.json": b'{"a": 1}',
         "0.txt": "é".encode(),
@@ -280,7 +280,7 @@ def test_fields_by_extension(tmp_path: Path) -> None:
     assert isinstance(rows, AbstractRows)
 
 
-def test_fields_asked_for(tmp_path: Path) -> None:
+def test_only_requested_fields_are_read(tmp_path: Path) -> None:
     rows = open_tar(pack(tmp_path / "x.tar", {"0.txt": b"a", "0.bin": b"b"}))
     assert rows.read(np.array([0]), ["bin"]).to_samples() == [{"bin": b"b"}] == [rows.sample(0, ["bin"])]
     assert rows.read(np.array([0]), ["__key__"]).to_samples() == [{"__key__": "0"}]
@@ -289,7 +289,7 @@ def test_fields_asked_for(tmp_path: Path) -> None:
         rows.read(np.array([0]), ["nothing"])
 
 
-def test_schema_says_how_to_decode(tmp_path: Path) -> None:
+def test_schema_types_the_fields(tmp_path: Path) -> None:
     files = {
         "0.a.npy": npy(np.array([1, 2], np.float32)),
         "0.b": COMPACT.encode(np.arange(3)),
@@ -333,7 +333,7 @@ def test_schema_says_how_to_decode(tmp_path: Path) -> None:
     }
 
 
-def test_schema_that_does_not_fit(tmp_path: Path) -> None:
+def test_schema_that_does_not_fit_raises(tmp_path: Path) -> None:
     path = pack(tmp_path / "x.tar", {"0.x.npy": npy(np.zeros(3)), "1.y": b"1"})
     with pytest.raises(SchemaError, match=r"expected the field 'z', got only x\.npy, y in the tars"):
         open_tar(path, schema=Features({"z": Array()}))
@@ -352,7 +352,7 @@ def test_schema_that_does_not_fit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(), (0,), (5,), (2, 3)])
 @pytest.mark.parametrize("dtype", ["<f4", ">i2", "|b1", "<U5", "|S2", "<M8[D]", "<c8"])
-def test_equal_arrays_are_one(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_equal_arrays_are_stacked(dtype: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     arrays = [np.arange(n, n + int(np.prod(shape))).reshape(shape).astype("i8").astype(dtype) for n in range(4)]
     rows = open_tar(pack(tmp_path / "x.tar", {f"{n}.npy": npy(array) for n, array in enumerate(arrays)}))
     column = rows.read(np.array([2, 0, 3]), ["npy"])["npy"]
@@ -363,7 +363,7 @@ def test_equal_arrays_are_one(dtype: str, shape: tuple[int, ...], tmp_path: Path
         assert column.flags.writeable
 
 
-def test_different_arrays(tmp_path: Path) -> None:
+def test_different_arrays_are_a_list(tmp_path: Path) -> None:
     arrays = [
         np.arange(3.0),
         np.arange(4.0),
@@ -381,12 +381,12 @@ def test_different_arrays(tmp_path: Path) -> None:
     np.testing.assert_array_equal(same[0], same[1])
 
 
-def test_maps_with_other_parts_stay_whole(tmp_path: Path) -> None:
+def test_msgpack_with_other_extensions_stays_one_field(tmp_path: Path) -> None:
     rows = open_tar(pack(tmp_path / "x.tar", {"0.msgpack": b"\x81\xa1a\x01", "0.txt": b"t"}))
     assert all_samples(rows) == [{"__key__": "0", "msgpack": {"a": 1}, "txt": "t"}]
 
 
-def test_maps(tmp_path: Path) -> None:
+def test_msgpack_maps_are_fields(tmp_path: Path) -> None:
     path = pack(tmp_path / "x.tar", {"0.msgpack": b"\x81\xa1a\x01", "1.msgpack": b"\x82\xa1a\x02\xa1b\xa1x"})
     rows = open_tar(path)
     assert all_samples(rows) == [{"__key__": "0", "a": 1, "b": None}, {"__key__": "1", "a": 2, "b": "x"}]
@@ -418,7 +418,9 @@ def test_maps(tmp_path: Path) -> None:
         ("msgpack", b"\xc1", FormatError, "expected MessagePack"),
     ],
 )
-def test_bad_values_are_named(name: str, data: bytes, error: type[Exception], message: str, tmp_path: Path) -> None:
+def test_undecodable_value_error_names_sample_and_field(
+    name: str, data: bytes, error: type[Exception], message: str, tmp_path: Path
+) -> None:
     good = {"cls": b"1", "npy": npy(np.zeros(3)), "msgpack": b"\x80", "txt": b""}.get(name, b"1")
     rows = open_tar(pack(tmp_path / "x.tar", {f"a/0.{name}": good, f"a/1.{name}": data, "a/1.b": b""}))
     for read in (lambda: rows.read(np.array([0, 1])), lambda: rows.sample(1)):
@@ -432,7 +434,7 @@ def test_bad_values_are_named(name: str, data: bytes, error: type[Exception], me
 # -- bad files --------------------------------------------------------------------------------------------------
 
 
-def test_truncated(tmp_path: Path) -> None:
+def test_truncated_tar_raises(tmp_path: Path) -> None:
     whole = member("0.txt", b"x" * 700) + member("1.txt", b"y" * 700)
     for end in (len(whole), len(whole) - 100, len(whole) // 2, 0):  # a member may lack its padding
         (tmp_path / "x.tar").write_bytes(whole[:end])
@@ -446,7 +448,7 @@ def test_truncated(tmp_path: Path) -> None:
             open_tar(tmp_path / "x.tar", rebuild=True)
 
 
-def test_a_huge_size_is_only_a_claim(tmp_path: Path) -> None:
+def test_size_beyond_the_file_raises(tmp_path: Path) -> None:
     for size in (1 << 30, 8**11 - 1, 1 << 62):
         path = tmp_path / "x.tar"
         path.write_bytes(header("0.txt", size) + bytes(512))
@@ -456,7 +458,7 @@ def test_a_huge_size_is_only_a_claim(tmp_path: Path) -> None:
             open_tar(path, rebuild=True)
 
 
-def test_a_flipped_header_byte(tmp_path: Path) -> None:
+def test_flipped_header_byte_raises(tmp_path: Path) -> None:
     tar = bytearray(member("0.txt", b"hello") + member("1.txt", b"world") + bytes(1024))
     tar[1100] ^= 1
     (tmp_path / "x.tar").write_bytes(tar)
@@ -464,7 +466,7 @@ def test_a_flipped_header_byte(tmp_path: Path) -> None:
         open_tar(tmp_path / "x.tar")
 
 
-def test_data_after_the_end(tmp_path: Path) -> None:
+def test_data_after_the_end_raises(tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     path.write_bytes(member("0.txt", b"") + bytes(1024) + member("1.txt", b""))
     with pytest.raises(
@@ -476,7 +478,7 @@ def test_data_after_the_end(tmp_path: Path) -> None:
     assert len(open_tar(path, rebuild=True)) == 1
 
 
-def test_packed_tars_say_so(tmp_path: Path) -> None:
+def test_compressed_tar_raises(tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     path.write_bytes(gzip.compress(os.urandom(2000)))
     with pytest.raises(FormatError, match="expected a plain tar, got one packed with gzip; unpack it"):
@@ -493,7 +495,7 @@ def test_packed_tars_say_so(tmp_path: Path) -> None:
         (tarfile.FIFOTYPE, "pipe"),
     ],
 )
-def test_links_and_devices_are_refused(kind: bytes, word: str, tmp_path: Path) -> None:
+def test_links_and_devices_raise(kind: bytes, word: str, tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     with tarfile.open(path, "w") as tar:
         tar.addfile(tarfile.TarInfo("0.txt"))
@@ -507,13 +509,13 @@ def test_links_and_devices_are_refused(kind: bytes, word: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd.txt", "../0.txt", "a/../../0.txt", "a/.."])
-def test_names_that_leave_are_refused(name: str, tmp_path: Path) -> None:
+def test_absolute_and_parent_paths_raise(name: str, tmp_path: Path) -> None:
     path = pack(tmp_path / "x.tar", {"0.txt": b"", name: b""})
     with pytest.raises(UnsafeError, match=rf"x\.tar: expected names that stay inside the tar, got '{name}'"):
         open_tar(path)
 
 
-def test_a_part_twice(tmp_path: Path) -> None:
+def test_field_twice_in_a_sample_raises(tmp_path: Path) -> None:
     path = pack(tmp_path / "x.tar", {"a/0.txt": b"", "a/0.b": b"", "a/0.TXT": b""})
     with pytest.raises(
         FormatError, match=r"x\.tar: expected each field of a sample once, got 'txt' twice in sample 'a/0'"
@@ -524,7 +526,7 @@ def test_a_part_twice(tmp_path: Path) -> None:
         open_tar(pack(tmp_path / "z.tar", {"0.__key__": b""}))
 
 
-def test_keys_with_dots_are_noticed(tmp_path: Path) -> None:
+def test_keys_with_dots_raise(tmp_path: Path) -> None:
     path = pack(tmp_path / "x.tar", {f"v1.{n}.txt": b"" for n in range(300)})
     with pytest.raises(FormatError, match="do your keys contain dots"):
         open_tar(path)
@@ -535,7 +537,7 @@ def test_keys_with_dots_are_noticed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def scanned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What was scanned since the last look, at each look."""
+    """Return a function that returns the files scanned since its last call."""
     paths: list[str] = []
     scan = TarScanner.scan
 
@@ -552,7 +554,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     return looks()
 
 
-def test_only_what_changed_is_scanned(tmp_path: Path, scanned: Iterator[list[str]]) -> None:
+def test_only_changed_tars_are_scanned_again(tmp_path: Path, scanned: Iterator[list[str]]) -> None:
     for n in range(3):
         pack(tmp_path / f"s{n}.tar", {f"{n}.txt": b"x"})
     assert len(open_tar(tmp_path)) == 3
@@ -570,7 +572,7 @@ def test_only_what_changed_is_scanned(tmp_path: Path, scanned: Iterator[list[str
     assert str(open_tar(tmp_path).features) == "__key__ text, txt text"
 
 
-def test_losses_are_reported(tmp_path: Path) -> None:
+def test_vanished_and_shortened_tars_raise(tmp_path: Path) -> None:
     for n in range(2):
         pack(tmp_path / f"s{n}.tar", {f"{n}.txt": b"x" * 20000})
     rows = open_tar(tmp_path)
@@ -587,7 +589,7 @@ def test_losses_are_reported(tmp_path: Path) -> None:
     assert len(open_tar(tmp_path, rebuild=True)) == 1
 
 
-def test_the_index_is_small(tmp_path: Path) -> None:
+def test_index_is_small(tmp_path: Path) -> None:
     count = 20_000
     blocks = [member(f"{n:09d}.{part}", b"12345678") for n in range(count) for part in ("cls", "bin")]
     (tmp_path / "x.tar").write_bytes(b"".join(blocks))
@@ -599,7 +601,7 @@ def test_the_index_is_small(tmp_path: Path) -> None:
     assert rows.read(picked, ["__key__"])["__key__"] == [f"{n:09d}" for n in picked]
 
 
-def test_opening_again_elsewhere(tmp_path: Path) -> None:
+def test_rows_pickle_as_what_was_opened(tmp_path: Path) -> None:
     path = pack(tmp_path / "x.tar", {"0.x.npy": npy([1, 2])})
     rows = open_tar(path, schema=Features({"x": Array()}))
     again = pickle.loads(pickle.dumps(rows))
@@ -608,7 +610,7 @@ def test_opening_again_elsewhere(tmp_path: Path) -> None:
     assert rows.shard_names() == [str(path)]
 
 
-def test_recognising(tmp_path: Path) -> None:
+def test_recognise_by_extension(tmp_path: Path) -> None:
     pack(tmp_path / "a" / "x.tar", {})
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "x.json").write_text("{}")
@@ -716,7 +718,7 @@ def one_sample(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_what_others_read_of_ours(tmp_path: Path) -> None:
+def test_tarfile_and_webdataset_read_written_tars(tmp_path: Path) -> None:
     long = "key/" + "ü" * 90
     write(tmp_path / "out", FEATURES, [one_sample(), one_sample(__key__=long, maybe="m")])
     path = tmp_path / "out" / "shard-000000.tar"
@@ -798,14 +800,14 @@ def test_modes(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["out"]
 
 
-def test_empty(tmp_path: Path) -> None:
+def test_writing_no_samples(tmp_path: Path) -> None:
     write(tmp_path / "out", {"txt": str}, [])
     rows = open_tar(tmp_path / "out", schema=Features.of({"txt": str}))
     assert (len(rows), rows.read(np.empty(0, np.int64)).names) == (0, ["__key__", "txt"])
 
 
 @pytest.mark.parametrize("key", ["a.b", "..", "../a", "a/../b", "/a", "", "a\0", "__a__/b", "a/b.c", 7, "\ud800"])
-def test_bad_keys(key: Any, tmp_path: Path) -> None:
+def test_invalid_keys_raise(key: Any, tmp_path: Path) -> None:
     out = create(str(tmp_path / "out"), Features.of({"txt": str}), mode="create")
     with pytest.raises(SchemaError, match=r"expected (a key that is a relative name|text).* - at sample 0"):
         out.append({"__key__": key, "txt": ""})
@@ -831,7 +833,7 @@ def test_bad_keys(key: Any, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_refused_sample_is_not_taken(sample: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_refused_sample_is_not_written(sample: dict[str, Any], message: str, tmp_path: Path) -> None:
     features = Features.of({"x": Array("float32", (3,)), "s": Optional(Text()), "f": Optional(Value("float64"))})
     out = create(str(tmp_path / "out"), features, mode="create")
     out.append({"x": [1, 2, 3]})
@@ -850,7 +852,7 @@ def test_a_refused_sample_is_not_taken(sample: dict[str, Any], message: str, tmp
 @given(
     st.text(st.sampled_from("ab._/"), min_size=1, max_size=9), st.text(st.sampled_from("ab._"), min_size=1, max_size=4)
 )
-def test_what_is_taken_is_read_back(key: str, part: str) -> None:
+def test_accepted_keys_and_fields_are_read_back(key: str, part: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         try:
             write(Path(folder) / "out", {part: bytes}, [{"__key__": key, part: b""}])
@@ -861,7 +863,7 @@ def test_what_is_taken_is_read_back(key: str, part: str) -> None:
     assert base_plus_ext(f"{key}.{part}") == (key, part)
 
 
-def test_fields_that_cannot_be_parts(tmp_path: Path) -> None:
+def test_fields_that_cannot_be_extensions_raise(tmp_path: Path) -> None:
     for features, message in [
         ({"a/b": str}, "expected a field name that can be a file extension, got 'a/b'"),
         ({"x": Array(), "X": Array()}, "got 'x' and 'X', both read as 'x.npy'"),
@@ -880,7 +882,7 @@ def test_fields_that_cannot_be_parts(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_maps_are_written_as_atdata_has_them(tmp_path: Path) -> None:
+def test_msgpack_maps_are_written_like_atdata(tmp_path: Path) -> None:
     write(tmp_path / "out", {"msgpack": Json()}, [{"__key__": "k", "msgpack": {"x": np.arange(2), "s": "é"}}])
     rows = open_tar(tmp_path / "out", schema=Features({"x": Array()}))
     (sample,) = all_samples(rows)
@@ -891,7 +893,7 @@ def test_maps_are_written_as_atdata_has_them(tmp_path: Path) -> None:
     assert open_tar(tmp_path / "nested", schema=nested).sample(0)["m.msgpack"] == [b"\0", b"\xff"]
 
 
-def test_nothing_is_seen_before_close(tmp_path: Path) -> None:
+def test_nothing_is_visible_before_close(tmp_path: Path) -> None:
     out = format_named("tar").create(str(tmp_path / "out"), Features.of({"s": str}), mode="create")
     out.append({"s": "a"})
     assert not (tmp_path / "out").exists()

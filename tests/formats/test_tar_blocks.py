@@ -1,4 +1,4 @@
-"""The blocks of a tar: every form of header that is in use is read, and no damaged one is believed."""
+"""Blocks of tars: all forms of headers are read, damaged ones raise."""
 
 import io
 import tarfile
@@ -16,13 +16,13 @@ def member(name: str, data: bytes) -> bytes:
 
 
 def checked(block: bytearray) -> bytes:
-    """The header with its checksum made right."""
+    """Return the header with a correct checksum."""
     block[148:156] = b" " * 8
     block[148:156] = b"%06o\0 " % sum(block[:512])
     return bytes(block)
 
 
-def test_every_flipped_header_byte_is_noticed() -> None:
+def test_every_flipped_header_byte_raises() -> None:
     tar = bytearray(member("0.txt", b"hello") + member("1.txt", b"world") + bytes(1024))
     for at in (at for at in range(1024, 1536) if at not in (1178, 1179)):  # those two end the checksum and mean nothing
         for bit in (0, 1, 7):
@@ -35,7 +35,7 @@ def test_every_flipped_header_byte_is_noticed() -> None:
     assert len(list(members(tar, "x.tar"))) == 2
 
 
-def test_an_announced_member_is_missing() -> None:
+def test_missing_member_after_extended_header_raises() -> None:
     whole = member("é.txt", b"1")
     with pytest.raises(
         TruncatedShardError, match="expected a member after the extended header at offset 0, the file ends at 1024"
@@ -43,7 +43,7 @@ def test_an_announced_member_is_missing() -> None:
         list(members(whole[:1024], "x.tar"))
 
 
-def test_sizes_in_other_forms() -> None:
+def test_sizes_in_octal_and_base_256() -> None:
     for field in (
         b"\x80" + (5).to_bytes(11, "big"),
         b"000000000005",
@@ -61,14 +61,14 @@ def test_sizes_in_other_forms() -> None:
             list(members(checked(block) + b"hello", "x.tar"))
 
 
-def test_a_huge_size() -> None:
+def test_size_beyond_the_file_raises() -> None:
     huge = bytearray(header("0.txt", 5))
     huge[124:136] = b"\x80" + (1 << 80).to_bytes(11, "big")
     with pytest.raises(TruncatedShardError, match=str(1 << 80)):
         list(members(checked(huge), "x.tar"))
 
 
-def test_old_checksums() -> None:
+def test_signed_checksums_of_old_tars() -> None:
     block = bytearray(header("0.txt", 0))
     block[500:512] = b"\xff" * 12
     signed = sum(block[:148]) + sum(block[156:]) + 256 - 12 * 256
@@ -83,7 +83,7 @@ def extended(kind: bytes, records: bytes) -> bytes:
     return checked(block) + records + padding(len(records))
 
 
-def test_pax_records() -> None:
+def test_pax_records_are_parsed() -> None:
     tail = member("0.txt", b"hello")
     found = list(members(extended(b"g", b"14 comment=ab\n") + extended(b"x", b"9 size=2\n") + tail, "x.tar"))
     assert found == [("0.txt", 0, 2560, 2)]
@@ -112,8 +112,8 @@ def test_large_sizes_get_a_pax_header() -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 3000), st.integers(0, 3000))
-def test_damage_never_escapes(noise: bytes, at: int, end: int) -> None:
-    """Whatever the bytes are, there is an answer or an error of ours."""
+def test_random_bytes_give_members_or_shardex_errors(noise: bytes, at: int, end: int) -> None:
+    """Any bytes give members or a shardex error."""
     tar = bytearray(member("é/0.txt", b"hello") + member("1.npy", b"x" * 700))
     tar[at : at + len(noise)] = noise
     try:

@@ -1,4 +1,4 @@
-"""Raw numbers: windows by arithmetic, samples by stored lengths, and what data-forager packed."""
+"""Raw numbers: windows, samples of stored lengths, and the index of data-forager."""
 
 import hashlib
 import json
@@ -60,7 +60,7 @@ def stored(path: Path | list[Path], **options: Any) -> StoredRows:
 
 
 def every(rows: Any) -> list[list[Any]]:
-    """All samples, the same by `read` and by `sample`."""
+    """Return all samples, checked to be the same by `read` and by `sample`."""
     (name,) = rows.features
     samples = [array.tolist() for array in rows.read(np.arange(len(rows)))[name]]
     assert samples == [rows.sample(k)[name].tolist() for k in range(len(rows))]
@@ -80,7 +80,7 @@ def write(path: Path, features: Any, arrays: Sequence[Any], **options: Any) -> P
 # -- windows --------------------------------------------------------------------------------------------------
 
 
-def test_windows_of_bare_files(tmp_path: Path) -> None:
+def test_windows_of_raw_files(tmp_path: Path) -> None:
     for name, count in (("a.bin", 10), ("b.bin", 3), ("c.bin", 0), ("d.bin", 9)):
         put(tmp_path / name, np.arange(count, dtype=np.uint16) + 100 * ord(name[0]))
     rows = windows(tmp_path, dtype="uint16", window=4)
@@ -102,14 +102,14 @@ def test_windows_of_bare_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", [-1, 2, 10**12])
-def test_rows_outside(tmp_path: Path, row: int) -> None:
+def test_rows_out_of_range_raise(tmp_path: Path, row: int) -> None:
     rows = windows(put(tmp_path / "a.bin", np.arange(9, dtype=np.int32)), dtype="int32", window=4)
     for read in (lambda: rows.read(np.array([0, row])), lambda: rows.sample(row)):
         with pytest.raises(RowError):
             read()
 
 
-def test_field_and_schema(tmp_path: Path) -> None:
+def test_field_name_and_schema(tmp_path: Path) -> None:
     path = put(tmp_path / "a.bin", np.arange(8, dtype=np.float32))
     assert every(windows(path, dtype="f4", window=8, field="x"))[0][:2] == [0.0, 1.0]
     rows = windows(path, schema=Features.of({"y": Array("float32", (2,))}))
@@ -122,14 +122,14 @@ def test_field_and_schema(tmp_path: Path) -> None:
             open_rows(path, "tokens", schema=Features.of(schema))
 
 
-def test_the_extension_says_the_dtype(tmp_path: Path) -> None:
+def test_extension_gives_the_dtype(tmp_path: Path) -> None:
     put(tmp_path / "a.u16", np.arange(4, dtype=np.uint16))
     assert every(windows(tmp_path / "a.u16", window=2)) == [[0, 1], [2, 3]]
     with pytest.raises(SchemaError, match=r"expected uint16, as their extension says, got dtype='int8'"):
         windows(tmp_path / "a.u16", window=2, dtype="int8")
 
 
-def test_what_must_be_said(tmp_path: Path) -> None:
+def test_missing_dtype_or_window_raises(tmp_path: Path) -> None:
     path = put(tmp_path / "a.tokens", np.arange(4, dtype=np.uint16))
     assert recognise(find(tmp_path))
     with pytest.raises(ArgumentError, match=r'expected a dtype, .*; open with dtype="uint16"'):
@@ -148,7 +148,7 @@ def test_what_must_be_said(tmp_path: Path) -> None:
         open_rows(put(tmp_path / "other" / "a.csv", b"").parent, "tokens", dtype="uint16", window=1)
 
 
-def test_a_file_cut_off_inside_a_number(tmp_path: Path) -> None:
+def test_file_cut_inside_a_number_raises(tmp_path: Path) -> None:
     put(tmp_path / "a.bin", b"12345")
     with pytest.raises(
         TruncatedShardError, match=r"a\.bin: expected a multiple of 4 bytes for numbers of int32, got 5 bytes"
@@ -156,7 +156,7 @@ def test_a_file_cut_off_inside_a_number(tmp_path: Path) -> None:
         windows(tmp_path, dtype="int32", window=1)
 
 
-def test_a_file_that_shrank(tmp_path: Path) -> None:
+def test_shrunk_file_raises(tmp_path: Path) -> None:
     path = put(tmp_path / "a.bin", np.arange(8, dtype=np.uint8))
     rows = windows(tmp_path, dtype="uint8", window=4)
     os.truncate(path, 4)
@@ -185,10 +185,10 @@ def test_recognise(tmp_path: Path, names: list[str], expected: bool) -> None:
     assert format_named("tokens").recognise is recognise
 
 
-# -- what we write --------------------------------------------------------------------------------------------
+# -- writing --------------------------------------------------------------------------------------------------
 
 
-def test_fixed_windows_are_written(tmp_path: Path) -> None:
+def test_windows_are_written(tmp_path: Path) -> None:
     arrays = [np.arange(k, k + 3, dtype=np.uint16) for k in range(5)]
     path = write(tmp_path / "d", {"ids": Array("uint16", (3,))}, arrays, shard_size=13)
     assert sorted(os.listdir(path)) == ["part-00000.bin", "part-00001.bin", "part-00002.bin", "tokens.json"]
@@ -208,7 +208,7 @@ def test_fixed_windows_are_written(tmp_path: Path) -> None:
         windows(path, dtype="int32")
 
 
-def test_free_lengths_are_written(tmp_path: Path) -> None:
+def test_variable_lengths_are_written(tmp_path: Path) -> None:
     arrays = [list(range(k)) for k in (3, 0, 5, 1, 2)]
     path = write(tmp_path / "d", FREE, arrays, shard_size=16)
     assert sorted(os.listdir(path)) == [
@@ -231,21 +231,21 @@ def test_free_lengths_are_written(tmp_path: Path) -> None:
     assert rows.read(np.array([0]), []).names == []
 
 
-def test_an_option_makes_windows_of_a_free_schema(tmp_path: Path) -> None:
+def test_window_option_with_a_variable_length_schema(tmp_path: Path) -> None:
     path = write(tmp_path / "d", FREE, [[1, 2]], window=2)
     assert every(windows(path)) == [[1, 2]]
     with pytest.raises(SchemaError, match=r"expected uint16\[2\], got int64\[1\] - at sample 0, field tokens"):
         write(tmp_path / "e", FREE, [[1]], window=2)
 
 
-def test_lengths_without_a_head(tmp_path: Path) -> None:
+def test_lengths_without_tokens_json_are_read(tmp_path: Path) -> None:
     put(tmp_path / "a.bin", np.arange(6, dtype=np.int8))
     put(tmp_path / "a.lengths.bin", np.array([4, 2], "<u4"))
     assert every(stored(tmp_path, dtype="int8")) == [[0, 1, 2, 3], [4, 5]]
     assert every(stored(tmp_path / "a.bin", dtype="int8")) == [[0, 1, 2, 3], [4, 5]]
 
 
-def test_an_empty_dataset(tmp_path: Path) -> None:
+def test_writing_no_samples(tmp_path: Path) -> None:
     fixed = windows(write(tmp_path / "fixed", {"t": Array("int32", (4,))}, []))
     free = stored(write(tmp_path / "free", FREE, []))
     for rows in (fixed, free):
@@ -254,7 +254,7 @@ def test_an_empty_dataset(tmp_path: Path) -> None:
     assert recognise(find(tmp_path / "fixed"))
 
 
-def test_append(tmp_path: Path) -> None:
+def test_append_adds_shards(tmp_path: Path) -> None:
     path = write(tmp_path / "d", FREE, [[1], [2, 2]])
     assert every(stored(path)) == [[1], [2, 2]]
     write(path, FREE, [[3]], mode="append")
@@ -282,13 +282,13 @@ def test_append(tmp_path: Path) -> None:
         {},
     ],
 )
-def test_schemas_that_are_refused(tmp_path: Path, schema: Any) -> None:
+def test_schemas_of_other_than_one_array_raise(tmp_path: Path, schema: Any) -> None:
     with pytest.raises(SchemaError, match="expected exactly one field, an array of one dimension, got"):
         create(str(tmp_path / "d"), Features.of(schema))
     assert not os.listdir(tmp_path)
 
 
-def test_windows_and_dtypes_that_are_refused(tmp_path: Path) -> None:
+def test_wrong_windows_and_dtypes_raise(tmp_path: Path) -> None:
     for schema, window in (((3,), 4), ((3,), 0), ((None,), -1)):
         with pytest.raises(ArgumentError, match="expected a window of at least 1 that fits"):
             create(str(tmp_path / "d"), Features.of({"a": Array("uint16", schema)}), window=window)
@@ -298,7 +298,7 @@ def test_windows_and_dtypes_that_are_refused(tmp_path: Path) -> None:
         create(str(tmp_path / "d"), Features.of({"a": Array("datetime64[s]", (1,))}))
 
 
-def test_a_sample_that_is_refused_is_not_taken(tmp_path: Path) -> None:
+def test_refused_sample_is_not_written(tmp_path: Path) -> None:
     writer = create(str(tmp_path / "d"), FREE)
     writer.append({"tokens": np.array([1], np.uint16)})
     for bad, message in (
@@ -319,7 +319,7 @@ def test_a_sample_that_is_refused_is_not_taken(tmp_path: Path) -> None:
     assert every(stored(tmp_path / "d")) == [[1], [2]]
 
 
-def test_the_caller_may_reuse_its_array(tmp_path: Path) -> None:
+def test_caller_may_reuse_the_array(tmp_path: Path) -> None:
     writer = create(str(tmp_path / "d"), FREE)
     array = np.zeros(2, np.uint16)
     for k in range(3):
@@ -336,7 +336,7 @@ def test_the_caller_may_reuse_its_array(tmp_path: Path) -> None:
     assert every(stored(tmp_path / "d")) == [[0, 0], [1, 1], [2, 2]]
 
 
-def test_long_samples_widen_the_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_beyond_uint32_widen_the_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numbers, "_NARROW", 4)
     monkeypatch.setattr(numbers, "_FLUSH", 6)
     arrays = [[1], [1, 2], [1, 2, 3], [7] * 5, [8]]
@@ -360,7 +360,7 @@ def test_long_samples_widen_the_lengths(tmp_path: Path, monkeypatch: pytest.Monk
         b'{"version": 1, "dtype": "u2", "window": null, "field": "t", "lengths": "float"}', b"\xff",
     ],
 )  # fmt: skip
-def test_a_bad_head(tmp_path: Path, head: bytes) -> None:
+def test_invalid_tokens_json_raises(tmp_path: Path, head: bytes) -> None:
     put(tmp_path / "tokens.json", head)
     with pytest.raises(FormatError, match=r"tokens\.json: expected"):
         open_rows(tmp_path, "tokens")
@@ -376,14 +376,14 @@ def test_a_bad_head(tmp_path: Path, head: bytes) -> None:
         (b"", r"part-00000\.bin: expected 0 bytes as its lengths say, got 6"),
     ],
 )
-def test_lengths_that_do_not_fit(tmp_path: Path, lengths: Any, message: str) -> None:
+def test_lengths_that_do_not_match_the_file_raise(tmp_path: Path, lengths: Any, message: str) -> None:
     path = write(tmp_path / "d", FREE, [[1, 2, 3]])
     put(path / "part-00000.lengths.bin", lengths)
     with pytest.raises(TruncatedShardError, match=message):
         open_rows(path, "tokens")
 
 
-def test_lost_lengths(tmp_path: Path) -> None:
+def test_missing_lengths_raise(tmp_path: Path) -> None:
     path = write(tmp_path / "d", FREE, [[1, 2, 3]])
     (path / "part-00000.lengths.bin").unlink()
     with pytest.raises(ArgumentError, match=r"expected the lengths of samples.*part-00000\.lengths\.bin"):
@@ -421,7 +421,7 @@ def test_only_a_changed_file_is_indexed_again(tmp_path: Path, monkeypatch: pytes
 # -- data-forager ---------------------------------------------------------------------------------------------
 
 
-def test_what_data_forager_packed(tmp_path: Path) -> None:
+def test_data_forager_tokens_are_read(tmp_path: Path) -> None:
     folder = shutil.copytree(FIXTURES / "tokens_fixed", tmp_path / "d")
     assert recognise(find(folder))
     rows = stored(folder, dtype="uint16")
@@ -449,7 +449,7 @@ def forager(folder: Path, names: list[str], triples: list[tuple[int, int, int]])
     return folder
 
 
-def test_what_data_forager_located(tmp_path: Path) -> None:
+def test_data_forager_locations_are_used(tmp_path: Path) -> None:
     put(tmp_path / "a.bin", np.arange(10, dtype=np.uint16))
     rows = stored(forager(tmp_path, ["a.bin"], [(0, 0, 4), (0, 8, 2), (0, 3, 2), (0, 0, 0)]), dtype="uint16")
     assert every(rows) == [[0, 1], [4], [1 << 9], []]
@@ -464,7 +464,7 @@ def test_what_data_forager_located(tmp_path: Path) -> None:
         rows.read(np.array([0]))
 
 
-def test_damage_of_that_index(tmp_path: Path) -> None:
+def test_damaged_data_forager_index_raises(tmp_path: Path) -> None:
     put(tmp_path / "a.bin", np.arange(500, dtype=np.uint16))
     rows = stored(forager(tmp_path, ["a.bin"], [(0, 0, 3 << 30), (9, 0, 2)]), dtype="uint16")
     with pytest.raises(
@@ -489,7 +489,7 @@ dtypes = st.sampled_from(["uint8", "uint16", "int32", "int64", "float32", "float
 
 @settings(max_examples=25, deadline=None)
 @given(dtypes, st.lists(st.binary(max_size=40), max_size=12), st.integers(1, 60))
-def test_round_trip_of_free_lengths(
+def test_round_trip_of_variable_lengths(
     tmp_path_factory: pytest.TempPathFactory, dtype: str, raw: list[bytes], shard_size: int
 ) -> None:
     kind = np.dtype(dtype)

@@ -1,0 +1,77 @@
+"""Writers of all formats: the same life cycle, and shards that fill up in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardex.errors import ClosedError, StorageFullError
+from shardex.files import Stage
+from shardex.formats import FORMATS, format_named
+from shardex.formats.sample_writer import ShardSeries
+from shardex.schema import Array, Features
+
+FEATURES, SAMPLE = Features({"x": Array("int64", (2,))}), {"x": [1, 2]}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_append_after_close_or_abort_raises(tmp_path: Path, format: str) -> None:
+    writer = format_named(format).create(str(tmp_path / "closed"), FEATURES, mode="create")
+    writer.append(SAMPLE)
+    writer.close()
+    writer.close()
+    with pytest.raises(ClosedError, match="closed: expected an open writer, this one is closed"):
+        writer.append(SAMPLE)
+    writer = format_named(format).create(str(tmp_path / "aborted"), FEATURES, mode="create")
+    writer.append(SAMPLE)
+    writer.abort()
+    writer.abort()
+    with pytest.raises(ClosedError, match="this one was aborted; nothing was written"):
+        writer.append(SAMPLE)
+    with pytest.raises(ClosedError, match="this one was aborted; nothing was written"):
+        writer.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["closed"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "shards"),
+    [
+        ({"rows": 2}, [b"aabb", b"ccdd", b"ee"]),
+        ({"size": 6}, [b"aabbcc", b"ddee"]),
+        ({"size": 1}, [b"aa", b"bb", b"cc", b"dd", b"ee"]),
+        ({"rows": 3, "end": lambda size: b"%d" % size}, [b"aabbcc6", b"ddee4"]),
+    ],
+)
+def test_shards_end_at_their_limits(tmp_path: Path, limits: dict[str, Any], shards: list[bytes]) -> None:
+    stage = Stage(tmp_path / "d", "create")
+    series = ShardSeries(stage, "{}.bin".format, 5, **limits)
+    for letter in b"abcde":
+        series.write(bytes([letter]) * 2)
+    series.finish()
+    assert [bytes(stage.place.load(f"{5 + k}.bin")) for k in range(len(shards))] == shards
+    assert len(stage.place.paths()) == len(shards)
+
+
+def test_failed_write_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(tmp_path / "d", "create")
+    series = ShardSeries(stage, "{}.bin".format, rows=2, end=lambda size: b".")
+    append, failures = Stage.append, iter([True, False, True, False])
+
+    def failing(self: Stage, path: str, pieces: Any, size: int) -> int:
+        if next(failures, False):
+            append(self, path, [b"torn"], size)
+            raise StorageFullError(28, "no space", path)
+        return append(self, path, pieces, size)
+
+    monkeypatch.setattr(Stage, "append", failing)
+    for record in (b"a", b"b"):
+        series.write(record)
+    with pytest.raises(StorageFullError):
+        series.write(b"c")
+    series.write(b"c")
+    with pytest.raises(StorageFullError):
+        series.finish()
+    series.finish()
+    assert [bytes(stage.place.load(path)) for path in ("0.bin", "1.bin")] == [b"ab.", b"c."]
