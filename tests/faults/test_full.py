@@ -65,7 +65,6 @@ def refused(name: str, disk: Path, free: int) -> str:
     return ""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITING)
 def test_full_after_any_number_of_blocks(name: str, models: Models, disk: Path) -> None:
     """With a little more space each time: the edit fails or is done completely."""
@@ -176,7 +175,6 @@ def limited(jobs: Jobs, name: str, models: Models, room: Path, limits: list[dict
     assert len(seen) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITING)
 def test_file_size_limit(name: str, jobs: Jobs, models: Models, room: Path) -> None:
     """`ulimit -f`."""

@@ -13,16 +13,17 @@ from tests.faults import jobs as does
 from tests.faults.processes import FULL, Job, Jobs
 from tests.faults.states import Models, check_chain, check_usable
 
-ROUNDS = 500 if FULL else 40
+ROUNDS, RESTART = (500, 20) if FULL else (16, 8)
+"""Number of kills, and after how many of them the dataset is made anew."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
-def killed(job: Job, seconds: float) -> int:
-    """Kill it after so many seconds; return the last version that it acknowledged."""
+def killed(job: Job, commits: int, seconds: float) -> int:
+    """Kill a process so many seconds after a number of commits; return the last version that it reported."""
     with job:
         job.go()
-        lines = job.hear_for(seconds)
+        lines = [job.hear() or "" for _ in range(commits)] + job.hear_for(seconds)
         job.signal(signal.SIGKILL)
         lines += job.hear_all()
     return does.last_made(lines)
@@ -45,11 +46,11 @@ def test_killed_at_random_moments(jobs: Jobs, room: Path) -> None:
     chance = random.Random(7)
     folder, last, commits = room / "d", 0, 0
     for number in range(ROUNDS):
-        made = max(last, killed(jobs.start("chain", folder), chance.uniform(0, 0.2)))
+        made = max(last, killed(jobs.start("chain", folder), chance.randrange(3), chance.uniform(0, 0.05)))
         found = check_chain(folder)
         last = max(found, default=0)
         assert last in (made, made + 1)
-        if number % 20 == 19:  # begin anew, so that the work stays the same
+        if number % RESTART == RESTART - 1:  # begin anew, so that the work stays the same
             check_usable(folder, found)
             shutil.rmtree(folder)
             commits, last = commits + last, 0

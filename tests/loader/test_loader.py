@@ -610,7 +610,6 @@ SCRIPT = """
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopped_script_leaves_no_process(tmp_path: Path, how: signal.Signals) -> None:
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))

@@ -175,7 +175,6 @@ def gloo(tmp_path: Path, folder: str) -> Iterator[list[Any]]:
             process.kill()
 
 
-@pytest.mark.slow
 def test_two_processes_over_gloo_divide_all_samples(gloo: list[Any], folder: str) -> None:
     (rank0, world0, first), (rank1, world1, second) = gloo
     assert (rank0, world0, rank1, world1) == (0, 2, 1, 2)

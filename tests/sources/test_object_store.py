@@ -437,7 +437,6 @@ assert all(bytes(place.load(f"names/{k}")) == bytes([number]) * 500 for k, numbe
     )
 
 
-@pytest.mark.slow
 def test_a_process_can_exit_right_after_a_read(bucket: str) -> None:
     """A library thread that runs Python code at exit aborts the process: one in ten on a busy machine."""
     ObjectSource(bucket).put("a", b"content")
