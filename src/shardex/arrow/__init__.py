@@ -1,20 +1,22 @@
-"""Features as Arrow types, values into Arrow arrays, Arrow arrays into columns.
+"""Converts features to Arrow types, values to Arrow arrays, and Arrow arrays to columns.
 
-In: features, samples, Arrow batches that are mapped or decoded. Out: record batches to write, columns and samples that
-were read, tables for SQL and other tools. `types` has the table of Arrow types; everything else follows it.
-Writing: `batch_builder` appends samples to the encoders of `encode`. Reading: `mapped_table` copies from the buffers
-of mapped batches with `field_readers`, `decoded_table` decodes groups; both use `decode` for what needs Arrow.
+In: features, samples, and Arrow record batches. Out: record batches to write, columns and samples, and tables for SQL
+and other tools. All modules use the mapping between features and Arrow types in `types`.
 
-types          Arrow types of features, features of Arrow schemas
-encode         values of one field into an Arrow array
-batch_builder  samples into record batches
-to_table       columns into a table
-decode         Arrow arrays into columns
-field_readers  readers of one field over mapped batches
-mapped_table   mapped record batches as one table
-decoded_table  Parquet row groups and compressed batches as one table, with a cache
-sql_columns    fields in the form that SQL reads
-ipc_footer     readers of Arrow IPC files, positions of their batches
+Writing: `batch_builder` appends samples to the encoders of `encode`. Reading: `mapped_table` copies straight from the
+buffers of memory-mapped batches; `decoded_table` decodes Parquet row groups and compressed batches. Nested types, which
+the kernel cannot copy, are converted by `decode`.
+
+- `types`: Arrow types of features, and features of Arrow schemas
+- `encode`: values of one field to an Arrow array
+- `batch_builder`: samples to record batches
+- `to_table`: columns to a table
+- `decode`: Arrow arrays to columns
+- `field_readers`: read one field of memory-mapped batches
+- `mapped_table`: memory-mapped record batches as one table
+- `decoded_table`: Parquet row groups and compressed batches as one table, with a cache
+- `sql_columns`: fields as the columns that DuckDB reads
+- `ipc_footer`: positions of the batches in an Arrow IPC file
 """
 
 from shardex.arrow.batch_builder import BatchBuilder

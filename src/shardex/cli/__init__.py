@@ -1,12 +1,12 @@
 """The command line: `shardex info`, `head`, `sql`, `index`, `verify` and others.
 
-Each command is a few lines that call the library and print the result. Needs typer, which is imported here, so the
-package itself does not import this room.
+In: arguments. Out: text or JSON on stdout; progress and errors on stderr. Each command is a few lines that call the
+library and print the result. This room imports typer; `import shardex` does not import it.
 
-`commands`        the application and the commands for reading
-`store_commands`  the commands for versions and integrity
-`terminal`        common arguments, and printing as text or JSON
-`demo`            the script of `shardex demo`
+- `commands`: the application, and the commands that read
+- `store_commands`: the commands for versions, verification and recovery
+- `terminal`: shared arguments, and printing as text or JSON
+- `demo`: the script of `shardex demo`
 """
 
 from shardex.cli.commands import app, main

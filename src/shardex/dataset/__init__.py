@@ -1,16 +1,23 @@
-"""Datasets: what users open, view, query, combine and write.
+"""Opens, views, queries, combines and writes datasets: the classes and functions that users call.
 
-In come rows (from `formats`, from lists, from other tools), orders and samples; out come `Dataset` objects, batches,
-Arrow tables, and new shards through the writers of `formats`. A `Dataset` is rows, an order and a choice of fields;
-a view changes the order, a layer or a combination wraps the rows.
+In: rows (of `formats`, of lists, of other tools), orders and samples. Out: `Dataset`, batches, Arrow tables, and new
+shards. A `Dataset` is rows, an order and a choice of fields. A view of it changes the order or the fields; `map` and
+`as_type` wrap its rows in a layer; `concat`, `join` and `mix` combine the rows of several.
 
 - `dataset`: the class `Dataset`
-- `open`: files, rows and lists as a `Dataset`; `load_dataset`: named splits of files; `splits`: which file is in which
-- `layers`: rows converted to a class or mapped by a function; `typed_views`: which layer leads to a type, and back
-- `combine`: `concat` and `join`; `mix`: mixtures in exact proportions
-- `sql`: checked SQL over rows; `sql_sandbox`: DuckDB without access to anything else
-- `to_arrow`, `from_arrow`, `arrow_rows`, `huggingface`: exchange with other tools
-- `writer`: samples into shards of any format
+- `open`: files, rows and lists to a `Dataset`; `index` also saves an index for SQL or checksums
+- `load_dataset`: named splits (train, test, ...) of files
+- `splits`: which files belong to which split
+- `layers`: rows converted to a class, or mapped by a function
+- `typed_views`: finds the layer for a type or lens, and writes changed views back
+- `combine`: `concat` and `join`
+- `mix`: mixtures in exact proportions
+- `sql`: parses a query, reads the columns it uses, and runs it
+- `sql_sandbox`: DuckDB without access to files, network or settings
+- `to_arrow`, `from_arrow`: exchange with Arrow, pandas, polars and DuckDB
+- `arrow_rows`: rows of an Arrow table in memory
+- `huggingface`: exchange with Hugging Face datasets
+- `writer`: samples to shards of any format
 - `read_size`: how many rows to read at once
 """
 

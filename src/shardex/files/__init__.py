@@ -1,19 +1,18 @@
-"""Room `files`: which files a dataset consists of, where each sample is in them, and publishing new ones whole.
+"""Finds the files of a dataset, locates each sample in them, and publishes new files in one step.
 
-Reading: in comes what the user wrote (a folder, a glob, a URL); `find` makes `Files` of it, and `Index.of` finds the
-position of every sample by a scanner of the format, which `scan` runs on many files at once. The index is saved next
-to the data (`sidecar`). `with_checksums` adds checksums to files that have none.
-Writing: formats write files to a `Stage` and publish it in one step; `AllOrNothing` is the life cycle of all writers.
-What is inside a file is left to `formats`; how bytes are read and stored is left to `sources`.
+Reading: in comes what the user wrote (a folder, a glob, a list, a URL). `find` returns `Files`. For record formats
+`Index.of` runs the format's scanner, which returns the offset and length of each sample in a file, over all files. The
+index is saved next to the data or in the cache folder.
+Writing: a format writes its shards into a `Stage`, a temporary folder that becomes the dataset in one step.
 
-- `find`: paths, globs, brace patterns and URLs as `Files`
-- `patterns`: natural order, braces and wildcards of names
-- `scan`: scanning many files in threads or processes
-- `sample_index`: the saved index with the position of every sample
-- `sidecar`: derived files next to the data or in the cache folder
-- `checksums`: checksums for files of other formats
-- `staging`: temporary folders that are published in one step
-- `all_or_nothing`: open, closed and aborted writers
+- `find`: paths, globs, brace patterns and URLs to `Files`
+- `patterns`: natural order, braces and wildcards in names
+- `scan`: scans many files in threads or processes
+- `sample_index`: the saved index: file, offset and length of each sample
+- `sidecar`: saves derived data next to the files, or in the cache folder
+- `checksums`: saved checksums for files whose format has none
+- `staging`: temporary folders, published or uploaded in one step
+- `all_or_nothing`: base class of writers: open, then closed (all published) or aborted (nothing published)
 """
 
 from shardex.files.all_or_nothing import AllOrNothing

@@ -1,29 +1,29 @@
-"""Containers of samples: recognise files, open them as rows, write samples to shards. One module or a few per format.
+"""Reads and writes one kind of shard each: recognises files, opens them as rows, writes samples.
 
-In: files that `files.find` found, or a path to write to. Out: `ShardRows`, `ShardWriter`. `registry` has the table of
-formats and imports a format's module when it is first needed; each defines a `Format`. Reading record formats: an index
-gives file, offset and length of each sample, `record_rows` turns rows into byte ranges, and the format decodes them.
-Reading Arrow and Parquet: tables of the arrow room, joined by `table_rows`. Writing: `sample_writer` encodes samples
-into staged shards. The native format is `store.format`, a room above.
+In: `Files`, or a path to write to. Out: `ShardRows` and `ShardWriter`. Each format module defines a `Format`;
+`registry` imports it when it is first needed. The native format is one of them, in `store.format`.
 
-registry            table of formats, opening files by format
-record_rows         rows that are byte ranges of files
-table_rows          rows of Arrow and Parquet files
-sample_writer       writers that encode one sample at a time, numbered shards
-extracted_columns   values of JSON keys extracted for SQL
-arrow_files         Arrow IPC files and streams of other tools
-parquet             Parquet files, reading and writing
-jsonl, jsonl_lines  JSON Lines and text files; finding and writing lines
-tar                 WebDataset tars as rows
-tar_members         samples in tars: finding, writing, damaged tars
-tar_fields          one field of a sample as a file in a tar
-tar_blocks          headers of tars
-tar_remote_headers  headers of remote tars with few requests
-columns_tar         SQLite table and tars per field (synthefy-dataset-utils)
-columns_tar_writer  writer of the same
-tokens, token_files raw numbers: windows, or samples of stored lengths; their files
-bins                packets in numbered bins (splitdataloader)
-data_forager        the index of data-forager
+Record formats (tar, JSONL, tokens, bins): an index gives file, offset and length of each sample, `record_rows` copies
+the bytes, and the format decodes them. Arrow and Parquet: `table_rows` reads tables of the room `arrow`. Writers encode
+samples into staged shards (`sample_writer`).
+
+- `registry`: the table of formats; recognises and opens files
+- `record_rows`: rows that are byte ranges of files
+- `table_rows`: rows of Arrow and Parquet files
+- `sample_writer`: base class of writers that encode sample by sample into numbered shards
+- `extracted_columns`: values of JSON keys, extracted once for SQL
+- `arrow_files`: Arrow IPC files and streams of other tools
+- `parquet`: Parquet files
+- `jsonl`, `jsonl_lines`: JSON Lines and text files; `jsonl_lines` scans and writes lines
+- `tar`: WebDataset tars as rows
+- `tar_members`: scans tars for samples, writes tars, reads damaged ones
+- `tar_fields`: encodes and decodes one field of a sample in a tar
+- `tar_blocks`: parses and writes tar headers
+- `tar_remote_headers`: reads the headers of remote tars in few requests
+- `columns_tar`, `columns_tar_writer`: a SQLite table and tars for each field (synthefy-dataset-utils)
+- `tokens`, `token_files`: files of raw numbers as windows or samples; `token_files` scans and writes them
+- `bins`: length-prefixed records in numbered bins (splitdataloader)
+- `data_forager`: the index files of data-forager
 """
 
 from shardex.formats.arrow_files import EXTENSIONS, open_files

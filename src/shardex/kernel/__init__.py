@@ -1,17 +1,17 @@
-"""Room `kernel`: copy many byte ranges of many buffers into columns; the lowest room.
+"""Copies many byte ranges of many buffers into columns, in one call.
 
-In come buffers (mapped files, Arrow buffers) in a `Segments` table and the position of values in them; out come numpy
-arrays, `Ragged` arrays and lists, one column per field (`Columns`). Files, formats and schemas are unknown here.
+In: buffers (memory-mapped files, Arrow buffers) in a `Segments` table, and the rows or byte ranges to copy. Out: one
+column for each field (`Columns`): a numpy array, a `Ragged` array or a list. This room knows no files and no schemas.
 
-A read makes `Ranges` of row numbers (`row_ranges`, `locate`) and copies them in one call of the kernel: C code that
-releases the GIL, or numpy code with the same results (``SHARDEX_KERNEL=numpy``).
+`row_ranges` and `locate` turn row numbers into byte `Ranges`; the kernel copies them: C code that releases the GIL, or
+numpy code with the same results where no compiler is available (or with ``SHARDEX_KERNEL=numpy``).
 
-- `buffers`: tables of numbered buffers, opened and fetched on demand; choice of the kernel
-- `gather`: ranges and rows copied out of tables
+- `buffers`: tables of numbered buffers that are opened and fetched on demand; chooses the kernel
+- `gather`: copies ranges and rows out of a table
 - `_gather.c`, `numpy_kernel`: the two kernels
 - `columns`: the columns that reads return
-- `array_pool`: reused memory for large arrays
-- `fingerprint`: fingerprints of any value
+- `array_pool`: reuses the memory of large arrays
+- `fingerprint`: hashes any value, to recognise data that changed
 """
 
 from shardex.kernel.array_pool import pooled_empty

@@ -1,22 +1,23 @@
-"""Batches for training: a dataset in shuffled epochs, divided among ranks, prepared ahead, resumable at any sample.
+"""Makes batches for training: shuffled epochs, divided among ranks, prepared ahead, resumable at any sample.
 
-A `Dataset` comes in; batches of arrays or tensors go out, in an order that depends only on seed, epoch and position.
-The `Loader` turns the position of its run into plans of a few batches. An executor makes the batches of a plan, in the
-loop itself, in threads or in processes, while the reads of later plans are announced to the storage.
+In: a `Dataset`. Out: batches of arrays or tensors, in an order that depends only on seed, epoch and position. One pass
+from a start or a resume to the end is a run. The `Loader` cuts the run into plans of a few batches; an executor makes
+the batches of a plan, in the calling thread, in threads or in processes. While data is cold, the storage gets prefetch
+hints for the plans that follow.
 
-`loader`        `Loader`: the loop over batches, moving in the run, saved states
-`options`       the arguments of a loader, checked
-`run_state`     the state of a run: its cursor and the active loop
-`cursor`        epoch, position and step; how an epoch is divided into steps; saved states
-`run_identity`  which data and order a saved state belongs to
-`plan`          what is passed to an executor and back
-`executors`     jobs run in the calling thread or in threads (in processes: `workers.ProcessPool`)
-`recipe`        how a batch is made: positions, read, transform, ragged fields, collate
-`replacements`  bad samples and the samples that replace them
-`loaded_batch`  the batch that users get, with mask and origin
-`tensors`       columns as torch tensors; the rank in `torch.distributed`
-`read_ahead`    announces the next reads to the storage while data is cold
-`stats`         counts, times and the bottleneck of a run
+- `loader`: `Loader`: iterates, moves within the run, saves and loads its state
+- `options`: the validated arguments of a loader
+- `run_state`: the state of a run: its cursor, and the iteration that is active (a loader has one at a time)
+- `cursor`: epoch, position and step; how an epoch is divided into steps
+- `run_identity`: the data and order that a saved state belongs to
+- `plan`: the messages to an executor and back
+- `executors`: run plans in the calling thread or in threads (`workers.ProcessPool`: in processes)
+- `recipe`: makes a batch: positions, read, transform, ragged fields, collate
+- `replacements`: bad samples, and the samples that replace them
+- `loaded_batch`: the batch that users get, with mask and origin
+- `tensors`: columns to torch tensors; the rank in `torch.distributed`
+- `read_ahead`: prefetch hints for the next reads
+- `stats`: counts, times and the bottleneck of a run
 """
 
 from shardex.loader.loader import Loader

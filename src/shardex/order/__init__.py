@@ -1,12 +1,12 @@
-"""Orders: which row each position of a view, an epoch or a run stands for.
+"""Maps each position of a view, an epoch or a run to a row, by arithmetic.
 
-Positions come in and rows go out, as int64 arrays. Orders are small frozen values without data: `Dataset` applies one
-to its rows, the loader asks it for the order of each epoch (`Order.for_epoch`). Class and field names are part of
-fingerprints and of saved states.
+In: positions, as int64 arrays. Out: rows, as int64 arrays. Orders are small frozen values that hold no data. `Dataset`
+applies one to its rows; the loader asks it for the order of each epoch (`Order.for_epoch`). Names of these classes and
+their fields are part of fingerprints and saved states: renaming one invalidates them.
 
-`order`        `Order` and the basic orders: slices, lists of rows, shuffles, and one order after another
-`mix_order`    `Mix`: several sources in exact proportions
-`rank_shares`  `RankShares`: the batches of an epoch divided among ranks
+- `order`: `Order` and the basic orders: slices, lists of rows, shuffles, and orders chained
+- `mix_order`: `Mix`, several sources in exact proportions
+- `rank_shares`: `RankShares`, the batches of an epoch divided among ranks
 """
 
 from shardex.order.mix_order import Mix, whole_weights

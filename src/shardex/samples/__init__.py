@@ -1,16 +1,16 @@
-"""Samples and batches for users, typed samples, and lenses between types.
+"""Represents samples and batches: untyped, or as classes of the user, with lenses between types.
 
-In: columns and plain values that were read, classes and functions of users. Out: `DictSample`, `Batch`, instances of
-`packable` classes, views. A class becomes a `Record` (fields, features, conversions); `ClassFitter` makes values fit
-it. `as_type` takes the shortest path of lenses, or a subset of the fields if there is none.
+In: columns and plain values that were read; classes and functions of users. Out: `DictSample`, `Batch`, instances of
+`packable` classes. A `Record` describes a class: its fields, features and conversions. `Dataset.as_type` uses the
+shortest path of registered lenses between two types, or takes a subset of the fields if there is no path.
 
-sample        `DictSample` and `Batch`
-packable      `@packable` and `PackableSample`
-class_record  conversion between the typed and the plain values of a class
-fit_sample    values made to fit the fields of a class
-lens          `Lens` and `@lens`
-lens_graph    shortest paths between types
-field_subset  views as a class that has some of the fields
+- `sample`: `DictSample` and `Batch`
+- `packable`: `@packable` and `PackableSample`
+- `class_record`: `Record`, and conversion between typed and plain values of a class
+- `fit_sample`: converts values to the fields of a class
+- `lens`: `Lens` and `@lens`
+- `lens_graph`: shortest paths between types
+- `field_subset`: samples as a class that has some of their fields
 """
 
 from shardex.samples.class_record import record_of

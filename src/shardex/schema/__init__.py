@@ -1,14 +1,14 @@
-"""What samples are made of: the types of fields (features), codecs between bytes and values, and values made to fit.
+"""Describes what samples are made of, and converts values to that description.
 
-In: schemas as dicts or annotated classes, values of users and files. Out: `Features`, and values that match them.
-A schema becomes `Features` (from annotations) or is inferred from samples. Writers and readers pass values through
-`fit` before and after the codecs, so the same values are accepted everywhere.
+In: schemas as dicts or annotated classes, and values from users and files. Out: `Features` (name and type of each
+field), and values that have the dtype and shape of their feature, or an error that says why not. `infer` makes features
+from samples. Writers call `fit` and then a codec; readers call a codec and then `fit`: both accept the same values.
 
-features      feature classes, `Features`, features of types and annotations
-infer         features of samples
-fit           values, samples and columns made to fit features
-codecs        codecs of JSON, MessagePack, text, numbers and bytes; the table of all codecs
-array_codecs  arrays as `.npy` and in the compact format
+- `features`: the feature classes, `Features`, and features of types and annotations
+- `infer`: features of samples
+- `fit`: converts values, samples and columns to their features
+- `codecs`: JSON, MessagePack, text, number and raw bytes codecs; the table of all codecs
+- `array_codecs`: arrays as `.npy` and as the compact array format of atdata
 """
 
 from shardex.schema.array_codecs import npy_header

@@ -1,20 +1,26 @@
-"""Where bytes are stored: local folders, memory, web servers and object stores, read through a page cache.
+"""Reads and writes bytes where they are stored: local folders, memory, web servers and object stores.
 
-In comes a path or a URL. Out comes a `Source` (reads byte ranges of files below a root) or a `Place` (reads and
-writes). `place_of` opens a path or a URL for writing. `CachedSource(open_source(url))` reads a remote URL: files look
-like local ones, mapped into memory, and ranges are downloaded into the mapping before they are read. Code above works
-with the contract in `protocols` and never asks for the class of a source.
+In: a path or a URL. Out: a `Source` (reads byte ranges of files below a root) or a `Place` (reads and writes).
+`place_of` opens a path or a URL for writing. `CachedSource(open_source(url))` reads a remote URL through a page cache:
+its files are memory-mapped like local ones, and ranges are downloaded into the mapping before they are read. Code in
+other rooms uses the contract in `protocols` and never asks for the class of a source.
 
 - `protocols`: the contracts `Source`, `Sink`, `Place` and `Draft`, with defaults
-- `url`: which class opens a path or a URL
-- `local`, `memory`, `checked_source`: a folder, a dict of files, a folder whose blocks are checked against checksums
-- `object_store`: S3, Google Cloud Storage, Azure and web servers, built on
-  `object_client` (single requests through obstore), `guarded_http` (requests to untrusted web URLs), `retry` (retries,
-  deadlines, errors) and `credentials` (settings and secrets by URL prefix)
-- `cached_source`: downloads ranges on demand, built on
-  `page_cache` (the cache folder and its size limit), `page_file` (one cached file and its pages),
-  `buffer_tables` (kernel tables over cached files) and `io_threads` (threads that wait for downloads)
-- `byte_ranges`: merging ranges, pages of ranges, when to download a whole file
+- `url`: chooses the class that opens a path or a URL
+- `local`: a local folder
+- `memory`: a dict of files, for tests
+- `checked_source`: a local folder whose blocks are compared with saved checksums before they are used
+- `object_store`: S3, Google Cloud Storage, Azure and web servers
+- `object_client`: single requests, through obstore
+- `guarded_http`: requests to web servers that untrusted data names
+- `retry`: retries, deadlines and the errors they end in
+- `credentials`: settings and secrets by URL prefix
+- `cached_source`: downloads ranges of remote files on demand
+- `page_cache`: the cache folder and its size limit
+- `page_file`: one cached file and which of its pages are there
+- `buffer_tables`: kernel tables over cached files
+- `io_threads`: the threads that download
+- `byte_ranges`: merges ranges, divides them into pages, decides when to download a whole file
 """
 
 from shardex.sources.byte_ranges import ByteRange

@@ -1,17 +1,33 @@
-"""The native dataset: Arrow files with checksums and one manifest per version; append, edit, look up keys, verify.
+"""The native dataset: Arrow files with checksums, and one manifest for each version.
 
-In come paths or URLs of datasets, samples to write and edits; out come rows (through `shardex.open`, which finds
-`store.format` in the table of formats), new versions, and lists of problems. Data files never change: a writer or a
-transaction writes new ones under the name of their content, then publishes one manifest by put-if-absent.
+In: paths or URLs, samples and edits. Out: rows (through `shardex.open`, which finds `store.format` in the table of
+formats), new versions, and lists of problems. Data files never change: a writer adds files named by a hash of their
+content, then publishes a manifest that names them, by put-if-absent.
 
-Describing a version: `manifest` (schema, fragments, overlays, deleted rows), `row_ids` (ids, physical and live rows),
-`inventory` (versions and data files that exist). Reading: `format` (recognise and open), `version_reader` (rows of one
-version), `data_file_reader` (checked batches of one file, strict or tolerant), `overlay_rows` (base values combined
-with newer ones), `keys` and `key_lookup` (hash tables, samples by key). Writing: `writer` (new dataset, append,
-overwrite), `edit` (transactions), `updates` and `new_field` (their new values), `adopt` (fields for other shards),
-`data_files` (Arrow files), `commit` (next manifest, conflicts), `writer_heartbeat` (protects unpublished files from
-`clean`). Upkeep: `versions` (history, restore, clean, compact), `verify` (find damage), `recover` (copy what is
-intact), `readable_rows` (what can be read of other formats).
+Describing a version:
+- `manifest`: schema, fragments, overlays and deleted rows, as JSON
+- `row_ids`: permanent ids of rows, and which rows are not deleted
+- `inventory`: the versions and data files that exist
+Reading:
+- `format`: recognises and opens native datasets
+- `version_reader`: the rows of one version
+- `data_file_reader`: the batches of one file; damage is an error (strict) or skipped and listed (tolerant)
+- `overlay_rows`: original values combined with updated ones
+- `keys`: hash tables of key values, and duplicate keys
+- `key_lookup`: finds samples by key
+Writing:
+- `writer`: creates, appends to or overwrites a dataset
+- `edit`: transactions
+- `updates`, `new_field`: the new values of a transaction
+- `adopt`: datasets whose samples stay in shards of another format
+- `data_files`: writes Arrow files
+- `commit`: makes the next manifest, and finds conflicts
+- `writer_heartbeat`: protects unpublished files of active writers from `clean`
+Maintenance:
+- `versions`: history, restore, clean, compact
+- `verify`: finds damage
+- `recover`: copies all intact samples to a new dataset
+- `readable_rows`: the readable samples of damaged files in other formats
 """
 
 from shardex.store.adopt import adopt

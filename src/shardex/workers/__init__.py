@@ -1,15 +1,14 @@
-"""Room `workers`: run one job in several processes and get large results through shared memory.
+"""Runs one job in several processes and returns large results through shared memory.
 
-In comes a job, a callable of one argument, and tasks, small picklable values; out come the results of the job, with
-arrays that are not copied on their way. What jobs and tasks mean is left to the callers: the loader (batches of
-training data) and `files.scan` (indexing of files).
+In: a job (a callable of one argument) and tasks (small picklable values). Out: the results of the job, with arrays in
+shared memory that the caller reads without a copy. The loader makes batches this way, `files.scan` indexes files.
 
-A `ProcessPool` starts the processes and talks to each through a socket. A worker process unpickles a task, runs the
-job, and places the result in a buffer that both processes map; the buffer is reused when the last array in it is gone.
+A `ProcessPool` starts the processes and talks to each over a socket. A worker unpickles a task, runs the job and puts
+the result into a buffer that both processes map. The buffer is reused once the caller has dropped all arrays in it.
 
-- `process_pool`: the pool, seen from the process that submits tasks
-- `worker_process`: the main loop of a worker process, and the messages between pool and worker
-- `shared_arena`: pickling of values and errors, and the shared buffers
+- `process_pool`: the pool, in the process that submits tasks
+- `worker_process`: the main loop of a worker, and the messages between pool and worker
+- `shared_arena`: pickles values and errors, and manages the shared buffers
 """
 
 from shardex.workers.process_pool import ProcessPool
