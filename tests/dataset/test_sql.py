@@ -14,7 +14,6 @@ import sys
 import tempfile
 import textwrap
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -34,6 +34,7 @@ from shardex.dataset import sql_sandbox as sandbox
 from shardex.dataset.combine import ConcatRows
 from shardex.errors import ChecksumError, FormatError, QueryError
 from shardex.rows import ListRows
+from tests.waiting import becomes_true
 
 Samples = list[dict[str, Any]]
 
@@ -613,12 +614,10 @@ ENDLESS = "SELECT count(*) FROM ds, range(1000000000) a(i), range(1000) b(j) WHE
 
 
 def test_timeout(ds: sx.Dataset) -> None:
-    begin = time.monotonic()
     with pytest.raises(QueryError, match="expected a result within the timeout, got none; use a longer timeout"):
         ds.sql(ENDLESS, timeout=0.2)
     with pytest.raises(QueryError, match="within the timeout"):
         ds.where(f"n > ({ENDLESS})", timeout=0)
-    assert time.monotonic() - begin < 30
     assert found(ds, "n > 38") == [39]
     assert ds.sql("SELECT max(n) AS m FROM ds", timeout=60)["m"].to_pylist() == [39]
     assert not [thread for thread in threading.enumerate() if "shardex-query" in thread.name]
@@ -638,15 +637,17 @@ def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
     code = f"""
         import shardex as sx
         ds = sx.open([{{"n": 1}}])
-        print("begin", flush=True)
         try:
+            print("begin", flush=True)
             ds.sql({ENDLESS!r})
         except KeyboardInterrupt:
             print("stopped", len(ds.where("n = 1")), flush=True)
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None and child.stdout.readline() == "begin\n"
-        time.sleep(1)
+        process = psutil.Process(child.pid)
+        before = process.cpu_times().user
+        assert becomes_true(lambda: process.cpu_times().user > before + 0.3)  # DuckDB is at work
         child.send_signal(signal.SIGINT)
         assert child.communicate(timeout=60)[0] == "stopped 1\n"
     assert child.returncode == 0
@@ -683,22 +684,21 @@ len(ds.where("n > 3"))
 if "busy" in sys.argv:
     threading.Thread(target=ds.sql, args=("SELECT sum(a.i) FROM range(20000000) a(i), range(10)",)).start()
     time.sleep(0.1)
-child = os.fork()
-if child == 0:
-    assert "ask" not in sys.argv or len(ds.where("n > 5")) == 4
-    sys.exit(7)  # which tears down the interpreter, and whatever of DuckDB is in it
-_, status = os.waitpid(child, 0)
-print(os.waitstatus_to_exitcode(status), len(ds.where("n > 3")))
+for query in (True, False):
+    child = os.fork()
+    if child == 0:
+        assert not query or len(ds.where("n > 5")) == 4
+        sys.exit(7)  # which tears down the interpreter, and whatever of DuckDB is in it
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), len(ds.where("n > 3")))
 """
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("how", ["ask", "leave", "ask busy", "leave busy"])
+@pytest.mark.parametrize("how", ["idle", "busy"])
 def test_fork_after_a_query(how: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FORKING, *how.split()], capture_output=True, text=True, timeout=50, check=False
-    )
-    assert done.stdout == "7 6\n", done.stderr
+    done = subprocess.run([sys.executable, "-c", FORKING, how], capture_output=True, text=True, timeout=50, check=False)
+    assert done.stdout == "7 6\n" * 2, done.stderr
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------
@@ -890,7 +890,7 @@ class Typed(ListRows):
     _names = tuple(OPTIONAL)  # type: ignore[assignment]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(some_samples, expressions, st.data())
 def test_any_condition(some: Samples, expression: Expression, data: st.DataObject) -> None:
     ds = sx.open(Typed(some))
@@ -901,7 +901,7 @@ def test_any_condition(some: Samples, expression: Expression, data: st.DataObjec
     assert list(view) == [some[k] for k in order if expression.value(some[k]) is True]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(some=some_samples, asked=st.lists(expressions, min_size=5, max_size=5), rows=st.integers(1, 5))
 def test_any_condition_on_files(some: Samples, asked: list[Expression], rows: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -913,7 +913,7 @@ def test_any_condition_on_files(some: Samples, asked: list[Expression], rows: in
                 assert list(ds.where(expression.sql, expression.params)) == expected, expression.sql
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(st.text("xn1 ()'\"-*/;,.=<>$?[]{}\n\0éSELECTFROMdsWHERE|&:#@!~^%+\\", max_size=40))
 def test_any_text_is_answered_or_refused(text: str) -> None:
     ds = sx.open([{"x": 1, "n": 2}, {"x": 3, "n": 4}])
@@ -1008,14 +1008,13 @@ def test_too_deep_or_too_long_sql_is_refused(text: str) -> None:
 
 def test_timeout_returns_although_a_function_cannot_be_interrupted() -> None:
     """The error comes in time, and the next query gets a new database."""
-    ds, slow = sx.open([{"a": 5}]), "SELECT levenshtein(repeat('a', 60000), repeat('b', 60000)) FROM ds"
+    ds, slow = sx.open([{"a": 5}]), "SELECT levenshtein(repeat('a', 30000), repeat('b', 30000)) FROM ds"
     before = threading.active_count()
     with pytest.raises(QueryError, match="timeout"):
         ds.sql(slow, timeout=0.1)
     assert threading.active_count() > before  # it is still at it
     assert ds.sql("SELECT a FROM ds").to_pylist() == [{"a": 5}]
-    while threading.active_count() > before:
-        time.sleep(0.05)
+    assert becomes_true(lambda: threading.active_count() <= before)
 
 
 @pytest.mark.parametrize("timeout", [float("inf"), float("nan"), -1.0])

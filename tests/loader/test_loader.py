@@ -619,8 +619,8 @@ def test_stopped_script_leaves_no_process(tmp_path: Path, how: signal.Signals) -
         workers = [psutil.Process(int(pid)) for pid in script.stdout.readline().split()]
         assert len(workers) == 2
         script.send_signal(how)
-        assert script.wait(20) != 0
-        _, alive = psutil.wait_procs(workers, timeout=20)
+        assert script.wait(60) != 0
+        _, alive = psutil.wait_procs(workers, timeout=60)
         assert not alive
 
 

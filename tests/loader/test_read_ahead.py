@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,15 +18,7 @@ from shardex.loader import read_ahead as read_ahead_module
 from shardex.loader.read_ahead import AdviceThread, ColdDataDetector, ReadAhead
 from shardex.loader.stats import TimeSpent
 from tests.resident_pages import evict, resident_pages
-
-
-def wait_for(condition: Callable[[], bool]) -> bool:
-    """True if a condition becomes true within five seconds."""
-    for _ in range(1000):
-        if condition():
-            return True
-        time.sleep(0.005)
-    return False
+from tests.waiting import becomes_true
 
 
 def advice_threads() -> list[threading.Thread]:
@@ -37,9 +28,9 @@ def advice_threads() -> list[threading.Thread]:
 @pytest.fixture(autouse=True)
 def _threads_end_quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(read_ahead_module, "_IDLE_SECONDS", 0.05)
-    assert wait_for(lambda: not advice_threads())
+    assert becomes_true(lambda: not advice_threads())
     yield
-    assert wait_for(lambda: not advice_threads()), "a thread did not end"
+    assert becomes_true(lambda: not advice_threads()), "a thread did not end"
 
 
 # -- detecting cold data ------------------------------------------------------------------------------------------
@@ -102,7 +93,7 @@ def test_plans_are_announced_in_order() -> None:
     plans = [np.array([k, k + 1]) for k in range(50)]
     for plan in plans:
         thread.plan(plan)
-    assert all(announced.get(timeout=5) is plan for plan in plans)
+    assert all(announced.get(timeout=60) is plan for plan in plans)
     thread.close()
 
 
@@ -116,7 +107,7 @@ class SlowAdvice:
 
     def __call__(self, plan: Any) -> None:
         self.began.put(plan)
-        assert self.go.acquire(timeout=5)
+        assert self.go.acquire(timeout=60)
         self.announced.append(plan)
 
 
@@ -124,11 +115,11 @@ def test_oldest_plan_is_left_out_if_too_many_wait() -> None:
     slow = SlowAdvice()
     thread = AdviceThread(slow, depth=3)
     thread.plan("first")
-    assert slow.began.get(timeout=5) == "first"
+    assert slow.began.get(timeout=60) == "first"
     for plan in "abcdef":
         thread.plan(plan)
     slow.go.release(9)
-    assert wait_for(lambda: slow.announced == ["first", "d", "e", "f"])
+    assert becomes_true(lambda: slow.announced == ["first", "d", "e", "f"])
     thread.close()
 
 
@@ -137,7 +128,7 @@ def test_read_waits_for_its_announcement() -> None:
     thread = AdviceThread(slow, depth=9)
     thread.plan(a)
     thread.plan(b)
-    assert slow.began.get(timeout=5) is a
+    assert slow.began.get(timeout=60) is a
     threading.Timer(0.05, slow.go.release).start()
     thread.ensure_announced(a)  # waits for it
     assert slow.announced == [a]
@@ -147,7 +138,7 @@ def test_read_waits_for_its_announcement() -> None:
     assert b in slow.announced
     thread.ensure_announced([4])  # never planned
     thread.ensure_announced(a)  # long ago
-    assert wait_for(lambda: slow.announced == [a, b, c])
+    assert becomes_true(lambda: slow.announced == [a, b, c])
     thread.close()
 
 
@@ -156,7 +147,7 @@ def test_read_waits_for_its_announcement_only_for_a_limited_time(monkeypatch: py
     slow, plan = SlowAdvice(), [1]
     thread = AdviceThread(slow)
     thread.plan(plan)
-    assert slow.began.get(timeout=5) is plan
+    assert slow.began.get(timeout=60) is plan
     thread.ensure_announced(plan)
     assert slow.announced == []
     slow.go.release()
@@ -174,11 +165,11 @@ def test_errors_in_announcements_are_ignored(capfd: pytest.CaptureFixture[str]) 
     thread = AdviceThread(advise, 9, detector)
     for plan in range(9):
         thread.plan(plan)
-        assert announced.get(timeout=5) == plan
+        assert announced.get(timeout=60) == plan
     thread.plan(9)
     thread.ensure_announced(9)
     thread.close()
-    assert wait_for(lambda: not advice_threads())
+    assert becomes_true(lambda: not advice_threads())
     assert capfd.readouterr() == ("", "")
     assert detector.cold  # an announcement that failed does not count
 
@@ -189,9 +180,9 @@ def test_thread_starts_when_needed_and_ends_when_idle() -> None:
     assert not advice_threads()
     for plan in range(3):
         thread.plan(plan)
-        assert announced.get(timeout=5) == plan
+        assert announced.get(timeout=60) == plan
         assert len(advice_threads()) <= 1
-        assert wait_for(lambda: not advice_threads())
+        assert becomes_true(lambda: not advice_threads())
     thread.close()
 
 
@@ -200,13 +191,13 @@ def test_closed_thread_announces_nothing() -> None:
     thread = AdviceThread(slow)
     for plan in "abc":
         thread.plan(plan)
-    assert slow.began.get(timeout=5) == "a"
+    assert slow.began.get(timeout=60) == "a"
     thread.close()
     thread.close()
     thread.plan("d")
     thread.ensure_announced("d")
     slow.go.release(9)
-    assert wait_for(lambda: not advice_threads())
+    assert becomes_true(lambda: not advice_threads())
     assert slow.announced == ["a"]
 
 
@@ -231,7 +222,7 @@ def test_plans_are_announced_without_a_thread_if_none_can_start(monkeypatch: pyt
         thread.ensure_announced(plans[1])
     assert announced == [[2]]
     thread.plan(plans[3])
-    assert wait_for(lambda: announced == [[2], [3], [4]])
+    assert becomes_true(lambda: announced == [[2], [3], [4]])
     thread.close()
 
 
@@ -242,19 +233,19 @@ def test_forked_process_starts_its_own_thread() -> None:
     thread = AdviceThread(slow)
     for plan in "abc":
         thread.plan(plan)
-    assert slow.began.get(timeout=5) == "a"
+    assert slow.began.get(timeout=60) == "a"
     with thread._wake:  # held by a thread that the fork does not copy
         child = os.fork()
         if not child:
             announced: list[str] = []
             thread._advise = announced.append
             thread.plan("x")
-            done = wait_for(lambda: announced == ["x"])
+            done = becomes_true(lambda: announced == ["x"])
             thread.close()
             os._exit(0 if done else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     slow.go.release(9)
-    assert wait_for(lambda: slow.announced == ["a", "b", "c"])
+    assert becomes_true(lambda: slow.announced == ["a", "b", "c"])
     thread.close()
 
 

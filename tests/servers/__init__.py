@@ -112,9 +112,12 @@ def careless_bucket(rclone: str) -> Iterator[str]:
 
 @pytest.fixture
 def web() -> Iterator[FaultyServer]:
-    """A web server whose paths name faults; an attempt takes at most a second."""
+    """A web server that misbehaves as its URLs say; requests in modes without an answer time out soon."""
     with faulty_server() as server:
         root = server.url("").rstrip("/")
-        storage(root, timeout=0.5, deadline=30, retries=3)
+        mute = [server.url(mode) for mode in ("stall", "stall1", "silent", "silent1", "trickle")]
+        for url in (root, *mute):
+            storage(url, timeout=0.5 if url in mute else 10, deadline=60, retries=3)
         yield server
-        storage(root)
+        for url in (root, *mute):
+            storage(url)

@@ -7,7 +7,7 @@ import pickle
 import re
 import subprocess
 import sys
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,7 @@ def test_permanent_faults_raise_after_all_attempts(files: FaultyServer, mode: st
 
 
 def test_a_server_that_is_too_slow_raises(files: FaultyServer) -> None:
+    storage(files.url("trickle"), timeout=0.5, retries=1)
     with pytest.raises(RemoteReadError, match="no answer in time"):
         open_source(files.url("trickle")).read("a.bin", [WANTED])
 
@@ -441,12 +442,12 @@ def test_a_process_can_exit_right_after_a_read(bucket: str) -> None:
     """A library thread that runs Python code at exit aborts the process: one in ten on a busy machine."""
     ObjectSource(bucket).put("a", b"content")
     with ThreadPoolExecutor(6) as pool:
-        assert all(pool.map(lambda _: run("assert read(sys.argv[1]) == b'content'", bucket) == "", range(12)))
+        assert all(pool.map(lambda _: run("assert read(sys.argv[1]) == b'content'", bucket) == "", range(6)))
 
 
 def test_an_interrupt_does_not_wait_for_the_answer(web: FaultyServer) -> None:
     web.files["a"] = b"content"
-    storage(web.url("silent"), timeout=3, deadline=1000, retries=1000)
+    storage(web.url("silent"), timeout=1, deadline=1000, retries=1000)
     run(
         """
 import signal
@@ -465,7 +466,7 @@ def test_a_retried_listing_loses_no_files(bucket: str, monkeypatch: pytest.Monke
     """The first attempt times out and continues in its thread; the second one does not share its stream."""
     import obstore
 
-    place, asked, real = open_source(bucket), list[int](), obstore.list
+    place, asked, over, real = open_source(bucket), list[int](), threading.Event(), obstore.list
     for k in range(5):
         place.put(f"f{k}", b"")
 
@@ -475,10 +476,11 @@ def test_a_retried_listing_loses_no_files(bucket: str, monkeypatch: pytest.Monke
         return late(pages) if len(asked) == 1 else pages
 
     def late(pages: Any) -> Any:
-        time.sleep(2)
+        over.wait(60)
         yield from pages
 
     monkeypatch.setattr(obstore, "list", listed)
     root = "/".join(bucket.split("/")[:3])
-    storage(root, **{**settings_for(root).values, "timeout": 0.5})
+    storage(root, **{**settings_for(root).values, "timeout": 1})
     assert open_source(bucket).paths() == [f"f{k}" for k in range(5)] and len(asked) > 1
+    over.set()

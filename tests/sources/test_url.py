@@ -192,8 +192,10 @@ def raises(kind, words, work):
 with faulty_server("93.184.216.34") as one, faulty_server("93.184.216.35") as two, faulty_server() as inner:
     for server in (one, two, inner):
         server.files["a"] = DATA
-        storage(server.url("")[:-1], timeout=0.5, deadline=30, retries=2)
-    storage(one.url("")[:-1], timeout=0.5, deadline=30, retries=2, token="only-for-one")
+        storage(server.url("")[:-1], timeout=10, deadline=60, retries=2)
+    storage(one.url("")[:-1], timeout=10, deadline=60, retries=2, token="only-for-one")
+    for mode in ("stall1", "silent"):
+        storage(one.url(mode), timeout=0.5, deadline=60, retries=2)
 
     place = open_source(one.url(), trusted=False)
     assert bytes(place.load("a")) == DATA
