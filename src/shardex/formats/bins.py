@@ -30,7 +30,7 @@ from shardex.files import Files
 from shardex.formats.jsonl_lines import refuse_bytes, to_json
 from shardex.formats.record_rows import DictRows, MappedIndex
 from shardex.formats.registry import Format
-from shardex.formats.sample_writer import SampleWriter, ShardSeries
+from shardex.formats.sample_writer import SampleWriter
 from shardex.kernel import Bytes as Buffer
 from shardex.kernel import Columns, Integers, Ranges
 from shardex.schema import (
@@ -235,13 +235,14 @@ class BinWriter(SampleWriter):
         owned = r"index\.dat|bins\.json|bin\d{8,}\.dat"
         super().__init__(path, mode, features, owned, publish_last=(HEAD, INDEX))
         self._splits = splits
-        self._bins: dict[int, ShardSeries] = {}
-        self._index = self._file(INDEX)
+        self._packets: dict[int, list[bytes]] = {}
+        self._entries: list[bytes] = []
         self._buffered = 0
-        """Bytes in the buffers of all files."""
-
-    def _file(self, path: str) -> ShardSeries:
-        return ShardSeries(self._stage, lambda _: path, buffer=2 * _FLUSH)
+        """Bytes of all packets and index entries that are not written yet."""
+        self._sizes: dict[int, int] = {}
+        """Bytes of each bin, buffered ones included."""
+        self._written: dict[str, int] = {}
+        """Bytes in each file."""
 
     def _encode(self, sample: Mapping[str, Any]) -> bytes:
         if self._codec == "raw":
@@ -250,27 +251,30 @@ class BinWriter(SampleWriter):
         return to_json(sample) if self._codec == "json" else MSGPACK.encode(sample)
 
     def _store(self, record: bytes) -> None:
-        number = self._samples % self._splits
-        if (file := self._bins.get(number)) is None:
-            file = self._bins[number] = self._file(f"bin{number:08d}.dat")
-        position, length = file.size, len(record)
-        if position + _PREFIX + length > _LARGEST:
+        number, length = self._samples % self._splits, len(record)
+        position = self._sizes.get(number, 0)
+        end = position + _PREFIX + length
+        if end > _LARGEST:
             raise SchemaError(
                 f"expected bins of at most {_LARGEST} bytes, got a packet of {length} for bin {number}, "
                 f"which has {position} - at sample {self._samples}; write with more than {self._splits} splits"
             )
         if self._buffered >= _FLUSH:
             self._flush()
-        file.write(length.to_bytes(_PREFIX, "little") + record)
-        self._index.write(_TRIPLE.pack(number, position, length))
+        self._packets.setdefault(number, []).append(length.to_bytes(_PREFIX, "little") + record)
+        self._entries.append(_TRIPLE.pack(number, position, length))
+        self._sizes[number] = end
         self._buffered += length + _PREFIX + _TRIPLE.size
 
     def _flush(self) -> None:
-        for file in self._bins.values():
-            if file.size:
-                file.flush()
-        self._index.flush()
-        self._buffered = 0
+        for number in sorted(self._packets):
+            self._write(f"bin{number:08d}.dat", self._packets[number])
+            del self._packets[number]
+        self._write(INDEX, self._entries)
+        self._entries, self._buffered = [], 0
+
+    def _write(self, path: str, pieces: list[bytes]) -> None:
+        self._written[path] = self._stage.append(path, pieces, self._written.get(path, 0))
 
     def _finish(self) -> None:
         self._flush()
