@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from shardex.errors import ClosedError, StorageFullError
+from shardex.errors import ClosedError, SchemaError, StorageFullError
 from shardex.files import Stage
 from shardex.formats import FORMATS, format_named
 from shardex.formats.sample_writer import ShardSeries
-from shardex.schema import Array, Features
+from shardex.schema import Array, Features, Json
 
 FEATURES, SAMPLE = Features({"x": Array("int64", (2,))}), {"x": [1, 2]}
 
@@ -75,3 +75,23 @@ def test_failed_write_can_be_repeated(tmp_path: Path, monkeypatch: pytest.Monkey
         series.finish()
     series.finish()
     assert [bytes(stage.place.load(path)) for path in ("0.bin", "1.bin")] == [b"ab.", b"c."]
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        ({"k": 1, "o": "a"}, r"expected the fields j, o, got 'k' too - at sample 0"),
+        ({"o": "a"}, r"expected json, got nothing .* - at sample 0, field j"),
+        ({"j": 1, "o": 2}, r"expected text, got int 2 - at sample 0, field o"),
+    ],
+)
+def test_sample_that_does_not_fit_raises(tmp_path: Path, sample: dict[str, Any], message: str) -> None:
+    writer = format_named("jsonl").create(
+        str(tmp_path / "d"), Features.of({"j": Json(), "o": str | None}), mode="create"
+    )
+    with pytest.raises(SchemaError, match=message):
+        writer.append(sample)
+    writer.append({"o": None, "j": None})
+    writer.append({"j": 2})
+    writer.close()
+    assert (tmp_path / "d" / "part-00000.jsonl").read_text() == '{"j":null,"o":null}\n{"j":2,"o":null}\n'

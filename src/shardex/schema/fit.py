@@ -369,10 +369,10 @@ def fits_unchanged(feature: Feature) -> Callable[[Any], bool]:
         case Value(dtype="bool"):
             return lambda value: type(value) is bool
         case Array():
-            dtype, shape = None if feature.dtype is None else np.dtype(feature.dtype), feature.shape
-            return lambda value: (
-                type(value) is np.ndarray and (dtype is None or value.dtype == dtype) and _has_shape(value.shape, shape)
-            )
+            if feature.dtype is None:
+                return lambda value: False  # arrays of objects are refused
+            dtype, shape = np.dtype(feature.dtype), feature.shape
+            return lambda value: type(value) is np.ndarray and value.dtype == dtype and _has_shape(value.shape, shape)
     return lambda value: False
 
 
