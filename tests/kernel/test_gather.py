@@ -36,7 +36,7 @@ from shardex.kernel import (
     value_reader,
 )
 from shardex.kernel import buffers as segments
-from shardex.kernel.gather import KERNEL
+from shardex.kernel.buffers import KERNEL
 from shardex.sources import LocalSource
 from tests.resident_pages import PAGE, become_resident, evict, resident_pages
 

@@ -17,8 +17,6 @@ from shardex.errors import SchemaError
 from shardex.kernel import MISSING
 from shardex.schema import Features, fit, located, refuse_unknown_fields
 
-__all__ = ["BatchBuilder"]
-
 
 class BatchBuilder:
     """Collects samples into record batches.

@@ -35,8 +35,6 @@ from shardex.schema import (
     unwrap_optional,
 )
 
-__all__ = ["decode_array", "decode_array_bytes", "decode_value", "reshape", "storage_array", "take_rows", "to_list"]
-
 
 def decode_array(array: pa.Array, feature: Feature) -> Column:
     """Return the values of a whole array; nulls are `None`.

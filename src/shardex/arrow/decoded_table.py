@@ -22,8 +22,6 @@ from shardex.errors import FormatError
 from shardex.kernel import Columns, Integers, Ranges
 from shardex.schema import Features, check_fields
 
-__all__ = ["CACHE_BYTES", "DecodedTable"]
-
 CACHE_BYTES = 256 << 20
 
 Decode = Callable[[int, list[str]], pa.RecordBatch | pa.Table]

@@ -41,8 +41,6 @@ from shardex.schema import (
     struct_items,
 )
 
-__all__ = ["Encoder", "encoder_of", "offsets_of"]
-
 
 class Encoder(Protocol):
     """Collects the values of one field."""

@@ -35,8 +35,6 @@ from shardex.kernel import (
 )
 from shardex.schema import JSON, TEXT, Array, Bytes, ClassLabel, Feature, Json, Optional, Text, Value
 
-__all__ = ["Chunks", "FieldReader", "Getter", "reader_of"]
-
 
 class Chunks:
     """Chunks of consecutive rows, chunk k from `starts[k]` to `starts[k + 1]`; one chunk is one record batch.

@@ -16,16 +16,6 @@ import pyarrow as pa
 from shardex.arrow.types import check_column_names
 from shardex.errors import FormatError
 
-__all__ = [
-    "FOOTER_TAIL",
-    "Block",
-    "batch_is_compressed",
-    "footer_blocks",
-    "footer_size",
-    "open_ipc_file",
-    "valid_batch",
-]
-
 FOOTER_TAIL = 10
 """Bytes at the end of a file: the size of the footer, and the magic."""
 _MAGIC = b"ARROW1"

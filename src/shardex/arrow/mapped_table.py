@@ -22,8 +22,6 @@ from shardex.errors import FormatError
 from shardex.kernel import Columns, Integers, Ranges
 from shardex.schema import Features, Optional, check_fields
 
-__all__ = ["MappedTable"]
-
 _FEW_ROWS = 1024
 _WIDE = 256
 

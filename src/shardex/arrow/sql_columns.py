@@ -21,18 +21,6 @@ from shardex.errors import FormatError, QueryError, SchemaError
 from shardex.kernel import MISSING, Columns, Integers
 from shardex.schema import Array, Feature, Features, Json, Optional, Sequence, Struct, Text, Value, unwrap_optional
 
-__all__ = [
-    "concat_columns",
-    "concat_tables",
-    "feature_of_values",
-    "is_queryable",
-    "samples_table",
-    "sql_table",
-    "take_table",
-    "true_or_null",
-    "valid_mask",
-]
-
 _IS_JSON = {"ARROW:extension:name": "arrow.json", "ARROW:extension:metadata": ""}
 _INT64 = range(-(1 << 63), 1 << 63)
 

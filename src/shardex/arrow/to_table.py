@@ -32,8 +32,6 @@ from shardex.schema import (
     unwrap_optional,
 )
 
-__all__ = ["is_opaque", "to_table"]
-
 
 def to_table(
     columns: Columns, features: Features, types: Mapping[str, pa.DataType] | None = None, first: int = 0

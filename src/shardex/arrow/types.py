@@ -45,22 +45,6 @@ from shardex.schema import (
     Value,
 )
 
-__all__ = [
-    "arrow_schema",
-    "arrow_type",
-    "check_column_names",
-    "features_of_arrow",
-    "fixed_sizes",
-    "is_binary",
-    "is_list",
-    "is_text",
-    "items_per_row",
-    "number_array",
-    "schema_text",
-    "storage_dtype",
-    "storage_type",
-]
-
 
 def number_array(values: NDArray[Any]) -> pa.Array:
     """Return numpy numbers as an Arrow array without a copy; `pa.array` would import pandas if it is installed.

@@ -41,8 +41,6 @@ from shardex.formats import ShardRows, open_rows
 from shardex.schema import ClassLabel, Feature, Optional
 from shardex.sources import is_url
 
-__all__ = ["app", "main"]
-
 _WIDTH = 76
 _FIRST_VALUES = 6
 _CLOCK_LAG = 0.02

@@ -29,8 +29,6 @@ from shardex.progress import Bar
 from shardex.samples import Batch, DictSample
 from shardex.schema import Array, ClassLabel
 
-__all__ = ["Row", "report", "run"]
-
 _GETS = 2_000
 _BATCHES = 100
 _BATCH = 256

@@ -14,8 +14,6 @@ from shardex import store
 from shardex.cli.terminal import AsJson, Format, Options, What, print_json, print_rows, printable, resolve, size_text
 from shardex.sources import place_of
 
-__all__ = ["clean", "compact", "history", "recover", "restore", "verify"]
-
 Path = Annotated[str, typer.Argument(metavar="PATH", help="The folder of a native dataset (made by shardex).")]
 
 

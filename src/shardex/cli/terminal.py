@@ -19,20 +19,6 @@ from shardex.errors import ArgumentError, ShardexError
 from shardex.files import find
 from shardex.formats import FORMATS, format_named, recognise
 
-__all__ = [
-    "AsJson",
-    "Format",
-    "Options",
-    "What",
-    "message",
-    "print_json",
-    "print_rows",
-    "printable",
-    "resolve",
-    "size_text",
-    "to_json",
-]
-
 _FIRST_BYTES = 64
 
 What = Annotated[

@@ -20,8 +20,6 @@ from shardex.rows import AbstractRows
 from shardex.schema import Feature, Features, Json, Optional, Struct, check_fields
 from shardex.schema import Sequence as SequenceOf
 
-__all__ = ["ArrowRows"]
-
 _SOME = 100
 """The fingerprint is made from so many rows at each end."""
 

@@ -20,8 +20,6 @@ from shardex.rows import AbstractRows, JoinedRows, Table
 from shardex.samples import T_co
 from shardex.schema import Array, ClassLabel, Feature, Features, Optional, Value
 
-__all__ = ["ConcatRows", "JoinRows", "concat", "join"]
-
 
 class ConcatRows(AbstractRows):
     """The rows of several datasets, one after another."""

@@ -40,8 +40,6 @@ from shardex.rows import (
 from shardex.samples import Batch, DictSample, Lens, T_co
 from shardex.schema import Features, check_fields
 
-__all__ = ["Dataset"]
-
 U = TypeVar("U")
 
 

@@ -18,8 +18,6 @@ from shardex.dataset.load_dataset import DatasetDict
 from shardex.errors import ArgumentError, FormatError
 from shardex.schema import Features
 
-__all__ = ["from_arrow", "from_huggingface"]
-
 
 def from_arrow(data: Any, schema: Any = None) -> Dataset:
     """Return a dataset over an Arrow table in memory, without a copy.

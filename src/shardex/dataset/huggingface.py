@@ -23,8 +23,6 @@ from shardex.kernel import Integers, digest
 from shardex.order import Order, Pick, Span
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
 
-__all__ = ["HuggingFaceRows", "is_dataset_dict", "rows_of", "to_dataset_dict", "to_huggingface"]
-
 _MAX_DIMENSIONS = 5
 _MAX_BYTES = (1 << 31) - 1
 """Limit of 32-bit offsets."""

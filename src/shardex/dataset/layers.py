@@ -21,8 +21,6 @@ from shardex.rows import AbstractRows, Keyed
 from shardex.samples import ClassFitter, DictSample, fields_of, is_packable, record_of, schema_conflicts
 from shardex.schema import Features, check_fields, infer
 
-__all__ = ["Layer", "MappedRows", "TypedRows", "innermost_rows", "sample_type_of"]
-
 _INFER_FROM = 16
 
 

@@ -16,8 +16,6 @@ from shardex.dataset.open import open as open_dataset
 from shardex.dataset.splits import DEFAULT, DataFiles, Paths, SplitFinder, SplitSlice, Unit, parse_splits
 from shardex.errors import ArgumentError, UnknownSplitError
 
-__all__ = ["DatasetDict", "load_dataset"]
-
 _PLACES = ("cache", "cache_limit", "access")
 """Options of `open` that listing remote files needs too."""
 _OF_ONE_SPLIT = ("ordered", "shuffled", "head", "list_shards")

@@ -18,8 +18,6 @@ from shardex.errors import ArgumentError
 from shardex.order import Mix, whole_weights
 from shardex.samples import T_co
 
-__all__ = ["MixRows", "mix", "reweighted", "temperature"]
-
 Weights = Mapping[str, float] | Sequence[float]
 """Weights by name, or in the order of the sources."""
 

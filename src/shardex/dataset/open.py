@@ -15,8 +15,6 @@ from shardex.rows import AbstractRows, ListRows, Rows
 from shardex.samples import PackableSample, T_co, fields_of
 from shardex.schema import Features
 
-__all__ = ["index", "open"]
-
 Data = What | Rows | Sequence[Any]
 """What `open` takes: paths, rows, or a list of samples."""
 

@@ -11,8 +11,6 @@ from shardex.kernel import Column, Columns
 from shardex.order import Order
 from shardex.rows import Rows
 
-__all__ = ["ReadSize", "read_chunks"]
-
 _MAX_BYTES = 1 << 20
 _MAX_ROWS = 1 << 12
 

@@ -36,19 +36,6 @@ from shardex.files import Files, expand_braces, find, natural_order
 from shardex.formats import FORMATS, format_named
 from shardex.sources import LocalSource, is_url
 
-__all__ = [
-    "DEFAULT",
-    "DataFiles",
-    "Paths",
-    "SplitFinder",
-    "SplitSlice",
-    "Splits",
-    "Unit",
-    "named_split",
-    "parse_splits",
-    "split_of",
-]
-
 DEFAULT = "train"
 """The split of paths without a split word."""
 

@@ -36,8 +36,6 @@ from shardex.order import Order, Span
 from shardex.rows import AbstractRows
 from shardex.schema import Features
 
-__all__ = ["Limits", "Params", "Query", "SqlView", "UsedFields", "condition", "matching", "select"]
-
 Params = Sequence[Any] | Mapping[str, Any] | None
 """Values for each `?` in turn, or for each `$name`."""
 

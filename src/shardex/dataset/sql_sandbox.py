@@ -23,8 +23,6 @@ from shardex.errors import QueryError
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-__all__ = ["RefusedError", "parse", "run"]
-
 _SETTINGS = (
     "temp_directory = ''",  # results larger than memory are an error, not a file
     "python_enable_replacements = false",  # unknown tables are not looked up among Python variables

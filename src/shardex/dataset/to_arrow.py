@@ -22,9 +22,6 @@ from shardex.order import Order, Span
 from shardex.rows import AbstractRows
 from shardex.schema import Feature, Features, Opaque, Optional
 
-__all__ = ["View", "batches", "capsule", "check_names", "stored_table", "table", "type_named"]
-
-
 _MIN_ROWS = 16
 
 

@@ -31,19 +31,6 @@ from shardex.samples import (
 )
 from shardex.schema import Feature, Features, Optional, describe
 
-__all__ = [
-    "changes",
-    "check_callable",
-    "check_type",
-    "features_wanted_by",
-    "lens_to",
-    "lens_view",
-    "plain_samples",
-    "put_views",
-    "source_schema",
-    "typed_view",
-]
-
 
 def check_type(kind: Any) -> None:
     """Raise if it is not a sample type."""

@@ -21,8 +21,6 @@ from shardex.samples import Lens, PackableSample, fields_of
 from shardex.schema import Features, infer
 from shardex.sources import place_of
 
-__all__ = ["Writer", "create", "write"]
-
 _INFER_FROM = 64
 
 

@@ -17,7 +17,8 @@ Writing: a format writes its shards into a `Stage`, a temporary folder that beco
 
 from shardex.files.all_or_nothing import AllOrNothing
 from shardex.files.checksums import with_checksums
-from shardex.files.find import STORE_FOLDER, Files, What, display_name, expand_braces, find, natural_order
+from shardex.files.find import STORE_FOLDER, Files, What, display_name, find
+from shardex.files.patterns import expand_braces, natural_order
 from shardex.files.sample_index import Index, IndexedFile
 from shardex.files.scan import Scan, scan_all
 from shardex.files.sidecar import decode_sidecar, encode_sidecar, load_sidecars, save_sidecar

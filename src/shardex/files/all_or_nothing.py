@@ -14,8 +14,6 @@ from typing import Self
 
 from shardex.errors import ClosedError
 
-__all__ = ["AllOrNothing"]
-
 
 class AllOrNothing(ABC):
     """Something that ends once: `close` publishes all of it, `abort` discards all of it.

@@ -15,8 +15,6 @@ from shardex.files.sample_index import Index
 from shardex.files.scan import Scan
 from shardex.sources import CheckedSource, Checksums, Source, block_checksums
 
-__all__ = ["with_checksums"]
-
 
 @dataclass(frozen=True)
 class SumScanner:

@@ -33,8 +33,6 @@ from shardex.sources import (
     strip_credentials,
 )
 
-__all__ = ["STORE_FOLDER", "Files", "display_name", "expand_braces", "find", "natural_order"]
-
 STORE_FOLDER = "_shardex"
 """The folder of a native dataset that holds its manifests."""
 

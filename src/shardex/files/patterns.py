@@ -9,8 +9,6 @@ from typing import Any
 
 from shardex.errors import ArgumentError
 
-__all__ = ["expand_braces", "has_wildcards", "literal_prefix", "matching", "natural_order"]
-
 _WILD = re.compile(r"[*?\[]")
 _PIECES = re.compile(r"(\*\*/|\*\*|\*|\?|\[!?[^\]]+\])")
 _REGEX = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}

@@ -31,8 +31,6 @@ from shardex.files.sidecar import decode_sidecar, encode_sidecar, load_sidecars,
 from shardex.kernel import Integers, Segments, take
 from shardex.sources import Stat
 
-__all__ = ["Index", "IndexedFile", "encode"]
-
 VERSION = 1
 _BLOCK_ROWS = 1 << 18
 

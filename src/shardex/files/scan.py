@@ -20,8 +20,6 @@ from shardex.progress import Bar
 from shardex.sources import Source
 from shardex.workers import ProcessPool
 
-__all__ = ["FileScanner", "Scan", "Scanner", "scan_all"]
-
 _MIN_BYTES_FOR_PROCESSES = 256 << 20
 """Total size of files above which starting processes (a quarter of a second each) pays off."""
 _REMOTE_SCANS = 16

@@ -24,8 +24,6 @@ from shardex.errors import ChecksumError, FormatError, NotFoundError, SourceErro
 from shardex.files.find import Files
 from shardex.sources import LocalSource
 
-__all__ = ["decode_sidecar", "encode_sidecar", "load_sidecars", "save_sidecar"]
-
 
 def load_sidecars(files: Files, kind: str) -> Iterator[tuple[memoryview, str]]:
     """Yield bytes and path of each sidecar of this kind: first the one next to the data, which may be out of date."""

@@ -27,10 +27,8 @@ from typing import Any
 
 from shardex.errors import AlreadyExistsError, ArgumentError, ShardexError, storage_errors
 from shardex.files.all_or_nothing import AllOrNothing
-from shardex.files.find import natural_order
+from shardex.files.patterns import natural_order
 from shardex.sources import LocalSource, Place, Source, make_folder, place_of, sync_folder
-
-__all__ = ["MODES", "Stage", "StagedWriter", "check_mode", "upload"]
 
 MODES = ("create", "append", "overwrite")
 _CLAIM = ".shardex/claim"

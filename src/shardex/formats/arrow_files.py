@@ -36,8 +36,6 @@ from shardex.formats.table_rows import TableRows, files_digest
 from shardex.kernel import Bytes, Integers, Ranges
 from shardex.schema import Features
 
-__all__ = ["EXTENSIONS", "open_files"]
-
 EXTENSIONS = (".arrow", ".feather", ".ipc")
 _MAGIC = b"ARROW1"
 _REFUSED = (pa.ArrowException, OSError)

@@ -44,8 +44,6 @@ from shardex.schema import (
     codec_by_name,
 )
 
-__all__ = ["FORMAT", "BinIndex", "BinRows", "BinWriter", "create", "open", "recognise"]
-
 INDEX = "index.dat"
 HEAD = "bins.json"
 _BIN = re.compile(r"bin(\d{8,})\.dat")

@@ -32,8 +32,6 @@ from shardex.kernel import Column, Columns, Integers, Ranges
 from shardex.schema import Array, Features, Json, Optional, Text, check_fields
 from shardex.sources import Source
 
-__all__ = ["FORMAT", "ColumnsRows", "ColumnsScanner", "create", "open", "recognise"]
-
 TABLE = "index.sqlite"
 _LOG = "index.sqlite-wal"
 _LOST = 1

@@ -18,8 +18,6 @@ from shardex.formats.sample_writer import SampleWriter, ShardSeries
 from shardex.formats.tar_blocks import header, padding, tar_series
 from shardex.schema import NPY, Array, Feature, Features, Json, Optional, Struct, Text
 
-__all__ = ["ColumnsWriter"]
-
 _OPTIONAL_FIELDS = ("id", "metadata")
 _OWNED = r"index\.sqlite(-wal|-shm|-journal)?|[^/]+_shards/shard_\d+\.tar"
 _TABLES = """

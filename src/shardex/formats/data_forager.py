@@ -19,8 +19,6 @@ from shardex.formats.record_rows import MappedIndex
 from shardex.kernel import Integers
 from shardex.sources import LocalSource, check_path
 
-__all__ = ["ForagerIndex", "listed_files", "open_index"]
-
 NAMES = "index/file_location.txt"
 TABLE = "index/sample_locations.bin"
 _WIDTH = 24

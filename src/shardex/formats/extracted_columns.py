@@ -28,8 +28,6 @@ from shardex.kernel import Columns, Integers
 from shardex.schema import Feature, Features, Json, Optional, Value
 from shardex.sources import Source
 
-__all__ = ["ExtractedColumns", "Extraction", "JsonRows", "KeyScanner"]
-
 VERSION = 2
 _BLOCK_ROWS = 1 << 16
 

@@ -28,8 +28,6 @@ from shardex.kernel import MISSING, Columns, Integers
 from shardex.schema import Bytes, Features, Optional, Text, check_fields
 from shardex.sources import Source
 
-__all__ = ["FORMAT", "JsonLines", "TextLines", "create", "one_file", "open", "recognise"]
-
 _JSON = (".jsonl", ".ndjson", ".json-lines")
 _TEXT = (".txt",)
 _BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

@@ -23,8 +23,6 @@ from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct,
 from shardex.schema import Bytes as BytesFeature
 from shardex.sources import ByteRange, Source
 
-__all__ = ["LineScanner", "LineWriter", "refuse_bytes", "to_json"]
-
 _PIECE = 4 << 20
 _AHEAD = 8
 """Pieces of a remote file that are fetched ahead of the one that is scanned."""

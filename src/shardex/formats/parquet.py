@@ -24,8 +24,6 @@ from shardex.kernel import Ranges
 from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct
 from shardex.sources import LocalSource
 
-__all__ = ["FORMAT", "ParquetWriter", "create", "open", "recognise"]
-
 GROUP_BYTES = 64 << 20
 """A row group of this size ends, even if it has fewer rows than `row_group_rows`."""
 _EXTENSIONS = (".parquet", ".pq")

@@ -23,8 +23,6 @@ from shardex.formats.registry import ShardRows
 from shardex.kernel import MISSING, Bytes, Columns, Integers, Ranges, Segments, take
 from shardex.schema import Features, check_fields, infer_or_json, to_columns, to_sample
 
-__all__ = ["DictRows", "Locations", "MappedIndex", "RecordRows", "map_files"]
-
 _INFER_FROM = 16
 
 

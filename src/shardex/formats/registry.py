@@ -22,17 +22,6 @@ from shardex.rows import AbstractRows, Keyed
 from shardex.schema import Features
 from shardex.sources import ByteRange, Place, Source
 
-__all__ = [
-    "FORMATS",
-    "Format",
-    "Opened",
-    "ShardRows",
-    "ShardWriter",
-    "format_named",
-    "open_rows",
-    "recognise",
-]
-
 FORMATS: dict[str, str] = {
     "arrow": "shardex.store.format",
     "columns_tar": "shardex.formats.columns_tar",

@@ -16,8 +16,6 @@ from shardex.files import Stage, StagedWriter
 from shardex.kernel import MISSING
 from shardex.schema import Features, Optional, fit_sample, fits_unchanged
 
-__all__ = ["SampleWriter", "SeriesWriter", "ShardSeries", "check_shard_options"]
-
 _UNLIMITED = 1 << 62
 
 

@@ -16,8 +16,6 @@ from shardex.kernel import Columns, Integers
 from shardex.rows import JoinedRows, Table
 from shardex.schema import Features, check_fields
 
-__all__ = ["TableRows", "files_digest"]
-
 
 class TableRows(ShardRows, JoinedRows):
     """Rows of the tables in some files.

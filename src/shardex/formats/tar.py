@@ -47,8 +47,6 @@ from shardex.schema import (
 )
 from shardex.sources import Source
 
-__all__ = ["FORMAT", "TarRows", "create", "one_file", "open", "recognise"]
-
 _INFER_FROM = 16
 
 

@@ -15,8 +15,6 @@ from shardex.errors import FormatError, SchemaError, TruncatedShardError, Unsafe
 from shardex.files import Stage
 from shardex.formats.sample_writer import ShardSeries
 
-__all__ = ["Member", "header", "members", "padding", "plain_name", "tar_series"]
-
 _BLOCK = 512
 _RECORD = 10240
 _LARGEST_OCTAL = 8**11 - 1

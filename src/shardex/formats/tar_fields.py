@@ -43,8 +43,6 @@ from shardex.schema import (
 )
 from shardex.schema import Sequence as SequenceOf
 
-__all__ = ["Where", "column", "decoder", "encode", "extension_of", "feature_of_extension", "value", "with_missing"]
-
 Where = Callable[[int], str]
 """Returns the location of the k-th value of a column, for error messages."""
 

@@ -32,8 +32,6 @@ from shardex.formats.tar_remote_headers import header_bytes
 from shardex.schema import MSGPACK, Features, Optional, Text
 from shardex.sources import LocalSource, Source
 
-__all__ = ["KEY", "LAYOUTS", "TarScanner", "TarWriter", "check_end", "keep_readable_part", "split_name"]
-
 KEY = "__key__"
 LAYOUTS = ("parts", "msgpack")
 """How a sample is stored: one member for each field, or one member for all of them."""

@@ -14,8 +14,6 @@ from typing import Any
 
 from shardex.sources import ByteRange, Source
 
-__all__ = ["RemoteHeaders", "header_bytes"]
-
 _BLOCK = 512
 _WINDOW = 64 << 10
 _SMALL = 8 << 10

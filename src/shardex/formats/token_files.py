@@ -20,8 +20,6 @@ from shardex.formats.sample_writer import SeriesWriter, ShardSeries
 from shardex.schema import JSON, Array, Features
 from shardex.sources import LocalSource, Source
 
-__all__ = ["HEAD", "LengthScanner", "TokenWriter", "TokensHeader", "lengths_of", "number_dtype", "only_array"]
-
 HEAD = "tokens.json"
 _PREFIX = "part"
 _FLUSH = 4 << 20

@@ -42,8 +42,6 @@ from shardex.formats.token_files import (
 from shardex.kernel import Columns, Integers, Ragged, pooled_empty, row_ranges, take
 from shardex.schema import Array, Features, check_fields
 
-__all__ = ["FORMAT", "StoredRows", "WindowRows", "create", "open", "recognise"]
-
 _LINES = (".jsonl", ".ndjson", ".json-lines")
 _DTYPES = {f".{kind}{8 * size}": f"{kind}{size}" for kind in "uif" for size in (1, 2, 4, 8) if kind != "f" or size > 1}
 """Extensions that give the dtype of a file: `.u16`, `.i32`, `.f32` and so on."""

@@ -15,10 +15,10 @@ numpy code with the same results where no compiler is available (or with ``SHARD
 """
 
 from shardex.kernel.array_pool import pooled_empty
-from shardex.kernel.buffers import Fetch, Integers
+from shardex.kernel.buffers import Bytes, Fetch, Integers, Segments
 from shardex.kernel.columns import MISSING, Column, Columns, Ragged, value_mask
 from shardex.kernel.fingerprint import digest
-from shardex.kernel.gather import Bytes, Ranges, Segments, line_ends, locate, permute, row_ranges, take, value_reader
+from shardex.kernel.gather import Ranges, line_ends, locate, permute, row_ranges, take, value_reader
 
 __all__ = [
     "MISSING",

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["pooled_empty"]
-
 _LARGE = 256 << 10
 _HUGE = 64 << 20
 """Larger pieces are not pooled: holding them costs more memory than allocating them costs time."""

@@ -28,8 +28,6 @@ try:
 except ImportError:  # it was installed without a compiler
     _gather = None
 
-__all__ = ["KERNEL", "Bytes", "Fetch", "Integers", "Segments", "Triple", "kernel"]
-
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 Triple = tuple[Integers, Integers, Integers]

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from shardex.errors import FieldError, FormatError, SchemaError
-from shardex.kernel.gather import Integers, Ranges, Segments
-
-__all__ = ["MISSING", "Column", "Columns", "Ragged", "value_mask"]
+from shardex.kernel.buffers import Integers, Segments
+from shardex.kernel.gather import Ranges
 
 
 class _Missing:

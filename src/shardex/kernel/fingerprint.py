@@ -15,8 +15,6 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-__all__ = ["digest"]
-
 
 def digest(*values: Any) -> str:
     """Return the fingerprint of these values.

@@ -20,20 +20,6 @@ from shardex.kernel.array_pool import pooled_empty
 from shardex.kernel.buffers import KERNEL, Bytes, Integers, Segments, Triple
 from shardex.kernel.buffers import kernel as _kernel
 
-__all__ = [
-    "KERNEL",
-    "Bytes",
-    "Integers",
-    "Ranges",
-    "Segments",
-    "line_ends",
-    "locate",
-    "permute",
-    "row_ranges",
-    "take",
-    "value_reader",
-]
-
 _THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 _UNCHECKED = 16 << 20  # bytes that may be allocated before the ranges are checked
 _GAP = 64 << 10  # ranges that are closer than this are read together: it costs less than another request

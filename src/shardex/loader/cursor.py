@@ -16,8 +16,6 @@ import msgspec
 
 from shardex.errors import ArgumentError, StateError
 
-__all__ = ["Cursor", "EpochSteps", "Segment", "check_state"]
-
 VERSION = 1
 _MAX_SEGMENTS = 64
 """Number of segments that are kept, so that a state stays small however often the run is moved."""

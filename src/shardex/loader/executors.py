@@ -9,8 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
-__all__ = ["Executor", "InlineExecutor", "ThreadExecutor"]
-
 
 class Executor(Protocol):
     """Runs one job for many tasks."""

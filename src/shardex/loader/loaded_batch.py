@@ -16,8 +16,6 @@ from shardex.samples import Batch, DictSample
 if TYPE_CHECKING:
     from shardex.loader.recipe import Recipe
 
-__all__ = ["BatchOrigin", "LoadedBatch"]
-
 
 class BatchOrigin:
     """Where the samples of a batch come from; each attribute is computed when it is first used."""

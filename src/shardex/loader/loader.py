@@ -35,8 +35,6 @@ from shardex.schema import check_fields
 from shardex.sources import export_credentials, import_credentials
 from shardex.workers import ProcessPool
 
-__all__ = ["Loader"]
-
 _MAX_SKIPPED = 10_000
 
 

@@ -12,8 +12,6 @@ from shardex.loader.tensors import distributed_rank, require_torch
 from shardex.rows import whole_number
 from shardex.samples import Batch
 
-__all__ = ["LoaderOptions", "OnError", "OutputType", "RaggedForm", "WorkerType", "resolve_rank"]
-
 RaggedForm = Literal["pad", "pack", "list"]
 WorkerType = Literal["auto", "thread", "process"]
 OutputType = Literal["numpy", "torch"]

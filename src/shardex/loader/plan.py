@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from shardex.kernel import Integers
 from shardex.loader.replacements import BadSample
 
-__all__ = ["Plan", "PreparedBatch"]
-
 
 class Plan(NamedTuple):
     """Consecutive batches to prepare, beginning at a position of an epoch."""

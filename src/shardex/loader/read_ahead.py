@@ -18,8 +18,6 @@ from typing import Generic, TypeVar
 
 from shardex.sources import fetches_started
 
-__all__ = ["DEPTH", "AdviceThread", "ColdDataDetector", "ReadAhead"]
-
 DEPTH = 16
 """Default number of reads announced ahead: enough to keep the disk busy, few enough to stay in memory."""
 _IDLE_SECONDS = 1.0

@@ -28,8 +28,6 @@ from shardex.order import Blocks, RankShares, Shuffle
 from shardex.samples import DictSample, fields_of, sample_constructor
 from shardex.schema import Feature, Optional, Value
 
-__all__ = ["Recipe"]
-
 
 def takes_generator(transform: Callable[..., Any]) -> bool:
     """Return True if a transform has a second required parameter, or one called `rng`.

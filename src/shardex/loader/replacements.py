@@ -13,8 +13,6 @@ from typing import Any
 
 from shardex.kernel import Integers
 
-__all__ = ["MAX_ATTEMPTS", "BadSample", "find_failures", "replacement_position"]
-
 MAX_ATTEMPTS = 32
 """Replacements tried for one bad sample; if all of them fail, the cause is not a bad sample."""
 

@@ -9,8 +9,6 @@ from shardex.dataset import Dataset, MixRows, innermost_rows
 from shardex.errors import StateError
 from shardex.loader.recipe import Recipe
 
-__all__ = ["check_same_run", "run_identity"]
-
 
 def run_identity(recipe: Recipe) -> dict[str, Any]:
     """Return what two runs must have in common for a position to mean the same sample in both."""

@@ -8,8 +8,6 @@ from typing import Any
 from shardex.errors import ArgumentError, ClosedError
 from shardex.loader.cursor import Cursor, EpochSteps
 
-__all__ = ["RunState"]
-
 
 class RunState:
     """The state of a run of `epochs` epochs per loop (None: no end).

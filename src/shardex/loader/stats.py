@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 from shardex.sources import fetches_started
 
-__all__ = ["Stats", "TimeSpent"]
-
 _THIS_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 

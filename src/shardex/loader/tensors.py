@@ -15,8 +15,6 @@ import numpy as np
 from shardex.errors import ArgumentError, MissingExtraError, SchemaError
 from shardex.kernel import Columns, Ragged
 
-__all__ = ["Packed", "distributed_rank", "require_torch", "to_tensors"]
-
 
 class Packed:
     """Rows of different length, concatenated, as two tensors: row k is ``values[offsets[k]:offsets[k + 1]]``.

@@ -25,8 +25,6 @@ from shardex.errors import ArgumentError, StateError
 from shardex.kernel import Integers
 from shardex.order.order import Blocks, Order, Repeat, Shuffle, Span, map_groups
 
-__all__ = ["Mix", "whole_weights"]
-
 _TOTAL = 1 << 30
 """Approximate upper bound of a sum of weights: a position within a period, times a weight, must fit into 63 bits."""
 

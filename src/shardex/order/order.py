@@ -20,20 +20,6 @@ from numpy.typing import NDArray
 from shardex.errors import ArgumentError, RowError
 from shardex.kernel import Integers, permute
 
-__all__ = [
-    "Blocks",
-    "Chain",
-    "Order",
-    "Pick",
-    "Repeat",
-    "Shuffle",
-    "Span",
-    "chain",
-    "map_groups",
-    "positions_of",
-    "split_bounds",
-]
-
 
 class Order(ABC):
     """Maps the positions of a view to rows.

@@ -16,8 +16,6 @@ from shardex.errors import ArgumentError
 from shardex.kernel import Integers
 from shardex.order.order import Order
 
-__all__ = ["RankShares"]
-
 
 @dataclass(frozen=True)
 class RankShares(Order):

@@ -22,8 +22,6 @@ from shardex.errors import SchemaError
 from shardex.kernel import MISSING
 from shardex.schema import COMPACT, Array, ClassLabel, Feature, Features, describe, feature_of, hints_of
 
-__all__ = ["Conversion", "Record", "conversion_of", "record_of"]
-
 Convert = Callable[[Any], Any]
 T = TypeVar("T")
 

@@ -31,8 +31,6 @@ from shardex.schema import (
     unwrap_optional,
 )
 
-__all__ = ["FieldSubset", "is_packable", "may_fit", "schema_conflicts"]
-
 
 def is_packable(kind: Any) -> bool:
     """Return whether it is a class made by `packable`."""

@@ -16,8 +16,6 @@ from shardex.kernel import MISSING, Column, Columns
 from shardex.samples.class_record import Record
 from shardex.schema import Json, Optional, cast_column, fit, fit_column, fits_unchanged, is_stacked, located
 
-__all__ = ["ClassFitter"]
-
 Where = Callable[[int], str]
 """Returns the place of the k-th sample, for messages."""
 

@@ -24,8 +24,6 @@ from shardex.samples.packable import PackableSample
 from shardex.samples.sample import DictSample, fields_of, same, short
 from shardex.schema import describe
 
-__all__ = ["LENSES", "Lens", "lens"]
-
 S = TypeVar("S")
 V = TypeVar("V")
 W = TypeVar("W")

@@ -11,8 +11,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from shardex.errors import LensError
 
-__all__ = ["Edge", "LensGraph"]
-
 
 class Edge(Protocol):
     """An edge of the graph: a lens."""

@@ -18,8 +18,6 @@ from shardex.samples.class_record import Record, record_of
 from shardex.samples.sample import new_key, same, short
 from shardex.schema import MSGPACK, describe, fit, located
 
-__all__ = ["PackableSample", "packable"]
-
 C = TypeVar("C")
 
 

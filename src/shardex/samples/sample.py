@@ -22,8 +22,6 @@ from shardex.schema import MSGPACK
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # part of type checkers; type variables have defaults since 3.13
 
-__all__ = ["Batch", "DictSample", "T_co", "fields_of", "new_key", "same", "sample_constructor", "short"]
-
 
 class DictSample(dict[str, Any]):
     """One sample: a dict whose fields are also attributes.

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from shardex.errors import FormatError, SchemaError, UnsafeError
 
-__all__ = ["NPY_MAGIC", "decode_compact", "decode_npy", "encode_compact", "encode_npy", "npy_header", "to_array"]
-
 NPY_MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 64 << 10
 _READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}

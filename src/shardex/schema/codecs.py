@@ -17,21 +17,6 @@ import numpy as np
 from shardex.errors import FormatError, SchemaError
 from shardex.schema.array_codecs import decode_compact, decode_npy, encode_compact, encode_npy
 
-__all__ = [
-    "CODECS",
-    "COMPACT",
-    "JSON",
-    "MSGPACK",
-    "NPY",
-    "NUMBER",
-    "RAW",
-    "TEXT",
-    "Codec",
-    "codec_by_name",
-    "codec_for_extension",
-    "encode_plain_json",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Codec:

@@ -24,27 +24,6 @@ import numpy as np
 
 from shardex.errors import ArgumentError, FieldError, FormatError, SchemaError
 
-__all__ = [
-    "SCALARS",
-    "Array",
-    "Bytes",
-    "ClassLabel",
-    "Feature",
-    "Features",
-    "Json",
-    "Opaque",
-    "Optional",
-    "Sequence",
-    "Struct",
-    "Text",
-    "Value",
-    "check_fields",
-    "feature_of",
-    "hints_of",
-    "is_storable",
-    "unwrap_optional",
-]
-
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 SCALARS = ("bool", *_INTEGERS, "float16", "float32", "float64")
 _ARRAY_KINDS = "biufcMm"

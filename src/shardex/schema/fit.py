@@ -41,27 +41,6 @@ from shardex.schema.features import (
     unwrap_optional,
 )
 
-__all__ = [
-    "Where",
-    "cast_column",
-    "describe",
-    "dtype_bounds",
-    "fit",
-    "fit_array",
-    "fit_class",
-    "fit_column",
-    "fit_number",
-    "fit_sample",
-    "fits_unchanged",
-    "is_stacked",
-    "list_items",
-    "located",
-    "refuse_unknown_fields",
-    "struct_items",
-    "to_columns",
-    "to_sample",
-]
-
 Sample = Mapping[str, Any]
 Where = Callable[[int], str]
 """Returns the place of the k-th sample of a read, for messages."""

@@ -23,8 +23,6 @@ from shardex.schema.features import (
     is_storable,
 )
 
-__all__ = ["infer", "infer_or_json"]
-
 
 def infer(samples: SequenceOf[Mapping[str, Any]]) -> Features:
     """Return features that fit all samples: sizes that differ become `None`, fields that some samples lack optional.

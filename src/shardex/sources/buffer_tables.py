@@ -15,8 +15,6 @@ from shardex.kernel import Integers, Segments
 if TYPE_CHECKING:
     from shardex.sources.cached_source import CachedSource
 
-__all__ = ["EvictingTable", "Wanted"]
-
 Wanted = tuple[str, Integers, Integers]
 """A path, and begin and end of each range."""
 

@@ -14,18 +14,6 @@ import numpy as np
 
 from shardex.kernel import Integers
 
-__all__ = [
-    "ACCESS_MODES",
-    "ByteRange",
-    "MergedRead",
-    "fetch_policy",
-    "merge_ranges",
-    "numbers_between",
-    "read_merged",
-    "runs",
-    "touched_pages",
-]
-
 ACCESS_MODES = ("auto", "ranged", "whole")
 """How remote files are downloaded: as `fetch_policy` decides, only the requested ranges, or always the whole file."""
 _SMALL_FILE = 8 << 20

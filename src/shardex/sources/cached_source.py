@@ -29,9 +29,6 @@ from shardex.sources.page_file import PAGE, PagedFile, PendingPages
 from shardex.sources.protocols import Source, Stat, default_cache_folder
 from shardex.sources.retry import NO_ETAG
 
-__all__ = ["CacheCounts", "CachedSource"]
-
-
 _PART = 8 << 20
 _WINDOW = 32 << 20
 """Maximum bytes per request, and per write to the cache; the next write is downloaded meanwhile."""

@@ -19,8 +19,6 @@ from shardex.kernel import Integers, Segments
 from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.local import LocalSource
 
-__all__ = ["BLOCK", "CheckedSource", "Checksums", "block_checksums"]
-
 BLOCK = 1 << 20
 """Bytes per checksum."""
 

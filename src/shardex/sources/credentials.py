@@ -17,21 +17,6 @@ from urllib.parse import unquote
 
 from shardex.errors import ArgumentError
 
-__all__ = [
-    "MIN_SPEED",
-    "Settings",
-    "credentials_version",
-    "export_credentials",
-    "has_credentials",
-    "import_credentials",
-    "is_in_use",
-    "redact",
-    "redact_url",
-    "settings_for",
-    "storage",
-    "strip_credentials",
-]
-
 Setting = str | int | float | bool | dict[str, str]
 
 _S3 = {

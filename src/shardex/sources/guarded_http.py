@@ -32,8 +32,6 @@ from shardex.sources.retry import RetryableError, check_unchanged, error_for_sta
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
 
-__all__ = ["GuardedClient", "check_untrusted", "is_public"]
-
 T = TypeVar("T")
 
 _SCHEMES = ("http", "https", "s3", "gs", "az")

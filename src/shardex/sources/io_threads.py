@@ -12,16 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
-__all__ = [
-    "background_is_full",
-    "count_fetches",
-    "fetches_started",
-    "is_exiting",
-    "map_ahead",
-    "run_all",
-    "start",
-]
-
 T = TypeVar("T")
 U = TypeVar("U")
 

@@ -24,8 +24,6 @@ from shardex.errors import TruncatedShardError, storage_errors
 from shardex.sources.byte_ranges import ByteRange, read_merged
 from shardex.sources.protocols import Place, Stat, check_path
 
-__all__ = ["LocalSource", "libc", "make_folder", "sync_folder"]
-
 _SYNC_FILE_RANGE_WRITE = 2
 _WRITEBACK_EVERY = 2 << 20
 _BUFFER = 64 << 10

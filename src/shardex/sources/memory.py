@@ -13,8 +13,6 @@ from shardex.errors import NotFoundError, SourceError, TruncatedShardError
 from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.protocols import Place, Stat, check_path
 
-__all__ = ["MemorySource"]
-
 
 class _Copy(bytes):
     """A distinct object even for empty bytes, so that identity tells which writer was first."""

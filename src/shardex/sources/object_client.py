@@ -30,19 +30,6 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
-__all__ = [
-    "LARGEST_READ",
-    "LARGEST_WRITE",
-    "Bucket",
-    "Client",
-    "ObjectClient",
-    "auth_headers",
-    "connect",
-    "request_slots",
-    "run_in_loop",
-    "run_in_thread",
-]
-
 T = TypeVar("T")
 
 _WRITER = "shardex-writer"

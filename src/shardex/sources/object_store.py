@@ -45,8 +45,6 @@ from shardex.sources.object_client import (
 from shardex.sources.protocols import Place, Stat, check_path
 from shardex.sources.retry import Request, RequestCounts, RetryableError, gather_or_cancel
 
-__all__ = ["ObjectSource"]
-
 T = TypeVar("T")
 
 

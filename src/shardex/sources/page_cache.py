@@ -22,8 +22,6 @@ from typing import Protocol
 from shardex.errors import ArgumentError
 from shardex.sources.page_file import PagedFile
 
-__all__ = ["FileHolder", "PageCache", "page_cache_in", "parse_size"]
-
 _MAX_ON_DISK = 50 * 10**9
 _MAX_IN_MEMORY = 4 << 30
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}

@@ -29,8 +29,6 @@ from shardex.kernel import Integers
 from shardex.sources.byte_ranges import runs
 from shardex.sources.local import libc
 
-__all__ = ["PAGE", "PageBuffer", "PagedFile", "PendingPages"]
-
 PAGE = max(4096, mmap.PAGESIZE)
 """Bytes per page; a page is present or missing as a whole."""
 _PAGES_PER_CHECKSUM = 16

@@ -18,8 +18,6 @@ from shardex.errors import PathError
 from shardex.kernel import Fetch, Segments
 from shardex.sources.byte_ranges import ByteRange
 
-__all__ = ["Draft", "Place", "Sink", "Source", "Stat", "check_path", "default_cache_folder"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

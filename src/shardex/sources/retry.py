@@ -32,19 +32,6 @@ from shardex.errors import (
 from shardex.sources.credentials import MIN_SPEED, Settings, redact
 from shardex.sources.protocols import Stat
 
-__all__ = [
-    "NO_ETAG",
-    "Request",
-    "RequestCounts",
-    "RetryableError",
-    "check_unchanged",
-    "error_for_status",
-    "gather_or_cancel",
-    "one_line",
-    "stat_from_headers",
-    "translate_error",
-]
-
 T = TypeVar("T")
 
 _CAUSES = {

@@ -16,8 +16,6 @@ from shardex.sources.memory import MemorySource
 from shardex.sources.object_store import ObjectSource
 from shardex.sources.protocols import Place
 
-__all__ = ["SCHEMES", "absolute_path", "is_url", "open_source", "place_of"]
-
 _memory: dict[str, MemorySource] = {}
 
 

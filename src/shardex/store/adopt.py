@@ -19,8 +19,6 @@ from shardex.sources import place_of
 from shardex.store.commit import counted
 from shardex.store.manifest import Foreign, Fragment, Manifest, publish
 
-__all__ = ["adopt"]
-
 
 def adopt(
     what: What, beside: str | os.PathLike[str], *, format: str | None = None, schema: Any = None, **options: Any

@@ -21,8 +21,6 @@ from shardex.schema import Feature, Features, Optional
 from shardex.sources import Place
 from shardex.store.manifest import DataFile, Foreign, Fragment, Manifest, latest_version, publish, read_manifest
 
-__all__ = ["AddField", "Changes", "DropField", "Overlay", "RenameField", "commit", "counted"]
-
 _TRIES = 1000
 _FEW = 3
 

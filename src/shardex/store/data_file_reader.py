@@ -35,8 +35,6 @@ from shardex.sources import ByteRange, Source
 from shardex.store.inventory import Use, number_column
 from shardex.store.manifest import DataFile
 
-__all__ = ["Damage", "DataFileReader", "content_name", "examine_files", "read_ids", "read_numbers"]
-
 _ARROW_ERRORS = (pa.ArrowException, OSError, ShardexError)
 _MAGIC_SIZE = 8
 _PIECE = 8 << 20

@@ -25,8 +25,6 @@ from shardex.sources import Draft, Place
 from shardex.store.keys import encode_keys, hash_keys
 from shardex.store.manifest import Batch, DataFile, Fragment
 
-__all__ = ["BATCH_BYTES", "FragmentWriter", "ShardWriter", "write_numbers"]
-
 BATCH_BYTES = 2 << 20
 """Size of a batch. The checksum of a batch is compared when a row of it is first read: half a millisecond for 2 MiB,
 page faults included."""

@@ -37,8 +37,6 @@ from shardex.store.overlay_rows import EditedRows
 from shardex.store.updates import Updates
 from shardex.store.writer_heartbeat import WriterHeartbeat
 
-__all__ = ["Edit", "edit"]
-
 
 def edit(path: str | os.PathLike[str], *, progress: bool | None = None, trust_paths: bool = False) -> Edit:
     """Open a transaction; use it in a ``with`` block, which publishes one new version at the end.

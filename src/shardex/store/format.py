@@ -20,8 +20,6 @@ from shardex.store.overlay_rows import EditedRows
 from shardex.store.version_reader import VersionReader
 from shardex.store.writer import create
 
-__all__ = ["FORMAT", "create", "open", "recognise"]
-
 _DATA_FILE = re.compile(r"data/[0-9a-f]{32}\.arrow")
 
 

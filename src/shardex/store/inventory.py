@@ -19,8 +19,6 @@ from shardex.files import STORE_FOLDER, What
 from shardex.sources import Place, place_of
 from shardex.store.manifest import DataFile, Manifest, latest_version
 
-__all__ = ["Use", "data_files", "native_place", "number_column", "uses_of", "versions_in"]
-
 _MANIFEST = re.compile(rf"{STORE_FOLDER}/([0-9]{{8}})\.json")
 _DATA = re.compile(r"data/[0-9a-f]{32}\.arrow")
 

@@ -23,8 +23,6 @@ from shardex.store.keys import KeyIndex, KeyTable, find_duplicate, find_existing
 from shardex.store.manifest import Fragment, Manifest
 from shardex.store.version_reader import VersionReader
 
-__all__ = ["KeyLookup", "check_key", "refuse_duplicates"]
-
 
 def check_key(key: str | None, features: Features, generate: bool = False) -> None:
     """Raise an error if a field cannot be the key.

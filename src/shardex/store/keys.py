@@ -22,18 +22,6 @@ from xxhash import xxh3_64_intdigest
 from shardex.errors import ArgumentError, FormatError, SchemaError, UnknownKeyError
 from shardex.kernel import Integers
 
-__all__ = [
-    "DuplicateKey",
-    "Key",
-    "KeyIndex",
-    "KeyTable",
-    "encode_keys",
-    "find_duplicate",
-    "find_existing",
-    "hash_key",
-    "hash_keys",
-]
-
 Key = int | str | bytes
 Keys = Sequence[Key] | NDArray[Any]
 Hashes = NDArray[np.uint64]

@@ -23,19 +23,6 @@ from shardex.schema import Features, Optional
 from shardex.sources import Sink, Source, check_path
 from shardex.store.row_ids import RowIds
 
-__all__ = [
-    "Batch",
-    "DataFile",
-    "Foreign",
-    "Fragment",
-    "Manifest",
-    "files_of",
-    "latest_version",
-    "manifest_path",
-    "publish",
-    "read_manifest",
-]
-
 FORMAT = 1
 _NAME = re.compile(rf"{STORE_FOLDER}/([0-9]{{8}})\.json")
 

@@ -21,8 +21,6 @@ from shardex.kernel import Columns
 from shardex.schema import Array, Bytes, Feature, Features, Json, Opaque, Optional, Sequence, Struct, Text, Value
 from shardex.store.data_files import BATCH_BYTES
 
-__all__ = ["Values", "batches", "blank"]
-
 _ROWS_AT_ONCE = 1 << 12
 _NUMBERS = "biufcmM"
 """Kinds of arrays in which zeros can fill the deleted rows."""

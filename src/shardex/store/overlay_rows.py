@@ -21,8 +21,6 @@ from shardex.rows import Table
 from shardex.schema import Features, check_fields
 from shardex.store.row_ids import LiveRows
 
-__all__ = ["EditedRows", "OverlayTable"]
-
 
 class OverlayTable:
     """Newer values of some fields; `physical` returns the physical row of each row of the table, -1 if it is gone.

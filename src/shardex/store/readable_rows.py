@@ -26,8 +26,6 @@ from shardex.kernel import Columns, Integers
 from shardex.rows import ListRows
 from shardex.sources import ByteRange
 
-__all__ = ["ReadableFiles", "UnreadableRows", "open_readable_files", "read_readable", "unreadable_ranges"]
-
 Read = Callable[[Integers], Columns]
 
 _PIECE = 8 << 20

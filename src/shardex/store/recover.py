@@ -35,8 +35,6 @@ from shardex.store.row_ids import LiveRows
 from shardex.store.version_reader import VersionReader
 from shardex.store.writer_heartbeat import WriterHeartbeat
 
-__all__ = ["Lost", "Recovered", "recover"]
-
 _FIRST = 16
 
 

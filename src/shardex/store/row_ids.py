@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from shardex.kernel import Integers
 
-__all__ = ["LiveRows", "RowIds"]
-
 
 class RowIds:
     """Ids of physical rows: fragment k has `lengths[k]` rows with consecutive ids from `firsts[k]` on.

@@ -19,8 +19,6 @@ from shardex.sources import Place
 from shardex.store.commit import Overlay
 from shardex.store.data_files import BATCH_BYTES, ShardWriter
 
-__all__ = ["Updates"]
-
 
 class Updates:
     """New values of one field with the ids of their rows.

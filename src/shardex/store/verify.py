@@ -32,8 +32,6 @@ from shardex.store.readable_rows import UnreadableRows, open_readable_files, rea
 from shardex.store.row_ids import LiveRows
 from shardex.store.version_reader import VersionReader
 
-__all__ = ["Problem", "leftovers", "verify"]
-
 
 @dataclass(frozen=True)
 class Problem:

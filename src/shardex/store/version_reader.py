@@ -33,8 +33,6 @@ from shardex.store.manifest import DataFile, Foreign, Fragment, Manifest
 from shardex.store.overlay_rows import EditedRows, OverlayTable
 from shardex.store.row_ids import LiveRows, RowIds
 
-__all__ = ["VersionReader"]
-
 
 class VersionReader:
     """Reads the files of one version; tolerant if `examined` has a reader for each of its files, by path."""

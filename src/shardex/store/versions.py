@@ -38,8 +38,6 @@ from shardex.store.manifest import (
 )
 from shardex.store.writer_heartbeat import MARKER, WriterHeartbeat, oldest_writer_start
 
-__all__ = ["Version", "clean", "compact", "history", "restore"]
-
 _OURS = re.compile(rf"data/[0-9a-f]{{32}}\.arrow|\.[0-9a-f]{{16}}\.tmp|{MARKER}")
 GRACE = 3600.0
 """Seconds for which `clean` keeps a file that no version names: a writer may be about to publish it."""

@@ -23,8 +23,6 @@ from shardex.store.key_lookup import check_key, refuse_duplicates
 from shardex.store.manifest import Manifest, latest_version, publish, read_manifest
 from shardex.store.writer_heartbeat import MARKER, WriterHeartbeat
 
-__all__ = ["ArrowWriter", "create"]
-
 _UNUSED_IDS = 1 << 48
 """First id if the latest manifest is damaged: larger than any id in use."""
 _LEFTOVER = re.compile(rf"\.[0-9a-f]{{16}}\.tmp|data/[0-9a-f]{{32}}\.arrow|{MARKER}")

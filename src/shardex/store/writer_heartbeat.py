@@ -20,8 +20,6 @@ from shardex.files import STORE_FOLDER
 from shardex.sources import Place
 from shardex.store.manifest import Manifest, files_of
 
-__all__ = ["MARKER", "WriterHeartbeat", "oldest_writer_start"]
-
 MARKER: str = rf"{STORE_FOLDER}/[0-9a-f]{{16}}\.live"
 """Regular expression of the paths of heartbeat files."""
 PERIOD = 60.0

@@ -28,8 +28,6 @@ from shardex.errors import ArgumentError, ClosedError, ShardexError, WorkerError
 from shardex.workers.shared_arena import MappedBuffers, Span, WorkerTraceback, dump_value, load_error
 from shardex.workers.worker_process import FrameReader, Kind, frame
 
-__all__ = ["ProcessPool"]
-
 _GRACE = 1.0
 """Seconds that a worker may take to finish its current task when the pool closes."""
 _BUFFERS = 256

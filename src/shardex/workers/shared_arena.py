@@ -27,17 +27,6 @@ from numpy.typing import NDArray
 
 from shardex.errors import WorkerError
 
-__all__ = [
-    "Arena",
-    "MappedBuffers",
-    "Span",
-    "WorkerTraceback",
-    "dump_error",
-    "dump_value",
-    "load_error",
-    "pack",
-]
-
 _INLINE = 1 << 10
 """Bytes below which an array is copied into the pickle: a view would cost more."""
 _SMALLEST = 1 << 16

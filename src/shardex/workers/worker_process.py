@@ -29,8 +29,6 @@ import pyarrow as pa
 from shardex.errors import SchemaError
 from shardex.workers.shared_arena import Arena, dump_error, dump_value, pack
 
-__all__ = ["FrameReader", "Kind", "frame", "serve"]
-
 _INLINE = 8 << 10
 """Bytes below which a result without large arrays is sent through the socket."""
 _SPARE = 8
