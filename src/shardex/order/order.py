@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import ArgumentError, RowError
+from shardex.errors import ArgumentError
 from shardex.kernel import Integers, permute
 
 
@@ -133,10 +133,6 @@ class Span(Order):
         """Return ``start + position * step``."""
         return positions if self.start == 0 and self.step == 1 else positions * self.step + self.start
 
-    def positions(self, rows: Integers) -> Integers:
-        """Return the position of each row; the inverse of `rows`."""
-        return (rows - self.start) // self.step
-
 
 class Pick(Order):
     """A list of rows, in this order.
@@ -229,8 +225,6 @@ class Blocks(Order):
 
     >>> order = Blocks(10, size=2, window=2, seed=1); order.rows(np.arange(10)).tolist()
     [4, 6, 5, 7, 8, 2, 3, 9, 0, 1]
-    >>> order.positions(order.rows(np.arange(10))).tolist()
-    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     """
 
     length: int
@@ -285,25 +279,12 @@ class Blocks(Order):
         begin, permutation = self._window(window)
         return permutation.rows(places - begin) + begin
 
-    def _unshuffle_window(self, window: int, places: Integers) -> Integers:
-        begin, permutation = self._window(window)
-        return permutation.positions(places - begin) + begin
-
     def rows(self, positions: Integers) -> Integers:
         """Return the row at each position: shuffled within its window, then looked up in its block."""
         windows = self._with_gap(positions) // self._width
         places = self._with_gap(map_groups(windows, positions, self._shuffle_window))
         slots = places // self.size
         return places + (self._blocks.rows(slots) - slots) * self.size
-
-    def positions(self, rows: Integers) -> Integers:
-        """Return the position of each row; the inverse of `rows`."""
-        if len(rows) and rows.max() >= self.length:  # the short block has no such rows
-            raise RowError(f"expected rows from 0 to {self.length - 1}, got {rows.max()}")
-        blocks = rows // self.size
-        slots = self._blocks.positions(blocks)
-        places = self._without_gap(rows + (slots - blocks) * self.size)
-        return map_groups(slots // self.window, places, self._unshuffle_window)
 
     def later(self, epochs: int) -> Blocks:
         """Return the shuffle of a later epoch."""
