@@ -403,9 +403,15 @@ def test_file_that_is_not_arrow_raises(tmp_path: Path) -> None:
     bad = tmp_path / "bad.arrow"
     for content, message in [
         (b"PAR1 and so on", "expected an Arrow IPC file or stream, got b'PAR1 and': "),
-        (b"ARROW1" + bytes(100), "expected an Arrow IPC file, got one that does not end as such; is it cut off?"),
-        (good[:-1], "expected an Arrow IPC file, got one that does not end as such; is it cut off?"),
-        (good[: len(good) // 2], "expected an Arrow IPC file, got one that does not end as such; is it cut off?"),
+        (
+            b"ARROW1" + bytes(100),
+            "expected an Arrow IPC file, got one without the magic bytes at its end; is it cut off?",
+        ),
+        (good[:-1], "expected an Arrow IPC file, got one without the magic bytes at its end; is it cut off?"),
+        (
+            good[: len(good) // 2],
+            "expected an Arrow IPC file, got one without the magic bytes at its end; is it cut off?",
+        ),
     ]:
         bad.write_bytes(content)
         with pytest.raises(FormatError) as caught:

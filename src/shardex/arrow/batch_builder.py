@@ -1,7 +1,7 @@
-"""Samples, appended one by one, as Arrow record batches of one schema; the Arrow and Parquet writers use it.
+"""`BatchBuilder`: collects samples, appended one by one, into Arrow record batches for the Arrow and Parquet writers.
 
 A sample is appended whole or not at all: if an encoder (`encode`) refuses a value, or anything else fails, the encoders
-of all fields drop what they have of that sample.
+of all fields drop their values of that sample.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class BatchBuilder:
         self.schema = arrow_schema(features)
         self._encoders = [encoder_of(feature) for feature in features.values()]
         self._appends = [(name, encoder.append) for name, encoder in zip(features, self._encoders, strict=True)]
-        self._expected = len(features) or -1  # no sample has the right number of fields if the schema has none
+        self._expected = len(features) or -1  # -1 sends every sample to the check, which raises
         self.rows = 0
         """Samples in the current batch."""
         self.finished = 0
-        """Samples in the batches before."""
+        """Samples in the finished batches."""
 
     @property
     def nbytes(self) -> int:
@@ -74,7 +74,7 @@ class BatchBuilder:
         self._truncate()
 
     def _complete(self, sample: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the sample with `None` for the optional fields that it lacks; unknown fields stay, to be refused."""
+        """Return the sample with `None` for the optional fields that it lacks; `append` raises for unknown fields."""
         complete = dict(sample)
         for name, feature in self.features.items():
             if name not in sample:

@@ -1,6 +1,6 @@
-"""Arrow arrays of any type as columns: the reading side of the table in `types`.
+"""Converts Arrow arrays of any type to columns: the inverse of `encode`.
 
-Nulls become `None`; dictionary and extension arrays become the values they stand for. `field_readers` reads most mapped
+Nulls become `None`; dictionary and extension arrays become their values. `field_readers` reads most mapped
 fields faster, from their buffers; it uses this module for the rest, `decoded_table` for all fields.
 """
 
@@ -137,14 +137,14 @@ def _column(array: pa.Array, feature: Feature) -> Column:
 
 
 def _objects(array: pa.Array) -> list[Any]:
-    """Return Python values; numpy values for times in nanoseconds, which Python does not have."""
+    """Return Python values; numpy values for times in nanoseconds, which Python cannot represent."""
     try:
         if getattr(array.type, "unit", "") == "ns":
             kind = "M8[ns]" if pa.types.is_timestamp(array.type) else "m8[ns]"
             return list(array.cast(pa.int64()).to_numpy().view(kind))
         return list(array.to_pylist())
     except (ValueError, TypeError, ArithmeticError, LookupError) as error:
-        raise FormatError(f"expected {array.type} that Python has values for, got others: {error}") from None
+        raise FormatError(f"expected {array.type} values that Python can represent, got others: {error}") from None
 
 
 def _structs(array: pa.StructArray, feature: Struct) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Tables whose row groups must be decoded to be read: Parquet row groups, compressed Arrow batches.
 
-A group is the smallest unit that can be decoded, so a random read costs a group; a pass in order decodes every group
-once. Only the requested columns are decoded; an LRU cache keeps those of a few groups.
+A group is the smallest unit that can be decoded, so a random read decodes a whole group; reading in order decodes every
+group once. Only the requested columns are decoded; an LRU cache keeps those of a few groups.
 """
 
 from __future__ import annotations

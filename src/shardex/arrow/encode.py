@@ -1,4 +1,4 @@
-"""Values of one field, appended one by one, as an Arrow array: the writing side of the table in `types`.
+"""Collects the values of one field, appended one by one, into an Arrow array of the type that `types` defines.
 
 `encoder_of` returns the encoder of a feature. Each encoder copies a value when it is appended (the caller may reuse its
 array), checks the common case itself and leaves all other values to `shardex.schema.fit`. A value that does not fit
@@ -53,7 +53,7 @@ class Encoder(Protocol):
         """Append a copy of one value."""
 
     def append_filler(self) -> None:
-        """Append a placeholder for a missing value, which a null or an empty parent hides."""
+        """Append a placeholder for a missing value; a null in this field or its parent hides it."""
 
     def truncate(self, rows: int) -> None:
         """Remove all values after the first `rows`."""
@@ -146,7 +146,7 @@ class _Pieces:
     """Values as bytes of different lengths, joined by `finish`."""
 
     _row_bytes = 0
-    """What a row adds to `nbytes` beside its bytes."""
+    """Bytes that a row adds to `nbytes` in addition to its data."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -167,7 +167,7 @@ class _Pieces:
 
 
 class _Blobs(_Pieces):
-    """Text, bytes, and all that a codec turns into them."""
+    """Text, bytes, and values that a codec encodes."""
 
     def __init__(self, encode: Callable[[Any], bytes], kind: pa.DataType) -> None:
         super().__init__()

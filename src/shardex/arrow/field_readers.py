@@ -1,4 +1,4 @@
-"""Readers of the fields of mapped Arrow batches, straight from their buffers; `mapped_table` combines them.
+"""Readers of single fields of mapped Arrow batches, directly from their buffers; `mapped_table` combines them.
 
 `reader_of` chooses the reader by feature and Arrow type: values of one width (`_FixedWidthReader`), bits
 (`_BoolReader`), offsets and bytes (`_BytesReader`), offsets and elements (`_RaggedReader`, `_ShapedReader`).
@@ -118,7 +118,7 @@ def _has_offsets(kind: pa.DataType) -> bool:
 
 
 def _typed(data: ByteArray, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    """Return the first elements of a buffer, which other tools may make longer, as a read-only view."""
+    """Return the first `count` elements of a buffer (other tools may pad it) as a read-only view."""
     elements = data[: count * dtype.itemsize].view(dtype)
     elements.flags.writeable = False
     return elements
@@ -140,7 +140,7 @@ class FieldReader:
         """True if arrays of some opened batch have null elements."""
 
     def attach(self, chunk: int, array: pa.Array) -> None:
-        """Read a batch from this array from now on."""
+        """Set the array from which a batch is read."""
         self._arrays[chunk] = array
 
     def detach(self, chunk: int) -> None:
@@ -152,7 +152,7 @@ class FieldReader:
         return [self.array(chunk) for chunk in range(len(self._chunks.starts) - 1)]
 
     def array(self, chunk: int) -> pa.Array:
-        """Return the array of a batch; opens the batch until no other thread has closed it in between."""
+        """Return the array of a batch; opens it, again if another thread closes it at the same time."""
         while (found := self._arrays.get(chunk)) is None:
             self._chunks.open(chunk)
         return found
@@ -163,7 +163,7 @@ class FieldReader:
         return take_rows(rows, self._chunks.starts, features, self._open, self._chunks.name).data[self._name]
 
     def advise(self, rows: Integers) -> None:
-        """Start to download the values of rows of open batches; nothing here: Arrow does not tell their ranges."""
+        """Start to download the values of rows of open batches; does nothing here, since Arrow hides the ranges."""
 
     def _open(self, chunk: int) -> dict[str, pa.Array]:
         return {self._name: self.array(chunk)}
@@ -276,7 +276,7 @@ class _FixedWidthReader(FieldReader):
 
 
 class _Lists:
-    """Offsets of lists and the items they count, as byte ranges; `item` is the size of an item in bytes."""
+    """Offsets and items of lists, read as byte ranges; `item` is the size of an item in bytes."""
 
     def __init__(self, chunks: Chunks, kind: pa.DataType, item: int) -> None:
         wide = pa.types.is_large_list(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)

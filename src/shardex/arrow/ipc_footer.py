@@ -1,7 +1,7 @@
-"""Arrow IPC files: readers of them, valid batches, and the positions of batches without reading them.
+"""Opens Arrow IPC files, validates their batches, and finds the positions of batches without reading them.
 
-Arrow's reader does not tell where a batch is in its file, and a remote file must be downloaded before it is read. So
-this module takes the few numbers it needs out of the flatbuffers. They are untrusted: a number that points outside the
+Arrow's reader does not expose the position of a batch, which is needed to download only that part of a remote file. So
+this module reads the few numbers it needs from the flatbuffers. They are untrusted: a number that points outside the
 bytes is an error.
 """
 
@@ -59,7 +59,9 @@ def footer_size(tail: bytes, size: int, where: str) -> int:
     """Return the size of the footer including the tail, given the tail and the size of the file."""
     found = int.from_bytes(tail[:4], "little", signed=True) + FOOTER_TAIL
     if tail[4:] != _MAGIC or not FOOTER_TAIL < found <= size:
-        raise FormatError(f"{where}: expected an Arrow IPC file, got one that does not end as such; is it cut off?")
+        raise FormatError(
+            f"{where}: expected an Arrow IPC file, got one without the magic bytes at its end; is it cut off?"
+        )
     return found
 
 

@@ -1,6 +1,6 @@
 """Record batches of mapped Arrow files as one table: the read path of Arrow shards.
 
-A `MappedTable` loads a batch when a row of it is first read. Its readers (`field_readers`) copy values straight from
+A `MappedTable` loads a batch when a row of it is first read. Its readers (`field_readers`) copy values directly from
 the buffers; no Arrow object is created per sample.
 """
 
@@ -90,7 +90,7 @@ class MappedTable:
             self._chunks.close(chunk)
 
     def advise(self, rows: Integers, fields: Sequence[str]) -> None:
-        """Start to download what a read of these rows needs; for batches that are not open, what opening reads."""
+        """Start to download the values of these rows; for closed batches, the bytes that opening them reads."""
         chunks = self._chunks.of(rows)
         is_open = self._is_open[chunks]
         if self._extents is not None and fields and not is_open.all():
@@ -112,7 +112,7 @@ class MappedTable:
             raise
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """Return a whole field as it is stored; opens all batches."""
+        """Return a whole field in its stored type; opens all batches."""
         if (whole := self._whole.get(name)) is None:
             if self._is_remote and self._extents is not None:
                 self._extents(np.flatnonzero(~self._is_open)).fetch()
@@ -155,7 +155,7 @@ class MappedTable:
 
 
 def _combined(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the column; many chunks of few small values are combined, since each costs SQL as much as 100 rows."""
+    """Return the column; combine small chunks, since each costs SQL as much as 100 rows."""
     if len(column) >= _FEW_ROWS * column.num_chunks or column.nbytes > _WIDE * len(column):
         return column
     return pa.table({"": column}).combine_chunks().column(0)

@@ -1,6 +1,6 @@
-"""Fields in the form that SQL reads: Arrow tables with a column per field, copied only if necessary.
+"""Converts fields to Arrow tables that DuckDB can query, with a column per field, copied only if necessary.
 
-Numbers, text, bytes, lists and structs stay as they are stored, arrays of numbers are lists, JSON is text with the JSON
+Numbers, text, bytes, lists and structs keep their stored type, arrays of numbers are lists, JSON is text with the JSON
 extension type. Rows that store such columns return them from `AbstractRows.sql_columns`; for others all samples are
 read (`samples_table`). `dataset/sql.py` decides which fields a query needs.
 """
@@ -175,7 +175,7 @@ def concat_columns(tables: Iterable[pa.Table]) -> pa.Table:
 def samples_table(read: Callable[[], Iterable[Columns]], features: Features) -> pa.Table:
     """Return samples as a table in the form that SQL reads; `read()` starts a pass over all of them in chunks.
 
-    If a value does not fit the features, which may be inferred from the first samples, types are chosen that fit all.
+    Features may be inferred from the first samples only: if a later value does not fit, types that fit all are chosen.
 
     >>> samples_table(lambda: [Columns({"y": [{"z": 2}]}, 1)], Features({"y": Json()})).to_pydict()
     {'y': ['{"z":2}']}
@@ -196,7 +196,7 @@ def samples_table(read: Callable[[], Iterable[Columns]], features: Features) -> 
 
 
 def feature_of_values(values: Iterable[Any]) -> Feature:
-    """Return the feature of Python values, always optional: number, bool or text if all are, else JSON.
+    """Return the feature of Python values, always optional: number, bool or text if all values are such, else JSON.
 
     >>> str(feature_of_values([1, None, 2.5])), str(feature_of_values([1, "a"])), str(feature_of_values([2**63]))
     ('float64 or none', 'json or none', 'json or none')

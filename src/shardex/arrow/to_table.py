@@ -36,7 +36,7 @@ from shardex.schema import (
 def to_table(
     columns: Columns, features: Features, types: Mapping[str, pa.DataType] | None = None, first: int = 0
 ) -> pa.Table:
-    """Return one Arrow column per field; `types` are those of opaque fields, `first` is the number of the first sample.
+    """Return one Arrow column per field; `types` of opaque fields; `first`: number of the first sample, for errors.
 
     >>> to_table(Columns({"x": np.array([1, 2])}), Features.of({"x": "int64"})).to_pydict()
     {'x': [1, 2]}
@@ -120,7 +120,7 @@ _PYTHON_TYPES: dict[Feature, type] = {Text(): str, Value("int64"): int, Value("f
 
 
 def _from_python_values(values: list[Any], feature: Feature) -> pa.Array | None:
-    """Return the array by a few calls, ten times as fast, if all values are of one Python type or None, else `None`."""
+    """Convert all values at once, ten times as fast, if they are of one Python type or None; else return `None`."""
     kind = _PYTHON_TYPES.get(feature)
     if kind is None or not {*map(type, values)} <= {kind, type(None)}:
         return None

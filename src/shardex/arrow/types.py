@@ -1,4 +1,4 @@
-"""Features as Arrow types, and the features that any Arrow schema can be read as.
+"""Maps features to Arrow types, and Arrow schemas to features.
 
 =====================  ===================================================================
 feature                Arrow type
@@ -57,7 +57,7 @@ def number_array(values: NDArray[Any]) -> pa.Array:
 
 
 def storage_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return the dtype that elements of a dtype are stored as.
+    """Return the dtype in which elements of a dtype are stored.
 
     >>> storage_dtype("bool"), storage_dtype("complex64"), storage_dtype("datetime64[us]")
     (dtype('uint8'), dtype('float32'), dtype('int64'))
@@ -131,7 +131,7 @@ def arrow_schema(features: Features) -> pa.Schema:
 
 
 def schema_text(schema: pa.Schema) -> str:
-    """Return names and types of a schema, all that readers depend on, for messages and comparisons.
+    """Return names and types of a schema as text, for messages and comparisons.
 
     >>> schema_text(pa.schema([("x", pa.int32()), ("s", pa.string())]))
     'x int32, s string'
@@ -297,7 +297,7 @@ def _readable(feature: Feature, kind: pa.DataType) -> bool:
 
 
 def _holds_array(feature: Array, kind: pa.DataType) -> bool:
-    """Return whether a type is the one that arrays are stored as, or lists of the same elements."""
+    """Return True if a type is the storage type of the array, or lists of the same elements."""
     expected = arrow_type(feature)
     if pa.types.is_struct(expected):
         return _holds_shapes(expected, kind)

@@ -1,8 +1,8 @@
 """Finds the files of a dataset, locates each sample in them, and publishes new files in one step.
 
-Reading: in comes what the user wrote (a folder, a glob, a list, a URL). `find` returns `Files`. For record formats
-`Index.of` runs the format's scanner, which returns the offset and length of each sample in a file, over all files. The
-index is saved next to the data or in the cache folder.
+Reading: `find` turns a folder, a glob, a list or a URL into `Files`. For record formats `Index.of` runs the format's
+scanner over all files; it returns the offset and length of each sample. The index is saved next to the data or in the
+cache folder.
 Writing: a format writes its shards into a `Stage`, a temporary folder that becomes the dataset in one step.
 
 - `find`: paths, globs, brace patterns and URLs to `Files`

@@ -1,7 +1,7 @@
-"""The life cycle that all writers and transactions share: open, then closed or aborted.
+"""`AllOrNothing`: the common base class of writers and transactions, which are open, then closed or aborted.
 
-`AllOrNothing` keeps the state and decides when to publish and when to discard. What to publish and what to discard is
-left to its subclasses: `StagedWriter` in `staging`, the writers of `store` and `dataset`, and `Edit`.
+`AllOrNothing` keeps the state and decides when to publish and when to discard. Its subclasses implement these steps:
+`StagedWriter` in `staging`, the writers of `store` and `dataset`, and `Edit`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shardex.errors import ClosedError
 
 
 class AllOrNothing(ABC):
-    """Something that ends once: `close` publishes all of it, `abort` discards all of it.
+    """A writer or transaction that ends once: `close` publishes all changes, `abort` discards all of them.
 
     A ``with`` block closes it at the end, or aborts it if the block raises.
 
@@ -34,7 +34,7 @@ class AllOrNothing(ABC):
     path: str
     """The folder or URL that is written."""
     _noun = "writer"
-    """What error messages call it."""
+    """Name of this kind of object in error messages."""
     _closed = False
     """True after `close` and after `abort`. Hot paths test it before they call `_check_open`."""
     _aborted = False

@@ -1,7 +1,7 @@
 """Checksums for files of formats that have none: computed on request and saved as an index of blocks (`sidecar`).
 
 After files were opened with ``checksums=True``, they are checked whenever the same path or pattern is opened: reading a
-sample in a changed block raises (`sources.checked_source`), and `verify` finds all changed blocks.
+sample in a changed block raises an error (`sources.checked_source`), and `verify` finds all changed blocks.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _saved(files: Files) -> Index | None:
     for file in index.files if index is not None else ():
         if file.path in paths and not file.is_unchanged(files.source.stat(file.path)):
             raise StaleIndexError(
-                f"{files.source.url}/{file.path}: expected the file as it was when its checksums were made, it "
-                "has changed; if that is intended, make new checksums: open it with checksums=True"
+                f"{files.source.url}/{file.path}: expected the file as it was when its checksums were made, but "
+                "it has changed; if that is intended, make new checksums: open it with checksums=True"
             )
     return index

@@ -1,8 +1,8 @@
-"""`find`: turn what the user wrote (a folder, a file, a glob, a brace pattern or a list of them) into `Files`.
+"""`find`: turns a path (a folder, a file, a glob, a brace pattern, a URL or a list of them) into `Files`.
 
-Files are in natural order: `part2` before `part10`, upper and lower case are equal. Only names are used, files are not
-read. URLs (``s3://bucket/train-{000..099}.tar``) are read through the page cache. A glob or a folder at a URL needs a
-store that can list its files, a brace pattern does not. The rules for names are in `patterns`.
+Files are in natural order: `part2` before `part10`, ignoring case. Only names are used, files are not read. URLs
+(``s3://bucket/train-{000..099}.tar``) are read through the page cache. A glob or a folder at a URL needs a store that
+can list its files, a brace pattern does not. The rules for names are in `patterns`.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ _NOT_DATA = re.compile(r"(^|/)[._]")
 
 @dataclass(frozen=True)
 class Files:
-    """Files of one source, and what the user wrote to open them."""
+    """Files of one source, and the path or list that the user passed."""
 
     source: Source
     listed: tuple[str, ...] | None
     """The paths, if they are already known."""
     what: str | tuple[str, ...]
-    """What the user wrote, with absolute paths: opens the same files again."""
+    """The path or list that the user passed, with absolute paths: opens the same files again."""
     folder: bool = False
     """True if `what` is one folder; the paths are all files below it."""
 
@@ -87,7 +87,7 @@ class Files:
         return self.source.stats(self.paths)
 
     def having(self, *extensions: str) -> Files:
-        """Return the data files with one of these extensions; files below a hidden folder or file name are not data."""
+        """Return the data files with one of these extensions; hidden files and files in hidden folders are not data."""
         matching_paths = (
             p for p in self.paths if p.lower().endswith(extensions) and not (self.folder and _NOT_DATA.search(p))
         )
@@ -102,11 +102,11 @@ def find(
     access: str = "auto",
     trusted: bool = True,
 ) -> Files:
-    """Return the files that `what` names; raises if a file that is named without wildcards does not exist.
+    """Return the files that `what` refers to; raise an error if a file that is named without wildcards does not exist.
 
     Remote files are cached in the folder `cache` (False: in memory; default: SHARDEX_CACHE or ``~/.cache/shardex``), up
-    to `cache_limit` bytes, by ranges or by whole files depending on `access` (see `CachedSource`). URLs that were not
-    written by the user but found in data are not `trusted`: they must be on the public internet.
+    to `cache_limit` bytes, by ranges or by whole files depending on `access` (see `CachedSource`). Pass
+    ``trusted=False`` for URLs found in data and not written by the user: they must be on the public internet.
 
     >>> find("/nowhere/at/all")
     Traceback (most recent call last):
@@ -175,7 +175,7 @@ def _normalised(what: str) -> str:
 
 
 def display_name(what: str | Sequence[str]) -> str:
-    """Return paths or URLs as they may be displayed: the query of a URL, which may be a signature, is hidden.
+    """Return paths or URLs for display: the query of a URL, which may be a signature, is hidden.
 
     >>> display_name("https://host/a.tar?X-Amz-Signature=0f3a"), display_name(["a", "b"])
     ('https://host/a.tar?***', "['a', 'b']")

@@ -29,7 +29,7 @@ def natural_order(paths: Sequence[str]) -> list[str]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Return all names that a brace pattern stands for.
+    """Return all names that a brace pattern expands to.
 
     >>> expand_braces("s-{008..010}.tar"), expand_braces("{a,b{1,2}}.x")
     (['s-008.tar', 's-009.tar', 's-010.tar'], ['a.x', 'b1.x', 'b2.x'])

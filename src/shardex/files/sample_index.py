@@ -1,9 +1,9 @@
 """`Index`: the position of every sample of a record format, as columns of integers in a memory-mapped Arrow file.
 
-`Index.of` scans the files that have no entry yet (`scan`) and saves the result (`sidecar`). Of changed files only these
-are scanned again; a file that was removed or became shorter is an error. Opening takes the same time for ten samples
-and for a billion: a block of rows is checked against its checksum when it is first read. The format of the files is
-unknown here: its `Scanner` finds the samples of a file.
+`Index.of` scans the files that have no entry yet (`scan`) and saves the result (`sidecar`). Only changed files are
+scanned again; a file that was removed or became shorter is an error. Opening takes the same time for ten samples
+and for a billion: a block of rows is checked against its checksum when it is first read. The format's
+`Scanner` finds the samples of a file.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Index:
             full, remedy = os.path.join(files.source.url, file.path), "if that is intended, open with rebuild=True"
             if file.path not in stats:
                 raise StaleIndexError(
-                    f"{full}: expected this file with {file.rows} samples, it is gone ({self.name} names it); {remedy}"
+                    f"{full}: expected this file with {file.rows} samples, it is gone ({self.name} lists it); {remedy}"
                 )
             if (size := stats[file.path].size) < file.size:
                 raise TruncatedShardError(
@@ -153,7 +153,7 @@ class Index:
 
     def read(self, column: str, rows: Integers) -> Integers:
         """Return the values of a column at these rows."""
-        # An index of no files has no columns.
+        # An index without rows has no columns.
         table, dtype = (self._columns[column], self._types[column]) if len(self) else (Segments(0), np.dtype(np.int64))
         out = np.empty(len(rows), dtype)
         take(table, self.starts, rows, dtype.itemsize, out)
@@ -167,7 +167,7 @@ class Index:
         return self.file(rows), first, size
 
     def at(self, row: int, begin: str = "offset", length: str = "length") -> tuple[int, int, int]:
-        """Return the same for one row, without arrays."""
+        """Return file, begin and length of one row, as integers."""
         number, block, local = self._find(row)
         return self._blocks[number]["file"], block[begin].item(local), block[length].item(local)
 
@@ -203,7 +203,7 @@ class Index:
         block: Scan = {}
         with suppress(pa.ArrowException, OSError, ValueError):
             batch = self._reader.get_batch(number)
-            batch.validate()  # a damaged header of the batch may claim more bytes than there are
+            batch.validate()  # a damaged batch header may declare more bytes than exist
             # From the buffers: `to_numpy` would import pandas where it is installed, which takes a third of a second.
             block = {
                 name: np.frombuffer(batch.column(name).buffers()[1] or b"", dtype, batch.num_rows)
@@ -257,7 +257,7 @@ def _schema(types: dict[str, np.dtype[Any]]) -> pa.Schema:
 
 
 def _spans(files: list[IndexedFile], scans: list[Scan]) -> dict[str, tuple[int, int]]:
-    """Return smallest and largest value of each column; it is zero in files that lack it."""
+    """Return smallest and largest value of each column; files without the column count as zeros."""
     spans = {}
     full = [scan for file, scan in zip(files, scans, strict=True) if file.rows]
     for name in dict.fromkeys(name for scan in scans for name in scan):

@@ -1,7 +1,7 @@
-"""Scanning many files at once: in threads, or in processes where the scanner holds the GIL.
+"""Scans many files concurrently: in threads, or in processes if the scanner holds the GIL.
 
-A `Scanner` finds the samples of one file; `scan_all` runs it on many and shows a progress bar. Which files must be
-scanned and what happens to the results is decided by the callers: `sample_index` and `formats.extracted_columns`.
+A `Scanner` finds the samples of one file; `scan_all` runs it on many and shows a progress bar. Its callers,
+`sample_index` and `formats.extracted_columns`, choose the files and save the results.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Found_co = TypeVar("Found_co", covariant=True)
 
 
 class FileScanner(Protocol[Found_co]):
-    """Finds something in one file. It is picklable, and equal scanners give equal results."""
+    """Reads one file and returns what it found, for example samples. Picklable; equal scanners return equal results."""
 
     @property
     def name(self) -> str:
-        """Format and options: results that were saved under another name are not used."""
+        """Format and options; saved results are reused only under the same name."""
 
     @property
     def in_python(self) -> bool:

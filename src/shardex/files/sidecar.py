@@ -1,8 +1,8 @@
-"""Sidecar files: what shardex derives from data files (an index, extracted columns) and saves for the next time.
+"""Sidecar files: data derived from data files (an index, extracted columns) and saved for later opens.
 
 A sidecar is saved in the folder `.shardex` of the data, or in the cache folder if the data is remote or its folder
-cannot be written. Its name is made of what the user opened and of the kind of content, so that opening the same files
-again finds it. `load_sidecars` and `save_sidecar` read and write the bytes.
+cannot be written. Its name is a hash of the opened path and the kind of content, so that opening the same files again
+finds it. `load_sidecars` and `save_sidecar` read and write the bytes.
 
 The bytes are an Arrow file whose schema metadata holds a JSON header and its checksum (`encode_sidecar`,
 `decode_sidecar`). Reading checks the header. Callers check the record batches, by checksums in the header, and decide

@@ -1,12 +1,12 @@
-"""Publishing a folder of shards in one step.
+"""Publishes a folder of shards in one step.
 
 Formats whose shards are plain files write them into a `Stage`, a temporary folder; their writers derive from
 `StagedWriter`. Publishing moves the folder into place:
 
 - a new dataset appears by one rename, an overwritten one by the exchange of two folders;
 - appended files are synced and then linked into the existing folder, all of them or none;
-- at a URL, where nothing can be renamed, the files are uploaded one by one (`upload`): each appears whole, those that
-  the format names in `publish_last` after all others. Existing datasets there are never replaced or extended.
+- at a URL, where nothing can be renamed, the files are uploaded one by one (`upload`): each appears whole, and those
+  that the format lists in `publish_last` come after all others. Existing datasets there are never replaced or extended.
 
 Files that another writer has published at the same place in the meantime are replaced only in mode "overwrite".
 """
@@ -35,7 +35,7 @@ _CLAIM = ".shardex/claim"
 
 
 def check_mode(place: Place, mode: str, *, known: bool = False) -> bool:
-    """Return whether something exists at `place`; an error if the mode does not allow it.
+    """Return True if something exists at `place`; raise an error if the mode does not allow that.
 
     `known` means that the caller has already found something there.
     """
@@ -84,9 +84,9 @@ class StagedWriter(AllOrNothing):
 class Stage:
     """A temporary folder that becomes `path` when it is published.
 
-    `owned` is a regular expression for the files of which a dataset of this format consists: overwriting refuses to
-    remove any other. `publish_last` names the files that an upload puts after all others, in this order: those without
-    which the format does not recognise a dataset.
+    `owned` is a regular expression that matches all files of a dataset of this format: overwriting raises an error if
+    there are other files. `publish_last` lists files that are uploaded after all others, in this order: those by which
+    the format recognises a dataset.
 
     >>> import tempfile; target = os.path.join(tempfile.mkdtemp(), "new")
     >>> stage = Stage(target, "create"); stage.place.put("a.txt", b"hello"); os.path.exists(target)
@@ -112,7 +112,7 @@ class Stage:
         """The temporary folder: files are written here."""
 
     def _check_target(self) -> bool:
-        """Return whether the target exists; an error if the mode does not allow it."""
+        """Return True if the target exists; raise an error if the mode does not allow that."""
         if not self._target.is_remote or self.mode not in MODES:
             return check_mode(self._target, self.mode)
         if self._target.paths():
@@ -245,8 +245,9 @@ def _exchange(new: str, old: str) -> None:
 def upload(folder: Source, place: Place, publish_last: Sequence[str] = ()) -> None:
     """Copy all files of a folder to a place that is empty, those in `publish_last` after all others.
 
-    Of several writers only one succeeds: a claim file marks the place as being written. After an error the files that
-    were already uploaded are removed. Readers may see the first shards of an upload before the last.
+    Of several concurrent writers only one succeeds: it creates a claim file first, and the others raise an error.
+    After an error the files that were already uploaded are removed. Readers may see the first shards of an upload
+    before the last.
 
     >>> from shardex.sources.memory import MemorySource; place = MemorySource()
     >>> upload(MemorySource({"index.dat": b"1", "bin2": b"2", "bin10": b"3"}), place, ["index.dat"]); list(place.files)

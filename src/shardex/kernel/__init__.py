@@ -1,7 +1,8 @@
 """Copies many byte ranges of many buffers into columns, in one call.
 
 In: buffers (memory-mapped files, Arrow buffers) in a `Segments` table, and the rows or byte ranges to copy. Out: one
-column for each field (`Columns`): a numpy array, a `Ragged` array or a list. This room knows no files and no schemas.
+column for each field (`Columns`): a numpy array, a `Ragged` array or a list. Other rooms handle files and
+schemas.
 
 `row_ranges` and `locate` turn row numbers into byte `Ranges`; the kernel copies them: C code that releases the GIL, or
 numpy code with the same results where no compiler is available (or with ``SHARDEX_KERNEL=numpy``).

@@ -1,8 +1,8 @@
 """`Segments`: a table of numbered buffers that are opened on demand; and the choice of the kernel that runs on it.
 
-A segment is opened when a range first lies in it. If the buffers are cached parts of remote files, `Segments` fetches
-the bytes before the kernel reads them, and segments may be closed again while other threads read. What is copied out
-of the table is decided in `gather`.
+A segment is opened before the first range in it is read. If the buffers are cached parts of remote files, `Segments`
+fetches the bytes before the kernel reads them, and segments may be closed again while other threads read. `gather`
+defines what is copied out of the table.
 
 The kernel is the C extension `_gather.c`. Where it is not compiled, or with ``SHARDEX_KERNEL=numpy``, the numpy kernel
 (`numpy_kernel`) runs instead; its results are the same.
@@ -31,7 +31,7 @@ except ImportError:  # it was installed without a compiler
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 Triple = tuple[Integers, Integers, Integers]
-"""Ranges: segment, begin and length of each."""
+"""Three arrays: segment, begin and length of each range."""
 
 
 class _Kernel(Protocol):
@@ -62,11 +62,11 @@ class Fetch(Protocol):
     """Downloads ranges of remote files into their mapped buffers."""
 
     def __call__(self, which: Integers, begin: Integers, length: Integers, wait: bool) -> bool:
-        """Download ranges of open segments, or only start to if not `wait`; returns whether all were there already."""
+        """Download ranges of open segments; without `wait` only start to. Return True if no byte was missing."""
 
 
 class Segments:
-    """Numbered buffers. One that is not open is opened by `opener` when a range first lies in it.
+    """Table of numbered buffers; `opener` opens a segment when a range in it is first needed.
 
     `name` gives the name of a segment for error messages. `fetch` downloads ranges of segments that may be incomplete.
     `closable` means that segments may be closed while other threads read; with `fetch` they always may.
@@ -119,7 +119,7 @@ class Segments:
         return self.lock is not None
 
     def put(self, number: int, buffer: Any) -> None:
-        """Open a segment with these bytes. An open one keeps its buffer: another thread may be reading it."""
+        """Open a segment with these bytes; if it is open already, keep its buffer: other threads may read it."""
         if self.lock is not None:
             with self.lock:
                 self._put(number, buffer)
@@ -142,14 +142,14 @@ class Segments:
         return buffer
 
     def try_open(self, numbers: Integers) -> None:
-        """Open those of these segments that exist and can be opened; errors are ignored."""
+        """Open the given segments; ignore numbers that do not exist and errors."""
         known = numbers[(numbers >= 0) & (numbers < len(self))]
         for number in np.unique(known[self.address[known] == 0]).tolist():
             with suppress(ShardexError):
                 self.open(number)
 
     def slice(self, number: int, begin: int, end: int) -> Bytes:
-        """Return bytes `begin` to `end` of a segment without a copy, fetched if necessary; fewer if it ends before."""
+        """Return bytes `begin` to `end` of a segment without a copy, fetched if necessary; clipped to its end."""
         if (data := self.buffers.get(number)) is None:
             data = self.open(number)
         if self.fetch is not None:
@@ -218,7 +218,7 @@ class Segments:
         return -1
 
     def valid(self, which: Integers, begin: Integers, length: Integers) -> Triple:
-        """Return the ranges that fit their segment or whose segment is closed; the kernel refuses the others later."""
+        """Drop ranges that exceed their open segment: the kernel raises an error for them later."""
         known = (which >= 0) & (which < len(self)) & (begin >= 0) & (length > 0)
         if not known.all():
             which, begin, length = which[known], begin[known], length[known]
@@ -226,7 +226,7 @@ class Segments:
         return (which, begin, length) if fits.all() else (which[fits], begin[fits], length[fits])
 
     def start_fetch(self, which: Integers, begin: Integers, length: Integers) -> bool:
-        """Start to fetch ranges of open segments without waiting; returns whether all were there already."""
+        """Start to fetch ranges of open segments without waiting; return True if no byte was missing."""
         if self.fetch is None:
             return True
         snapshot = self._snapshot()
@@ -237,7 +237,7 @@ class Segments:
         return self.fetch(which[is_open], begin[is_open], length[is_open], False)
 
     def check(self, which: Integers, begin: Integers, length: Integers) -> None:
-        """Open the segments of ranges; raise if a range does not lie in its segment."""
+        """Open the segments of these ranges; raise an error if a range exceeds its segment."""
         self._call_until_open(numpy_kernel.check, self, which, begin, length)
 
     def _call_until_open(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -251,7 +251,7 @@ class Segments:
             self.open(answer)
 
     def _translated(self, error: IndexError | ValueError) -> Exception:
-        """Return the error of a kernel function as one of shardex."""
+        """Return the `ShardexError` for an error raised by a kernel function."""
         if isinstance(error, UnicodeDecodeError):
             return error
         return RowError(str(error)) if isinstance(error, IndexError) else RangeError(self._describe(*error.args))

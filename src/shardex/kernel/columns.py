@@ -2,7 +2,8 @@
 
 A column is one of three things: a numpy array stacked along its first axis (numbers, arrays of one shape), a
 `Ragged` (arrays of different shapes), or a list (text, bytes, anything else; `None` for a missing value).
-`MISSING` in a list marks a sample that does not have the field at all. Files and schemas are unknown here.
+`MISSING` in a list marks a sample that does not have the field at all. Other rooms handle files and
+schemas.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MISSING = _Missing()
 
 
 class Ragged:
-    """Arrays of one dtype and different shapes; the bytes are copied when a form (padded, packed, list) is chosen.
+    """Arrays of one dtype and different shapes; bytes are copied only by `pad`, `values`, `to_list` etc.
 
     The size of the first axis varies, `inner` are the fixed sizes of the other axes. If more axes vary, `shapes` has
     the whole shape of each row.
@@ -143,7 +144,7 @@ class Ragged:
 
     @property
     def offsets(self) -> Integers:
-        """Begin of each row in `values`, and the end of the last one."""
+        """Start of each row in `values`, followed by the end of the last row."""
         return self._pack()[1]
 
     def packed(self) -> Ragged:
@@ -151,7 +152,7 @@ class Ragged:
         return Ragged.from_values(self.values, self.offsets, self.inner, self.shapes)
 
     def pad(self, length: int | None = None, value: Any = 0) -> NDArray[Any]:
-        """Return one array of shape (rows, longest, ...), padded with `value`; `length` replaces the longest."""
+        """Return one array of shape (rows, longest, ...), padded with `value`; `length` overrides the longest."""
         longest, *sizes = self._padded_shape(length)
         if self.shapes is not None:
             out = np.full((len(self), longest, *sizes), value, self.dtype)
@@ -169,7 +170,7 @@ class Ragged:
         return value_mask(sizes, self._padded_shape(length))
 
     def _padded_shape(self, length: int | None) -> list[int]:
-        """Return the sizes of the smallest array that holds every row; `length` may enlarge the first."""
+        """Return the sizes of the smallest array that holds every row; `length` may enlarge the first size."""
         free = self.lengths if self.shapes is None else self.shapes
         longest, *rest = [int(free.max(initial=0))] if self.shapes is None else free.max(axis=0, initial=0).tolist()
         if length is not None and length < longest:
@@ -292,7 +293,7 @@ class Columns:
 
     @classmethod
     def from_samples(cls, samples: Sequence[Mapping[str, Any]]) -> Columns:
-        """Return samples as columns of unchanged values, in lists (`stack` makes arrays of them)."""
+        """Return samples as columns: lists of unchanged values (`stack` converts them to arrays)."""
         if not samples:
             return cls({}, 0)
         names = samples[0].keys()

@@ -2,7 +2,7 @@
 
 Python's own `hash` and `pickle` differ between processes for equal values, and `repr` leaves out the middle of arrays.
 `digest` walks a value: numbers, text, bytes, arrays, mappings, sequences and dataclasses by their content, any other
-object by its type and attributes. The hash is not cryptographic: it does not protect against made-up collisions.
+object by its type and attributes. The hash is not cryptographic: collisions can be constructed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _pieces(value: Any, above: tuple[int, ...]) -> Iterator[Any]:
         yield from _many(kind, value, above)
     elif isinstance(value, set | frozenset):
         yield from _many(kind, sorted(map(digest, value)), above)
-    elif id(value) in above:  # it contains itself
+    elif id(value) in above:  # the value contains itself
         yield from _framed(kind, b"")
     else:
         yield from _many(kind, _attributes(value), (*above, id(value)))

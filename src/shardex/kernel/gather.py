@@ -1,8 +1,8 @@
-"""Copying many ranges of many buffers into one: the operation under almost every read.
+"""Copies many byte ranges of many buffers into one array: almost every read ends here.
 
 `Ranges` is a list of byte ranges in a `Segments` table that have not been copied yet. `take` copies rows of one width.
 `row_ranges` and `locate` turn row numbers into ranges: by the width of a row, and through an array of offsets.
-The table itself is in `buffers`. Files, fields and samples are unknown here.
+The table itself is in `buffers`. Files, fields and samples are left to other rooms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_ADVISED = 256 << 20  # bytes per call of `advise`, so that pages read ahea
 
 
 class Ranges:
-    """Byte ranges of a table, not copied yet; a method copies them packed, padded, or as one object per range."""
+    """Byte ranges of a table that are not copied yet; methods copy them packed, padded, or as one object per range."""
 
     __slots__ = ("begin", "length", "segments", "which")
 
@@ -74,7 +74,7 @@ class Ranges:
         return self._copy(pooled_empty((len(self), stride), np.uint8), stride)
 
     def _check_before_allocating(self, size: int) -> None:
-        # A damaged length must raise before so much memory is allocated. The kernel checks only after the allocation.
+        # The kernel checks ranges only after the allocation; a damaged length must not allocate huge memory first.
         if not 0 <= size <= _UNCHECKED:
             self.segments.check(self.which, self.begin, self.length)
 
@@ -92,19 +92,19 @@ class Ranges:
         return self.segments.call_closable(function, (*self._triple(), *arguments), self._triple)
 
     def bytes(self) -> list[bytes]:
-        """One `bytes` object per range."""
+        """Return one `bytes` object per range."""
         if self.segments.fetch is not None:
             return cast("list[bytes]", self._call_fetched(_kernel.values, False))
         return cast("list[bytes]", self.segments.call(_kernel.values, self.which, self.begin, self.length, False))
 
     def text(self) -> list[str]:
-        """One `str` per range, decoded as UTF-8."""
+        """Return one `str` per range, decoded as UTF-8."""
         if self.segments.fetch is not None:
             return cast("list[str]", self._call_fetched(_kernel.values, True))
         return cast("list[str]", self.segments.call(_kernel.values, self.which, self.begin, self.length, True))
 
     def views(self) -> list[memoryview]:
-        """One read-only view per range, nothing copied."""
+        """Return one read-only view per range, without a copy."""
         self.segments.check(self.which, self.begin, self.length)
         triples = zip(self.which.tolist(), self.begin.tolist(), (self.begin + self.length).tolist(), strict=True)
         views = [self.segments.open(number)[begin:end].data.toreadonly() for number, begin, end in triples]
@@ -112,7 +112,7 @@ class Ranges:
         return views
 
     def fetch(self) -> None:
-        """Download these ranges if necessary; to read the buffers afterwards, open them before (see `hold`)."""
+        """Download these ranges if necessary; only buffers that you hold (see `hold`) stay valid afterwards."""
         if self.segments.fetch is not None:
             self._call_fetched(lambda *_: -1)
 
@@ -134,7 +134,7 @@ class Ranges:
 
 
 def _integers(numbers: Any) -> Integers:
-    """Return numbers in the form that the kernel takes: int64, contiguous, aligned."""
+    """Return numbers as the kernel requires them: int64, contiguous, aligned."""
     array = np.ascontiguousarray(numbers, np.int64)
     return array if array.flags.aligned else array.copy()
 
@@ -236,7 +236,7 @@ def permute(
     """Map positions by a permutation of 0 to `size`: rounds of ``x = (x * multiply + add) & mask; x ^= x >> shift``.
 
     Rounds are repeated while the result is not below `size`. For the inverse permutation `multiply` holds the inverses
-    modulo ``mask + 1``. The keys are made in `order.Shuffle`.
+    modulo ``mask + 1``. `order.Shuffle` computes the keys.
     """
     out = np.empty(len(positions), np.int64)
     try:

@@ -1,7 +1,7 @@
-"""Describes what samples are made of, and converts values to that description.
+"""Describes the fields of samples (features), and converts values to them.
 
 In: schemas as dicts or annotated classes, and values from users and files. Out: `Features` (name and type of each
-field), and values that have the dtype and shape of their feature, or an error that says why not. `infer` makes features
+field), and values that have the dtype and shape of their feature, or an error with the reason. `infer` makes features
 from samples. Writers call `fit` and then a codec; readers call a codec and then `fit`: both accept the same values.
 
 - `features`: the feature classes, `Features`, and features of types and annotations

@@ -4,7 +4,7 @@ Decoding returns read-only views of the bytes, without a copy. Object arrays are
 one would run code.
 
 Compact format: u8 length of the dtype text, that text (``<f4``), u8 number of dimensions, each size as int64, then the
-elements in C order; all little-endian. `decode_compact` reads `.npy` too: older files have it in the same place.
+elements in C order; all little-endian. `decode_compact` reads `.npy` too, which older files of atdata contain.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def decode_npy(data: Any) -> NDArray[Any]:
 
 
 def encode_compact(value: Any) -> bytes:
-    """Return the compact bytes of an array; dtypes that the format cannot name (structured ones) become `.npy`.
+    """Return the compact bytes of an array; dtypes that it cannot express (structured ones) are stored as `.npy`.
 
     >>> encode_compact(np.array([[1, 2]], "<i2")).hex(" ")
     '03 3c 69 32 02 01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 01 00 02 00'
@@ -143,7 +143,7 @@ def _parse_npy_header(raw: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]
     if version not in {*_READERS, (3, 0)}:
         raise FormatError(f"expected .npy of version 1, 2 or 3, got {raw[6]}.{raw[7]}")
     try:
-        if version == (3, 0):  # like 2.0 but in UTF-8: escaped to ASCII, the reader of 2.0 takes it
+        if version == (3, 0):  # like 2.0 but in UTF-8: escaped to ASCII, the 2.0 reader accepts it
             text = rest[4:].decode().encode("ascii", "backslashreplace")
             version, rest = (2, 0), struct.pack("<I", len(text)) + text
         shape, fortran, dtype = _READERS[version](io.BytesIO(rest), max_header_size=_LONGEST_HEADER)

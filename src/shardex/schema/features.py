@@ -1,6 +1,6 @@
-"""Features: what each field of a sample holds. Frozen values without data, stored with the data as JSON.
+"""Features: the type of each field of a sample, as frozen dataclasses that are stored as JSON with the data.
 
-`Feature` and its subclasses are the kinds of fields, `Features` maps field names to them. `feature_of` makes one from
+Each subclass of `Feature` is one kind of field, `Features` maps field names to them. `feature_of` makes one from
 a dtype, a type or an annotation, so that schemas can be written as dicts of types or as classes. `infer` makes
 features from samples.
 """
@@ -91,7 +91,7 @@ class Json(Feature):
 
 @dataclass(frozen=True, slots=True)
 class Array(Feature):
-    """A numpy array; `None` in the shape means any size, no shape any shape, no dtype any dtype.
+    """A numpy array. `None` inside the shape means any size; without a shape or dtype, any is accepted.
 
     >>> str(Array("float32", (100,))), str(Array("uint8", (None, None, 3))), str(Array())
     ('float32[100]', 'uint8[?, ?, 3]', 'any[...]')
@@ -135,7 +135,7 @@ class Array(Feature):
 
 
 def is_storable(dtype: np.dtype[Any]) -> bool:
-    """Return whether `Array` can name this dtype: native numbers of at most 64 bits, complex ones, booleans, times.
+    """Return True if `Array` supports this dtype: native numbers of at most 64 bits, complex, booleans, times.
 
     >>> is_storable(np.dtype("float32")), is_storable(np.dtype("U3")), is_storable(np.dtype(">i4"))
     (True, False, False)
@@ -328,7 +328,7 @@ class Features(Mapping[str, Feature]):
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits, equal exactly if names, order and features are equal."""
+        """16 hex digits that are equal if and only if names, order and features are equal."""
         return hashlib.sha256(msgspec.json.encode(self.to_json())).hexdigest()[:16]
 
 
@@ -344,7 +344,7 @@ def _to_json(value: Any) -> Any:
 
 
 def check_fields(known: SequenceOf[str], fields: SequenceOf[str] | None) -> list[str]:
-    """Return the fields to read: those in `fields`, or all that are `known`. A name that is not known is an error.
+    """Return the fields to read: those in `fields`, or all that are `known`. An unknown name raises `FieldError`.
 
     >>> check_fields(["x", "y"], ["y"]), check_fields(["x", "y"], None)
     (['y'], ['x', 'y'])
@@ -462,7 +462,7 @@ def _of_union(kinds: list[Any]) -> Feature | None:
 
 
 def _dtype_name(scalar: Any) -> str | None:
-    """Return the dtype of a numpy scalar type, `None` for abstract types and those that `Array` cannot name."""
+    """Return the dtype of a numpy scalar type, `None` for abstract types and those that `Array` does not support."""
     if not isinstance(scalar, type) or not issubclass(scalar, np.number | np.bool_ | np.datetime64):
         return None
     try:

@@ -1,14 +1,14 @@
-"""Values made to fit a feature, or refused: the one place that decides which values a field accepts.
+"""Converts values to their feature or raises an error: the only module that decides which values a field accepts.
 
-`fit` takes one value, `fit_sample` a sample that is to be written, `to_sample` and `to_columns` what was decoded from
-a file of plain values (JSON, MessagePack), `fit_column` the values of one field. Encoders that check the common case
+`fit` takes one value, `fit_sample` a sample to write, `to_sample` and `to_columns` values decoded from a file of plain
+values (JSON, MessagePack), `fit_column` the values of one field. Encoders that check the common case
 themselves call `fit_number`, `fit_class`, `fit_array`, `list_items` and `struct_items` for all other values.
 
 Numbers fit if they are in the range of their dtype; floats are rounded to its width. Arrays fit if they cast to the
 dtype without loss; lists of Python numbers, which have no dtype, follow the rules of single numbers. With `stored`,
-values may also have the form that files of plain values give them: arrays as compact bytes, NaN as null.
+values may also have the form in which JSON and MessagePack hold them: arrays as compact bytes, NaN as null.
 
-A value that does not fit raises `SchemaError`: expected, got. The functions that know the place add it.
+A value that does not fit raises `SchemaError`; functions that know its sample and field add them to the message.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _repr.maxlevel, _repr.maxstring, _repr.maxother = 2, 60, 60
 
 
 def fit(value: Any, feature: Feature, *, stored: bool = False) -> Any:
-    """Return the value as the feature holds it; `MISSING` is `None` for optional features, an error for others.
+    """Return the value converted to the feature; `MISSING` is `None` for optional features, an error for others.
 
     >>> fit("dog", ClassLabel(("cat", "dog"))), fit([[1, 2]], Array("float32", (None, 2)))
     (1, array([[1., 2.]], dtype=float32))
@@ -63,7 +63,7 @@ def fit(value: Any, feature: Feature, *, stored: bool = False) -> Any:
             raise _missing(feature)
         case Value() if stored:
             number = np.nan if value is None and np.dtype(feature.dtype).kind == "f" else fit_number(value, feature)
-            return np.dtype(feature.dtype).type(number).item()  # rounded, as a column would hold it
+            return np.dtype(feature.dtype).type(number).item()  # rounded to the dtype, as in a column
         case Value():
             return fit_number(value, feature)
         case ClassLabel():
@@ -174,7 +174,7 @@ def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[An
     typed = isinstance(value, np.ndarray | np.generic)
     if not typed and array.size == 0 and array.ndim < len(feature.shape or ()) and not feature.fixed:
         array = array.reshape([n or 0 for n in feature.shape or ()])  # [] means no rows, of any width
-    # Text in an array is deliberate if the value was an array, an accident if it was a list.
+    # Text is accepted in numpy arrays; in lists it is probably a mistake.
     if array.dtype.kind in ("O" if typed else "OUS"):
         raise SchemaError(f"expected {feature}, got {describe(value)}")
     if not _has_shape(array.shape, feature.shape):
@@ -205,7 +205,7 @@ def _has_shape(found: tuple[int | None, ...], expected: tuple[int | None, ...] |
 
 
 def _can_cast(array: NDArray[Any], dtype: np.dtype[Any], *, typed: bool) -> bool:
-    """Return whether the elements cast to a dtype: without loss or, if they were Python numbers before, by rounding."""
+    """Return True if the elements cast to a dtype: without loss, or by rounding if they were Python numbers."""
     if np.can_cast(array.dtype, dtype, "safe") or (array.size == 0 and not typed):
         return True
     if typed:
@@ -220,7 +220,7 @@ def _can_cast(array: NDArray[Any], dtype: np.dtype[Any], *, typed: bool) -> bool
 
 
 def _from_stored(value: Any, feature: Array) -> Any:
-    """Return compact bytes as the array they hold, and lists with null in the place of NaN as arrays of floats."""
+    """Decode compact bytes to an array, and lists in which null stands for NaN to arrays of floats."""
     if isinstance(value, bytes):
         return decode_compact(value)
     if isinstance(value, list) and feature.dtype is not None and np.dtype(feature.dtype).kind == "f":
@@ -237,7 +237,7 @@ def _from_stored(value: Any, feature: Array) -> Any:
 
 
 def list_items(value: Any, feature: Sequence) -> Any:
-    """Return the values of a list, for one iteration; numbers of an array as Python numbers.
+    """Return the values of a list as an iterable; numbers of an array as Python numbers.
 
     >>> list_items(np.array([1, 2]), Sequence(Value("int8")))
     [1, 2]
@@ -252,7 +252,7 @@ def list_items(value: Any, feature: Sequence) -> Any:
 def struct_items(value: Any, feature: Struct, stored: bool = False) -> list[tuple[str, Any]]:
     """Return name and value of each part of a struct, `None` for optional parts that are missing.
 
-    Unknown parts are refused, with `stored` ignored.
+    Unknown parts raise an error; with `stored` they are ignored.
 
     >>> struct_items({"x": 1}, Struct({"x": "int8", "y": str | None}))
     [('x', 1), ('y', None)]
@@ -291,7 +291,7 @@ def describe(value: Any) -> str:
 
 
 def fit_sample(sample: Sample, features: Features, row: int) -> dict[str, Any]:
-    """Return the sample that is to be written as number `row`, each field made to fit.
+    """Return a sample to write, with each field converted to its feature; `row` is its number for messages.
 
     >>> fit_sample({"x": [1, 2]}, Features.of({"x": Array("int8", (2,)), "s": str | None}), 0)
     {'x': array([1, 2], dtype=int8), 's': None}
@@ -306,7 +306,7 @@ def fit_sample(sample: Sample, features: Features, row: int) -> dict[str, Any]:
 def to_sample(
     sample: dict[str, Any], names: SequenceOf[str] | None, schema: Features | None, where: Where
 ) -> dict[str, Any]:
-    """Return all or the named fields of one decoded sample, made to fit the schema if there is one."""
+    """Return all or the named fields of one decoded sample, converted to the schema if there is one."""
     if schema is None:
         return sample if names is None else {name: sample.get(name) for name in names}
     wanted = list(schema) if names is None else names
@@ -325,7 +325,7 @@ def _fit_at(value: Any, feature: Feature, k: int, where: Where, name: str, *, st
 
 
 def fits_unchanged(feature: Feature) -> Callable[[Any], bool]:
-    """Return a quick test: true if `fit` would return the value itself, false if `fit` must look at it.
+    """Return a fast function that is True if `fit` would return the value unchanged, False if `fit` must be called.
 
     >>> [fits_unchanged(Value("int64"))(value) for value in (1, np.int8(1), None)]
     [True, False, False]
@@ -359,7 +359,7 @@ def fits_unchanged(feature: Feature) -> Callable[[Any], bool]:
 
 
 def to_columns(values: Mapping[str, list[Any]], length: int, schema: Features | None, where: Where) -> Columns:
-    """Return the decoded values of each field as columns, made to fit the schema if there is one."""
+    """Return the decoded values of each field as columns, converted to the schema if there is one."""
     if schema is None:
         return Columns(values, length).stack()
     return Columns({n: fit_column(column, schema[n], where, n, stored=True) for n, column in values.items()}, length)
@@ -433,7 +433,7 @@ def _stack_lists(values: list[Any], feature: Feature) -> Column | None:
 def _stack_arrays(arrays: list[NDArray[Any]], feature: Array) -> Column:
     shape = feature.shape or ()
     if not shape:
-        return list(arrays)  # stacked, arrays of no dimensions would be numbers
+        return list(arrays)  # stacking arrays without dimensions would turn them into numbers
     if feature.fixed:
         return np.stack(arrays) if arrays else np.empty((0, *(n or 0 for n in shape)), feature.dtype)
     if arrays:

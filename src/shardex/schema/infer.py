@@ -87,5 +87,5 @@ def _join(a: Feature, b: Feature, name: str) -> Feature:
     if isinstance(a, Value) and isinstance(b, Value) and "bool" not in (a.dtype, b.dtype):
         both = np.promote_types(a.dtype, b.dtype)
         if both.kind != "f" or "f" in (np.dtype(a.dtype).kind, np.dtype(b.dtype).kind):
-            return Value(both.name)  # int64 and uint64 promote to float64, which is not exact: refused
+            return Value(both.name)  # not int64 with uint64: they promote to float64, which is not exact
     raise SchemaError(f"expected values of one kind, got {a} and {b} - at field {name} (give a schema)")

@@ -3,7 +3,7 @@
 In: a path or a URL. Out: a `Source` (reads byte ranges of files below a root) or a `Place` (reads and writes).
 `place_of` opens a path or a URL for writing. `CachedSource(open_source(url))` reads a remote URL through a page cache:
 its files are memory-mapped like local ones, and ranges are downloaded into the mapping before they are read. Code in
-other rooms uses the contract in `protocols` and never asks for the class of a source.
+other rooms uses the methods of `protocols` and never tests the class of a source.
 
 - `protocols`: the contracts `Source`, `Sink`, `Place` and `Draft`, with defaults
 - `url`: chooses the class that opens a path or a URL
@@ -17,7 +17,7 @@ other rooms uses the contract in `protocols` and never asks for the class of a s
 - `credentials`: settings and secrets by URL prefix
 - `cached_source`: downloads ranges of remote files on demand
 - `page_cache`: the cache folder and its size limit
-- `page_file`: one cached file and which of its pages are there
+- `page_file`: one cached file and which of its pages are present
 - `buffer_tables`: kernel tables over cached files
 - `io_threads`: the threads that download
 - `byte_ranges`: merges ranges, divides them into pages, decides when to download a whole file

@@ -28,11 +28,11 @@ class EvictingTable:
         for number, path in enumerate(paths):
             self._numbers.setdefault(path, []).append(number)
         self._complete = np.zeros(len(paths), np.bool_)
-        """Which files are open in the table and have no missing page: most of them, after a while."""
+        """Files that are open in the table and have no missing page: their ranges need no check."""
         self.table: Callable[[], Segments | None] = lambda: None
 
     def fetch(self, which: Integers, begin: Integers, length: Integers, wait: bool) -> bool:
-        """Download these ranges, or only start to; return True if nothing was missing."""
+        """Download these ranges; without `wait` only start to. Return True if no byte was missing."""
         if self._complete[which].all():
             return True
         order = np.argsort(which, kind="stable")
@@ -49,7 +49,7 @@ class EvictingTable:
 
     def _note_complete(self, numbers: Sequence[int]) -> None:
         for number in numbers:
-            # While a view is held, this is the file that the table has, even if the table closes and reopens it now.
+            # While a view is held, the cache keeps this file for the path, even if the table closes and reopens it now.
             file, held = self._source.hold(self._paths[number])
             if file.is_complete and (table := self.table()) is not None and table.lock is not None:
                 with table.lock:

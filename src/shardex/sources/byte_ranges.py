@@ -1,4 +1,4 @@
-"""Arithmetic of byte ranges: no files, no rows.
+"""Arithmetic on byte ranges; it reads no files.
 
 `merge_ranges` turns many small ranges into few larger reads. The page cache asks which pages ranges touch
 (`touched_pages`), which page numbers are consecutive (`runs`), and whether to download the whole file (`fetch_policy`).
@@ -79,7 +79,7 @@ def merge_ranges(ranges: Sequence[ByteRange], *, gap: int, largest: int) -> list
 def read_merged(
     ranges: Sequence[ByteRange], read: Callable[[Sequence[ByteRange]], Sequence[memoryview]], *, gap: int, largest: int
 ) -> list[memoryview]:
-    """Return the bytes of each range, read by few calls: `read` gets the merged ranges and returns their bytes."""
+    """Return the bytes of each range, read by few calls: `read` takes the merged ranges and returns their bytes."""
     merged = merge_ranges(ranges, gap=gap, largest=largest)
     out: list[memoryview] = [memoryview(b"")] * len(ranges)
     for one, data in zip(merged, read([one.range for one in merged]), strict=True):

@@ -1,9 +1,9 @@
 """Remote files read through the page cache: `CachedSource` makes a slow source look like a local folder.
 
 Requested ranges are rounded to pages, present pages are skipped, and the rest is downloaded with one read of the remote
-source per file, several files concurrently. `map` returns the whole file, of which only ranges may be read that were
-fetched while the view was held: **hold, fetch, read**. `buffer_tables` does that for kernel tables, so that the code
-above reads remote and local files in the same way. `page_file` stores the pages, `page_cache` evicts files.
+source per file, several files concurrently. `map` returns the whole file, but only ranges that were fetched while
+the view was held may be read: **hold, fetch, read**. `buffer_tables` does that for kernel tables, so that other rooms
+read remote and local files in the same way. `page_file` stores the pages, `page_cache` evicts files.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _WINDOW = 32 << 20
 
 @dataclass
 class CacheCounts:
-    """What a source has downloaded so far."""
+    """Counters of a source's downloads so far."""
 
     reads: int = 0
     """Reads of the remote source, each of many ranges."""
     fetched: int = 0
     """Bytes downloaded."""
     served: int = 0
-    """Requested bytes that were present."""
+    """Requested bytes that were already in the cache."""
 
 
 class CachedSource(Source):
@@ -118,7 +118,7 @@ class CachedSource(Source):
         return known
 
     def _with_unique_tag(self, stat: Stat) -> Stat:
-        """Add the query of the URL to a tag that is no ETag; without a time, add the session, so it is not reused."""
+        """Add the URL's query to a tag that is no ETag; without a modification time also an id of this session."""
         if not stat.tag.startswith(NO_ETAG):
             return stat
         query = hashlib.sha256(self.remote.url.partition("?")[2].encode()).hexdigest()[:8]
@@ -138,7 +138,7 @@ class CachedSource(Source):
         return [memoryview(bytes(view[one.begin : one.end])) for one in ranges]
 
     def read_scattered(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
-        """Read each range by a request of its own, concurrently and past the cache."""
+        """Read each range with a separate request, concurrently, without the cache."""
         return run_all(lambda one: self._read_remote(path, [one])[0], ranges)
 
     def _read_remote(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
@@ -159,7 +159,7 @@ class CachedSource(Source):
 
     @contextmanager
     def local_file(self, path: str) -> Iterator[str | None]:
-        """Download the file and give its path in the cache folder; None if pages are kept in memory."""
+        """Download the file and yield its path in the cache folder; None if pages are kept in memory."""
         file, held = self.hold(path)
         self.fetch(path, [ByteRange(0, file.size)])
         yield file.path if file.on_disk else None
@@ -221,7 +221,7 @@ class CachedSource(Source):
             whole, rest = fetch_policy(self._access, file.size, cached, len(missing) * PAGE, room)
             if whole:
                 missing = file.missing(np.arange(file.pages))
-            elif self._gap and file.size <= room // 2:  # the bytes between are sent anyway, so they are kept
+            elif self._gap and file.size <= room // 2:  # the bytes in between are downloaded anyway, so they are kept
                 missing = np.union1d(missing, file.missing(numbers_between(missing, self._gap // PAGE)))
             job.claimed = file.claim(missing)
         if rest:
@@ -318,7 +318,7 @@ class _Job:
 
 
 def _windows(pages: Integers) -> Iterator[list[tuple[int, int]]]:
-    """Yield runs of pages, none larger than a request, as many together as one write to the cache."""
+    """Yield lists of runs of pages: a run is at most one request, a list at most one write to the cache."""
     window, size, most = list[tuple[int, int]](), 0, _PART // PAGE
     for first, count in runs(pages):
         for at in range(0, count, most):

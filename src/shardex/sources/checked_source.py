@@ -1,6 +1,6 @@
-"""A local folder whose files have checksums: a block is checked before a byte of it is first read.
+"""A local folder whose files have checksums: each block is checked before its first use.
 
-The checksums were made when the files were known to be good (`files.checksums`). `read`, `load`, `fetch` and buffer
+`files.checksums` saved the checksums when the files were known to be good. `read`, `load`, `fetch` and buffer
 tables check the blocks they touch, so readers that fetch ranges before they use them, as remote files require, never
 see a block that has changed since.
 """

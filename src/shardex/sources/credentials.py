@@ -1,8 +1,8 @@
 """Settings and secrets for storages, by URL prefix; they are kept out of datasets, pickles and messages.
 
-A dataset holds only URLs. `storage` registers settings in this process; without them the environment counts (``AWS_*``,
-``GOOGLE_*``, ``AZURE_*``). `export_credentials` and `import_credentials` pass them to a worker process over a private
-pipe. Texts for users go through `redact_url` or `redact`.
+A dataset holds only URLs. `storage` registers settings in this process; without them the environment is used
+(``AWS_*``, ``GOOGLE_*``, ``AZURE_*``). `export_credentials` and `import_credentials` pass them to a worker process
+over a private pipe. Texts for users go through `redact_url` or `redact`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _SECRET = {
 }
 _HIDDEN = "***"
 MIN_SPEED = 128 << 10
-"""Minimum speed of a connection in bytes per second: timeouts are extended by the size of a request over this."""
+"""Minimum speed of a connection in bytes per second: timeouts are extended by the size of a request / this speed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ _NO_SETTINGS = Settings()
 
 
 def storage(prefix: str, **settings: Setting) -> None:
-    """Set how this process reaches the storage at a URL prefix; for a URL the longest matching prefix counts.
+    """Set how this process reaches the storage at a URL prefix; the longest matching prefix applies.
 
     For all: `timeout` (seconds without progress, 15), `deadline` (seconds for one request with its retries, 120),
     `retries` (6), `concurrency` (requests at once, 32), `allow_http` (no encryption), `allow_invalid_certificates`.

@@ -1,9 +1,10 @@
 """Requests to web URLs that come from data and not from the user: they never reach this machine or its network.
 
 A manifest or a record may name any URL, and could make shardex read what only this machine can reach. So every
-connection goes to an address that was resolved and found public immediately before; another spelling, a name that
-changes its address or a redirect does not get around that. Redirects are followed here: they must keep the scheme, are
-checked like the first URL, and get no secrets if they lead to another host. Proxies of the environment are not used.
+connection goes to an address that was resolved and found public immediately before; another spelling of the
+address, a changed DNS entry or a redirect does not bypass the check. Redirects are followed here: they must keep the
+scheme, are checked like the first URL, and get no secrets if they lead to another host. Proxies of the environment
+are not used.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 def check_untrusted(url: str) -> str:
-    """Return the URL if data may name it: a bucket, or a web server with a public address.
+    """Return the URL if data may refer to it: a bucket, or a web server with a public address.
 
     >>> check_untrusted("s3://bucket/data/a.tar")
     's3://bucket/data/a.tar'
@@ -100,7 +101,7 @@ def is_public(address: str) -> bool:
 
 
 def _read_headers(connection: HTTPConnection, seconds: float) -> HTTPResponse:
-    """Read the headers of an answer; a server that does not send all of them in time is disconnected."""
+    """Read the headers of an answer; disconnect if they do not arrive in time."""
 
     def disconnect() -> None:
         with suppress(OSError):
@@ -131,7 +132,7 @@ def _public_addresses(host: str, port: int, url: str) -> list[tuple[int, tuple[o
 
 
 def _connect(scheme: str, host: str, port: int, timeout: float) -> HTTPConnection:
-    """Return a connection to one of the checked addresses; it never reconnects by itself."""
+    """Return a connection to one of the checked addresses; it never reconnects."""
     from http.client import HTTPConnection, HTTPSConnection
     from ssl import create_default_context
 

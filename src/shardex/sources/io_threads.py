@@ -16,7 +16,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 _THREADS = {"requested": 32, "ahead": 16, "rest": 2, "next": 16}
-"""Number of threads for requested ranges, for read-ahead, for the rest of files, and for the next part of any of it."""
+"""Number of threads by task: requested ranges, read-ahead, the rest of files, and the next part of any of these."""
 _MAX_PENDING = 256
 
 _thread_local = threading.local()

@@ -93,7 +93,7 @@ class LocalSource(Place):
 
     @contextmanager
     def local_file(self, path: str) -> Iterator[str | None]:
-        """Give the path of the file."""
+        """Yield the path of the file."""
         yield self.path(path)
 
     def put(self, path: str, data: Any) -> None:
@@ -189,7 +189,7 @@ class LocalDraft:
 
     def discard(self) -> None:
         """Remove the temporary file; an error is ignored, because a leftover does no harm."""
-        with suppress(OSError):  # closing writes buffered bytes, for which the disk may have no space
+        with suppress(OSError):  # closing writes buffered bytes, and the disk may be full
             self._file.close()
         with suppress(OSError):
             os.unlink(self._path)

@@ -33,7 +33,7 @@ class MemorySource(Place):
 
     @property
     def url(self) -> str:
-        """Name of the source; only one that was opened by `open_source` can be opened again by it."""
+        """Name of the source; `open_source` can reopen it only if it has opened it before."""
         return self._url
 
     def _get(self, path: str) -> bytes:

@@ -164,7 +164,7 @@ class ObjectClient:
         raise TypeError("a client holds secrets and is not pickled: send the URL and open it in the other process")
 
     async def _call(self, key: str, work: Callable[[], T]) -> T:
-        """Call obstore in a thread; its errors become ours and do not keep its own as their context."""
+        """Call obstore in a thread and translate its errors, without the original error as context."""
         try:
             return await run_in_thread(self._threads, work)
         except (ShardexError, RetryableError):
@@ -197,9 +197,10 @@ class ObjectClient:
         return await self._call(key, read)
 
     def list(self, prefix: str) -> Callable[[], Awaitable[list[str]]]:
-        """Return a function that gives the next keys below a prefix, and none at the end.
+        """Return a function that returns the next keys below a prefix, and an empty list at the end.
 
-        After a failure it continues after the last key."""
+        After an error, calling it again continues after the last key returned.
+        """
         import obstore
 
         stream: Iterator[Sequence[ObjectMeta]] | None = None
@@ -267,7 +268,7 @@ class ObjectClient:
         await self._call(key, lambda: obstore.copy(self._uploads, key, to))
 
     async def delete(self, key: str) -> None:
-        """Delete a file; most stores do not tell whether it existed."""
+        """Delete a file; most stores do not report whether it existed."""
         import obstore
 
         await self._call(key, lambda: obstore.delete(self._store, key))

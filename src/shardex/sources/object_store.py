@@ -57,7 +57,7 @@ class ObjectSource(Place):
     """
 
     gap = 512 << 10
-    """Two ranges with at most this many bytes between them are read by one request: that takes about the same time."""
+    """Two ranges with at most this many bytes between them are read by one request: it takes about the same time."""
 
     def __init__(self, url: str, *, trusted: bool = True) -> None:
         self._url = strip_credentials(url) if trusted else check_untrusted(url)
@@ -84,7 +84,7 @@ class ObjectSource(Place):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def stat(self, path: str) -> Stat:
-        """Return current size, ETag and time of a file; reads expect the first one."""
+        """Return the current size, ETag and time of a file; reads check against those of the first call."""
         key, refused = self._key(path), False
         try:
             found = self._ask(path, "look at", lambda: self._connect(path).head(key))
@@ -199,7 +199,7 @@ class ObjectSource(Place):
         return self._create(path, key, view)
 
     def _create(self, path: str, key: str, data: memoryview) -> bool:
-        """Create a file. If an answer was lost, the writer attribute of the file tells whether it is ours."""
+        """Create a file. If the response was lost, its writer attribute shows whether this call created it."""
         client, writer, sent = self._writing_client(path), secrets.token_hex(16), 0
 
         async def create() -> bool:

@@ -1,7 +1,7 @@
 """The page cache: remote files in a folder or in memory (`page_file`), together no larger than a limit.
 
-The files not used for longest are evicted first: those this process has not open, then open ones. An open file is not
-taken from its readers: they are asked to release it, and it is removed when its last view is gone. Without a folder, or
+The least recently used files are evicted first: those that this process has not opened, then open ones. Readers of an
+open file are asked to release it, and it is removed when its last view is gone. Without a folder, or
 if the folder cannot be used, files are in memory under a limit of their own. Processes share a folder without locks: a
 file that another process removed stays valid where it is mapped.
 """
@@ -26,7 +26,7 @@ _MAX_ON_DISK = 50 * 10**9
 _MAX_IN_MEMORY = 4 << 30
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _FILL_AFTER_EVICTION = 0.9
-"""Eviction goes down to this part of the limit, so that not every download has to evict files."""
+"""Eviction frees space down to this fraction of the limit, so that not every download has to evict files."""
 
 
 class FileHolder(Protocol):
@@ -92,7 +92,7 @@ class PageCache:
         self._holders.add(holder)
 
     def hold(self, key: str, size: int) -> tuple[PagedFile, memoryview]:
-        """Return a file and a view of it: while a view is held, the key keeps this file."""
+        """Return a file and a view of it; while the view is held, the cache does not replace the file."""
         with self._lock:
             file = self._files.get(key)
             if file is None:

@@ -1,11 +1,11 @@
 """One remote file in the page cache: a sparse local file of the same size, and a journal of its present pages.
 
-`PagedFile` tells which pages are missing and stores the ones that were downloaded. It writes pages to the sparse file
+`PagedFile` reports missing pages and stores downloaded ones. It writes pages to the sparse file
 and then records them in the journal next to it, one checksum per run of pages: after a crash, or with several
 processes, pages may be unrecorded or recorded twice, which is harmless. Pages that another process recorded are checked
-before their first use. If the disk refuses, pages are kept in memory. Readers use a file through a `PageBuffer`, which
-keeps its addresses and contents as long as a view of it exists. Needs a POSIX system. Downloading is left to
-`cached_source`, eviction to `page_cache`.
+before their first use. If writing to disk fails, pages are kept in memory. Readers use a file through a `PageBuffer`,
+which keeps its addresses and contents as long as a view of it exists. Needs a POSIX system. `cached_source` downloads,
+`page_cache` evicts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shardex.sources.local import libc
 PAGE = max(4096, mmap.PAGESIZE)
 """Bytes per page; a page is present or missing as a whole."""
 _PAGES_PER_CHECKSUM = 16
-"""Maximum number of pages per record of the journal: so many are checked when one of another process is needed."""
+"""Maximum number of pages per journal record; pages that another process recorded are checked a record at a time."""
 _RECORD = np.dtype([("first", "<u8"), ("count", "<u8"), ("xxh3", "<u8")])
 _OPEN = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 _FIXED = 0x10
@@ -71,7 +71,7 @@ class PageBuffer:
         return None if block is None else memoryview(block).cast("B").toreadonly()
 
     def fill(self, begin: int, data: Any) -> None:
-        """Replace pages that are not in use yet by bytes in memory; `begin` is the start of a page."""
+        """Replace pages that no reader uses yet with bytes in memory; `begin` is the start of a page."""
         source = memoryview(data).cast("B")
         if self._is_file:
             _map(len(source), None, self._address + begin)
@@ -154,7 +154,7 @@ class PagedFile:
             return view
 
     def release(self) -> None:
-        """Drop the view that keeps pages in memory: they are gone with the last view of a reader."""
+        """Drop the view that keeps pages in memory: they are freed with the last view of a reader."""
         self._kept = None
 
     @property
@@ -290,7 +290,7 @@ class PagedFile:
     # -- new pages -------------------------------------------------------------------------------------------
 
     def claim(self, pages: Integers) -> PendingPages | None:
-        """Claim those of some missing pages that no thread is downloading; the caller holds the lock."""
+        """Claim the missing pages that no other thread is downloading; the caller holds the lock."""
         for other in self.pending:
             pages = pages[~np.isin(pages, other.pages)]
         if not len(pages):

@@ -1,7 +1,7 @@
 """The contracts of this room: `Source` reads files below a root, `Sink` writes them, a `Place` does both.
 
-Paths are relative to the root, use slashes and never leave the root (`check_path`). This room knows no shards and no
-samples. Code above asks `is_remote` where local and remote files need different work and never tests the class.
+Paths are relative to the root, use slashes and never leave the root (`check_path`). Shards and samples are left to
+other rooms. They use `is_remote` where local and remote files need different work, and never test the class.
 """
 
 from __future__ import annotations
@@ -76,9 +76,10 @@ class Source(ABC):
 
     @abstractmethod
     def map(self, path: str) -> memoryview:
-        """Return the file as one read-only buffer, loaded when it is touched; no file stays open.
+        """Return the file as one read-only buffer, loaded on access; no file stays open.
 
-        Of a file in the page cache only those bytes may be touched that `fetch` was called for."""
+        If the file is in the page cache, read only bytes that `fetch` was called for.
+        """
 
     def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
         """Download these ranges into the buffer that `map` returned; with ``wait=False`` only start the download."""
@@ -108,7 +109,7 @@ class Source(ABC):
 
     @contextmanager
     def local_file(self, path: str) -> Iterator[str | None]:
-        """Give the path of the complete file on a local disk while the context lasts; None if it is not on a disk."""
+        """Yield the path of the complete file on a local disk, valid inside the context; None if there is none."""
         yield None
 
     @property
@@ -152,7 +153,8 @@ class Sink(ABC):
     def put_if_absent(self, path: str, data: Any) -> bool:
         """Create a file and return True; return False and change nothing if it exists.
 
-        Of several concurrent callers exactly one gets True. A storage that cannot guarantee that raises an error."""
+        Of several concurrent callers exactly one gets True. A storage that cannot guarantee that raises an error.
+        """
 
     @abstractmethod
     def draft(self) -> Draft:
@@ -176,12 +178,12 @@ class Place(Source, Sink):
 
 
 def default_cache_folder() -> str:
-    """Return the cache folder for callers that name none: ``SHARDEX_CACHE`` or ``~/.cache/shardex``."""
+    """Return the default cache folder: ``SHARDEX_CACHE`` or ``~/.cache/shardex``."""
     return os.environ.get("SHARDEX_CACHE") or os.path.join(os.path.expanduser("~"), ".cache", "shardex")
 
 
 def check_path(path: str) -> str:
-    """Return the path if it stays inside its root and is spelled as a listing spells it; else raise `PathError`.
+    """Return the path if it is normalised and stays inside its root; else raise `PathError`.
 
     >>> check_path("data/a.arrow")
     'data/a.arrow'

@@ -2,9 +2,9 @@
 
 A `Request` repeats an attempt until it succeeds, its retries are used up or its deadline has passed. An attempt may
 take `timeout` seconds, the request with all attempts and pauses `deadline` seconds; both are extended by the time its
-bytes take at the minimum speed, so that a server that sends a byte now and then is given up too. An attempt that fails
-raises `RetryableError` or one of the errors of shardex. Messages of servers and libraries are cut to one line without
-secrets.
+bytes take at the minimum speed, so that a very slow server also times out. An attempt that fails
+raises `RetryableError` or one of the errors of shardex. Messages of servers and libraries are reduced to one line
+without secrets.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _CAUSES = {
     "dns error": "no such host",
     "RangeNotSupported": "all of the file, where a range was asked for",
 }
-"""Marks in the error messages of obstore, and what they mean."""
+"""Text in error messages of obstore, and the explanation shown instead."""
 _RETRYABLE_STATUS = {408, 409, 425, 429}
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _TIMEOUT_MARGIN = 0.25
-"""Seconds by which our timeout is later than the library's, whose error says more."""
+"""Seconds by which our timeout is later than obstore's, whose error has more detail."""
 
 
 class RetryableError(Exception):
-    """An attempt failed for a reason that another attempt may not have."""
+    """An attempt failed, and another attempt may succeed."""
 
 
 # -- requests ---------------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ NO_ETAG = "~"
 
 
 def stat_from_headers(size: int, tag: str | None, modified: datetime | None) -> Stat:
-    """Return size, tag and time by the headers of an answer; without an ETag the tag is made of time and size."""
+    """Return the `Stat` in the headers of a response; without an ETag the tag is made of time and size."""
     seconds = modified.timestamp() if modified else 0.0
     return Stat(size, tag or _tag_without_etag(size, seconds), seconds)
 
@@ -150,7 +150,7 @@ def _tag_without_etag(size: int, modified: float) -> str:
 
 
 def check_unchanged(found: Stat, pinned: Stat, key: str) -> None:
-    """Raise `RemoteChangedError` if an answer is about another file than the first answer was.
+    """Raise `RemoteChangedError` if a file has changed since its first response.
 
     >>> check_unchanged(Stat(5, '"b"', 2.0), Stat(5, '"a"', 1.0), "x.tar")
     Traceback (most recent call last):
@@ -179,7 +179,7 @@ def error_for_status(status: int, text: str, key: str) -> SourceError | Retryabl
 
 
 def translate_error(error: BaseException, key: str) -> SourceError | PathError | RetryableError:
-    """Return our error for an error of obstore."""
+    """Return the shardex error for an error of obstore."""
     import obstore.exceptions as theirs
 
     text, status = one_line(error), 0

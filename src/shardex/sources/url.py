@@ -1,6 +1,6 @@
-"""Which source a path or a URL means.
+"""Chooses the source for a path or a URL.
 
-`open_source` opens every URL; a scheme that is not in `SCHEMES` is refused, so nothing else can be reached. `place_of`
+`open_source` opens every URL; schemes that are not in `SCHEMES` raise an error. `place_of`
 also takes local paths. How a source reads and writes is left to the module of its class.
 """
 
@@ -38,7 +38,7 @@ def absolute_path(text: str) -> str:
 
 
 def place_of(path: str | os.PathLike[str]) -> Place:
-    """Return the place that a local path or a URL means; nothing has to exist there yet.
+    """Return the place at a local path or a URL; nothing has to exist there yet.
 
     >>> place_of("/data/weather").url, place_of("memory://lab/weather/").url
     ('/data/weather', 'memory://lab/weather')

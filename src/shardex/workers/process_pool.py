@@ -1,9 +1,9 @@
-"""`ProcessPool`: worker processes that run one job on many tasks, seen from the process that submits the tasks.
+"""`ProcessPool`: runs one job on many tasks in worker processes. This is the side that submits the tasks.
 
 The processes are fresh interpreters that import this package and not the caller's program, so a script needs no
 ``if __name__ == "__main__"``; job and tasks are pickled by cloudpickle. Each worker has a socket for small messages
-and shared buffers for large results (`shared_arena`). Sending never blocks: what a socket does not take is queued and
-sent by a later `submit` or `result`. The code that runs in the worker is in `worker_process`.
+and shared buffers for large results (`shared_arena`). Sending never blocks: bytes that a socket does not accept are
+queued and sent by a later `submit` or `result`. The code that runs in the worker is in `worker_process`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from shardex.workers.worker_process import FrameReader, Kind, frame
 _GRACE = 1.0
 """Seconds that a worker may take to finish its current task when the pool closes."""
 _BUFFERS = 256
-"""Shared buffers that a pool may use at a time: each is an open file in this process."""
+"""Maximum number of shared buffers of a pool: each is an open file in this process."""
 _FREED_BATCH = 3
-"""Freed buffers that are reported with the next task; more than these are reported at once."""
+"""Up to this many freed buffers are reported with the next task, more are reported immediately."""
 _PER_CALL = 16
-"""Frames that one system call sends, and files that one may receive."""
+"""Maximum number of frames sent, or of files received, by one system call."""
 _repr = Repr()
 _repr.maxother = _repr.maxstring = 200
 _CLOSE_ON_EXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
@@ -84,7 +84,7 @@ class ProcessPool:
         self.close()
 
     def submit(self, task: Any) -> int:
-        """Queue a task for the worker that has the fewest, and return a ticket for `result`."""
+        """Queue a task for the worker with the fewest tasks; return a ticket for `result`."""
         self._check_open()
         body = _pickled("task", task)
         if self._stop is None:
@@ -174,7 +174,7 @@ class ProcessPool:
             os.close(parent_pipe)
 
     def _exchange(self, timeout: int | None) -> None:
-        """Send what the sockets take, then receive what has arrived; `timeout` None waits until something arrives."""
+        """Send as much as the sockets accept, then receive what has arrived; with `timeout` None wait for something."""
         if pending := [worker for worker in self._workers.values() if worker.should_send()]:
             self._close_on_error(self._send, pending)
         if events := self._poll.poll(timeout):
@@ -268,11 +268,11 @@ class WorkerHandle:
         self.outbox.insert(int(self._partly_sent), message)
 
     def should_send(self) -> bool:
-        """Return whether sending is worth a system call; a few freed buffers wait for the next task."""
+        """Return True if there is enough to send; a few freed buffers are reported with the next task."""
         return bool(self.outbox) or len(self.buffers.freed) > _FREED_BATCH
 
     def send(self) -> None:
-        """Send as much as the socket takes without blocking."""
+        """Send as much as the socket accepts without blocking."""
         freed = self.buffers.freed
         if freed:
             self.send_first(b"".join([frame(Kind.FREE, freed.popleft()) for _ in range(len(freed))]))
@@ -302,7 +302,9 @@ class WorkerHandle:
         except ConnectionError:
             return None
         if flags & _TRUNCATED:
-            raise WorkerError("expected to open a shared buffer, this process has too many open files: see ulimit -n")
+            raise WorkerError(
+                "expected to open a shared buffer, but this process has too many open files: see ulimit -n"
+            )
         self._files.extend(files)
         return self._frames.feed(data) if data else None
 

@@ -1,10 +1,10 @@
-"""Values sent from one process to another through memory that both of them map.
+"""Passes values from a worker process to its caller through memory that both of them map.
 
-A worker packs the result of its job (`pack`): a pickle, and apart from it the memory of large arrays. It copies both
+A worker packs the result of its job (`pack`): a pickle, and separately the memory of large arrays. It copies both
 into a shared buffer of its `Arena`. The receiving process maps the same buffer (`MappedBuffers`) and unpickles the
 value without a copy. A buffer is reused when the last array in it is gone. It has no name in a file system, so the
-system frees it when its processes end, however they end. `dump_value` and `dump_error` pickle values and errors whole.
-When buffers are sent and freed is decided in `process_pool` and `worker_process`.
+system frees it when its processes end or crash. `dump_value` and `dump_error` pickle values and errors without shared
+memory. `process_pool` and `worker_process` decide when buffers are sent and freed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from shardex.errors import WorkerError
 
 _INLINE = 1 << 10
-"""Bytes below which an array is copied into the pickle: a view would cost more."""
+"""Smaller arrays are copied into the pickle: a view in shared memory would cost more."""
 _SMALLEST = 1 << 16
 """Bytes of the smallest buffer, so that results of different sizes can use the same one."""
 _ALIGNMENT = 64
@@ -38,7 +38,7 @@ Span = tuple[int, int]
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it publishes no types
-    """cloudpickle's pickler that hands the memory of arrays and tensors out of band (pickle protocol 5)."""
+    """cloudpickle's pickler, with the memory of arrays and tensors out of band (pickle protocol 5)."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray:
@@ -50,12 +50,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it publishes no ty
 
 
 def _dense(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array without gaps: numpy copies one with gaps into the pickle."""
+    """Return a contiguous array: numpy copies arrays with gaps into the pickle."""
     return array if array.flags.forc or array.dtype.hasobject else array.copy(order="K")
 
 
 def _is_plain(torch: Any, tensor: Any) -> bool:
-    """Return whether the tensor is equivalent to a numpy array; torch pickles the others itself."""
+    """Return True if the tensor is equivalent to a numpy array; torch pickles other tensors itself."""
     special = tensor.requires_grad or tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or vars(tensor)
     return tensor.layout is torch.strided and tensor.device.type == "cpu" and tensor.is_contiguous() and not special
 
@@ -158,7 +158,7 @@ class Arena:
     def place(self, parts: Sequence[bytes | memoryview]) -> tuple[int, list[Span], int | None] | None:
         """Copy the parts into a buffer; returns its number, their spans, and its file descriptor if it is new.
 
-        None means that the receiver still uses all the buffers there may be.
+        Return None if the receiver still uses all buffers of the limit.
         """
         spans = _layout(parts)
         number, fd = self._reuse(spans[-1][1]) or self._create(spans[-1][1]) or (None, None)
@@ -271,7 +271,7 @@ class MappedBuffers:
     def read(self, number: int, spans: Sequence[Span]) -> Any:
         """Unpickle the value in a buffer; its arrays are views of the buffer."""
         root = np.frombuffer(self._maps[number], np.uint8)
-        # Every array in the buffer keeps this one alive. The last may go in any thread, so only its number is noted.
+        # Every array in the buffer keeps `root` alive. Any thread may drop the last one, so only the number is noted.
         weakref.finalize(root, self.freed.append, number).atexit = False
         stream, *buffers = [root.data[begin:end] for begin, end in spans]
         return pickle.loads(stream, buffers=buffers)

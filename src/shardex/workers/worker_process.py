@@ -2,9 +2,9 @@
 
 A worker is a fresh interpreter that imports this package and not the caller's program. It receives tasks through a
 socket, runs the job on each and sends the result back: small ones through the socket, large ones through a shared
-buffer (`shared_arena`). A second thread watches a pipe of the parent process: its end means that the parent has ended,
-and then the worker exits. Several workers share the cores, so each limits Arrow to one thread. Torch is not limited: a
-job that computes with it should call ``torch.set_num_threads(1)``.
+buffer (`shared_arena`). A second thread watches a pipe of the parent process: when the pipe closes, the parent has
+ended and the worker exits. Several workers share the cores, so each limits Arrow to one thread. Torch is not limited:
+a job that computes with it should call ``torch.set_num_threads(1)``.
 
 A message is a frame: `Kind` lists what it can mean, `frame` makes one, `FrameReader` splits a stream into frames.
 """
@@ -30,24 +30,24 @@ from shardex.errors import SchemaError
 from shardex.workers.shared_arena import Arena, dump_error, dump_value, pack
 
 _INLINE = 8 << 10
-"""Bytes below which a result without large arrays is sent through the socket."""
+"""Smaller results without large arrays are sent through the socket."""
 _SPARE = 8
 """Free buffers to keep in addition to one for each waiting task."""
 
 
 class Kind(IntEnum):
-    """Meaning of a frame. Its number is the ticket of a task where nothing else is said."""
+    """Meaning of a frame. Its number is the ticket of a task, unless noted otherwise."""
 
     # to a worker
     JOB = 0  # pickle of the job
     TASK = 1  # pickle of a task
-    FORGET = 2  # number: tasks with lower tickets shall be skipped
-    FREE = 3  # number: of a buffer that may be reused
+    FORGET = 2  # skip tasks whose ticket is below the number
+    FREE = 3  # the buffer with this number may be reused
     INITIALIZER = 4  # pickle of a callable to call before the job is unpickled
     # from a worker
     VALUE = 5  # pickle of a result
     IN_BUFFER = 6  # pickle of: number of the buffer with the result, its spans, numbers of buffers dropped before
-    RAISED = 7  # what the job raised, by `dump_error`
+    RAISED = 7  # the error that the job raised, from `dump_error`
     SKIPPED = 8  # the task was forgotten
     JOB_FAILED = 9  # text of the traceback raised by unpickling the job
 
@@ -126,7 +126,7 @@ class _Worker:
                 self._run_task(ticket, task)
 
     def _receive(self) -> bool:
-        """Handle all messages that have arrived and wait until there is a task; false if the socket was closed."""
+        """Handle arrived messages and wait until there is a task; return False if the socket was closed."""
         while True:
             try:
                 data = self._sock.recv(1 << 16, socket.MSG_DONTWAIT if self._tasks else 0)
@@ -159,7 +159,7 @@ class _Worker:
         return job
 
     def _run_task(self, ticket: int, task: bytes) -> None:
-        """Run the job and send its result, or what it raised: also SystemExit and KeyboardInterrupt."""
+        """Run the job and send its result or its error, including SystemExit and KeyboardInterrupt."""
         assert self._job is not None
         try:
             value = self._job(pickle.loads(task))
