@@ -4,8 +4,12 @@ import os
 import tempfile
 
 import pytest
+from hypothesis import settings
 
 pytest_plugins = ["tests.servers"]
+
+# The Makefile selects this profile: the same examples in every run, and fewer than the default of 100.
+settings.register_profile("ci", settings.get_profile("ci"), max_examples=40)
 
 # Hundreds of tests start Python processes. Without bytecode files each of these would compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

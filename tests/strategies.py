@@ -1,4 +1,4 @@
-"""Random schemas, and samples that fit them: every kind of feature, nested, with odd dtypes and sizes."""
+"""Hypothesis strategies for schemas and their samples: every kind of feature, nested, with unusual dtypes and sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of errors: drawn as it is, caught as the built-in it stands for, and the same after a pickle."""
+"""Error classes: the documented tree, pickling, and the translation of system errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def example(kind: type[ShardexError]) -> ShardexError:
     return kind(errno.EIO, "a message", "a path") if issubclass(kind, OSError) else kind("a message")
 
 
-def test_the_drawing_is_the_tree() -> None:
+def test_tree_in_the_docstring_equals_the_classes() -> None:
     drawn: list[tuple[str, str]] = []
     above = ["ShardexError"]
     for line in (errors.__doc__ or "").splitlines():
@@ -44,24 +44,24 @@ def test_the_drawing_is_the_tree() -> None:
     assert sorted(drawn) == sorted(made)
 
 
-def test_all_names_them() -> None:
+def test_all_lists_every_error() -> None:
     assert [*sorted(kind.__name__ for kind in CLASSES), "storage_errors"] == errors.__all__
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_errors_travel_between_processes(kind: type[ShardexError]) -> None:
+def test_errors_can_be_pickled(kind: type[ShardexError]) -> None:
     error = example(kind)
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind
     assert str(again) == str(error)
 
 
-def test_a_field_error_shows_its_message_as_it_is() -> None:
+def test_field_error_shows_its_message_without_quotes() -> None:
     assert str(FieldError("no such field 'x'")) == "no such field 'x'"
     assert str(FieldError()) == ""
 
 
-def test_a_missing_extra_says_how_to_install_it() -> None:
+def test_missing_extra_error_shows_the_pip_command() -> None:
     assert str(MissingExtraError("torch", "all", "a loader")) == (
         "a loader needs torch, which is not installed: pip install 'shardex[all]'"
     )
@@ -84,7 +84,7 @@ def test_a_missing_extra_says_how_to_install_it() -> None:
         (errno.EISDIR, SourceError),
     ],
 )
-def test_what_the_system_says(code: int, kind: type[SourceError]) -> None:
+def test_storage_errors_translates_errno(code: int, kind: type[SourceError]) -> None:
     with pytest.raises(SourceError, match=r"cannot move: .*'/a/path'") as caught, storage_errors("/a/path", "move"):
         raise OSError(code, os.strerror(code), "another path")
     assert type(caught.value) is kind
@@ -92,13 +92,13 @@ def test_what_the_system_says(code: int, kind: type[SourceError]) -> None:
     assert isinstance(caught.value.__cause__, OSError)
 
 
-def test_an_error_without_a_number() -> None:
+def test_storage_errors_translates_an_error_without_errno() -> None:
     with pytest.raises(SourceError, match="cannot move: strange") as caught, storage_errors("/a/path", "move"):
         raise OSError("strange")
     assert caught.value.errno == errno.EIO
 
 
-def test_our_own_errors_pass() -> None:
+def test_storage_errors_leaves_other_errors_unchanged() -> None:
     mine = NotFoundError(errno.ENOENT, "mine", "x")
     for error in (mine, ValueError("no storage")):
         with pytest.raises(type(error)) as caught, storage_errors("/a/path", "move"):

@@ -50,7 +50,15 @@ class TestMapped(RowsSuite):
         return Case(MappedRows(sx.write(tmp_path / "d", RAW).rows, double), [double(sx.DictSample(one)) for one in RAW])
 
 
-class TestMappedToAType(RowsSuite):
+class ForkedRowsSuite(RowsSuite):
+    """The suite without a spawned process; `TestMapped` starts one."""
+
+    @pytest.mark.parametrize("method", ["fork"])
+    def test_other_processes(self, case: Case, method: str) -> None:
+        super().test_other_processes(case, method)
+
+
+class TestMappedToAType(ForkedRowsSuite):
     """Typed samples are compared as plain ones."""
 
     @pytest.fixture
@@ -59,7 +67,7 @@ class TestMappedToAType(RowsSuite):
         return Case(sx.open(rows).select("norm", "odd"), [vars(norm(Point(**one))) for one in RAW])
 
 
-class TestTyped(RowsSuite):
+class TestTyped(ForkedRowsSuite):
     @pytest.fixture
     def case(self, tmp_path: Path) -> Case:
         return Case(sx.open(TypedRows(sx.write(tmp_path / "d", RAW).rows, Point)).select("x", "n"), RAW)

@@ -22,9 +22,9 @@ def write(folder: Path, format: str, rows: int = 30) -> sx.Dataset:
     if format == "tokens":
         windows: list[Any] = [{"tokens": np.full(64, k, "u2")} for k in range(rows)]
         return sx.write(folder, windows, {"tokens": sx.Array("uint16", (64,))}, format=format)
-    return sx.write(
-        folder, [{"n": k, "text": f"number {k}"} for k in range(rows)], {"n": int, "text": str}, format=format
-    )
+    options: dict[str, Any] = {"splits": 3} if format == "bins" else {}
+    samples = [{"n": k, "text": f"number {k}"} for k in range(rows)]
+    return sx.write(folder, samples, {"n": int, "text": str}, format=format, **options)
 
 
 def flip(path: Path, at: int) -> None:
@@ -46,8 +46,10 @@ def data_files(folder: Path) -> list[Path]:
 def test_any_changed_byte_raises(format: str, tmp_path: Path) -> None:
     write(tmp_path / "d", format)
     right = [repr(sample) for sample in sx.index(tmp_path / "d", checksums=True)]
-    for path in data_files(tmp_path / "d"):
-        for at in range(0, path.stat().st_size, max(1, path.stat().st_size // 40)):
+    paths = data_files(tmp_path / "d")
+    for path in paths:
+        size = path.stat().st_size
+        for at in range(0, size, max(1, size * len(paths) // 60)):
             flip(path, at)
             with pytest.raises(ShardexError):
                 assert [repr(sample) for sample in sx.open(tmp_path / "d")] != right, "a changed byte that nobody reads"
