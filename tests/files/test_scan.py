@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -91,3 +92,25 @@ class Failing:
 def test_error_of_a_scan_is_raised(tmp_path: Path, in_python: bool) -> None:
     with pytest.raises(FormatError, match=r"1\.tar: expected a tar"):
         scan_all(LocalSource(tmp_path), tars(tmp_path, 3), Failing(in_python), progress=False)
+
+
+class FailingInReverse:
+    """A scanner that raises for all files, for the first one last."""
+
+    name, in_python = "failing", False
+
+    def __init__(self) -> None:
+        self.second_failed = threading.Event()
+
+    def scan(self, source: Source, path: str) -> Scan:
+        if path == "0.tar":
+            assert self.second_failed.wait(60)
+        else:
+            self.second_failed.set()
+        raise FormatError(f"{path}: expected a tar")
+
+
+def test_of_several_errors_that_of_the_first_file_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    with pytest.raises(FormatError, match=r"0\.tar: expected a tar"):
+        scan_all(LocalSource(tmp_path), tars(tmp_path, 4), FailingInReverse(), progress=False)

@@ -92,20 +92,6 @@ class TestResults:
             with pytest.raises(ArgumentError, match=f"expected a ticket .*, got {wrong}"):
                 pool.result(wrong)
 
-    def test_as_completed_yields_results_in_the_order_of_completion(self, fifo: str) -> None:
-        with ProcessPool(call, 2) as pool:
-            slow, fast = pool.submit(lambda: Path(fifo).read_text()), pool.submit(int)
-            results = pool.as_completed()
-            assert next(results) == (fast, 0)
-            Path(fifo).write_text("go")
-            assert list(results) == [(slow, "go")]
-            assert list(pool.as_completed()) == []
-
-    def test_as_completed_raises_the_error_of_a_task(self, pool: ProcessPool) -> None:
-        pool.submit(lambda: fail(KeyError("k")))
-        with pytest.raises(KeyError):
-            next(pool.as_completed())
-
     def test_tasks_are_spread_over_all_workers(self) -> None:
         with ProcessPool(call, 3) as pool:
             tickets = [pool.submit(os.getpid) for _ in range(6)]

@@ -11,12 +11,11 @@ import errno
 import glob
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
-from typing import NamedTuple
 
 from shardex.errors import AccessDeniedError, ArgumentError, NotFoundError, ShardexError
 from shardex.files.patterns import expand_braces, has_wildcards, literal_prefix, matching, natural_order
@@ -36,21 +35,8 @@ from shardex.sources import (
 STORE_FOLDER = "_shardex"
 """The folder of a native dataset that holds its manifests."""
 
+OpenRemote = Callable[[str], CachedSource]
 What = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-
-
-class _RemoteOptions(NamedTuple):
-    """Options for reading remote files."""
-
-    cache: str | os.PathLike[str] | bool | None
-    limit: int | str | None
-    access: str
-    trusted: bool
-
-    def open(self, url: str) -> CachedSource:
-        """Return the files below a URL. A web server for which the user has stored secrets counts as trusted."""
-        trusted = self.trusted or not url.startswith(("http://", "https://")) or has_credentials(url)
-        return CachedSource(open_source(url, trusted=trusted), self.cache, self.limit, self.access)
 
 
 _NOT_DATA = re.compile(r"(^|/)[._]")
@@ -112,17 +98,22 @@ def find(
     Traceback (most recent call last):
     shardex.errors.NotFoundError: [Errno 2] no such file or folder: '/nowhere/at/all'
     """
-    options = _RemoteOptions(cache, cache_limit, access, trusted)
+
+    def open_remote(url: str) -> CachedSource:
+        # A web server for which the user has stored secrets counts as trusted.
+        trust = trusted or not url.startswith(("http://", "https://")) or has_credentials(url)
+        return CachedSource(open_source(url, trusted=trust), cache, cache_limit, access)
+
     if isinstance(what, str | os.PathLike):
         one = _normalised(os.fspath(what))
-        return _find_url(one, options) if _is_remote(one) else _find_local(one)
+        return _find_url(one, open_remote) if _is_remote(one) else _find_local(one)
     if not isinstance(what, Sequence) or not all(isinstance(one, str | os.PathLike) for one in what):
         raise ArgumentError(f"expected a path, a pattern or a list of them, got {type(what).__name__}")
     if not what:
         raise NotFoundError(errno.ENOENT, "expected at least one file, got an empty list", "[]")
     names = tuple(_normalised(os.fspath(one)) for one in what)
     if any(map(_is_remote, names)):
-        return _find_urls(names, options)
+        return _find_urls(names, open_remote)
     patterns = tuple(map(absolute_path, names))
     return _files([path for pattern in patterns for path in _matches(pattern)], patterns)
 
@@ -189,30 +180,30 @@ def _is_remote(what: str) -> bool:
     return is_url(what) and not what.startswith(("file://", "pipe:"))
 
 
-def _find_url(url: str, options: _RemoteOptions) -> Files:
+def _find_url(url: str, open_remote: OpenRemote) -> Files:
     """Return the files of one URL: of a file, a pattern, or a folder."""
     root, name = _split_url(url)
     if url.endswith("/") or not name:
-        return _remote_folder(url, options)
-    source = options.open(root)
+        return _remote_folder(url, open_remote)
+    source = open_remote(root)
     try:
         return Files(source, tuple(_remote_matches(source, name)), url)
     except (NotFoundError, AccessDeniedError) as missing:  # without permission to list, a store says "forbidden"
-        if not _is_pattern(name, url):
+        if not _is_wild(name, url) and expand_braces(name) == [name]:
             with suppress(ShardexError):  # a store that cannot list files has no folders
-                return _remote_folder(url, options)
+                return _remote_folder(url, open_remote)
         raise missing
 
 
-def _remote_folder(url: str, options: _RemoteOptions) -> Files:
-    source = options.open(url.rstrip("/"))
+def _remote_folder(url: str, open_remote: OpenRemote) -> Files:
+    source = open_remote(url.rstrip("/"))
     files = Files(source, None, url, folder=True)
-    if not source.paths("_shardex/") and not files.paths:
+    if not source.paths(f"{STORE_FOLDER}/") and not files.paths:
         raise NotFoundError(errno.ENOENT, "no such file, and no files below it", url)
     return files
 
 
-def _find_urls(urls: tuple[str, ...], options: _RemoteOptions) -> Files:
+def _find_urls(urls: tuple[str, ...], open_remote: OpenRemote) -> Files:
     """Return the files of several URLs, which must be in one store: files of one dataset are fetched together."""
     stores = {_store_of(one) if _is_remote(one) else "this machine" for one in urls}
     if len(stores) > 1:
@@ -226,7 +217,7 @@ def _find_urls(urls: tuple[str, ...], options: _RemoteOptions) -> Files:
     folders = [root.partition("?")[0].split("/") for root, _ in split]
     above = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, zip(*folders, strict=False))]
     mark = split[0][0].partition("?")[1]
-    source = options.open("/".join(above) + mark + queries.pop())
+    source = open_remote("/".join(above) + mark + queries.pop())
     inner = ["/".join([*folder[len(above) :], name]) for folder, (_, name) in zip(folders, split, strict=True)]
     return Files(source, tuple(path for one in inner for path in _remote_matches(source, one)), urls)
 
@@ -253,10 +244,6 @@ def _split_url(url: str) -> tuple[str, str]:
 def _store_of(url: str) -> str:
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{re.split('[/?]', rest, maxsplit=1)[0]}"
-
-
-def _is_pattern(name: str, url: str) -> bool:
-    return _is_wild(name, url) or expand_braces(name) != [name]
 
 
 def _is_wild(name: str, url: str) -> bool:

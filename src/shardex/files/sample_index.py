@@ -12,6 +12,7 @@ import bisect
 import hashlib
 import os
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -88,17 +89,14 @@ class Index:
                 return index
         old = saved[0] if saved and not together else None
         stats = dict(zip(files.paths, files.stats(), strict=True))
+        scans: dict[str, Scan] = {}
         if old is not None:
             old.refuse_losses(files, stats)
-        unchanged = (
-            set() if old is None else {file.path for file in old.files if file.is_unchanged(stats.get(file.path))}
-        )
-        todo = {path: stats[path].size for path in files.paths if path not in unchanged}
-        scans = scan_all(files.source, todo, scanner, progress)
-        if old is not None:
-            scans |= {path: old.scan_of(path) for path in unchanged}
-        entries = [IndexedFile(path, stats[path].size, stats[path].tag, _rows(scans[path])) for path in files.paths]
-        data = encode(scanner.name, entries, [scans[path] for path in files.paths])
+            unchanged = [file.path for file in old.files if file.is_unchanged(stats.get(file.path))]
+            scans = {path: old.scan_of(path) for path in unchanged}
+        todo = {path: stats[path].size for path in files.paths if path not in scans}
+        scans |= scan_all(files.source, todo, scanner, progress)
+        data = encode(scanner.name, files.paths, [stats[path] for path in files.paths], [scans[p] for p in files.paths])
         return cls(*save_sidecar(files, scanner.name, data))
 
     @classmethod
@@ -110,9 +108,8 @@ class Index:
     def in_memory(cls, files: Files, scanner: Scanner) -> Index:
         """Scan the files now and return an index that is not saved."""
         scans = [scanner.scan(files.source, path) for path in files.paths]
-        stats = files.stats()
-        entries = [IndexedFile(p, s.size, s.tag, _rows(c)) for p, s, c in zip(files.paths, stats, scans, strict=True)]
-        return cls(encode(scanner.name, entries, scans), f"the index of {files} in memory")
+        data = encode(scanner.name, files.paths, files.stats(), scans)
+        return cls(data, f"the index of {files} in memory")
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -231,9 +228,10 @@ def _rows(scan: Scan) -> int:
 # -- bytes of the saved file -----------------------------------------------------------------------------------
 
 
-def encode(scanner: str, files: list[IndexedFile], scans: list[Scan]) -> memoryview:
+def encode(scanner: str, paths: Sequence[str], stats: Sequence[Stat], scans: Sequence[Scan]) -> memoryview:
     """Return the bytes of an index: a sidecar whose header lists the files, and the blocks with their checksums."""
-    spans = _spans(files, scans)
+    files = [IndexedFile(p, s.size, s.tag, _rows(c)) for p, s, c in zip(paths, stats, scans, strict=True)]
+    spans = _spans(scans)
     types = _types(spans)
     blocks = [
         (number, {name: _piece(scan, name, begin, files[number].rows).astype(dtype) for name, dtype in types.items()})
@@ -256,10 +254,10 @@ def _schema(types: dict[str, np.dtype[Any]]) -> pa.Schema:
     return pa.schema([(name, pa.from_numpy_dtype(dtype)) for name, dtype in types.items()])
 
 
-def _spans(files: list[IndexedFile], scans: list[Scan]) -> dict[str, tuple[int, int]]:
+def _spans(scans: Sequence[Scan]) -> dict[str, tuple[int, int]]:
     """Return smallest and largest value of each column; files without the column count as zeros."""
     spans = {}
-    full = [scan for file, scan in zip(files, scans, strict=True) if file.rows]
+    full = [scan for scan in scans if _rows(scan)]
     for name in dict.fromkeys(name for scan in scans for name in scan):
         found = [scan[name] for scan in full if name in scan]
         least = min((int(column.min()) for column in found), default=0) if len(found) == len(full) else 0

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -54,49 +52,35 @@ Scanner = FileScanner[Scan]
 def scan_all(
     source: Source, sizes: dict[str, int], scanner: FileScanner[Found], progress: bool | None, desc: str = "index"
 ) -> dict[str, Found]:
-    """Scan the files in `sizes`, which maps paths to bytes; the progress bar counts these."""
+    """Scan the files in `sizes`, which maps paths to bytes; the progress bar counts these.
+
+    If several scans fail, the error of the first of these files is raised.
+    """
     if not sizes:
         return {}
     total, disable = sum(sizes.values()), None if progress is None else not progress
     remote = source.is_remote
     workers = max(1, min(_REMOTE_SCANS if remote else _cores(), len(sizes)))
-    if scanner.in_python and not remote and workers > 1 and total > _MIN_BYTES_FOR_PROCESSES:
-        found = _in_processes(source, sizes, scanner, workers)
-    else:
-        found = _in_threads(source, sizes, scanner, 1 if scanner.in_python and not remote else workers)
     scans: dict[str, Found] = {}
-    with closing(found), Bar(total=total, unit="B", unit_scale=True, desc=desc, disable=disable) as bar:
-        for path, scan in found:
+    with Bar(total=total, unit="B", unit_scale=True, desc=desc, disable=disable) as bar:
+
+        def keep(path: str, scan: Found) -> None:
             scans[path] = scan
             bar.update(sizes[path])
+
+        if scanner.in_python and not remote and workers > 1 and total > _MIN_BYTES_FOR_PROCESSES:
+            with ProcessPool(partial(_pickled_scan, scanner, source), workers) as processes:
+                tickets = {path: processes.submit(path) for path in sizes}
+                for path, ticket in tickets.items():
+                    keep(path, pickle.loads(processes.result(ticket)))
+        else:
+            with ThreadPoolExecutor(1 if scanner.in_python and not remote else workers) as threads:
+                list(threads.map(lambda path: keep(path, scanner.scan(source, path)), sizes))
     return scans
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _in_threads(
-    source: Source, paths: Iterable[str], scanner: FileScanner[Found], workers: int
-) -> Generator[tuple[str, Found], None, None]:
-    """Yield path and result of each file as it is finished."""
-    pool = ThreadPoolExecutor(workers)
-    try:
-        futures = {pool.submit(scanner.scan, source, path): path for path in paths}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _in_processes(
-    source: Source, paths: Iterable[str], scanner: FileScanner[Found], workers: int
-) -> Generator[tuple[str, Found], None, None]:
-    """Yield path and result of each file as it is finished."""
-    with ProcessPool(partial(_pickled_scan, scanner, source), workers) as pool:
-        tickets = {pool.submit(path): path for path in paths}
-        for ticket, data in pool.as_completed():
-            yield tickets[ticket], pickle.loads(data)
 
 
 def _pickled_scan(scanner: FileScanner[Any], source: Source, path: str) -> bytes:

@@ -18,7 +18,7 @@ import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from reprlib import Repr
@@ -114,20 +114,6 @@ class ProcessPool:
             return worker.buffers.read(*content) if kind == Kind.IN_BUFFER else pickle.loads(content)
         except Exception as error:
             raise WorkerError(f"expected a result of {worker} that can be unpickled here, got {error!r}") from error
-
-    def as_completed(self) -> Iterator[tuple[int, Any]]:
-        """Yield ticket and result of all submitted tasks in the order in which they finish.
-
-        >>> with ProcessPool(str, workers=2) as pool:
-        ...     tickets = [pool.submit(number) for number in range(3)]
-        ...     sorted(pool.as_completed())
-        [(0, '0'), (1, '1'), (2, '2')]
-        """
-        while self._open:
-            while not self._answers:
-                self._exchange(None)
-            ticket = next(iter(self._answers))
-            yield ticket, self.result(ticket)
 
     def forget(self) -> None:
         """Drop all tickets: tasks that have not begun are skipped, results of the others are thrown away."""
