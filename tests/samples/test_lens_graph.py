@@ -19,9 +19,9 @@ class Step:
     label: str
 
 
-def network(*steps: str) -> LensGraph[Step]:
+def network(*steps: str) -> LensGraph:
     """Return a graph of edges such as "a>b"."""
-    made: LensGraph[Step] = LensGraph()
+    made = LensGraph()
     for number, step in enumerate(steps):
         source, _, view = step.partition(">")
         made.add(Step(source, view, f"{step}#{number}"))
@@ -56,9 +56,7 @@ def test_two_lenses_between_the_same_types_are_ambiguous() -> None:
 def test_adding_the_same_label_replaces() -> None:
     known = network("a>b")
     known.add(Step("a", "c", "a>b#0"))
-    assert len(known) == 1 and known.path("a", "b") is None and way(known.path("a", "c")) == "ac"
-    known.discard(Step("a", "c", "other"))
-    assert len(known) == 1
+    assert known.path("a", "b") is None and way(known.path("a", "c")) == "ac"
 
 
 def test_sources_nearest_first() -> None:
@@ -67,7 +65,7 @@ def test_sources_nearest_first() -> None:
 
 @given(st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=20))
 def test_path_lengths_match_exhaustive_search(edges: set[tuple[int, int]]) -> None:
-    known: LensGraph[Step] = LensGraph()
+    known = LensGraph()
     for a, b in edges:
         known.add(Step(str(a), str(b), f"{a}>{b}"))
     distance = {0: 0}

@@ -199,9 +199,9 @@ class Record(Generic[T]):
         self.names = tuple(hints)
         self.features = Features.of(kind)
         self.defaults: dict[str, Callable[[], Any]] = {
-            field.name: _default_of(field)
+            field.name: default
             for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # record_of has checked it
-            if field.init and _has_default(field)
+            if field.init and (default := _default_of(field))
         }
         """Functions that return the typed default of a field."""
         conversions = {name: conversion_of(hint, json) for name, hint in hints.items()}
@@ -239,14 +239,10 @@ class Record(Generic[T]):
         return self.kind(**values)
 
 
-def _has_default(field: dataclasses.Field[Any]) -> bool:
-    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-
-
-def _default_of(field: dataclasses.Field[Any]) -> Callable[[], Any]:
+def _default_of(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory
-    return lambda: field.default
+    return None if field.default is dataclasses.MISSING else lambda: field.default
 
 
 _records: tuple[WeakKeyDictionary[type, Record[Any]], ...] = (WeakKeyDictionary(), WeakKeyDictionary())

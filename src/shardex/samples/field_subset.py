@@ -14,6 +14,7 @@ import numpy as np
 
 from shardex.errors import LensError
 from shardex.samples.class_record import record_of
+from shardex.samples.lens_graph import type_name
 from shardex.samples.packable import PackableSample
 from shardex.samples.sample import DictSample, fields_of, same
 from shardex.schema import (
@@ -107,20 +108,17 @@ class FieldSubset:
 
     source: Any
     view: Any
-    two_way = True
-    builds = False
 
     def __post_init__(self) -> None:
+        ends = f"from {type_name(self.source)} to {type_name(self.view)}"
         if not is_packable(self.view) or not (is_packable(self.source) or self.source is DictSample):
-            ends = f"from {_name(self.source)} to {_name(self.view)}"
             raise LensError(f"expected a lens {ends}, got none: make one with @lens")
         record = record_of(self.view)
         if self.source is DictSample:
             return
         if problems := schema_conflicts(record_of(self.source).features, record.features, record.defaults):
             raise LensError(
-                f"expected a lens from {_name(self.source)} to {_name(self.view)}, or all fields of the one in the "
-                f"other, got neither: {'; '.join(problems)}"
+                f"expected a lens {ends}, or all fields of the one in the other, got neither: {'; '.join(problems)}"
             )
 
     def get(self, sample: Any) -> Any:
@@ -137,7 +135,3 @@ class FieldSubset:
             elif value is not None and not same(record.default(name), value):
                 raise LensError(f"expected a sample with the field {name} to put {value!r:.80} into, got one without")
         return DictSample(merged) if self.source is DictSample else self.source.from_data(merged)
-
-
-def _name(kind: Any) -> str:
-    return getattr(kind, "__name__", repr(kind))

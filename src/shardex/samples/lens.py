@@ -186,7 +186,7 @@ class Lens(Generic[S, V]):
         return _empty_lens, (), vars(self)
 
 
-LENSES: LensGraph[Lens[Any, Any]] = LensGraph()
+LENSES = LensGraph()
 """All lenses made by `@lens`, which `as_type` searches."""
 
 

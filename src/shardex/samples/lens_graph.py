@@ -1,61 +1,36 @@
 """The graph of types and lenses between them, and the shortest path from one type to another.
 
-`as_type` uses it. Of a lens it needs source, view and label only. Two shortest paths are an error that names both,
-because neither is preferred.
+`as_type` uses it. Of a lens (an edge) it needs source, view and label (module and name, which identify it) only. Two
+shortest paths are an error that names both, because neither is preferred.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from shardex.errors import LensError
 
 
-class Edge(Protocol):
-    """An edge of the graph: a lens."""
-
-    @property
-    def source(self) -> Any:
-        """The type of samples it takes."""
-
-    @property
-    def view(self) -> Any:
-        """The type of views it returns."""
-
-    @property
-    def label(self) -> str:
-        """Module and name, which identify it."""
-
-
-E = TypeVar("E", bound=Edge)
-
-
-class LensGraph(Generic[E]):
+class LensGraph:
     """A graph of types (nodes) and lenses (edges)."""
 
     def __init__(self) -> None:
-        self._edges: dict[str, E] = {}
+        self._edges: dict[str, Any] = {}
 
-    def add(self, edge: E) -> None:
+    def add(self, edge: Any) -> None:
         """Add a lens; it replaces one of the same label, as when a notebook cell is run again."""
         self._edges[edge.label] = edge
 
-    def __len__(self) -> int:
-        return len(self._edges)
-
-    def discard(self, edge: E) -> None:
-        """Remove a lens, if it is in the graph."""
-        if self._edges.get(edge.label) is edge:
-            del self._edges[edge.label]
-
-    def path(self, source: Any, view: Any) -> list[E] | None:
+    def path(self, source: Any, view: Any) -> list[Any] | None:
         """Return the shortest path, `None` if there is none; `LensError` if there are several."""
         # A lens from a class is also one from its subclasses.
         kinds = source.__mro__[:-1] if isinstance(source, type) else (source,)
         paths = next((found for kind in kinds if (found := self._shortest(kind, view))), [])
         if len(paths) > 1:
-            named = "; ".join(path_text(path) for path in paths[:5])
+            named = "; ".join(
+                type_name(path[0].source) + "".join(f" -> {type_name(edge.view)} ({edge.label})" for edge in path)
+                for path in paths[:5]
+            )
             raise LensError(
                 f"expected one shortest path from {type_name(source)} to {type_name(view)}, got {len(paths)}: {named}; "
                 "choose one with view(lens)"
@@ -69,24 +44,18 @@ class LensGraph(Generic[E]):
             found += dict.fromkeys(e.source for e in self._edges.values() if e.view == kind and e.source not in found)
         return found[1:]
 
-    def _shortest(self, source: Any, view: Any) -> list[list[E]]:
+    def _shortest(self, source: Any, view: Any) -> list[list[Any]]:
         """Return all paths of the least number of lenses (breadth-first search)."""
-        paths: dict[Any, list[list[E]]] = {source: [[]]}
+        paths: dict[Any, list[list[Any]]] = {source: [[]]}
         seen = {source}
         while paths and view not in paths:
-            next_paths: dict[Any, list[list[E]]] = {}
+            next_paths: dict[Any, list[list[Any]]] = {}
             for edge in list(self._edges.values()):
                 if edge.source in paths and edge.view not in seen:
                     next_paths.setdefault(edge.view, []).extend([*path, edge] for path in paths[edge.source])
             seen |= next_paths.keys()
             paths = next_paths
         return paths.get(view, [])
-
-
-def path_text(path: Sequence[Edge]) -> str:
-    """Return a path as text for messages."""
-    steps = "".join(f" -> {type_name(edge.view)} ({edge.label})" for edge in path)
-    return f"{type_name(path[0].source)}{steps}" if path else "stay"
 
 
 def type_name(kind: Any) -> str:

@@ -192,7 +192,7 @@ class Batch(Generic[T_co]):
         return f"Batch({len(self)} samples: {', '.join(f'{name}={short(self[name])}' for name in self.keys())})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _batch, (self.columns.data, len(self), self.sample_type)
+        return Batch, (self.columns, self.sample_type)
 
     def keys(self) -> list[str]:
         """Return the names of the fields."""
@@ -215,10 +215,6 @@ class Batch(Generic[T_co]):
     def samples(self) -> list[T_co]:
         """The samples as a list."""
         return list(self)
-
-
-def _batch(data: dict[str, Column], length: int, kind: type[Any] = DictSample) -> Batch[Any]:
-    return Batch(Columns(data, length), kind)
 
 
 def _are_alike(values: list[Any]) -> bool:
