@@ -43,7 +43,7 @@ from shardex.arrow.sql_columns import (
     true_or_null,
     valid_mask,
 )
-from shardex.arrow.to_table import is_opaque, to_table
+from shardex.arrow.to_table import to_table
 from shardex.arrow.types import (
     arrow_schema,
     arrow_type,
@@ -51,6 +51,7 @@ from shardex.arrow.types import (
     features_of_arrow,
     is_list,
     items_per_row,
+    map_type,
     number_array,
     schema_text,
     storage_type,
@@ -75,9 +76,9 @@ __all__ = [
     "footer_blocks",
     "footer_size",
     "is_list",
-    "is_opaque",
     "is_queryable",
     "items_per_row",
+    "map_type",
     "number_array",
     "open_ipc_file",
     "samples_table",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shardex.arrow.decode import to_list
 from shardex.arrow.to_table import to_table
-from shardex.arrow.types import is_binary, is_list, number_array
+from shardex.arrow.types import is_binary, map_type, number_array
 from shardex.errors import FormatError, QueryError, SchemaError
 from shardex.kernel import MISSING, Columns, Integers
 from shardex.schema import Array, Feature, Features, Json, Optional, Sequence, Struct, Text, Value, unwrap_optional
@@ -63,9 +63,8 @@ def _sql_column(column: pa.ChunkedArray, feature: Feature, name: str) -> pa.Chun
             f"expected values that SQL can read, got {feature} stored as bytes - at field {name}; "
             "only IS NULL and IS NOT NULL work for it"
         )
-    kind = (
-        pa.large_string() if isinstance(feature, Text | Json) and is_binary(column.type) else _duckdb_type(column.type)
-    )
+    as_text = isinstance(feature, Text | Json) and is_binary(column.type)
+    kind = pa.large_string() if as_text else map_type(column.type, _duckdb_type)
     try:
         column = column if kind == column.type else column.cast(kind)
     except pa.ArrowException as error:
@@ -77,16 +76,7 @@ def _sql_column(column: pa.ChunkedArray, feature: Feature, name: str) -> pa.Chun
 
 def _duckdb_type(kind: pa.DataType) -> pa.DataType:
     """Return the type with float32 instead of float16, which DuckDB does not have."""
-    if pa.types.is_float16(kind):
-        return pa.float32()
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_duckdb_type(kind.value_type)), kind.list_size)
-    if is_list(kind):
-        item = kind.value_field.with_type(_duckdb_type(kind.value_type))
-        return pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item)
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_duckdb_type(field.type)) for field in kind])
-    return kind
+    return pa.float32() if pa.types.is_float16(kind) else kind
 
 
 def _as_nested_lists(column: pa.ChunkedArray, shape: list[int]) -> pa.ChunkedArray:

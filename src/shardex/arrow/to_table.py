@@ -24,10 +24,9 @@ from shardex.schema import (
     Json,
     Opaque,
     Optional,
-    Sequence,
-    Struct,
     Text,
     Value,
+    contains,
     located,
     unwrap_optional,
 )
@@ -47,29 +46,13 @@ def to_table(
 
 def _array(column: Column, feature: Feature, name: str, kind: pa.DataType | None, first: int) -> pa.Array:
     inner = unwrap_optional(feature)
-    if is_opaque(inner):
+    if contains(inner, Opaque):
         return _inferred(column, name, kind)
     if isinstance(inner, Value | Array) and not isinstance(column, list) and column.dtype == (inner.dtype or "object"):
         array = _from_ragged(column, inner) if isinstance(column, Ragged) else _from_stacked(column, inner)
         if array is not None:
             return array
     return _encoded(column, feature, name, first)
-
-
-def is_opaque(feature: Feature) -> bool:
-    """Return whether a feature is, or contains, an `Opaque` one.
-
-    >>> is_opaque(Sequence(Opaque("date32[day]"))), is_opaque(Sequence(Text()))
-    (True, False)
-    """
-    match feature:
-        case Opaque():
-            return True
-        case Optional() | Sequence():
-            return is_opaque(feature.feature)
-        case Struct():
-            return any(map(is_opaque, feature.fields.values()))
-    return False
 
 
 def _inferred(column: Column, name: str, kind: pa.DataType | None) -> pa.Array:

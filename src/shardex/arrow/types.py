@@ -21,7 +21,7 @@ and `field_readers` read them.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -234,6 +234,25 @@ def is_binary(kind: pa.DataType) -> bool:
 def is_list(kind: pa.DataType) -> bool:
     """Return whether values are lists of any length, with offsets."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def map_type(kind: pa.DataType, replace: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return the type with the types of its values, inside lists, structs and dictionaries, replaced by a function.
+
+    >>> map_type(pa.large_list(pa.string_view()), storage_type)
+    LargeListType(large_list<item: large_string>)
+    """
+    types = pa.types
+    if types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, map_type(kind.value_type, replace), kind.ordered)
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(map_type(field.type, replace)) for field in kind])
+    if is_list(kind) or types.is_fixed_size_list(kind):
+        item = kind.value_field.with_type(map_type(kind.value_type, replace))
+        if types.is_fixed_size_list(kind):
+            return pa.list_(item, kind.list_size)
+        return pa.large_list(item) if types.is_large_list(kind) else pa.list_(item)
+    return replace(kind)
 
 
 def _from_type(kind: pa.DataType) -> Feature:

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from shardex.arrow import MappedTable, features_of_arrow, is_opaque, sql_table, storage_array, valid_batch, valid_mask
+from shardex.arrow import MappedTable, features_of_arrow, storage_array, valid_batch
 from shardex.kernel import Columns, Integers, digest
-from shardex.rows import AbstractRows
-from shardex.schema import Feature, Features, Json, Optional, Struct, check_fields
+from shardex.rows import JoinedRows
+from shardex.schema import Feature, Features, Json, Opaque, Optional, Struct, contains
 from shardex.schema import Sequence as SequenceOf
 
 _SOME = 100
@@ -26,7 +25,7 @@ _SOME = 100
 Convert = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
-class ArrowRows(AbstractRows):
+class ArrowRows(JoinedRows):
     """Rows of a table. `given` are features of columns whose Arrow types do not determine them.
 
     `convert` turns each batch into one of the types in `schema`, where columns cannot be read as they are.
@@ -53,11 +52,12 @@ class ArrowRows(AbstractRows):
         schema = table.schema if schema is None else schema
         self._features = _features(table, schema, given)
         counts = [batch.num_rows for batch in self._batches]
-        self._mapped = MappedTable(self._features, schema, counts, self._load, "the table in memory, batch {}".format)
-        self.sample = self._mapped.sample  # type: ignore[method-assign]  # one call less for each sample
+        self._length: int = sum(counts)
+        mapped = MappedTable(self._features, schema, counts, self._load, "the table in memory, batch {}".format)
+        super().__init__(dict.fromkeys(self._features, mapped))
 
     def __len__(self) -> int:
-        return len(self._mapped)
+        return self._length
 
     @property
     def features(self) -> Features:
@@ -77,26 +77,13 @@ class ArrowRows(AbstractRows):
         """Made from the features, the length and the rows at both ends."""
         ends = np.unique([*range(min(_SOME, len(self))), *range(max(0, len(self) - _SOME), len(self))]).astype(np.int64)
         columns = {
-            name: [str(one) for one in column] if is_opaque(self.features[name]) else column
+            name: [str(one) for one in column] if contains(self.features[name], Opaque) else column
             for name, column in self.read(ends).data.items()
         }
         return digest("table", str(self.features), len(self), Columns(columns, len(ends)).to_samples())
 
-    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Copy values out of the buffers."""
-        return self._mapped.read(np.ascontiguousarray(rows, np.int64), check_fields(list(self.features), fields))
-
-    def sql_columns(self, names: Sequence[str]) -> pa.Table:
-        """Return whole columns."""
-        return sql_table({name: self.column(name) for name in names}, self.features)
-
-    def column(self, name: str) -> pa.ChunkedArray:
-        """Return a whole column."""
-        return self._mapped.column(name)
-
-    def present(self, name: str) -> NDArray[np.bool_]:
-        """Tell which values are not null."""
-        return valid_mask(self.column(name))
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Do nothing: the table is in memory."""
 
 
 # -- features of the columns ------------------------------------------------------------------------------------

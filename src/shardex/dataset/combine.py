@@ -18,7 +18,7 @@ from shardex.errors import ArgumentError, SchemaError
 from shardex.kernel import Columns, Integers, digest
 from shardex.rows import AbstractRows, JoinedRows, Table
 from shardex.samples import T_co
-from shardex.schema import Array, ClassLabel, Feature, Features, Optional, Value
+from shardex.schema import Array, ClassLabel, Feature, Features, Value, unwrap_optional
 
 
 class ConcatRows(AbstractRows):
@@ -156,7 +156,7 @@ def _check_same_types(first: Dataset[Any], other: Dataset[Any], number: int) -> 
 
 def _number_feature(feature: Feature) -> Feature | None:
     """Return the feature of a field of numbers, without `Optional`; None for other fields."""
-    inner = feature.feature if isinstance(feature, Optional) else feature
+    inner = unwrap_optional(feature)
     return inner if isinstance(inner, Value | Array | ClassLabel) else None
 
 

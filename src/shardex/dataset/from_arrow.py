@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardex.arrow import is_list, storage_type
+from shardex.arrow import map_type, storage_type
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.huggingface import is_dataset_dict, rows_of
@@ -49,7 +49,7 @@ def _table(data: Any) -> pa.Table:
 
 def _without_views(table: pa.Table) -> pa.Table:
     """Return the table with plain strings and bytes instead of view types, which Arrow supports only in part."""
-    kinds = [_without_view_types(field.type) for field in table.schema]
+    kinds = [map_type(field.type, _without_view) for field in table.schema]
     if kinds == table.schema.types:
         return table
     columns = [
@@ -68,22 +68,8 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array.cast(kind)
 
 
-def _without_view_types(kind: pa.DataType) -> pa.DataType:
-    """
-    >>> _without_view_types(pa.large_list(pa.string_view()))
-    LargeListType(large_list<item: large_string>)
-    """
-    types = pa.types
-    if types.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, _without_view_types(kind.value_type), kind.ordered)
-    if types.is_struct(kind):
-        return pa.struct([field.with_type(_without_view_types(field.type)) for field in kind])
-    if is_list(kind) or types.is_fixed_size_list(kind):
-        item = kind.value_field.with_type(_without_view_types(kind.value_type))
-        if types.is_fixed_size_list(kind):
-            return pa.list_(item, kind.list_size)
-        return pa.large_list(item) if types.is_large_list(kind) else pa.list_(item)
-    return storage_type(kind) if types.is_string_view(kind) or types.is_binary_view(kind) else kind
+def _without_view(kind: pa.DataType) -> pa.DataType:
+    return storage_type(kind) if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) else kind
 
 
 def from_huggingface(data: Any) -> Any:

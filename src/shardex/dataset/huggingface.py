@@ -14,14 +14,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import decode_array, features_of_arrow, is_opaque, items_per_row, number_array, to_list
+from shardex.arrow import decode_array, features_of_arrow, items_per_row, number_array, to_list
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.to_arrow import View, check_names, table
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError
 from shardex.formats import ShardRows
 from shardex.kernel import Integers, digest
 from shardex.order import Order, Pick, Span
-from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
+from shardex.schema import (
+    Array,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Features,
+    Json,
+    Opaque,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+    contains,
+    unwrap_optional,
+)
 
 _MAX_DIMENSIONS = 5
 _MAX_BYTES = (1 << 31) - 1
@@ -173,11 +187,10 @@ def to_huggingface(view: View) -> Any:
     arrow = table(view)
     check_names(arrow.schema)
     features = {name: _feature_to_hf(feature, arrow.schema.field(name)) for name, feature in view.features.items()}
+    types = datasets.Features(features).arrow_schema.types
     columns = [
-        pa.chunked_array(
-            [_array_to_hf(part, view.features[name], features[name]) for part in _small_chunks(column)], kind
-        )
-        for name, column, kind in zip(arrow.column_names, arrow.columns, _types(features), strict=True)
+        pa.chunked_array([_array_to_hf(part, view.features[name], kind) for part in _small_chunks(column)], kind)
+        for name, column, kind in zip(arrow.column_names, arrow.columns, types, strict=True)
     ]
     whole = pa.Table.from_arrays(columns, names=arrow.column_names)
     info = datasets.DatasetInfo(features=datasets.Features(features))
@@ -205,16 +218,11 @@ def _back_to_hf(view: View, rows: HuggingFaceRows) -> Any:
     return datasets.Dataset(data, info=info, indices_table=indices, fingerprint=fingerprint)
 
 
-def _types(features: dict[str, Any]) -> list[pa.DataType]:
-    schema: pa.Schema = _package("to_huggingface").Features(features).arrow_schema
-    return [field.type for field in schema]
-
-
 def _feature_to_hf(feature: Feature, field: pa.Field) -> Any:
     """Return the Hugging Face feature for the same values."""
     datasets = _package("to_huggingface")
-    inner = feature.feature if isinstance(feature, Optional) else feature
-    if is_opaque(inner):
+    inner = unwrap_optional(feature)
+    if contains(inner, Opaque):
         return datasets.Features.from_arrow_schema(pa.schema([field]))[field.name]
     match inner:
         case Value():
@@ -262,28 +270,24 @@ def _small_chunks(column: pa.ChunkedArray) -> list[pa.Array]:
     return found
 
 
-def _array_to_hf(array: pa.Array, feature: Feature, hf_feature: Any) -> pa.Array:
-    """Return the same values in the Arrow types of Hugging Face."""
-    inner = feature.feature if isinstance(feature, Optional) else feature
-    if is_opaque(inner):
+def _array_to_hf(array: pa.Array, feature: Feature, kind: pa.DataType) -> pa.Array:
+    """Return the same values in an Arrow type of Hugging Face."""
+    inner = unwrap_optional(feature)
+    if contains(inner, Opaque):
         return array
     match inner:
-        case Text() | Bytes():
-            return _narrow(array, pa.string() if isinstance(inner, Text) else pa.binary())
         case Json():
-            return pa.ExtensionArray.from_storage(pa.json_(), _narrow(array, pa.string()))
-        case ClassLabel():
-            return array.cast(pa.int64())
+            return pa.ExtensionArray.from_storage(kind, _narrow(array, pa.string()))
         case Sequence():
             bounds, values = _own_values(array)
-            items = _array_to_hf(values, inner.feature, hf_feature.feature)
+            items = _array_to_hf(values, inner.feature, kind.value_type)
             return pa.ListArray.from_arrays(_offsets(bounds), items, mask=_mask(array))
         case Struct():
-            parts = [_array_to_hf(array.field(name), one, hf_feature[name]) for name, one in inner.fields.items()]
+            parts = [_array_to_hf(array.field(name), one, kind.field(name).type) for name, one in inner.fields.items()]
             return pa.StructArray.from_arrays(parts, list(inner.fields), mask=_mask(array))
         case Array():
-            return _nested(array, inner, hf_feature)
-    return array
+            return _nested(array, inner, kind)
+    return _narrow(array, kind)
 
 
 def _narrow(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -298,9 +302,9 @@ def _mask(array: pa.Array) -> pa.Array | None:
     return array.is_null() if array.null_count else None
 
 
-def _nested(array: pa.Array, feature: Array, hf_feature: Any) -> pa.Array:
+def _nested(array: pa.Array, feature: Array, kind: pa.DataType) -> pa.Array:
     """Return flat arrays as nested lists: the same elements with offsets."""
-    (kind,), shape = _types({"x": hf_feature}), feature.shape or ()
+    shape = feature.shape or ()
     if len(shape) == 1 and not pa.types.is_struct(array.type):
         return array.cast(kind)
     if not shape or 0 in shape or pa.types.is_struct(array.type):

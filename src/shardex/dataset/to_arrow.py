@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from shardex.arrow import arrow_schema, arrow_type, is_opaque, to_table
+from shardex.arrow import arrow_schema, arrow_type, to_table
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.errors import SchemaError
 from shardex.kernel import Columns
 from shardex.order import Order, Span
 from shardex.rows import AbstractRows
-from shardex.schema import Feature, Features, Opaque, Optional
+from shardex.schema import Feature, Features, Opaque, contains, unwrap_optional
 
 _MIN_ROWS = 16
 
@@ -115,10 +115,10 @@ _TIMESTAMP = re.compile(r"timestamp\[(\w+), tz=(.+)\]")
 
 def _type(feature: Feature) -> pa.DataType | None:
     """Return the Arrow type of a field; None if it depends on the values."""
-    inner = feature.feature if isinstance(feature, Optional) else feature
+    inner = unwrap_optional(feature)
     if isinstance(inner, Opaque):
         return type_named(inner.type)
-    return None if is_opaque(inner) else arrow_type(inner)
+    return None if contains(inner, Opaque) else arrow_type(inner)
 
 
 def type_named(name: str) -> pa.DataType | None:
@@ -139,5 +139,6 @@ def type_named(name: str) -> pa.DataType | None:
 
 def _metadata(features: Features) -> dict[bytes, bytes]:
     """Return the features as metadata of an Arrow schema."""
-    found: dict[bytes, bytes] = arrow_schema(Features({n: f for n, f in features.items() if not is_opaque(f)})).metadata
+    known = Features({name: feature for name, feature in features.items() if not contains(feature, Opaque)})
+    found: dict[bytes, bytes] = arrow_schema(known).metadata
     return found

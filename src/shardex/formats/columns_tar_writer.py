@@ -16,7 +16,7 @@ from typing import Any
 from shardex.errors import ArgumentError, SchemaError
 from shardex.formats.sample_writer import SampleWriter, ShardSeries
 from shardex.formats.tar_blocks import header, padding, tar_series
-from shardex.schema import NPY, Array, Feature, Features, Json, Optional, Struct, Text
+from shardex.schema import NPY, Array, Feature, Features, Json, Optional, Struct, Text, unwrap_optional
 
 _OPTIONAL_FIELDS = ("id", "metadata")
 _OWNED = r"index\.sqlite(-wal|-shm|-journal)?|[^/]+_shards/shard_\d+\.tar"
@@ -109,7 +109,7 @@ def _check_features(features: Features) -> Features:
     """Return the features of samples: `id` and `metadata` are always allowed and never required."""
     seen: set[str] = set()
     for name, feature in features.items():
-        inner = feature.feature if isinstance(feature, Optional) else feature
+        inner = unwrap_optional(feature)
         if name in _OPTIONAL_FIELDS:
             _check_optional_field(name, inner)
         elif not isinstance(inner, Array):

@@ -12,9 +12,9 @@ import xxhash
 from shardex.errors import ShardexError
 from shardex.files import Files
 from shardex.formats.registry import ShardRows
-from shardex.kernel import Columns, Integers
+from shardex.kernel import Integers
 from shardex.rows import JoinedRows, Table
-from shardex.schema import Features, check_fields
+from shardex.schema import Features
 
 
 class TableRows(ShardRows, JoinedRows):
@@ -36,9 +36,6 @@ class TableRows(ShardRows, JoinedRows):
         self._features = features
         self._fingerprint = fingerprint
         self._shards = shards
-        self._only = tables[0] if [list(table.features) for table in tables] == [self._names] else None
-        if self._only is not None:
-            self.sample = self._only.sample  # type: ignore[method-assign]  # one call less for each sample
 
     def __len__(self) -> int:
         return self._length
@@ -65,13 +62,6 @@ class TableRows(ShardRows, JoinedRows):
         """Have each table fetch its share of the fields."""
         with suppress(ShardexError):
             super().advise(rows[(rows >= 0) & (rows < self._length)], fields)
-
-    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Read from each table its share of the fields; a single table reads everything."""
-        rows = np.ascontiguousarray(rows, np.int64)
-        if self._only is not None:
-            return self._only.read(rows, check_fields(self._names, fields))
-        return super().read(rows, fields)
 
 
 def files_digest(files: Files) -> str:

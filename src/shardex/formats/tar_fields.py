@@ -32,16 +32,15 @@ from shardex.schema import (
     Features,
     Json,
     Opaque,
-    Optional,
-    Struct,
     Text,
     Value,
     codec_for_extension,
+    contains,
     fit,
     npy_header,
     to_columns,
+    unwrap_optional,
 )
-from shardex.schema import Sequence as SequenceOf
 
 Where = Callable[[int], str]
 """Returns the location of the k-th value of a column, for error messages."""
@@ -72,7 +71,7 @@ def extension_of(field: str, feature: Feature) -> str:
     >>> [extension_of(*one) for one in (("history", Array()), ("npy", Array()), ("jpg", Bytes()), ("id", Text()))]
     ['history.npy', 'npy', 'jpg', 'id.txt']
     """
-    match _inner(feature):
+    match unwrap_optional(feature):
         case Bytes():
             return field
         case Array():
@@ -88,7 +87,7 @@ def extension_of(field: str, feature: Feature) -> str:
         case _:
             suffix, codecs = "json", [JSON, MSGPACK]
     extension = field if codec_for_extension(field) in codecs else f"{field}.{suffix}"
-    if _codec(extension, feature) is JSON and _has_bytes(feature):
+    if _codec(extension, feature) is JSON and contains(feature, Bytes):
         raise SchemaError(
             f"expected values that JSON can hold, got {feature} - at field {field} (name it {field}.msgpack)"
         )
@@ -97,7 +96,7 @@ def extension_of(field: str, feature: Feature) -> str:
 
 def encode(value: Any, extension: str, feature: Feature) -> bytes:
     """Encode a value that fits its feature."""
-    inner = _inner(feature)
+    inner = unwrap_optional(feature)
     if isinstance(inner, Value) and isinstance(value, float) and math.isnan(value):
         return b"null"  # JSON has no NaN; a float that is read as null becomes NaN again
     if isinstance(inner, Value) and isinstance(value, float) and math.isinf(value):
@@ -111,7 +110,7 @@ def decoder(extension: str, feature: Feature) -> Callable[[memoryview], Any]:
     >>> decoder("cls", Value("float32"))(memoryview(b"7"))
     7.0
     """
-    decode, inner = _codec(extension, feature).decode, _inner(feature)
+    decode, inner = _codec(extension, feature).decode, unwrap_optional(feature)
     if isinstance(inner, Value):
         kind = np.dtype(inner.dtype).type
         return lambda data: kind(fit(decode(data), inner, stored=True)).item()
@@ -130,7 +129,7 @@ def value(decode: Callable[[memoryview], Any], data: memoryview, extension: str,
 
 def column(ranges: Ranges, extension: str, feature: Feature, where: Where) -> Column:
     """Decode the values of one field in many samples."""
-    inner = _inner(feature)
+    inner = unwrap_optional(feature)
     if isinstance(inner, Bytes):
         return ranges.bytes()
     if isinstance(inner, Text):
@@ -157,14 +156,10 @@ def with_missing(present: NDArray[np.bool_], values: Column) -> Column:
     return out
 
 
-def _inner(feature: Feature) -> Feature:
-    return feature.feature if isinstance(feature, Optional) else feature
-
-
 def _codec(extension: str, feature: Feature) -> Codec:
     """Return the codec of a field: the feature decides, the extension only between several forms of it."""
     named = codec_for_extension(extension)
-    match _inner(feature):
+    match unwrap_optional(feature):
         case Array():
             return COMPACT  # which reads .npy too
         case Text():
@@ -174,17 +169,6 @@ def _codec(extension: str, feature: Feature) -> Codec:
         case Value() | ClassLabel():
             return named if named is JSON else NUMBER
     return named if named is MSGPACK else JSON
-
-
-def _has_bytes(feature: Feature) -> bool:
-    match feature:
-        case Bytes():
-            return True
-        case Optional() | SequenceOf():
-            return _has_bytes(feature.feature)
-        case Struct():
-            return any(map(_has_bytes, feature.fields.values()))
-    return False
 
 
 def _stacked(ranges: Ranges, feature: Array) -> NDArray[Any] | None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from shardex.arrow import is_opaque
 from shardex.errors import (
     ArgumentError,
     FormatError,
@@ -29,7 +28,7 @@ from shardex.formats import tar_fields
 from shardex.formats.sample_writer import SeriesWriter, check_shard_options
 from shardex.formats.tar_blocks import header, members, padding, tar_series
 from shardex.formats.tar_remote_headers import header_bytes
-from shardex.schema import MSGPACK, Features, Optional, Text
+from shardex.schema import MSGPACK, Features, Opaque, Optional, Text, contains
 from shardex.sources import LocalSource, Source
 
 KEY = "__key__"
@@ -237,7 +236,7 @@ class TarWriter(SeriesWriter):
 def _check_map_fields(features: Features) -> dict[str, str]:
     """Return the extension msgpack for all fields; no field may have that name, because a schema would mean the map."""
     for field, feature in features.items():
-        if is_opaque(feature) or field == "msgpack":
+        if contains(feature, Opaque) or field == "msgpack":
             raise SchemaError(
                 f"expected a field that can be written as part of a map, got {feature} - at field {field}"
             )

@@ -258,6 +258,20 @@ def unwrap_optional(feature: Feature) -> Feature:
     return feature.feature if isinstance(feature, Optional) else feature
 
 
+def contains(feature: Feature, kind: type[Feature]) -> bool:
+    """Return whether a feature is of a kind, or has a part of this kind.
+
+    >>> contains(Sequence(Opaque("date32[day]")), Opaque), contains(Sequence(Text()), Opaque)
+    (True, False)
+    """
+    match feature:
+        case Optional() | Sequence():
+            return isinstance(feature, kind) or contains(feature.feature, kind)
+        case Struct():
+            return isinstance(feature, kind) or any(contains(part, kind) for part in feature.fields.values())
+    return isinstance(feature, kind)
+
+
 class Features(Mapping[str, Feature]):
     """The fields of a dataset in order: an immutable, hashable mapping of names to features.
 
