@@ -121,7 +121,7 @@ class UnknownSplitError(ShardexError, KeyError, ValueError):
 
 
 class ArgumentError(ShardexError, TypeError, ValueError):
-    """An argument that the function does not accept: a wrong type, a number out of range, options that clash."""
+    """An argument that the function does not accept: a wrong type, a number out of range, contradictory options."""
 
 
 class SchemaError(ShardexError, TypeError, ValueError):
@@ -169,7 +169,7 @@ class QueryError(ShardexError, ValueError):
 
 
 class LensError(ShardexError, TypeError):
-    """No lens between two types, several equally short ways, or a lens without a putter where one is needed."""
+    """No lens between two types, several shortest paths, or a lens without a putter where one is needed."""
 
 
 class LawError(LensError):

@@ -1,7 +1,7 @@
 """Progress bars with a lock of their own.
 
 All bars of `tqdm` share one multiprocessing lock with every forked child, and take it even when they are hidden: a
-child that is killed while it holds the lock would block the others. `Bar` uses a thread lock, renewed after a fork.
+child that is killed while it holds the lock would block the others. `Bar` uses a thread lock, replaced after a fork.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Rows: numbered samples that are read many at a time. Everything that a dataset is made of is rows.
+"""Rows: numbered samples that are read many at a time. A dataset is a view of rows.
 
 `Rows` is the protocol: `len` and `read(rows, fields)`. Shards of any format, views, joins and a user's own class have
-these two. `AbstractRows` is the base class of all rows of this package: it has the same two duties and a default for
-everything else that datasets, loaders and SQL ask for. `AdaptedRows` gives a user's two-method object these defaults;
-`Dataset` wraps such objects once, so no other module asks what rows can do. `JoinedRows` put fields of several tables
-side by side; `ListRows` are rows of a list.
+these two. `AbstractRows` is the base class of all rows of this package: the same two methods are abstract, and
+everything else that datasets, loaders and SQL use has a default. `AdaptedRows` adds these defaults to a user's
+two-method object; `Dataset` wraps such objects once, so no other module tests which methods rows have. `JoinedRows` put
+fields of several tables side by side; `ListRows` are rows of a list.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CHUNK = 4096
 
 @runtime_checkable
 class Rows(Protocol):
-    """Samples by row number: the protocol that any dataset can be made of."""
+    """Protocol of samples by row number; any object with these two methods can be opened as a dataset."""
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -70,7 +70,7 @@ class Keyed(Protocol):
 
 
 class AbstractRows(ABC):
-    """Base class of rows: subclasses have `__len__` and `read`, and override the defaults that they can do better.
+    """Base class of rows: subclasses implement `__len__` and `read`, and may override the defaults.
 
     >>> class Squares(AbstractRows):
     ...     def __len__(self):
@@ -142,7 +142,7 @@ class AbstractRows(ABC):
         return samples_table(lambda: self._chunks(names), self.features.select(names))
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Tell for each row whether it has a value for a field; by default all rows are read."""
+        """Return for each row whether it has a value for a field; by default all rows are read."""
         return np.concatenate([_is_present(columns, name) for columns in self._chunks([name])])
 
     def _chunks(self, names: Sequence[str]) -> Iterator[Columns]:
@@ -189,13 +189,13 @@ class AdaptedRows(AbstractRows):
 
     @property
     def features(self) -> Features:
-        """Those of the user's rows, or inferred."""
+        """Features of the user's rows, or inferred."""
         found: Features | None = getattr(self.rows, "features", None)
         return super().features if found is None else found
 
     @property
     def fingerprint(self) -> str:
-        """That of the user's rows, or one made of their type and length."""
+        """Fingerprint of the user's rows, or one made of their type and length."""
         found: str | None = getattr(self.rows, "fingerprint", None)
         return digest(type(self.rows).__qualname__, len(self)) if found is None else found
 
@@ -206,7 +206,7 @@ class AdaptedRows(AbstractRows):
 
     @property
     def extracted(self) -> Features:
-        """Those of the user's rows, or none."""
+        """Extracted columns of the user's rows, or none."""
         found: Features | None = getattr(self.rows, "extracted", None)
         return super().extracted if found is None else found
 
@@ -237,7 +237,7 @@ class JoinedRows(AbstractRows):
         return len(next(iter(self._table_of.values())))
 
     def _groups(self, names: Sequence[str]) -> Iterable[tuple[Table, list[str]]]:
-        """Each table with its share of the fields."""
+        """Return each table with the requested fields that it has."""
         groups: dict[int, tuple[Table, list[str]]] = {}
         for name in names:
             table = self._table_of[name]
@@ -245,7 +245,7 @@ class JoinedRows(AbstractRows):
         return groups.values()
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Read from each table its share of the fields; a single table reads everything."""
+        """Read from each table the fields that it has; a single table reads all."""
         rows, names = np.ascontiguousarray(rows, np.int64), check_fields(self._names, fields)
         if self._only is not None:
             return self._only.read(rows, names)
@@ -263,7 +263,7 @@ class JoinedRows(AbstractRows):
         return {name: found[name] for name in names if name in found}
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
-        """Have each table fetch its share of the fields."""
+        """Start fetching the fields of each table."""
         for table, some in self._groups(check_fields(self._names, fields)):
             table.advise(rows, some)
 
@@ -276,7 +276,7 @@ class JoinedRows(AbstractRows):
         return concat_columns(self._table_with(name).sql_columns([name]) for name in names)
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Ask the table that has the field."""
+        """Return which rows have a value, from the table that has the field."""
         return self._table_with(name).present(name)
 
     def _table_with(self, name: str) -> Table:
@@ -352,7 +352,7 @@ def normalise(where: Any, length: int) -> Integers:
 
 
 def are_positions(given: Any, length: int) -> bool:
-    """Tell whether `given` is a valid array of row numbers, which needs no `normalise`.
+    """Return True if `given` is a valid array of row numbers, which needs no `normalise`.
 
     Viewed as unsigned, a negative number is huge, so one pass checks both bounds.
 
@@ -365,7 +365,7 @@ def are_positions(given: Any, length: int) -> bool:
 
 
 def whole_number(name: str, value: Any, least: int | None = None) -> int:
-    """Return a whole number as int; raise `ArgumentError`, which names the argument, if it is none or below `least`.
+    """Return a whole number as int; raise `ArgumentError`, which names the argument, if it is not one or below `least`.
 
     >>> whole_number("count", np.int8(3)), whole_number("count", -2)
     (3, -2)

@@ -126,7 +126,7 @@ def test_a_putter_that_makes_new_samples() -> None:
     ("put", "law"),
     [
         (lambda v, s: Line(s.start, s.start + v.length + 1, s.name), "GetPut: .*expected Line.* got Line"),
-        (lambda v, s: s, "PutGet: what is got is what was put; expected Span.length=5.0., got Span.length=60.0."),
+        (lambda v, s: s, "PutGet: get after put returns the view; expected Span.length=5.0., got Span.length=60.0."),
         (lambda v, s: Line(s.start, s.start + v.length, s.name + ("x" if v.length != 60 else "")), "PutPut"),
     ],
 )
@@ -230,7 +230,7 @@ def test_as_type_without_a_lens_takes_a_subset_of_fields(lines: sx.Dataset[Line]
     ends = lines.as_type(Ends)
     assert ends[2] == Ends(120.0, 2.0) and ends.fields == ["end", "start"]
     assert ends.read([1, 2])["end"].tolist() == [60.0, 120.0]
-    with pytest.raises(LensError, match=r"from Line to Far, or all fields of the one in the other, .*field nothing"):
+    with pytest.raises(LensError, match=r"from Line to Far, or all fields of Far in Line, .*field nothing"):
         lines.as_type(Far)
     fields = sx.Lens.between(Line, Ends)
     fields.check(LINE, Ends(1.0, 2.0))

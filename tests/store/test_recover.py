@@ -142,7 +142,7 @@ def test_damaged_list_of_deleted_samples(folder: Path, tmp_path: Path) -> None:
     flip(folder / deleted.path, 100)
     done = recover(folder, tmp_path / "new")
     assert done.samples == 11 and len(done.notes) == 2
-    assert done.notes[0] == "s is no key any more: deleted samples are back, and others may have their keys"
+    assert done.notes[0] == "s is no longer a key: deleted samples are back and may have the same keys as others"
     assert done.notes[1] == f"2 deleted samples are back: {deleted.path} is damaged"
     assert [s.number for s in sx.open(done.path)] == list(range(11))
     with pytest.raises(SchemaError, match="without keys"):

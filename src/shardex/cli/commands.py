@@ -59,7 +59,7 @@ class _Commands(TyperGroup):
             print(f"shardex: {printable(message(error))}", file=sys.stderr)
             raise typer.Exit(1) from None
         except BrokenPipeError:
-            # The reader of our output, such as head, has ended; the flush at exit must not fail either.
+            # The process that reads our output, such as `head`, has ended; the flush at exit must not fail either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None
         except KeyboardInterrupt:

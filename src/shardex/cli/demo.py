@@ -1,8 +1,8 @@
 """The script of `shardex demo`: write generated datasets in four formats, read them in every way, check and measure.
 
 `run` generates time series, images, a text corpus and token windows. From each dataset it reads single samples, random
-batches, a shuffled epoch, the same epoch stopped half-way on two ranks and resumed on one, and an epoch in order. What
-is read is compared with what was generated; a difference is an error. `report` makes a table of the measurements.
+batches, a shuffled epoch, the same epoch stopped half-way on two ranks and resumed on one, and an epoch in order. The
+samples are compared with the generated ones; a difference is an error. `report` makes a table of the measurements.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ def verify(
 ) -> None:
     """Check a whole dataset and list what is damaged.
 
-    Native datasets are checked against their checksums, of other formats every sample is read. The exit code is 1 if
-    something is damaged.
+    Native datasets are checked against their checksums; of datasets in other formats every sample is read. The exit
+    code is 1 if something is damaged.
 
     Example: shardex verify data/weather
     """

@@ -58,7 +58,7 @@ def _parse_option(pair: str, types: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def _possible_values(text: str) -> Iterator[Any]:
-    """Yield the values that a text may stand for, the most specific type first."""
+    """Yield the possible values of a text, the most specific type first."""
     if text in ("true", "false"):
         yield text == "true"
     for kind in (int, float, str):

@@ -20,15 +20,15 @@ from shardex.schema import Feature, Features, Json, Opaque, Optional, Struct, co
 from shardex.schema import Sequence as SequenceOf
 
 _SOME = 100
-"""The fingerprint is made from so many rows at each end."""
+"""Number of rows at each end from which the fingerprint is computed."""
 
 Convert = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 class ArrowRows(JoinedRows):
-    """Rows of a table. `given` are features of columns whose Arrow types do not determine them.
+    """Rows of an Arrow table. `given` are features of columns whose Arrow types do not determine them.
 
-    `convert` turns each batch into one of the types in `schema`, where columns cannot be read as they are.
+    `convert` converts each batch to the types in `schema`, if columns cannot be read directly.
 
     >>> rows = ArrowRows(pa.table({"x": [1, 2, 3], "s": ["a", None, "c"]}))
     >>> print(rows.features); rows.read(np.array([2, 0]), ["x"])["x"]

@@ -38,7 +38,7 @@ class ConcatRows(AbstractRows):
 
     @property
     def in_python(self) -> bool:
-        """True if that of any part is."""
+        """True if it is true for any part."""
         return any(part.in_python for part in self.parts)
 
     @property
@@ -109,7 +109,7 @@ class JoinRows(JoinedRows):
 
     @property
     def in_python(self) -> bool:
-        """True if that of any part is."""
+        """True if it is true for any part."""
         return any(part.in_python for part in self.parts)
 
     @property

@@ -1,7 +1,7 @@
 """`Dataset`: rows, an order and a choice of fields. `open` makes one; every view is another one over the same rows.
 
-A read goes from positions by the order to row numbers; the rows return columns; the columns become a sample, a batch or
-a table. A dataset is itself rows, so datasets can be made of datasets (`combine.py`, `mix.py`).
+A read maps positions to row numbers by the order; the rows return columns; the columns become a sample, a batch or a
+table. A dataset is itself rows, so datasets can be made of datasets (`combine.py`, `mix.py`).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Dataset(AbstractRows, Generic[T_co]):
         return self._make(self.sample(position % length))
 
     def get(self, key: Any) -> T_co:
-        """Return the sample that has this key; an error if none has.
+        """Return the sample with this key; raise an error if there is none.
 
         >>> import tempfile, shardex as sx
         >>> ds = sx.write(tempfile.mkdtemp() + "/d", [{"id": "a", "x": 1}, {"id": "b", "x": 2}], key="id")
@@ -125,7 +125,7 @@ class Dataset(AbstractRows, Generic[T_co]):
         return self._make(self.sample(keys.row_of(key) if whole else int(self.rows_of([key])[0])))  # type: ignore[no-any-return]
 
     def rows_of(self, keys: Any) -> Integers:
-        """Return the position of each key in this view; an error for a key that is not in it."""
+        """Return the position of each key in this view; raise an error for a key that is not in it."""
         rows = self._keys().rows_of(keys)
         if self._identity and self._length == len(self._rows):
             return rows
@@ -219,7 +219,7 @@ class Dataset(AbstractRows, Generic[T_co]):
     # -- views ---------------------------------------------------------------------------------------------
 
     def through(self, order: Order) -> Dataset[T_co]:
-        """Return a view: the samples at the positions of this dataset that an order gives."""
+        """Return a view: position p of it is position ``order.rows(p)`` of this dataset."""
         return Dataset(self._rows, chain(order, self._order), self._fields)
 
     def _view(self, where: Any) -> Dataset[T_co]:
@@ -356,7 +356,7 @@ class Dataset(AbstractRows, Generic[T_co]):
         return self._sql_view.sql_columns(names)
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Tell for each sample whether it has a value for a field."""
+        """Return for each sample whether it has a value for a field."""
         return self._sql_view.present(name)
 
     @property

@@ -1,4 +1,4 @@
-"""Conversion from and to Hugging Face `datasets`: their Arrow tables as rows, and our datasets as theirs.
+"""Converts Hugging Face `datasets` to rows over their Arrow tables, and shardex datasets to Hugging Face ones.
 
 Their arrays of several dimensions (`Array2D` to `Array5D`) are nested lists, ours are flat, so only offsets are
 computed; their text, bytes and lists have 32-bit offsets. Features that Arrow types do not express (classes, shapes,
@@ -54,7 +54,7 @@ def _package(purpose: str) -> Any:
 
 
 def is_dataset_dict(data: Any) -> bool:
-    """Tell whether it is a `datasets.DatasetDict`."""
+    """Return True for a `datasets.DatasetDict`."""
     return isinstance(data, _package("from_huggingface").DatasetDict)
 
 

@@ -121,7 +121,7 @@ class TypedRows(Layer):
 
     @property
     def fingerprint(self) -> str:
-        """That of the rows below: the samples are the same."""
+        """Fingerprint of the rows below: the samples are the same."""
         return self.below.fingerprint
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
@@ -137,17 +137,17 @@ class TypedRows(Layer):
         return self._fitter.sample(self._sample_below(row, there), names, lambda _: self._describe_row([row])(0))
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
-        """Have the rows below fetch the fields that they have."""
+        """Start fetching the fields that the rows below have."""
         names = check_fields(self._names, fields)
         self.below.advise(rows, [name for name in names if name in self._stored])
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
-        """Take the columns of the rows below if their features are those of the class; otherwise read all samples."""
+        """Return the columns of the rows below if their features are those of the class; otherwise read all samples."""
         same_below = all(name in self._stored and self.below.features[name] == self.features[name] for name in names)
         return self.below.sql_columns(names) if same_below else super().sql_columns(names)
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Ask the rows below about fields that they have."""
+        """Return which rows have a value, from the rows below if they have the field."""
         return self.below.present(name) if name in self._stored else super().present(name)
 
 
@@ -194,11 +194,11 @@ class MappedRows(Layer):
         return digest("map", self.below.fingerprint, getattr(function, "__module__", None), name, self._chosen)
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
-        """Have the rows below fetch all fields that the function gets."""
+        """Start fetching all fields that the function gets from the rows below."""
         self.below.advise(rows, self._chosen)
 
     def make(self, values: dict[str, Any]) -> Any:
-        """Return a sample of the type, which is known once a result was seen."""
+        """Return a sample of the type; the type is known after the first result."""
         kind = self.sample_type
         return record_of(kind).make(values) if is_packable(kind) else DictSample(values)
 

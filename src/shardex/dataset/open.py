@@ -16,7 +16,7 @@ from shardex.samples import PackableSample, T_co, fields_of
 from shardex.schema import Features
 
 Data = What | Rows | Sequence[Any]
-"""What `open` takes: paths, rows, or a list of samples."""
+"""Argument of `open`: paths, rows, or a list of samples."""
 
 
 @overload
@@ -39,8 +39,8 @@ def open(
     Remote files (``s3://bucket/train-{000..099}.tar``) are read by ranges and cached: `cache` is the folder (False: in
     memory), `cache_limit` its size ("50 GB"), and `access` is "auto", "ranged" or "whole".
 
-    `sample_type`, a class made by `packable`, is the type of the samples. `format` is needed where file names do not
-    tell it, `schema` where files do not store one; other options are those of the format.
+    `sample_type`, a class made by `packable`, is the type of the samples. Pass `format` if file names do not show
+    it, `schema` if files do not store one; other options are those of the format.
 
     >>> ds = open([{"x": 1}, {"x": 2}])
     >>> len(ds), ds[-1]
@@ -91,8 +91,8 @@ def index(
 
     `attributes` are keys of JSON Lines, or of JSON in the samples of tars: their values are extracted once, now, so
     that `where` and `sql` need not decode the samples; files that change are extracted again.
-    With `checksums`, every block of the files is verified from now on when it is first read; a file that changes is
-    an error until its checksums are made again.
+    With `checksums`, every block of the files is verified from now on when it is first read; a changed file
+    raises an error until its checksums are computed again.
 
     >>> import os, tempfile; path = os.path.join(tempfile.mkdtemp(), "a.jsonl")
     >>> with __builtins__["open"](path, "w") as file:

@@ -1,4 +1,4 @@
-"""How many rows to read at once: enough to spread the cost of a call, few enough that memory is reused."""
+"""Chooses how many rows to read at once: enough to amortise the cost of a call, few enough to reuse memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ReadSize:
         self.batches = 1
 
     def measure(self, columns: Columns) -> None:
-        """Choose the number of batches for the next read by what was just read."""
+        """Choose the number of batches for the next read from the size of the last one."""
         rows = min(_MAX_ROWS, _MAX_BYTES * len(columns) // max(1, _nbytes(columns)))
         self.batches = max(1, min(rows // self.size, 4 * self.batches))
 

@@ -55,7 +55,7 @@ _SPLIT_TEXT = re.compile(r"\s*([^\[\]+]*[^\[\]+\s])\s*(?:\[\s*(-?\d+%?)?\s*:\s*(
 
 
 def named_split(path: str) -> str | None:
-    """Return the split that a path names, or None.
+    """Return the split in the names of a path, or None.
 
     >>> named_split("wiki_train_0.jsonl"), named_split("Valid/0.tar"), named_split("contest.tar")
     ('train', 'validation', None)
@@ -145,7 +145,7 @@ class Unit:
     is_folder: bool
     """True for a folder, which is opened as one dataset; False for one of several files."""
     split: str | None = None
-    """The split that its name has."""
+    """The split in its name."""
 
 
 Splits = dict[str, list[Unit]]
@@ -155,7 +155,7 @@ _Named = Sequence[tuple[str, str | None]]
 
 @dataclass(frozen=True)
 class SplitFinder:
-    """Finds the units of each split. `places` are the options that listing remote files needs."""
+    """Finds the units of each split. `places` are the options for listing remote files."""
 
     format: str | None
     places: Mapping[str, Any]
@@ -232,7 +232,7 @@ class SplitFinder:
                 yield Unit(where, is_folder=False, split=below[0][1])
 
     def _is_whole(self, folder: str, files: _Named) -> bool:
-        """Tell whether a folder is one dataset, not a folder of datasets."""
+        """Return True if a folder is one dataset, False if it is a folder of datasets."""
         if any(f"/{_MANIFESTS}/" in name for name, _ in files):
             return False
         likely = _formats(self._find(folder))

@@ -41,14 +41,14 @@ Params = Sequence[Any] | Mapping[str, Any] | None
 
 _TABLE, _ROW = "ds", "_row"
 _CACHED_ROWS = 1 << 22
-"""Row numbers of so many rows are kept for the next query: allocating them takes as long as a query."""
+"""Row numbers up to this many are cached for later queries: allocating them takes as long as a query."""
 _MAX_LENGTH, _MAX_DEPTH = 100_000, 200
 """Characters and nested brackets: the parser takes minutes for some thousand brackets that are never closed."""
 _SMALL_VIEW = 16
-"""A view of less than one in so many rows is read on its own, instead of whole columns of the rows below."""
+"""A view with less than one in this many rows is read itself, instead of whole columns of the rows below."""
 _QUERY_NODES = {"CTE_NODE", "RECURSIVE_CTE_NODE", "SELECT_NODE", "SET_OPERATION_NODE"}
 _FORBIDDEN_FUNCTIONS = {"current_setting", "json_serialize_plan", "write_log"}
-"""They read settings, bind other statements, or write logs."""
+"""Functions that are not allowed: they read settings, bind other statements, or write logs."""
 _CATALOG = ("duckdb_", "information_schema", "pg_", "pragma_", "sqlite_")
 _TABLE_FUNCTIONS = {"generate_series", "json_each", "json_tree", "range", "unnest"}
 
@@ -62,7 +62,7 @@ class Limits:
     timeout: float | None = None
     """Seconds."""
     memory: str | None = None
-    """As DuckDB writes it, ``"4GB"``; by default most of the machine's memory."""
+    """Text in the notation of DuckDB, such as ``"4GB"``; by default most of the machine's memory."""
 
     def __post_init__(self) -> None:
         if self.timeout is not None and not 0 <= self.timeout < threading.TIMEOUT_MAX:
@@ -79,7 +79,7 @@ class Query:
     before: str
     """For a condition: the SELECT before it. Otherwise empty."""
     text: str
-    """What the user wrote."""
+    """Text that the user passed."""
     features: Features
     """Fields of the table."""
     row: str
@@ -187,7 +187,7 @@ def _parse_query(before: str, text: str, features: Features) -> Query:
 def _tree(statement: str) -> Node:
     trees = parse(statement)
     if len(trees) != 1:
-        raise RefusedError(f"it must be one SELECT, these are {len(trees)}", None)
+        raise RefusedError(f"expected one SELECT, got {len(trees)}", None)
     return trees[0]
 
 
@@ -238,7 +238,7 @@ def _plain_value(value: Any) -> Any:
 
 
 class UsedFields:
-    """The names in a syntax tree, in lower case because SQL ignores case. Refuses other tables than `ds`.
+    """The names in a syntax tree, in lower case because SQL ignores case. Other tables than `ds` raise an error.
 
     >>> found = UsedFields(parse("SELECT x + y.a FROM ds WHERE z IS NOT NULL")[0], {"x", "y", "z"})
     >>> sorted(found.names), found.tested, found.everything
@@ -366,7 +366,7 @@ class SqlView:
         return take_table(table, self._rows())
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Tell for each position whether it has a value for a field."""
+        """Return for each position whether it has a value for a field."""
         if self._is_small and name not in self.below.extracted:
             return AbstractRows.present(self.view, name)
         return self.below.present(name)[self._rows()]
@@ -396,7 +396,7 @@ class SqlView:
 
 
 def _query_error(error: RefusedError, text: str, begin: int, features: Features, places: dict[str, int]) -> QueryError:
-    """Return the error to raise: what the user wrote, what is wrong, where, and which fields there are."""
+    """Return the error to raise: the query, what is wrong, where, and the names of the fields."""
     place, reason = error.place, error.reason.rstrip(".!")
     if place is None:
         place = next((at for name, at in places.items() if f'"{name}"' in reason.lower()), None)

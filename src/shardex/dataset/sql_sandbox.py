@@ -2,7 +2,7 @@
 
 `parse` returns the syntax trees of a text; `run` returns the result of a statement, which runs in a thread that a
 timeout or Ctrl-C stops. A process has one in-memory database. It is dropped before a fork, because a child that
-inherits one hangs or crashes. `sql.py` decides which statements are allowed and words the errors.
+inherits one hangs or crashes. `sql.py` decides which statements are allowed and formats the errors.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _place(excerpt: str, statement: str) -> int | None:
 
 _lock = threading.Lock()
 _databases: list[DuckDBPyConnection] = []
-"""The database of this process, once one was needed: making it takes as long as filtering a million rows."""
+"""The database of this process, created on first use: that takes as long as filtering a million rows."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A dataset as Arrow data for other tools: a stream of record batches, or one table.
+"""Exports a dataset as Arrow data for other tools: a stream of record batches, or one table.
 
 Batches are made on demand, all with one schema that is known before the first of them. The features are stored in the
 metadata, so data that comes back from another tool keeps its types. Fields that are stored as Arrow columns (mapped
@@ -65,7 +65,7 @@ def batches(view: View) -> pa.RecordBatchReader:
 
 
 def capsule(view: View, requested_schema: object = None) -> Any:
-    """Return the stream as a PyCapsule of the Arrow C interface, in which names end at a NUL."""
+    """Return the stream as a PyCapsule of the Arrow C interface; raise for names with a NUL, which it cannot hold."""
     reader = batches(view)
     check_names(reader.schema)
     return reader.__arrow_c_stream__(requested_schema)

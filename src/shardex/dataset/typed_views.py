@@ -1,4 +1,4 @@
-"""Views of samples as another type, and how changed views are put back; used by datasets, writers and edits.
+"""Views samples as another type, and puts changed views back; used by datasets, writers and edits.
 
 `typed_view` finds a path of registered lenses or matches fields by name, `lens_view` applies one lens; both return
 rows. `put_views` and `changes` go back: whole new samples, or only the fields of a sample that change.
@@ -126,7 +126,7 @@ def changes(source: Mapping[str, Any], view: Any, lens: Lens[Any, Any]) -> dict[
 
 
 def _unchanged(old: Any, new: Any) -> bool:
-    """Tell whether a value is stored as before: 1 is not True, 0.0 is not -0.0.
+    """Return True if two values are stored as the same bytes: 1 is not True, 0.0 is not -0.0.
 
     >>> _unchanged({"a": 1}, {"a": True}), _unchanged(0.0, -0.0), _unchanged(np.float64(1.5), 1.5)
     (False, False, True)

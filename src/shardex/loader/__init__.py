@@ -2,8 +2,8 @@
 
 In: a `Dataset`. Out: batches of arrays or tensors, in an order that depends only on seed, epoch and position. One pass
 from a start or a resume to the end is a run. The `Loader` cuts the run into plans of a few batches; an executor makes
-the batches of a plan, in the calling thread, in threads or in processes. While data is cold, the storage gets prefetch
-hints for the plans that follow.
+the batches of a plan, in the calling thread, in threads or in processes. While data is cold (not in memory), the
+storage gets prefetch hints for the plans that follow.
 
 - `loader`: `Loader`: iterates, moves within the run, saves and loads its state
 - `options`: the validated arguments of a loader

@@ -1,7 +1,7 @@
-"""`Cursor`: epoch, position and step of a run, and the small dict that they are saved as. Arithmetic, no data.
+"""`Cursor`: epoch, position and step of a run, saved as a small dict. Arithmetic, no data.
 
-A step gives one batch to every rank. `EpochSteps` divides an epoch into steps. A `Segment` is a stretch of steps of
-one size: a run that was resumed with another batch size or world size can still tell what any earlier step held.
+A step gives one batch to every rank. `EpochSteps` divides an epoch into steps. A `Segment` is a sequence of steps of
+one size: after a resume with another batch size or world size, the samples of any earlier step can still be computed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardex.errors import ArgumentError, StateError
 
 VERSION = 1
 _MAX_SEGMENTS = 64
-"""Number of segments that are kept, so that a state stays small however often the run is moved."""
+"""Number of segments that are kept, so that a state stays small even if the run is moved often."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class EpochSteps:
 
 @dataclass(frozen=True)
 class Segment:
-    """Where a stretch of steps of one size begins. The order of the fields is that of saved states."""
+    """Begin of a sequence of steps of one size. The order of the fields is that of saved states."""
 
     step: int
     epoch: int
@@ -71,7 +71,7 @@ class Segment:
     drop_last: bool
 
     def epoch_steps(self, length: int) -> EpochSteps:
-        """Return how it divides an epoch."""
+        """Return the division of an epoch of `length` positions into its steps."""
         return EpochSteps(length, self.batch, self.world, self.drop_last)
 
 
@@ -104,7 +104,7 @@ class Cursor:
             self.epoch, self.position = self.steps.after(self.epoch, self.position, steps)
 
     def seek(self, epoch: int, position: int) -> None:
-        """Move to an epoch and position; the number of steps taken stays."""
+        """Move to an epoch and position; the step count does not change."""
         if epoch < 0 or not 0 <= position <= self.steps.length:
             raise ArgumentError(
                 f"expected an epoch of 0 or more and a position from 0 to {self.steps.length}, "
@@ -115,7 +115,7 @@ class Cursor:
             self._begin_segment()
 
     def _begin_segment(self) -> None:
-        if not self.steps.count(self.position):  # drop_last drops what is left of this epoch
+        if not self.steps.count(self.position):  # drop_last drops the rest of this epoch
             self.epoch, self.position = self.epoch + 1, 0
         earlier = [segment for segment in self.segments if segment.step < self.step]
         self.segments = [*earlier[1 - _MAX_SEGMENTS :], self._segment_here()]
@@ -163,7 +163,7 @@ class _SavedState(msgspec.Struct):
 
 
 def check_state(state: Any) -> _SavedState:
-    """Return the numbers of a saved state; raise `StateError` if it is none."""
+    """Return the numbers of a saved state; raise `StateError` if it is not a saved state."""
     if not isinstance(state, Mapping):
         raise StateError(f"expected a dict made by state_dict, got {type(state).__name__}")
     try:

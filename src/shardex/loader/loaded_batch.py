@@ -58,9 +58,9 @@ class BatchOrigin:
 
 
 class LoadedBatch(Batch[Any]):
-    """A batch with a mask of its regular rows and the origin of its samples.
+    """A batch with `mask` (which rows count) and `origin` (where its samples come from).
 
-    A field named `mask` or `origin`, like these attributes, is read as ``batch["mask"]``.
+    If a field is named `mask` or `origin` too, read it as ``batch["mask"]``.
     """
 
     __slots__ = ("_origin", "_prepared", "_to_tensor")

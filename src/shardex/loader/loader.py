@@ -46,8 +46,8 @@ class Loader:
     >>> [batch.x.tolist() for batch in loader]
     [[7, 9, 4, 2], [5, 3, 1, 6], [0, 8]]
 
-    A loader remembers its position: a loop that was left is continued by the next one, and after the end of an epoch
-    the next loop is the next epoch. `state_dict` saves the position, `load_state_dict` continues there, also with
+    A loader keeps its position: after a ``break`` the next loop continues there, and after the end of an epoch the next
+    loop is the next epoch. `state_dict` saves the position, `load_state_dict` continues there, also with
     another number of ranks or workers or another batch size:
 
     >>> state = loader.state_dict()
@@ -84,9 +84,8 @@ class Loader:
         """
         :param dataset: a `Dataset`, or anything that `open` takes
         :param batch_size: number of samples in a batch of one rank
-        :param shuffle: shuffle all samples in every epoch anew, in an order that `seed` decides
-        :param epochs: number of epochs in one `for` loop; a resumed run of several epochs ends after them, too. None
-            for an endless loop
+        :param shuffle: shuffle all samples, in every epoch differently, in an order that depends on `seed`
+        :param epochs: number of epochs in one `for` loop, including those before a resume; None for an endless loop
         :param rank: number of this process among `world_size` processes; by default that of `torch.distributed`, if it
             is initialised
         :param drop_last: leave out the incomplete batch at the end of an epoch
@@ -138,7 +137,7 @@ class Loader:
         self._executor: Executor | None = None
         self._process = os.getpid()
         self.stats = Stats()
-        """What was done so far, and where the time went."""
+        """Counts and times so far, and the bottleneck."""
         self.skipped: list[BadSample] = []
         """The bad samples that were replaced, in the order of the batches (the first ten thousand)."""
         self._origin: BatchOrigin | None = None
@@ -177,7 +176,7 @@ class Loader:
 
     @property
     def origin(self) -> BatchOrigin | None:
-        """Where the samples of the last batch come from, also if `collate` made something else of it."""
+        """Where the samples of the last batch come from, also if `collate` returned something else."""
         return self._origin
 
     def __len__(self) -> int:
@@ -305,7 +304,7 @@ class Loader:
         return self._executor
 
     def _deliver(self, prepared: PreparedBatch, origin: BatchOrigin) -> Any:
-        """Return a batch as the user gets it; counts it and reports its bad samples."""
+        """Return the batch or tensors for the user; counts it and reports its bad samples."""
         stats, on_error = self.stats, self._options.on_error
         if callable(on_error):
             for bad in prepared.bad:
@@ -354,7 +353,7 @@ class Loader:
         return self._output(batches[0], recipe.origin(plan, 0))
 
     def close(self) -> None:
-        """End the workers and the active loop; a new `for` starts others."""
+        """End the workers and the active loop; a new `for` loop starts new workers."""
         self._run.begin_loop()
         self._close_executor()
 

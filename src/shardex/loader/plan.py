@@ -1,4 +1,4 @@
-"""What passes between a loader and its executor: a `Plan` of some batches, and each `PreparedBatch` made from it."""
+"""Messages between a loader and its executor: a `Plan` of some batches, and each `PreparedBatch` made from it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Read-ahead for a loader: announces the next reads to the storage, as long as the data is cold.
 
 `ReadAhead` returns plans in order and announces those that follow; `AdviceThread` makes the announcements in a thread;
-`ColdDataDetector` decides whether the data is read from disk at all. On warm data an announcement costs more than the
+`ColdDataDetector` detects whether the data is read from disk. On warm data an announcement costs more than the
 read (1 us a range, measured), so none is made; on cold data reads are up to 20 times as fast
 (`benchmarks/coldread.py`). The caller decides what a plan is and how it is announced.
 """
@@ -34,7 +34,7 @@ class ColdDataDetector:
 
     Data counts as cold until an announcement makes the disk read nothing. If a read that was not announced then has a
     major page fault, the data is cold again, each time for twice as many announcements: some file systems do not count
-    what they read, and would always look warm.
+    their reads, so that data would always look warm.
 
     >>> detector = ColdDataDetector(); detector.announced(blocks=0); detector.cold
     False
@@ -108,7 +108,7 @@ class AdviceThread(Generic[Plan]):
                 self._start()
 
     def ensure_announced(self, plan: Plan) -> None:
-        """Wait for the announcement of the oldest plan, or make it here: a read before its announcement is slow."""
+        """Wait for the announcement of the oldest plan, or make it here: a read without announcement is slow."""
         self._reset_after_fork()
         with self._wake:
             waiting = bool(self._planned) and self._planned[0] is plan
@@ -215,7 +215,7 @@ class ReadAhead(Generic[Plan]):
         return False
 
     def note(self, faults: int) -> None:
-        """Record how many major page faults the read of the oldest plan had that is not recorded yet."""
+        """Record the number of major page faults of the next read, in the order of the plans."""
         if not self._running.popleft():
             self._detector.read(faults)
 

@@ -1,6 +1,6 @@
-"""`Recipe`: everything that decides the content of batches, and the code that makes them.
+"""`Recipe`: everything that determines the content of batches, and the code that makes them.
 
-A batch is made in five steps: its positions, a read, the transform, one form for ragged fields, collate. A recipe
+A batch is made in five steps: compute its positions, read, transform, convert ragged fields, collate. A recipe
 takes a `Plan` and returns `PreparedBatch`es. It has no state of the run and can be pickled, so every process makes the
 same batches from it.
 """
@@ -221,7 +221,7 @@ class Recipe:
         """Read all samples of a plan at once; None if that fails, or could change their values.
 
         Values decoded in Python, and fields with missing values, may depend on which rows are read together (one float
-        among ints). Then each batch is read by itself, so that it does not depend on the other batches of the plan.
+        among ints). Then each batch is read separately, so that it does not depend on the other batches of the plan.
         """
         if not self.reads_independently:
             return None
@@ -229,10 +229,10 @@ class Recipe:
             with spent.reading():
                 return self.view(plan.epoch).read(positions, self.options.fields)
         except Exception:
-            return None  # each batch is read by itself, to raise the error or to replace the bad samples
+            return None  # each batch is then read separately, to raise the error or to replace the bad samples
 
     def _slice(self, columns: Columns, begin: int, end: int, spent: TimeSpent) -> PreparedBatch | None:
-        """Return one batch of what was read; None if a ragged field, whose bytes are read only now, is bad."""
+        """Return one batch of the columns; None if a ragged field, whose bytes are read only now, is bad."""
         part = columns.slice(begin, end)
         if not any(isinstance(column, Ragged) for column in part.data.values()):
             return PreparedBatch(end - begin, part)
@@ -271,7 +271,7 @@ class _BatchBuilder:
         self._replaced: set[int] = set()
 
     def build(self) -> PreparedBatch:
-        """Return the batch, with bad samples replaced if the options say so."""
+        """Return the batch, with bad samples replaced if `on_error` allows it."""
         recipe = self.recipe
         if self.options.transform is None:
             with self.spent.reading():

@@ -1,4 +1,4 @@
-"""What identifies a run: its data and its order. A saved state is valid only for a run that has the same."""
+"""The identity of a run: its data and its order. A saved state is valid only for a run with the same identity."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardex.loader.recipe import Recipe
 
 
 def run_identity(recipe: Recipe) -> dict[str, Any]:
-    """Return what two runs must have in common for a position to mean the same sample in both."""
+    """Return the values that must be equal in two runs for a position to be the same sample in both."""
     order, settings = recipe.dataset.order.identity()
     if settings and isinstance(rows := innermost_rows(recipe.dataset.rows), MixRows):
         settings["sources"] = rows.names

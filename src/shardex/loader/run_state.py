@@ -12,14 +12,15 @@ from shardex.loader.cursor import Cursor, EpochSteps
 class RunState:
     """The state of a run of `epochs` epochs per loop (None: no end).
 
-    Only the loop that began last is active. It continues at the cursor whenever `skip`, `seek` or `load` moved that.
+    Only the loop that began last is active. It continues at the cursor whenever `skip`, `seek` or `load` moved the
+    cursor.
 
     >>> run = RunState(EpochSteps(10, batch=4), epochs=1); loop = run.begin_loop()
     >>> run.skip(1); run.cursor.position, run.end_epoch()
     (4, 1)
     >>> run.begin_loop(); run.check_active(loop)
     Traceback (most recent call last):
-    shardex.errors.ClosedError: expected one loop over a loader at a time, it was closed or another loop began
+    shardex.errors.ClosedError: expected one active loop per loader, but the loader was closed or another loop began
     """
 
     def __init__(self, steps: EpochSteps, epochs: int | None) -> None:
@@ -30,7 +31,7 @@ class RunState:
         self.moved = False
         """True if the cursor was moved since the active loop planned its batches."""
         self.relocated = False
-        """True if it was moved by `seek` or `load`, which may be to another run of `epochs` epochs."""
+        """True if `seek` or `load` moved it, possibly to another run of `epochs` epochs."""
         self.finished = False
         """True if the loaded state is that of a run of several epochs that has ended: there is nothing to continue."""
 
@@ -42,10 +43,10 @@ class RunState:
     def check_active(self, loop: int) -> None:
         """Raise `ClosedError` if another loop began, or the loader was closed, since a loop began."""
         if loop != self.loop:
-            raise ClosedError("expected one loop over a loader at a time, it was closed or another loop began")
+            raise ClosedError("expected one active loop per loader, but the loader was closed or another loop began")
 
     def end_epoch(self) -> int | None:
-        """Return the exclusive end epoch of the current run; if there are no steps at all, the run is over at once."""
+        """Return the exclusive end epoch of the current run; if there are no steps, the run ends immediately."""
         steps, cursor = self.cursor.steps, self.cursor
         if steps.count():
             return None if self.epochs is None else (cursor.epoch // self.epochs + 1) * self.epochs

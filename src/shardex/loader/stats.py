@@ -21,7 +21,7 @@ def _usage() -> tuple[int, int]:
 
 @dataclass
 class TimeSpent:
-    """Seconds that making some batches took, and the number of pages read from disk meanwhile."""
+    """Seconds spent on making some batches, and the number of pages read from disk in that time."""
 
     storage: float = 0.0
     """Waiting for bytes: the part of reading in which the thread slept."""
@@ -64,7 +64,7 @@ class TimeSpent:
 
 @dataclass
 class Stats:
-    """What a loader has done so far, and where the time went.
+    """Counts and times of a loader so far, and its bottleneck.
 
     >>> stats = Stats(samples=1000, batches=10, consumer=1.5, waiting=0.5, spent=TimeSpent(storage=0.4, decode=0.1))
     >>> stats.samples_per_second, stats.bottleneck

@@ -4,7 +4,7 @@ In: positions, as int64 arrays. Out: rows, as int64 arrays. Orders are small fro
 applies one to its rows; the loader asks it for the order of each epoch (`Order.for_epoch`). Names of these classes and
 their fields are part of fingerprints and saved states: renaming one invalidates them.
 
-- `order`: `Order` and the basic orders: slices, lists of rows, shuffles, and orders chained
+- `order`: `Order` and the basic orders: slices, lists of rows, shuffles, and chains of orders
 - `mix_order`: `Mix`, several sources in exact proportions
 - `rank_shares`: `RankShares`, the batches of an epoch divided among ranks
 """

@@ -1,6 +1,6 @@
 """`Mix`: a weighted mixture of sources as an order, and `whole_weights`, which makes its integer weights.
 
-The source at each position is computed without random draws or tables, so every stretch of a mixture has the right
+The source at each position is computed without random draws or tables, so every section of a mixture has the right
 proportions, and any position can be computed without those before it. `dataset/mix.py` applies a `Mix` to
 datasets.
 """
@@ -57,7 +57,7 @@ def _weight(number: int, weight: Any) -> Fraction:
 
 
 def _exact(shares: list[Fraction]) -> list[int]:
-    """Numerators over a common denominator, empty if that would be large; floats are rounded to simple fractions."""
+    """Return numerators over a common denominator, or none if that is too large; floats become simple fractions."""
     simple = [share.limit_denominator(_TOTAL) for share in shares]
     scale = math.lcm(*(share.denominator for share in simple))
     near = all(abs(a - b) * 10**12 <= b for a, b in zip(simple, shares, strict=True))
@@ -66,7 +66,7 @@ def _exact(shares: list[Fraction]) -> list[int]:
 
 @dataclass(frozen=True)
 class _Fork:
-    """Sends `share` of every `total` positions left, spread as evenly as possible, and the others right."""
+    """A node of the tree: `share` of every `total` positions go left, spread evenly, the others right."""
 
     left: _Fork | int
     right: _Fork | int
@@ -74,20 +74,20 @@ class _Fork:
     total: int
 
     def split(self, positions: Integers) -> tuple[NDArray[np.bool_], Integers]:
-        """Whether each position goes left, and how many before it did: ``position * share // total``."""
+        """Return whether each position goes left, and how many before it do: ``position * share // total``."""
         periods = positions // self.total
-        scaled = (positions - periods * self.total) * self.share  # position * share might not fit
+        scaled = (positions - periods * self.total) * self.share  # position * share might overflow
         steps = scaled // self.total
         return scaled - steps * self.total >= self.total - self.share, periods * self.share + steps
 
 
 _Tree = _Fork | int
-"""A tree of forks; an integer is a leaf, the number of a source."""
+"""A binary tree of forks; a leaf is the number of a source."""
 
 
 @lru_cache(256)
 def _tree(weights: tuple[int, ...]) -> _Tree:
-    """Huffman tree of the sources: heavy ones are near the root, where counts are the most even."""
+    """Return the Huffman tree of the sources: large weights are near the root, where the spread is most even."""
     numbers = count()
     nodes: list[tuple[int, int, _Tree]] = [(w, next(numbers), source) for source, w in enumerate(weights) if w]
     heapq.heapify(nodes)
@@ -120,7 +120,7 @@ def _counts(tree: _Tree, position: int) -> Iterator[tuple[int, int]]:
 
 @lru_cache(4096)
 def _passes(length: int, seed: int | None, source: int) -> Repeat:
-    """The rows of a source, pass after pass; with a seed each pass is shuffled anew."""
+    """Return the rows of a source, pass after pass; with a seed each pass has another random order."""
     if seed is None:
         return Repeat(Span(length), sys.maxsize // length)
     key = hashlib.blake2b(f"shardex mix {seed} {source}".encode(), digest_size=8).digest()
@@ -131,9 +131,9 @@ def _passes(length: int, seed: int | None, source: int) -> Repeat:
 class Mix(Order):
     """Several sources mixed in exact proportions; the rows of a source follow those of the source before it.
 
-    In every stretch of positions the number of samples of a source differs from its share by at most a few. Each
-    source is read in passes: no row comes twice before all its other rows came once. With a seed every pass is
-    shuffled anew. An epoch continues each source where the last epoch stopped.
+    In every section of positions the number of samples of a source differs from its share by at most a few. Each
+    source is read in passes: no row is repeated before all rows of the source were used. With a seed every pass has
+    another random order. An epoch continues each source where the last epoch stopped.
 
     `phases` are pairs of a position, counted over all epochs, and the weights from there on.
 
@@ -187,11 +187,11 @@ class Mix(Order):
         return self._map_sources(positions, lambda source, seen: np.full(len(seen), source))
 
     def _pass_rows(self, source: int, seen: Integers) -> Integers:
-        """Row within a source, by the number of samples of the source that come before it."""
+        """Return rows within a source; `seen` counts the samples of the source before each."""
         return _passes(self.lengths[source], self.seed, source).rows(seen)
 
     def _map_sources(self, positions: Integers, function: Callable[[int, Integers], Integers]) -> Integers:
-        """Call the function with each source and, for each of its positions, the number of its samples before that."""
+        """Call the function with each source and, for each position of it, the number of its samples before."""
         absolute = positions + self.epoch * self.length
         phases = np.searchsorted([start for start, _ in self.phases], absolute, "right") - 1
         return map_groups(phases, absolute, lambda phase, some: self._map_phase(phase, some, function))
@@ -219,7 +219,7 @@ class Mix(Order):
     def reweighted(self, position: int, weights: Sequence[float]) -> Mix:
         """Return the mixture with other weights from a position on, counted over all epochs.
 
-        Each source continues where it was.
+        Each source continues at its current sample.
 
         >>> order = Mix(lengths=(9, 9), phases=((0, (1, 1)),), length=8).reweighted(4, [0.25, 0.75])
         >>> order.phases, order.rows(np.arange(8)).tolist()
@@ -246,11 +246,11 @@ class Mix(Order):
         return order._map_sources(positions, order._pass_rows)
 
     def identity(self) -> tuple[Order, dict[str, Any]]:
-        """Return the rows of the sources and the seed: weights may change in the middle of a run."""
+        """Return the rows of the sources and the seed; not the weights, which may change during a run."""
         return Span(sum(self.lengths)), {"mix": self.seed}
 
     def save(self) -> dict[str, Any]:
-        """Return the weights of the sources, and the position that each set of weights begins at."""
+        """Return the phases: each set of weights, and the position from which it applies."""
         return {"phases": [[start, list(weights)] for start, weights in self.phases]}
 
     def resumed(self, state: Mapping[str, Any], position: int, reweight: bool) -> Mix:
@@ -272,7 +272,7 @@ class Mix(Order):
 
 
 def _phases_until(saved: Any, position: int) -> Phases:
-    """The saved phases that begin at a position or before it."""
+    """Return the saved phases that begin at or before a position."""
     try:
         phases = [(int(start), tuple(int(weight) for weight in weights)) for start, weights in saved]
     except (TypeError, ValueError):

@@ -24,8 +24,8 @@ from shardex.kernel import Integers, permute
 class Order(ABC):
     """Maps the positions of a view to rows.
 
-    Subclasses need a length and `rows`. The other methods answer what a run of several epochs needs to know; their
-    defaults suit every order that is the same in all epochs.
+    Subclasses implement `__len__` and `rows`. The other methods are used by runs of several epochs; their defaults are
+    right for orders that are the same in all epochs.
     """
 
     @abstractmethod
@@ -37,7 +37,7 @@ class Order(ABC):
         """Return the row at each position, 0 <= position < len."""
 
     def later(self, epochs: int) -> Order:
-        """Return this order as it is `epochs` epochs later.
+        """Return the order that is `epochs` epochs later.
 
         >>> Shuffle(10, seed=1).later(2), Span(10).later(2)
         (Shuffle(length=10, seed=1, epoch=2), Span(length=10, start=0, step=1))
@@ -47,34 +47,34 @@ class Order(ABC):
     def for_epoch(self, epoch: int, shuffle: Shuffle | Blocks | None = None) -> Order:
         """Return the order of one epoch of a run over a dataset that has this order.
 
-        :param shuffle: shuffles the positions in every epoch anew; None keeps them in order
+        :param shuffle: shuffles the positions, differently in every epoch; None keeps them in order
         """
         return self if shuffle is None else chain(shuffle.later(epoch), self)
 
     def sample_numbers(self, positions: Integers, epoch: int, shuffle: Shuffle | Blocks | None = None) -> Integers:
-        """Return the number that the sample at each position of an epoch has in the dataset of the run."""
+        """Return the number in the dataset of the sample at each position of an epoch."""
         return positions if shuffle is None else shuffle.later(epoch).rows(positions)
 
     def identity(self) -> tuple[Order, dict[str, Any]]:
-        """Return what a saved run must have in common with the run that resumes it: an order, and further settings."""
+        """Return an order and settings that must be equal in a saved run and the run that resumes it."""
         return self, {}
 
     def save(self) -> dict[str, Any]:
-        """Return what the state of a run must hold besides the position, as JSON values."""
+        """Return values to store in the state of a run in addition to the position, as JSON values."""
         return {}
 
     def resumed(self, state: Mapping[str, Any], position: int, reweight: bool) -> Order:
         """Return the order of a run that continues from a saved state.
 
-        :param state: what `save` returned, among other keys
+        :param state: a dict that contains the keys `save` returned
         :param position: where the run continues, counted over all epochs
-        :param reweight: whether a mixture may have other weights from there on
+        :param reweight: True if a mixture may have other weights from there on
         """
         return self
 
 
 def positions_of(order: Order, rows: Integers) -> Integers:
-    """Return the position of each row in an order, -1 if it has none. Computes the whole order.
+    """Return the position of each row in an order, -1 for rows that are not in it. Computes the whole order.
 
     >>> positions_of(Span(3, start=10, step=-2), np.array([6, 10, 7])).tolist()
     [2, 0, -1]
@@ -293,7 +293,7 @@ class Blocks(Order):
 
 @dataclass(frozen=True)
 class Chain(Order):
-    """Two orders, one after the other: positions go through `outer`, the result through `inner`."""
+    """Composition of two orders: `outer` maps the positions, then `inner` maps its result."""
 
     outer: Order
     inner: Order
@@ -330,7 +330,7 @@ def chain(outer: Order, inner: Order) -> Order:
 
 @dataclass(frozen=True)
 class Repeat(Order):
-    """The epochs of an order, appended: what is shuffled has another order in every epoch.
+    """Several epochs of an order, one after another; a shuffle has a different order in each.
 
     >>> Repeat(Span(2), epochs=2).rows(np.arange(4)).tolist()
     [0, 1, 0, 1]

@@ -1,6 +1,6 @@
 """`RankShares`: how the batches of an epoch are divided among the ranks of a run.
 
-It is arithmetic on positions: every rank computes its own part without asking the others, a run can continue from any
+It is arithmetic on positions: every rank computes its part without communication, a run can continue from any
 position with any number of ranks, and the global sequence of samples does not depend on how many ranks there are.
 """
 
@@ -21,9 +21,9 @@ from shardex.order.order import Order
 class RankShares(Order):
     """The positions of an epoch of `length` samples that one rank gets, batch by batch, beginning at `start`.
 
-    Every `batch * world` positions are one batch for each rank, in the order of the ranks. What remains at the end is
-    dropped, or divided into shorter batches of equal size; where samples are missing for that, the batch is filled with
-    samples from the beginning of the epoch (see `mask`).
+    Every `batch * world` positions are one batch for each rank, in the order of the ranks. The rest at the end is
+    dropped, or divided into shorter batches of equal size, filled up with samples from the beginning of the epoch if
+    necessary (see `mask`).
 
     >>> [RankShares(10, batch=2, rank=rank, world=2).rows(np.arange(5)).tolist() for rank in (0, 1)]
     [[0, 1, 4, 5, 8], [2, 3, 6, 7, 9]]
@@ -93,7 +93,7 @@ class RankShares(Order):
         return positions
 
     def mask(self, numbers: Integers) -> NDArray[np.bool_]:
-        """Return False for samples that only make the last batch as long as that of other ranks.
+        """Return False for samples that only fill up the last batch to the length of the other ranks.
 
         >>> shares = RankShares(3, batch=2, rank=1, world=2)
         >>> shares.rows(np.arange(2)), shares.mask(np.arange(2))

@@ -10,7 +10,7 @@ shortest path of registered lenses between two types, or takes a subset of the f
 - `fit_sample`: converts values to the fields of a class
 - `lens`: `Lens` and `@lens`
 - `lens_graph`: shortest paths between types
-- `field_subset`: samples as a class that has some of their fields
+- `field_subset`: view of samples as a class that has some of their fields
 """
 
 from shardex.samples.class_record import record_of

@@ -1,4 +1,4 @@
-"""Conversion between typed values, as instances of a class hold them, and plain values, as files store them.
+"""Converts typed values (in instances of a class) to plain values (in files) and back.
 
 Numbers, text and arrays are the same in both forms. The plain form of an enum is its value, of a nested class a dict,
 of a tuple a list; arrays may come as the compact bytes of MessagePack. `Record` holds the fields of a class with their
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Conversion(NamedTuple):
-    """Functions that make a value plain and typed; `None` if the two forms are the same."""
+    """Functions from typed to plain values and back; `None` if the two forms are equal."""
 
     plain: Convert | None = None
     typed: Convert | None = None
@@ -67,7 +67,7 @@ def conversion_of(hint: Any, json: bool = False) -> Conversion:
 
 
 def _of_tuple(arguments: tuple[Any, ...], json: bool) -> Conversion:
-    """A tuple of any length is stored as a list; one of fixed length as JSON, with a conversion per position."""
+    """Return the conversion of a tuple: stored as a list, or as JSON if its length is fixed."""
     if len(arguments) != 2 or arguments[1] is not ...:
         conversions = [conversion_of(one, json=True) for one in arguments]
         return Conversion(
@@ -79,7 +79,7 @@ def _of_tuple(arguments: tuple[Any, ...], json: bool) -> Conversion:
 
 
 def _of_annotated(hint: Any, notes: tuple[Any, ...], json: bool) -> Conversion:
-    """An annotated feature takes part in the conversion: class labels are stored as numbers."""
+    """Return the conversion of ``Annotated[...]``; a `ClassLabel` in it is stored as a number."""
     conversion = conversion_of(hint, json)
     if (array := next((one for one in notes if isinstance(one, Array)), None)) is not None:
         return _json_array(array) if json else conversion if conversion.plain else Conversion(_array)
@@ -94,7 +94,7 @@ def _of_annotated(hint: Any, notes: tuple[Any, ...], json: bool) -> Conversion:
 
 
 def _of_dict(key: Any, value: Any) -> Conversion:
-    """Keys of dicts are stored as text."""
+    """Return the conversion of a dict; its keys are stored as text."""
     conversion, number = conversion_of(value, json=True), key is int
     if not number and conversion == Conversion():
         return Conversion()
@@ -228,7 +228,7 @@ class Record(Generic[T]):
         return {name: self._to_plain(name, getattr(sample, name)) for name in self.names}
 
     def make(self, values: dict[str, Any]) -> T:
-        """Return the sample of plain values that fit; the dict may be changed. Unknown fields are ignored."""
+        """Return a sample from plain values that fit; may modify the dict. Unknown fields are ignored."""
         if len(values) != len(self.names):
             values = {name: values[name] for name in self.names if name in values}
         for name, convert in self._typed:
@@ -250,7 +250,7 @@ _records: tuple[WeakKeyDictionary[type, Record[Any]], ...] = (WeakKeyDictionary(
 
 
 def record_of(kind: type[T], json: bool = False) -> Record[T]:
-    """Return the record of a dataclass; it is made once."""
+    """Return the record of a dataclass, from a cache."""
     if (known := _records[json].get(kind)) is not None:
         return known
     if not dataclasses.is_dataclass(kind):

@@ -1,7 +1,7 @@
-"""A view of samples as a class that has some of their fields: what `as_type` does if no lens is registered.
+"""Views samples as a class that has some of their fields; `as_type` uses this if no lens is registered.
 
-Fields of the same name must have features that fit. If the features do not decide (JSON, arrays of any dtype, optional
-values), the values do when they are read.
+Fields of the same name must have features that fit. Where features do not determine that (JSON, arrays of any dtype,
+optional values), the values are checked when they are read.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from shardex.schema import (
 
 
 def is_packable(kind: Any) -> bool:
-    """Return whether it is a class made by `packable`."""
+    """Return True for a class made by `packable`."""
     return isinstance(kind, type) and issubclass(kind, PackableSample)
 
 
 def schema_conflicts(
     have: Mapping[str, Feature], want: Mapping[str, Feature], defaults: Container[str] = ()
 ) -> list[str]:
-    """Return why fields cannot be read as others, as texts; fields in `defaults` may be missing.
+    """Return the reasons why fields `have` cannot be read as `want`; fields in `defaults` may be missing.
 
     >>> schema_conflicts({"x": Text(), "y": Value("int8")}, {"x": Value("int8"), "y": Value("float32"), "z": Text()})
     ['field x is text, not int8', 'field z (text) is missing']
@@ -118,7 +118,8 @@ class FieldSubset:
             return
         if problems := schema_conflicts(record_of(self.source).features, record.features, record.defaults):
             raise LensError(
-                f"expected a lens {ends}, or all fields of the one in the other, got neither: {'; '.join(problems)}"
+                f"expected a lens {ends}, or all fields of {_name(self.view)} in {_name(self.source)}, got neither: "
+                f"{'; '.join(problems)}"
             )
 
     def get(self, sample: Any) -> Any:
@@ -127,7 +128,7 @@ class FieldSubset:
         return self.view.from_data({name: values[name] for name in names if name in values})
 
     def put(self, view: Any, source: Any) -> Any:
-        """Return the sample with the fields of the view instead of its own."""
+        """Return the sample with the fields of the view replaced."""
         into, merged, record = fields_of(source), dict(fields_of(source)), record_of(self.view)
         for name, value in fields_of(view).items():
             if name in into:

@@ -1,7 +1,7 @@
-"""Values made to fit the fields of a class: one sample, or columns of many.
+"""Converts values to the fields of a class: one sample, or columns of many.
 
-Most values fit unchanged, which a quick test of each shows; `shardex.schema` makes the others fit or refuses them.
-This module adds the defaults of the class for missing values, and the place, field and class to errors.
+A fast check passes values that fit unchanged; `shardex.schema` converts the others or raises an error. This module
+adds the defaults of the class for missing values, and sample, field and class to error messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Where = Callable[[int], str]
 
 
 class ClassFitter:
-    """Makes values fit the fields of a class; `stored` values may have the form that files give them.
+    """Converts values to the fields of a class; `stored` values may have the form in which files hold them.
 
     >>> from shardex.samples.class_record import record_of; from shardex.samples.packable import packable
     >>> @packable

@@ -2,7 +2,7 @@
 
 `@lens` makes a lens of a function and adds it to the graph that `as_type` searches; ``a | b`` applies a, then b. A
 getter and a putter that belong together obey three laws: putting back an unchanged view changes nothing (GetPut), a
-view that was put is what is got (PutGet), and a second put overwrites the first (PutPut). `check` tests them.
+get after a put returns that view (PutGet), and a second put overwrites the first (PutPut). `check` tests them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ W = TypeVar("W")
 
 
 class Lens(Generic[S, V]):
-    """A view of samples of one type as another, and the way back.
+    """A view of samples of one type as another, with a getter and an optional putter.
 
     >>> from shardex.samples.packable import packable
     >>> @packable
@@ -97,7 +97,7 @@ class Lens(Generic[S, V]):
     __call__ = get
 
     def put(self, view: V, source: S | None = None) -> S:
-        """Return the sample with the view put into it; without a sample a new one, if the putter can make one."""
+        """Return the sample with the view put into it; without a source a new sample, if the putter can make one."""
         if self._put is None:
             raise LensError(f"expected a lens with a putter, {self.label} has none: give it one, @{self.name}.putter")
         if source is None and not self.builds:
@@ -156,7 +156,7 @@ class Lens(Generic[S, V]):
             return self.put(copy.deepcopy(what), copy.deepcopy(into))  # a putter may change its arguments
 
         self._law("GetPut: a view that is put back unchanged changes nothing", sample, put(got, sample))
-        self._law("PutGet: what is got is what was put", other, self.get(put(other, sample)))
+        self._law("PutGet: get after put returns the view", other, self.get(put(other, sample)))
         self._law("PutPut: of two puts the last one counts", put(other, sample), put(other, put(got, sample)))
         self._law("PutPut: of two puts the last one counts", put(got, sample), put(got, put(other, sample)))
 
@@ -191,7 +191,7 @@ LENSES = LensGraph()
 
 
 def lens(get: Callable[[S], V], /) -> Lens[S, V]:
-    """Make a lens of a getter with annotated types, and register it for `as_type`.
+    """Make a lens from a getter with annotated types, and register it for `as_type`.
 
     >>> from shardex.samples.packable import packable
     >>> @packable

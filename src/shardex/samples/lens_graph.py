@@ -1,7 +1,7 @@
 """The graph of types and lenses between them, and the shortest path from one type to another.
 
-`as_type` uses it. Of a lens (an edge) it needs source, view and label (module and name, which identify it) only. Two
-shortest paths are an error that names both, because neither is preferred.
+`as_type` uses it. Of a lens (an edge) it uses only source, view and label (module and name, which identify it). Two
+shortest paths raise an error that lists both, because neither is preferred.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ class LensGraph:
         self._edges: dict[str, Any] = {}
 
     def add(self, edge: Any) -> None:
-        """Add a lens; it replaces one of the same label, as when a notebook cell is run again."""
+        """Add a lens; it replaces one with the same label, for example when a notebook cell is run again."""
         self._edges[edge.label] = edge
 
     def path(self, source: Any, view: Any) -> list[Any] | None:
         """Return the shortest path, `None` if there is none; `LensError` if there are several."""
-        # A lens from a class is also one from its subclasses.
+        # A lens from a class also accepts its subclasses.
         kinds = source.__mro__[:-1] if isinstance(source, type) else (source,)
         paths = next((found for kind in kinds if (found := self._shortest(kind, view))), [])
         if len(paths) > 1:

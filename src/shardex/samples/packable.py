@@ -84,11 +84,11 @@ class PackableSample:
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Self:
-        """Return the sample of plain values that are known to fit, as datasets read them; the dict may be changed."""
+        """Return a sample from plain values that are known to fit (datasets call this); may modify the dict."""
         return record_of(cls).make(values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, as they are stored: enums as their values, nested samples as dicts."""
+        """Return the fields in the form in which they are stored: enums as their values, nested samples as dicts."""
         return record_of(type(self)).values(self)
 
     @property
@@ -164,7 +164,7 @@ def _packable(cls: type[Any], options: Mapping[str, bool], frame: types.FrameTyp
     own = vars(cls).get("__annotations__", {})
     body = {name: vars(cls)[name] for name in own if name in vars(cls)}
     body |= {"__annotations__": dict(own), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
-    # A subclass, not a copy: methods that call super() keep working.
+    # A subclass and not a copy, so that methods that call super() keep working.
     return types.new_class(
         cls.__name__,
         (cls, PackableSample),

@@ -167,7 +167,7 @@ class Batch(Generic[T_co]):
         column = self.columns[name]
         if isinstance(column, list) and column and type(column[0]) is np.ndarray and _are_alike(column):
             column = np.stack(column)
-            if column.ndim > 1:  # stacked, arrays of no dimensions would become numbers
+            if column.ndim > 1:  # stacking arrays without dimensions would turn them into numbers
                 self.columns.data[name] = column
         return _without_missing(column)
 
@@ -230,7 +230,7 @@ def _without_missing(column: Column) -> Column:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Return whether two values are equal, including nested arrays; NaN equals NaN, so that read equals written.
+    """Return whether two values are equal, including nested arrays; NaN equals NaN.
 
     >>> same({"x": [np.array([1.0, np.nan])]}, {"x": [np.array([1.0, np.nan])]}), same(np.zeros(2), np.zeros(3))
     (True, False)
@@ -249,7 +249,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def short(value: Any) -> str:
-    """Return the text of a value in the `repr` of a sample.
+    """Return the short text of a value for the `repr` of a sample.
 
     >>> short(np.zeros((2, 3))), short("a" * 100)[-8:]
     ('float64[2, 3]', "aaaa...'")

@@ -27,7 +27,7 @@ Maintenance:
 - `versions`: history, restore, clean, compact
 - `verify`: finds damage
 - `recover`: copies all intact samples to a new dataset
-- `readable_rows`: the readable samples of damaged files in other formats
+- `readable_rows`: reads the intact samples of damaged files in other formats
 """
 
 from shardex.store.adopt import adopt

@@ -1,7 +1,8 @@
-"""Adding fields to shards of another format without copying them: `adopt` makes a native dataset of the shards.
+"""`adopt`: makes a native dataset over shards of another format, so that fields can be added without copying them.
 
 New fields, such as a score or an embedding, are stored in the folder of the new dataset, one file per field, joined by
-row, versioned and removable like any other field. The shards are only read; if they change, reading is an error.
+row, versioned and removable like any other field. The shards are never modified; if they change, reading raises an
+error.
 """
 
 from __future__ import annotations

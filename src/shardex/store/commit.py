@@ -1,8 +1,8 @@
-"""Committing: applying the changes of a transaction to the newest version, and rebasing them after concurrent commits.
+"""Commits a transaction: applies its changes to the newest version, and rebases them after concurrent commits.
 
-`Changes` are applied to the newest manifest, and the result is published by put-if-absent. If another writer was
-faster, they are applied again to its version: appends, and edits of other rows or fields, can be rebased; a change of
-the same rows and fields is a `CommitConflict` that names both. Reads nothing except the ids in files of edited rows.
+`Changes` are applied to the newest manifest, and the result is published by put-if-absent. If another writer published
+first, they are applied again to its version: appends, and edits of other rows or fields, can be rebased; a change of
+the same rows and fields is a `CommitConflict` that names both. Reads no data except the ids of edited rows.
 """
 
 from __future__ import annotations
@@ -103,13 +103,13 @@ def commit(
 ) -> int:
     """Publish the changes as the next version and return its number.
 
-    `ids` reads the ids in a file; `check` may refuse the new manifest, for example because of duplicate keys.
+    `ids` reads the ids in a file; `check` may raise an error for the new manifest, for example for duplicate keys.
     """
     latest = base
     for _ in range(_TRIES):
-        made = apply(base, latest, changes, ids)
-        check(made, made.fragments[len(made.fragments) - len(changes.appended) :])
-        if publish(place, version + 1, made):
+        new_manifest = apply(base, latest, changes, ids)
+        check(new_manifest, new_manifest.fragments[len(new_manifest.fragments) - len(changes.appended) :])
+        if publish(place, version + 1, new_manifest):
             return version + 1
         version = latest_version(place)
         latest = read_manifest(place, version)
@@ -119,7 +119,7 @@ def commit(
 
 
 def apply(base: Manifest, latest: Manifest, changes: Changes, ids: Ids) -> Manifest:
-    """Return the manifest after changes that were made for `base`, applied to `latest`."""
+    """Return `latest` with the changes applied that were made for `base`."""
     if latest is not base:
         _refuse_conflicts(base, latest, changes, ids)
     features, fragments, overlays = dict(latest.features.items()), latest.fragments, latest.overlays
@@ -127,7 +127,7 @@ def apply(base: Manifest, latest: Manifest, changes: Changes, ids: Ids) -> Manif
         features, fragments, overlays = _CHANGES[type(change)](change, features, fragments, overlays)
     fragments, used = _with_ids(fragments, changes.appended, latest.ids)
     files = [*latest.deleted, *([changes.deleted] if changes.deleted else [])]
-    deleted = sum(fragment.rows for fragment in latest.fragments) - latest.rows  # two files may name the same row
+    deleted = sum(fragment.rows for fragment in latest.fragments) - latest.rows  # two files may list the same row
     if changes.deleted:
         deleted = _count([ids(file) for file in files])
     return msgspec.structs.replace(
@@ -226,7 +226,7 @@ def _rename_fields(
 
 
 def _refuse_conflicts(base: Manifest, latest: Manifest, changes: Changes, ids: Ids) -> None:
-    """Raise an error if the changes cannot be rebased onto what others have committed since `base`."""
+    """Raise an error if the changes cannot be rebased onto the commits since `base`."""
     theirs = _Since(base, latest, ids)
     _refuse_field_conflicts(base, latest, changes, theirs)
     fills = any(isinstance(change, AddField) and change.files for change in changes.fields)
@@ -276,7 +276,7 @@ class _Since:
 
 
 def _added(before: list[DataFile], after: list[DataFile]) -> Iterator[DataFile]:
-    """Yield the files that were added; the same content has the same name, so one file may be there for two fields."""
+    """Yield the files that were added; equal content has an equal name, so one file may occur for two fields."""
     left = Counter((file.path, *sorted(file.fields.items())) for file in before)
     for file in after:
         identity = (file.path, *sorted(file.fields.items()))

@@ -1,10 +1,10 @@
-"""Reading the data files of a native dataset: no byte reaches Arrow before its checksum was compared.
+"""Reads the data files of a native dataset; Arrow gets no byte before its checksum was compared.
 
-A `DataFileReader` is strict at first: a wrong size, a wrong foot or a damaged batch is an error. `examine` reads the
-whole file and lists all damage; from then on the reader is tolerant and reads every intact batch, even if the file is
-cut off or its foot is damaged. That works because a batch holds all it needs except the schema, which is stored twice:
-before the first batch and in the foot. `examine_files` examines the files of whole versions, for `verify` and
-`recover`. `content_name` checks a file that no manifest describes.
+A `DataFileReader` is strict at first: a wrong size, a wrong foot (end of the file) or a damaged batch raises an error.
+`examine` reads the whole file and lists all damage; from then on the reader is tolerant and reads every intact batch,
+even if the file is cut off or its foot is damaged. That works because a batch is self-contained except for the schema,
+which is stored twice: before the first batch and in the foot. `examine_files` examines the files of whole versions, for
+`verify` and `recover`. `content_name` checks a file that no manifest describes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Step = Callable[[int], object]
 
 @dataclass(frozen=True)
 class Damage:
-    """Something wrong with a data file: with one batch, or (`batch` is None) with what all batches depend on."""
+    """Damage of a data file: of one batch, or (`batch` is None) of a part that all batches depend on."""
 
     what: str
     batch: int | None = None
@@ -124,11 +124,11 @@ class DataFileReader:
         return data
 
     def close(self) -> None:
-        """Drop the mapping; it is made again when it is needed."""
+        """Drop the mapping; the next read maps the file again."""
         self._data = None
 
     def batch(self, number: int) -> pa.RecordBatch:
-        """Return one record batch as views of the mapped file; an error if it is damaged."""
+        """Return one record batch as views of the mapped file; raise an error if it is damaged."""
         if self.damages is not None and number not in self._intact:
             raise FormatError(f"{self.where}: expected batch {number} to be intact, it is damaged")
         data = self.data
@@ -206,8 +206,8 @@ class DataFileReader:
     def examine(self, step: Step = int) -> list[Damage]:
         """Read the whole file and return all damage; from then on the reader is tolerant.
 
-        Bytes are read, not mapped: a defective disk answers a read with an error, but ends the process that touches a
-        mapped page.
+        Bytes are read, not mapped: on a defective disk a read fails with an error, but access to a mapped page kills
+        the process.
         """
         self._intact = []
         self.damages = self._find_damages(step)
@@ -245,7 +245,7 @@ class DataFileReader:
                 raise FormatError(f"expected a value in every row of batch {number}, got nulls in {column.name}")
 
     def _frame_damage(self, size: int) -> str:
-        """What is wrong with the size or the foot; empty if nothing is."""
+        """Return what is wrong with the size or the foot; empty if nothing is."""
         if size != self.file.size:
             return f"expected {self.file.size} bytes, got {size}"
         try:
@@ -276,7 +276,7 @@ class DataFileReader:
         return self._source.read(self.file.path, [ByteRange(begin, end - begin)])[0]
 
     def _damage(self, error: Exception, batch: int | None = None) -> Damage:
-        """Describe an error without the name of the file, or the number that errors of the system begin with."""
+        """Describe an error without the name of the file and without the errno prefix."""
         text = str(getattr(error, "strerror", None) or error).removeprefix(self.where)
         return Damage(text.removeprefix(": ").removeprefix(", "), batch)
 
@@ -296,7 +296,7 @@ def examine_files(source: Source, uses: Iterable[Use], title: str, progress: boo
 
 
 def read_numbers(source: Source, file: DataFile, column: str) -> NDArray[np.uint64]:
-    """Return a column of numbers of a file; an error if the file is damaged."""
+    """Return a column of numbers of a file; raise an error if the file is damaged."""
     return DataFileReader(source, file, [number_column(column)]).numbers(column)
 
 

@@ -1,7 +1,7 @@
-"""Writing the data files of a native dataset: under temporary names, synced, then named by their content.
+"""Writes the data files of a native dataset: under temporary names, synced, then renamed by their content.
 
 `ShardWriter` writes one Arrow file and computes its checksums; `FragmentWriter` splits samples into batches and shards.
-No file is part of a dataset before a manifest names it (`commit`), so files that a crash leaves behind are never read.
+A file is part of a dataset only if a manifest lists it (`commit`), so files that a crash leaves behind are never read.
 In a local folder finished files keep their temporary names until the end. Remote ones are uploaded one by one as they
 are finished, so that this machine needs disk space for only one.
 """
@@ -31,7 +31,7 @@ page faults included."""
 
 
 class _HashingFile:
-    """A file that computes checksums of what is written; `cut` returns that of the bytes since the last `cut`."""
+    """A file that computes checksums while it is written; `cut` returns that of the bytes since the last `cut`."""
 
     def __init__(self, draft: Draft, where: str) -> None:
         self._draft = draft
@@ -89,7 +89,7 @@ class ShardWriter:
         self.rows += batch.num_rows
 
     def finish(self) -> None:
-        """Write the foot and close the file, so that any number of shards needs no open file; upload a remote one."""
+        """Write the foot and close the file, so that few files are open at a time; upload it if it is remote."""
         self._writer.close()
         del self._writer
         self._foot = self._sink.cut()
@@ -177,7 +177,7 @@ class FragmentWriter:
         self._builder.finished += len(columns)
 
     def _flush_if_full(self) -> None:
-        """Write a batch if it is large enough or fills the shard; set when to check again, not at every sample."""
+        """Write a batch if it is large enough or fills the shard; set after how many samples to check again."""
         try:
             if self._builder.rows == self._room() or self._builder.nbytes >= BATCH_BYTES:
                 self._flush()
@@ -219,7 +219,7 @@ class FragmentWriter:
         return write_numbers(self._place, {"hash": hashes, "row": rows})
 
     def finish(self) -> list[Fragment]:
-        """Write what is buffered, publish all files and return the fragments, which have no ids yet."""
+        """Write buffered samples, publish all files and return the fragments, which have no ids yet."""
         self._flush()
         self._finish_shard()
         return [

@@ -1,7 +1,7 @@
-"""Changing a native dataset: `edit` opens a transaction, which applies all its changes at the end, or none.
+"""`edit`: opens a transaction on a native dataset, which applies all its changes at the end, or none.
 
 No existing file is rewritten. Appended samples become fragments, new values an overlay, deleted samples a list of ids,
-a new field one file for each fragment; then one manifest names all of them (`commit`). Values are written to the disk a
+a new field one file for each fragment; then one manifest lists all of them (`commit`). Values are written to the disk a
 batch at a time, so memory does not grow with the transaction, except for the ids of edited rows.
 """
 
@@ -143,10 +143,10 @@ class Edit(AllOrNothing):
             raise
 
     def put(self, where: Any, view: Any, *, through: Lens[Any, Any] | None = None) -> None:
-        """Write a view back into one sample, found as by `update`: update the fields that differ.
+        """Write a view back into one sample, identified as in `update`: update the fields that differ.
 
-        Without a lens (`through`), the fields of the view are those of the sample; if the view has other fields, the
-        only registered lens to its type from a type that the samples fit is used.
+        Without a lens (`through`), the fields of the view are those of the sample. If the view has other fields, a lens
+        to its type must be registered, from exactly one type that the samples fit.
         """
         self._check_open()
         row = self._row(where)
@@ -275,7 +275,7 @@ class Edit(AllOrNothing):
     # -- the end ----------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Publish the new version; without a change there is none."""
+        """Publish the new version; does nothing if there are no changes."""
         self._check_open()
         self.close()
 

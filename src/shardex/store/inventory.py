@@ -1,6 +1,6 @@
 """The parts of a native dataset: its versions, and for each version the data files and what they are used for.
 
-Lists names and manifests, reads no data. `verify` and `recover` examine the files of `uses_of` one by one.
+It lists names and reads manifests, but no data files. `verify` and `recover` examine the files of `uses_of` one by one.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def versions_in(place: Place) -> list[int]:
 
 
 def data_files(place: Place) -> list[str]:
-    """Return the paths of all files with the name of a data file, also those that no manifest names."""
+    """Return the paths of all files with the name of a data file, also those that no manifest lists."""
     return [path for path in place.paths("data/") if _DATA.fullmatch(path)]
 
 
 @dataclass(frozen=True)
 class Use:
-    """What a version uses a data file for."""
+    """One use of a data file in a version."""
 
     file: DataFile
     kind: str

@@ -1,4 +1,4 @@
-"""Finding samples of a native dataset by key, and refusing a key that is used twice.
+"""Finds samples of a native dataset by key, and raises an error for duplicate keys.
 
 Every fragment of a dataset with a key has a key table (`keys`). The keys themselves are values of the key field, which
 cannot be updated, so the base values are always the current keys.
@@ -58,13 +58,13 @@ class KeyLookup:
         return _index(self._reader, self._reader.manifest.fragments)
 
     def rows_of(self, keys: SequenceOf[Any] | NDArray[Any]) -> Integers:
-        """Return the row of each key; an error if one is missing."""
+        """Return the row of each key; raise an error if one is missing."""
         if isinstance(keys, str | bytes) or not isinstance(keys, SequenceOf | np.ndarray):
             raise ArgumentError(f"expected a list or an array of keys, got {type(keys).__name__}")
         return self._rows(self._index.rows_of(keys))
 
     def row_of(self, key: Any) -> int:
-        """Return the row of one key; an error if it is missing."""
+        """Return the row of one key; raise an error if it is missing."""
         return int(self._rows(np.array([self._index.row_of(key)]))[0])
 
     def _rows(self, physical: Integers) -> Integers:
@@ -100,7 +100,7 @@ def _keys_of(reader: VersionReader) -> tuple[TableRows, str]:
 
 
 def refuse_duplicates(source: Source, manifest: Manifest, appended: list[Fragment]) -> None:
-    """Raise an error if a version to be published has a key twice; `appended` are its last fragments."""
+    """Raise an error if a version to publish has duplicate keys; `appended` are its last fragments."""
     if manifest.key is None or not appended:
         return
     reader = VersionReader(source, manifest)

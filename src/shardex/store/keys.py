@@ -4,7 +4,7 @@
 writes it as the columns "hash" and "row" of an Arrow file: 16 bytes per key, and nothing to load when a dataset is
 opened. `KeyTable` finds rows by hash, `KeyIndex` finds rows by key in many fragments. Rows with an equal hash are only
 candidates: the keys themselves are read from the data and compared. `find_duplicate` and `find_existing` find keys
-that are used twice. Reading keys and knowing deleted rows is left to the caller (`key_lookup`).
+that are used twice. The caller (`key_lookup`) reads keys and deleted rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Hashes = NDArray[np.uint64]
 ReadKeys = Callable[[Integers], Keys]
 """Returns the keys of rows."""
 IsLive = Callable[[Integers], NDArray[np.bool_]]
-"""Tells for each row whether it is not deleted."""
+"""Returns for each row whether it is not deleted."""
 Bits = TypeVar("Bits", int, Hashes)
 
 _INTEGERS = int, np.integer
@@ -62,7 +62,7 @@ def hash_keys(keys: Keys) -> Hashes:
     if isinstance(found, np.ndarray):
         return _mix(found.astype(np.uint64))
     kinds = set(map(type, found))
-    with suppress(UnicodeEncodeError):  # the error below names the key
+    with suppress(UnicodeEncodeError):  # `_hash_at` below raises an error with the key
         if kinds == {str}:
             return _hash_bytes(map(str.encode, found), len(found))
         if kinds == {bytes}:
@@ -203,9 +203,9 @@ def _pairs(some: Hashes, others: Hashes) -> tuple[Integers, Integers]:
 class KeyIndex:
     """Rows by key in many fragments: fragment k has `tables[k]` and begins at row `starts[k]`.
 
-    `read` returns the keys of rows; `read_one` the key of one row, if there is a faster way; `is_live` tells which rows
-    are not deleted (default: all). The keys that are read decide, so a fragment in which keys have changed may have a
-    second table with the same start.
+    `read` returns the keys of rows; `read_one` the key of one row, if there is a faster way; `is_live` returns which
+    rows are not deleted (default: all). Keys that are read are compared, so a fragment in which keys have changed may
+    have a second table with the same start.
 
     >>> keys = ["cat", "dog", "emu", "fox"]
     >>> tables = [KeyTable(*encode_keys(hash_keys(some))) for some in (keys[:1], keys[1:])]
@@ -235,7 +235,7 @@ class KeyIndex:
         self._read_one = read_one or (lambda row: read(np.array([row]))[0])
 
     def rows_of(self, keys: Keys) -> Integers:
-        """Return the row of each key; an error if one is missing."""
+        """Return the row of each key; raise an error if one is missing."""
         rows = self.find(keys)
         if len(missing := np.flatnonzero(rows < 0)):
             first, counts = int(missing[0]), f"{len(missing)} of {len(rows)} are missing"
@@ -254,7 +254,7 @@ class KeyIndex:
         return found
 
     def row_of(self, key: Key) -> int:
-        """Return the row of one key; an error if it is missing."""
+        """Return the row of one key; raise an error if it is missing."""
         if (row := self.get(key)) is None:
             raise UnknownKeyError(f"expected a key that is there, got {key!r:.200}")
         return row

@@ -1,9 +1,9 @@
-"""Manifests: what a version of a native dataset consists of, its schema and its data files with their checksums.
+"""Manifests: the schema of a version of a native dataset, and its data files with their checksums.
 
 A version is one JSON file, `_shardex/00000001.json`, created by put-if-absent; the highest number is current. The file
 contains a checksum of itself. Paths are relative and checked. A row has an id that never changes; later versions use it
-to list deleted rows and rows with newer values. Reading data files is left to `data_file_reader` and `version_reader`,
-writing them to `data_files`, making the next manifest to `commit`.
+to list deleted rows and rows with newer values. `data_file_reader` and `version_reader` read data files, `data_files`
+writes them, `commit` makes the next manifest.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def files_of(manifest: Manifest) -> Iterator[DataFile]:
-    """Yield every data file that a version names."""
+    """Yield every data file that a version lists."""
     for fragment in manifest.fragments:
         yield from fragment.groups
         if fragment.keys is not None:
@@ -152,7 +152,7 @@ def latest_version(source: Source) -> int:
 
 def publish(sink: Sink, version: int, manifest: Manifest) -> bool:
     """Publish a version; return False if another writer has published that number first."""
-    _check(manifest)  # readers would refuse it otherwise
+    _check(manifest)  # otherwise readers would raise the error
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     plain = msgspec.json.encode(msgspec.structs.replace(manifest, made=made))
     sealed = _Sealed(xxhash.xxh3_64_hexdigest(plain), msgspec.Raw(plain))

@@ -1,4 +1,4 @@
-"""Values of a field that is added to existing samples, as record batches for each fragment.
+"""Converts the values of a field that is added to existing samples to record batches for each fragment.
 
 Values come in the order of the samples. A fragment still contains its deleted rows; they get blank values, which are
 never read.
@@ -27,7 +27,7 @@ _NUMBERS = "biufcmM"
 
 
 class Values:
-    """Values of a new field in the order of the samples, taken some at a time."""
+    """Values of a new field in the order of the samples, taken in chunks."""
 
     def __init__(self, name: str, values: Any, dataset: Dataset) -> None:
         if isinstance(values, np.ndarray) and (values.ndim == 0 or isinstance(values, np.ma.MaskedArray)):
@@ -102,7 +102,7 @@ def _fill_deleted(values: Any, live: NDArray[np.bool_], feature: Feature) -> Any
 
 
 def blank(feature: Feature) -> Any:
-    """Return a value that a feature allows.
+    """Return a blank value of a feature, such as 0 or "".
 
     >>> blank(Features.of({"x": {"a": "int8", "b": str}})["x"])
     {'a': np.int8(0), 'b': ''}

@@ -25,7 +25,7 @@ from shardex.store.row_ids import LiveRows
 class OverlayTable:
     """Newer values of some fields; `physical` returns the physical row of each row of the table, -1 if it is gone.
 
-    If a physical row is there several times, the last one counts.
+    If a physical row occurs several times, the last one counts.
 
     >>> from shardex.rows import ListRows
     >>> overlay = OverlayTable(ListRows([{"x": 5}, {"x": 6}, {"x": 7}]), lambda: np.array([8, 3, 8]))
@@ -95,7 +95,7 @@ class EditedRows(ShardRows):
         return rows if self._live is None else self._live.physical_rows(rows)
 
     def is_live(self, physical: Integers) -> NDArray[np.bool_]:
-        """Tell for each physical row whether it is not deleted."""
+        """Return for each physical row whether it is not deleted."""
         return np.ones(len(physical), np.bool_) if self._live is None else self._live.is_live(physical)
 
     def shards(self, rows: Integers) -> list[str]:
@@ -103,7 +103,7 @@ class EditedRows(ShardRows):
         return self._base.shards(self.physical_rows(rows))
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
-        """Begin to fetch base values that are read soon; overlays are small."""
+        """Start fetching base values that are read soon; overlays are small."""
         self._base.advise(self.physical_rows(rows), fields)
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
@@ -117,7 +117,7 @@ class EditedRows(ShardRows):
         return Columns(data, len(physical)).select(names)
 
     def _read_group(self, physical: Integers, names: list[str], overlays: tuple[OverlayTable, ...]) -> Columns:
-        """Read fields that have the same overlays: each row from the newest that has it, or from the base."""
+        """Read fields that have the same overlays: each row from the newest overlay that has it, or from the base."""
         parts: list[Columns] = []
         where: list[Integers] = []
         left = np.arange(len(physical))
@@ -146,7 +146,7 @@ class EditedRows(ShardRows):
         return take_table(concat_tables([found, *newer]), self._newest(name))
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Tell which rows have a value for a field."""
+        """Return which rows have a value for a field."""
         newer = [overlay.table.present(name) for overlay in self._overlays[name]]
         there: NDArray[np.bool_] = np.concatenate([self._base.present(name), *newer])[self._newest(name)]
         return there

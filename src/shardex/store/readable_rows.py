@@ -1,6 +1,6 @@
-"""Reading what can be read of damaged shards of any format, for `verify` and `recover`.
+"""Reads the intact samples of damaged shards of any format, for `verify` and `recover`.
 
-`read_readable` reads rows and halves what fails until only the unreadable rows are left out. `open_readable_files`
+`read_readable` reads rows and bisects reads that fail, so that only unreadable rows are left out. `open_readable_files`
 opens a dataset without the files that cannot be opened: through links in a temporary folder (or copies of remote
 files), so that the damaged dataset and its index are not changed.
 """
@@ -40,7 +40,7 @@ class UnreadableRows:
 
 
 def read_readable(read: Read, rows: Integers) -> Iterator[Columns | UnreadableRows]:
-    """Read rows, some at a time: yield the columns of those that can be read, then the others of the same part.
+    """Read rows in chunks; yield the columns of readable rows, then the unreadable rows of the same chunk.
 
     >>> def read(rows): return Columns({"x": rows}) if 3 not in rows else 1 / 0
     >>> [len(one) if isinstance(one, Columns) else one.rows.tolist() for one in read_readable(read, np.arange(6))]
@@ -77,7 +77,7 @@ def _halve(read: Read, rows: Integers) -> Iterator[Columns | UnreadableRows]:
 
 
 def _all_fail_alike(read: Read, rows: Integers, why: str) -> bool:
-    """Tell whether all rows fail because of something that contains them all, such as a row group of a Parquet file.
+    """Return True if all rows fail because of something that contains them all, such as a Parquet row group.
 
     Errors about samples name the sample, so the same message for the first, middle and last row is about the container.
     """
@@ -142,7 +142,7 @@ class ReadableFiles:
         return file.removeprefix(root), re.sub(r"^[:,] ", "", why.removeprefix(file))
 
     def split_row_error(self, row: int, why: str) -> tuple[str, str]:
-        """Split the error message of a row in the same way."""
+        """Split the error message of a row into the path of its file and the rest."""
         try:
             return self.split_error(why, self.dataset.shards([row])[0])
         except ShardexError:  # the file of the row is not known because the index is damaged

@@ -1,7 +1,7 @@
-"""Copying every sample of a damaged dataset that can be read into a new dataset: `recover`.
+"""`recover`: copies every readable sample of a damaged dataset into a new dataset.
 
-Of a native dataset the newest readable manifest is used, with a tolerant `VersionReader`. Without any manifest the data
-files are used whose content matches their name. Datasets of other formats are read sample by sample
+For a native dataset it uses the newest readable manifest, with a tolerant `VersionReader`. Without any manifest it uses
+the data files whose content matches their name. Datasets of other formats are read sample by sample
 (`readable_rows`). The damaged dataset is not changed.
 """
 
@@ -103,7 +103,9 @@ def _recover_version(
     new = Manifest(0, manifest.schema, [], manifest.key, manifest.generate_keys)
     if manifest.key is not None and version.has_undeleted_samples:
         new = Manifest(0, manifest.schema, [])
-        notes.append(f"{manifest.key} is no key any more: deleted samples are back, and others may have their keys")
+        notes.append(
+            f"{manifest.key} is no longer a key: deleted samples are back and may have the same keys as others"
+        )
     saved, bad = out.save(new, read_readable(rows.read, left := np.flatnonzero(readable)), len(left))
     for some, why in unreadable_ranges(bad):
         lost.append(Lost(rows.shards(np.array([some.start]))[0].removeprefix(f"{place.url}/"), some, why))
@@ -157,7 +159,7 @@ class _DamagedVersion:
         return found
 
     def _needs(self, physical: Integers, use: Use) -> NDArray[np.bool_]:
-        """Tell which physical rows have a value in this file that no overlay replaces."""
+        """Return which physical rows have a value in this file that no overlay replaces."""
         needs = np.zeros(len(physical), np.bool_)
         for name in use.fields:
             replaced = [overlay.find(physical)[0] for overlay, fields in self._overlays if name in fields]
@@ -174,7 +176,7 @@ def _recover_unnamed(place: Place, out: _Output, notes: list[str]) -> Recovered:
     kinds: dict[Features, dict[str, int]] = {}
     for path in sorted(data_files(place), key=lambda path: (place.stat(path).modified, path)):
         if content_name(place, path) != path:
-            lost.append(Lost(path, None, "expected the content whose checksum its name is, got other bytes"))
+            lost.append(Lost(path, None, "expected content that matches the checksum in its name, got other bytes"))
         elif (found := _samples_in(place, path)) is not None:
             kinds.setdefault(found[0], {})[path] = found[1]
     if not kinds:
@@ -188,7 +190,7 @@ def _recover_unnamed(place: Place, out: _Output, notes: list[str]) -> Recovered:
     lost += [Lost(rows.shards(np.array([some.start]))[0], None, why) for some, why in unreadable_ranges(bad)]
     notes.append(
         "no manifest is left: the samples are in the order in which their files were written, and it is not known "
-        "which of them were deleted or changed, or are there twice"
+        "which of them were deleted or changed, or are duplicates"
     )
     return Recovered(out.path, saved, lost, notes)
 
@@ -289,9 +291,9 @@ class _Output:
                         bad.append(one)
                     bar.update(len(one) if isinstance(one, Columns) else len(one.rows))
             changes = Changes(writer.finish(), words=f"recover: {counted(writer.samples, 'sample')}")
-            made = apply(empty, empty, changes, _no_ids)
-            heartbeat.check(made, empty)
-            if not publish(place, 1, made):
+            new_manifest = apply(empty, empty, changes, _no_ids)
+            heartbeat.check(new_manifest, empty)
+            if not publish(place, 1, new_manifest):
                 raise AlreadyExistsError(errno.EEXIST, "another writer has created a dataset here meanwhile", self.path)
         except BaseException:
             writer.discard()

@@ -1,7 +1,7 @@
 """Row ids, physical rows and live rows of a version: pure arithmetic on sorted arrays.
 
 A row keeps its id in all versions. Its physical row is its number among the rows of all fragments, deleted ones
-included; its row, as users count, is its number among those that are not deleted.
+included; its row, the number that users see, counts only rows that are not deleted.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class LiveRows:
         return rows + np.searchsorted(self._before, rows, "right")
 
     def rows(self, physical: Integers) -> Integers:
-        """Return the row of each physical row; of a deleted one the next row."""
+        """Return the row of each physical row; for a deleted one the next row."""
         return physical - np.searchsorted(self._deleted, physical, "left")
 
     def is_live(self, physical: Integers) -> NDArray[np.bool_]:
-        """Tell for each physical row whether it is not deleted."""
+        """Return for each physical row whether it is not deleted."""
         if not len(self._deleted):
             return np.ones(len(physical), np.bool_)
         at = np.minimum(np.searchsorted(self._deleted, physical, "left"), len(self._deleted) - 1)

@@ -1,4 +1,4 @@
-"""Writing the overlay of one field: the new values of existing samples, written in batches into one file.
+"""Writes the overlay of one field: new values of existing samples, in batches, into one file.
 
 A transaction (`edit`) has one `Updates` for each field that it updates. The file holds the ids of rows and their new
 values.

@@ -1,4 +1,4 @@
-"""Checking a dataset: `verify` reads all of it and lists every damaged file with the samples and fields in it.
+"""`verify`: reads a whole dataset and lists every damaged file with the samples and fields in it.
 
 In a native dataset every byte is compared with its checksum, and manifests, ids and keys with each other. Shards of
 other formats, which have no checksums, are read from the first sample to the last. Nothing is changed; `recover` copies
@@ -42,7 +42,7 @@ class Problem:
     what: str
     """What was expected, and what was found."""
     samples: range | None = None
-    """Rows of the samples that cannot be read, in the newest version (or the one that was named); None if they are not
+    """Rows of the samples that cannot be read, in the newest version (or the requested one); None if they are not
     known, or if only older versions use the file."""
     fields: tuple[str, ...] = ()
     """The fields that cannot be read; empty if none can."""
@@ -71,7 +71,7 @@ def verify(path: What, version: int | None = None, *, progress: bool | None = No
 def leftovers(path: str | os.PathLike[str]) -> list[str]:
     """Return the files in a native dataset that no version uses, such as those of a writer that died or still writes.
 
-    `clean` removes those that shardex wrote. Files that only a damaged manifest names are included.
+    `clean` removes those that shardex wrote. Files that only a damaged manifest lists are included.
     """
     place = native_place(path)
     if place is None:
@@ -289,7 +289,7 @@ class _Inspection:
 
 
 def _disagreements(uses: list[tuple[int, Use]]) -> Iterator[Damage]:
-    """Yield the versions that describe a file in another way than the newest; only names of fields may differ."""
+    """Yield a damage for each version that describes a file differently than the newest; field names may differ."""
     newest = uses[-1][1].file
     for number, use in uses:
         if msgspec.structs.replace(use.file, fields=newest.fields) != newest:

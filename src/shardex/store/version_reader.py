@@ -1,9 +1,9 @@
-"""One version of a native dataset as rows: base values, minus deleted rows, plus overlays.
+"""Reads one version of a native dataset as rows: base values without deleted rows, with overlays.
 
-`VersionReader` reads strictly by default: the first damaged file is an error. With files that were examined
-(`data_file_reader.examine_files`) it is tolerant: it reads every intact batch, and takes into account what is left of
-the lists of deleted rows and of the overlays. Opening reads no values: the size of a file is checked when it is first
-used, its foot and each batch before Arrow sees them. `overlay_rows` combines the parts.
+`VersionReader` is strict by default: the first damaged file raises an error. With files that were examined
+(`data_file_reader.examine_files`) it is tolerant: it reads every intact batch, and applies the intact parts of the
+lists of deleted rows and of the overlays. Opening reads no values: the size of a file is checked when it is first used,
+its foot and each batch before Arrow sees them. `overlay_rows` combines the parts.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class VersionReader:
             self._check_trust(foreign)
             tables.append(_ForeignTable(foreign, features, manifest.fragments[0].rows))
         for names in groups.values():
-            schema = arrow_schema(manifest.features.select(names))  # as stored, which `features` may not be
+            schema = arrow_schema(
+                manifest.features.select(names)
+            )  # the stored features; `features` may come from the user
             fields = {name: schema.field(name) for name in names}
             files = [_file_of(one, names[0]) for one in manifest.fragments]
             readers = [
@@ -137,9 +139,9 @@ class VersionReader:
         if self._examined is not None:  # one batch at a time: planned downloads would include damaged files
             return MappedTable(features, schema, batches.rows, batches.load, batches.name)
         extents, remote = batches.extents, self.source.is_remote
-        made = MappedTable(features, schema, batches.rows, batches.load, batches.name, extents, remote)
-        batches.let_go = weakref.WeakMethod(made.close_batches)
-        return made
+        table = MappedTable(features, schema, batches.rows, batches.load, batches.name, extents, remote)
+        batches.close_batches = weakref.WeakMethod(table.close_batches)
+        return table
 
     def _check_trust(self, foreign: Foreign) -> None:
         """Refuse to read files outside the dataset's folder, unless the user trusts its manifest."""
@@ -166,7 +168,7 @@ def _shards(source: Source, manifest: Manifest) -> list[str]:
 
 
 class _NullBatch:
-    """Stands for the file of a fragment that was written before some fields were added: one batch of nulls."""
+    """One batch of nulls, for a fragment that was written before some fields were added."""
 
     where = "rows from before the field was added"
     path = ""
@@ -204,7 +206,7 @@ class _Batches:
         self._files = files
         self._schema = schema
         self._names = schema.names
-        self._mapped = source.buffer_table([one.path for one in files], lambda k: files[k].data, self._let_go)
+        self._mapped = source.buffer_table([one.path for one in files], lambda k: files[k].data, self._close_file)
         self._places = [
             (number, batch)
             for number, one in enumerate(files)
@@ -212,8 +214,8 @@ class _Batches:
         ]
         counts = [one.rows for one in files]
         self.rows = [counts[number][batch] for number, batch in self._places]
-        self.let_go: weakref.WeakMethod[Callable[[Sequence[int]], None]] | None = None
-        """Closes batches that the table above holds."""
+        self.close_batches: weakref.WeakMethod[Callable[[Sequence[int]], None]] | None = None
+        """Closes batches of the table that reads from this object."""
 
     def load(self, number: int) -> pa.RecordBatch:
         """Return a checked batch with columns named as the fields."""
@@ -230,16 +232,16 @@ class _Batches:
         return f"{self._files[file].where}, batch {batch}"
 
     def extents(self, numbers: Integers) -> Ranges:
-        """Return the bytes of batches, all of them because of the checksum, and the feet of their files."""
+        """Return the byte ranges of whole batches, which the checksums need, and of the foot of each file."""
         places = [self._places[number] for number in numbers.tolist()]
         found = [(file, *self._files[file].extent(batch)) for file, batch in places]
         found += [(file, *self._files[file].foot()) for file in dict.fromkeys(file for file, _ in places)]
         which, begin, end = np.array(found, np.int64).reshape(-1, 3).T
         return Ranges(self._mapped, which, begin, end - begin)
 
-    def _let_go(self, number: int) -> None:
-        """Drop every view of a file."""
-        if self.let_go is not None and (close := self.let_go()) is not None:
+    def _close_file(self, number: int) -> None:
+        """Drop every view of a file, because the cache evicts it."""
+        if self.close_batches is not None and (close := self.close_batches()) is not None:
             close([chunk for chunk, (file, _) in enumerate(self._places) if file == number])
         self._files[number].close()
 
@@ -304,5 +306,5 @@ class _ForeignTable(AbstractRows):
         return self._opened.sql_columns(self._names(names)).rename_columns(list(names))
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Tell which rows have a value for a field."""
+        """Return which rows have a value for a field."""
         return self._opened.present(self._foreign.fields[name])

@@ -1,7 +1,7 @@
 """Maintenance of the versions of a native dataset: `history`, `restore`, `clean` and `compact`.
 
 All of them read manifests and publish new ones by put-if-absent; no data file is ever changed. Only `clean` removes
-files: those that no kept version names and that no live writer may be about to publish.
+files: those that no kept version lists and that no active writer may be about to publish.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from shardex.store.writer_heartbeat import MARKER, WriterHeartbeat, oldest_write
 
 _OURS = re.compile(rf"data/[0-9a-f]{{32}}\.arrow|\.[0-9a-f]{{16}}\.tmp|{MARKER}")
 GRACE = 3600.0
-"""Seconds for which `clean` keeps a file that no version names: a writer may be about to publish it."""
+"""Seconds for which `clean` keeps a file that no version lists: a writer may be about to publish it."""
 
 Path = str | os.PathLike[str]
 
@@ -86,7 +86,7 @@ def restore(path: Path, version: int) -> int:
     again = msgspec.structs.replace(old, change=f"restore: version {version}", ids=max(current.ids, old.ids))
     heartbeat = WriterHeartbeat(place)
     try:
-        # `clean` keeps young files, until the new version names them.
+        # `clean` keeps young files, so the files of the old version are safe until the new version lists them.
         stay = {file.path for file in files_of(current)}
         place.for_each(place.touch, sorted({file.path for file in files_of(old)} - stay))
         heartbeat.check(again, current)
@@ -104,8 +104,8 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
     """Remove all but the last `keep` versions and every data file that they do not use; return what was removed.
 
     Files younger than `grace` seconds are kept, because a writer may be about to publish them. So are older ones that
-    may belong to a live writer, which is known by its heartbeat file. Ages are measured by the clock of the storage.
-    Datasets that are open at a removed version can fail when they read more of it.
+    may belong to an active writer, which has a heartbeat file. Ages are measured by the clock of the storage.
+    Datasets that have a removed version open may fail at the next read.
     """
     if keep < 1:
         raise ArgumentError(f"expected at least one version to keep, got keep={keep}")
@@ -154,7 +154,8 @@ def _remove(place: Place, name: str) -> bool:
 def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = None) -> int | None:
     """Rewrite fragments that were edited, have their fields in several files, or are small.
 
-    Samples keep their values, order and rows. Returns the number of the new version, or None if nothing was to do.
+    Samples keep their values, order and rows. Returns the number of the new version, or None if there was nothing to
+    do.
     """
     place = _place(path)
     version = latest_version(place)

@@ -1,8 +1,8 @@
-"""Writing a native dataset: data files under temporary names, and one manifest that publishes all of them at the end.
+"""Writes a native dataset: data files under temporary names, and one manifest that publishes all of them at the end.
 
 Each data file is named by its content, so the same samples give the same files. Nothing is visible before the manifest
 exists, and files that a crash leaves behind are in no manifest. If another writer has published a version in the
-meantime, an append goes after it and an overwrite replaces it.
+meantime, an append is added to it and an overwrite replaces it.
 """
 
 from __future__ import annotations
@@ -129,10 +129,10 @@ class ArrowWriter(AllOrNothing):
         self._heartbeat.end()
 
     def _published(self, changes: Changes) -> bool:
-        made = apply(self._base, self._base, changes, _no_ids)
-        refuse_duplicates(self._place, made, changes.appended)
-        self._heartbeat.check(made, self._base)
-        return publish(self._place, self._version + 1, made)
+        new_manifest = apply(self._base, self._base, changes, _no_ids)
+        refuse_duplicates(self._place, new_manifest, changes.appended)
+        self._heartbeat.check(new_manifest, self._base)
+        return publish(self._place, self._version + 1, new_manifest)
 
     def _discard(self) -> None:
         """Remove temporary files. Published ones stay: another writer may use a file with the same content."""
@@ -143,7 +143,7 @@ class ArrowWriter(AllOrNothing):
 
 
 def _only_leftovers(place: Place) -> bool:
-    """Tell whether a folder holds nothing but files that a killed writer leaves behind."""
+    """Return True if a folder holds only files that a killed writer leaves behind."""
     if not place.is_remote and not os.path.isdir(place.url):
         return False
     return all(map(_LEFTOVER.fullmatch, place.paths()))

@@ -1,8 +1,8 @@
 """Heartbeat file of an active writer: `clean` keeps the unreferenced files of live writers.
 
 `clean` keeps young files in any case. For writers that take longer, a thread rewrites a small file next to the
-manifests every minute, so that its age shows whether the writer is alive. It contains for how long the writer has been
-writing; with it `clean` computes which files may belong to the writer, by the clock of the storage alone.
+manifests every minute, so that its age shows whether the writer is alive. It contains the seconds since the writer
+started; from these `clean` computes which files may belong to the writer, using only the clock of the storage.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class WriterHeartbeat:
         self._thread.start()
         weakref.finalize(self, self._ended.set).atexit = False
 
-    def check(self, made: Manifest, base: Manifest) -> None:
+    def check(self, new_manifest: Manifest, base: Manifest) -> None:
         """Raise an error if `clean` has removed files of a version that is about to be published."""
         if self._file.age < PERIOD:
             return
         self._file.renew()
-        new = {file.path for file in files_of(made)} - {file.path for file in files_of(base)}
+        new = {file.path for file in files_of(new_manifest)} - {file.path for file in files_of(base)}
         if gone := new.difference(self._place.paths("data/")):
             raise CommitConflict(
                 f"{self._place.url}: expected the files that this transaction wrote, {len(gone)} of them are gone, "
@@ -98,12 +98,12 @@ class _HeartbeatFile:
 
 def _beat(file: _HeartbeatFile, ended: threading.Event) -> None:
     while not ended.wait(PERIOD):
-        with suppress(ShardexError):  # the writer will meet the same error
+        with suppress(ShardexError):  # the writer itself will raise the same error
             file.renew()
 
 
 def oldest_writer_start(place: Place, now: float, grace: float) -> float:
-    """Return the earliest start of a live writer: files written since may be its own; infinity without one.
+    """Return the earliest start of an active writer: files written since then may belong to it; infinity if none is.
 
     `now` is the time of the storage; a writer without a heartbeat for `grace` seconds is dead.
     """
@@ -117,7 +117,7 @@ def oldest_writer_start(place: Place, now: float, grace: float) -> float:
 
 
 def _seconds(place: Place, path: str) -> float:
-    """Return for how long the writer has been writing; infinity if the file is being written, so that all is kept."""
+    """Return the seconds since the writer started; infinity if the file is being written, so that all is kept."""
     try:
         return float(bytes(place.load(path)))
     except (ValueError, ShardexError):
