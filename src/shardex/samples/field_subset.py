@@ -118,8 +118,8 @@ class FieldSubset:
             return
         if problems := schema_conflicts(record_of(self.source).features, record.features, record.defaults):
             raise LensError(
-                f"expected a lens {ends}, or all fields of {_name(self.view)} in {_name(self.source)}, got neither: "
-                f"{'; '.join(problems)}"
+                f"expected a lens {ends}, or all fields of {type_name(self.view)} in {type_name(self.source)}, "
+                f"got neither: {'; '.join(problems)}"
             )
 
     def get(self, sample: Any) -> Any:
