@@ -14,8 +14,8 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, Protocol, cast
+from contextlib import nullcontext, suppress
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,24 +34,13 @@ Triple = tuple[Integers, Integers, Integers]
 """Three arrays: segment, begin and length of each range."""
 
 
-class _Kernel(Protocol):
-    def fixed(self, *arguments: Any) -> int: ...
-    def locate(self, *arguments: Any) -> int: ...
-    def ranges(self, *arguments: Any) -> int: ...
-    def values(self, *arguments: Any) -> int | list[Any]: ...
-    def value(self, *arguments: Any) -> Any: ...
-    def advise(self, *arguments: Any) -> int: ...
-    def line_ends(self, *arguments: Any) -> int: ...
-    def permute(self, *arguments: Any) -> int: ...
-
-
 if (_wanted := os.environ.get("SHARDEX_KERNEL", "")) not in ("", "c", "numpy"):
     raise ValueError(f"expected SHARDEX_KERNEL to be c or numpy, got {_wanted!r}")
 
 KERNEL = "numpy" if _gather is None or _wanted == "numpy" else "c"
 """Which kernel runs: ``"c"`` or ``"numpy"``."""
 
-kernel = cast(_Kernel, numpy_kernel if KERNEL == "numpy" else _gather)
+kernel: Any = numpy_kernel if KERNEL == "numpy" else _gather
 
 
 def _nothing_to_open(number: int) -> None:
@@ -120,18 +109,12 @@ class Segments:
 
     def put(self, number: int, buffer: Any) -> None:
         """Open a segment with these bytes; if it is open already, keep its buffer: other threads may read it."""
-        if self.lock is not None:
-            with self.lock:
-                self._put(number, buffer)
-        else:
-            self._put(number, buffer)
-
-    def _put(self, number: int, buffer: Any) -> None:
-        # `setdefault` is atomic, so of two threads that open a segment one wins; a lock could be held during a fork.
-        array = self.buffers.setdefault(number, np.frombuffer(buffer, np.uint8))
-        self.size[number] = array.size
-        # An empty buffer is open too; address 1 is never read because no byte of it is in range.
-        self.address[number] = array.__array_interface__["data"][0] or 1
+        with self.lock or nullcontext():
+            # `setdefault` is atomic: of two threads that open a segment one wins. A lock could be held during a fork.
+            array = self.buffers.setdefault(number, np.frombuffer(buffer, np.uint8))
+            self.size[number] = array.size
+            # An empty buffer is open too; address 1 is never read because no byte of it is in range.
+            self.address[number] = array.__array_interface__["data"][0] or 1
 
     def open(self, number: int) -> Bytes:
         """Return the bytes of a segment; opens it first if necessary."""
@@ -170,31 +153,31 @@ class Segments:
                 for kept_alive in list(self._calls.values()):
                     kept_alive.append(buffer)
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a kernel function on this table; opens the segments that it needs."""
+    def call(self, function: Callable[..., Any], *arguments: Any, ranges: Callable[[], Triple] | None = None) -> Any:
+        """Run a kernel function on this table; opens the segments that it needs.
+
+        `ranges` returns the ranges that the function reads. They are fetched first if the table has `fetch`, and stay
+        valid while the function runs.
+        """
         if self.lock is not None:
-            return self.call_closable(function, arguments)
+            return self._call_closable(function, arguments, ranges)
         first = (self,) if KERNEL == "numpy" else (self.address, self.size)
         return self._call_until_open(function, *first, *arguments)
 
-    def call_closable(
-        self, function: Callable[..., Any], arguments: Sequence[Any], ranges: Callable[[], Triple] | None = None
+    def _call_closable(
+        self, function: Callable[..., Any], arguments: Sequence[Any], ranges: Callable[[], Triple] | None
     ) -> Any:
-        """Like `call`, for a closable table: `ranges` are fetched first, and stay valid while the function runs."""
+        def attempt() -> Any:
+            snapshot = self._snapshot()
+            if (closed := self._fetch_valid(snapshot, ranges)) >= 0:
+                return closed
+            first = (snapshot,) if KERNEL == "numpy" else (snapshot.address, snapshot.size)
+            return function(*first, *arguments)
+
         kept_alive: list[Bytes] = []
         self._calls[id(kept_alive)] = kept_alive  # from here on no open buffer is freed
         try:
-            while True:
-                snapshot = self._snapshot()
-                answer = -1 if ranges is None or self.complete else self._fetch_valid(snapshot, *ranges())
-                if answer < 0:
-                    first = (snapshot,) if KERNEL == "numpy" else (snapshot.address, snapshot.size)
-                    answer = function(*first, *arguments)
-                    if not isinstance(answer, int) or answer < 0:
-                        return answer
-                self.open(answer)
-        except (IndexError, ValueError) as error:
-            raise (error if isinstance(error, ShardexError) else self._translated(error)) from None
+            return self._call_until_open(attempt)
         finally:
             del self._calls[id(kept_alive)]
 
@@ -208,12 +191,14 @@ class Segments:
                 copy.buffers = dict(self.buffers)
         return copy
 
-    def _fetch_valid(self, snapshot: Segments, which: Integers, begin: Integers, length: Integers) -> int:
+    def _fetch_valid(self, snapshot: Segments, ranges: Callable[[], Triple] | None) -> int:
         """Fetch ranges and return -1, or return the number of a segment that must be opened first."""
-        which, begin, length = snapshot.valid(which, begin, length)
+        if ranges is None or self.fetch is None or self.complete:
+            return -1
+        which, begin, length = snapshot.valid(*ranges())
         if (closed := snapshot.address[which] == 0).any():
             return int(which[closed.argmax()])
-        if self.fetch is not None and len(which):
+        if len(which):
             self.fetch(which, begin, length, True)
         return -1
 
@@ -252,7 +237,7 @@ class Segments:
 
     def _translated(self, error: IndexError | ValueError) -> Exception:
         """Return the `ShardexError` for an error raised by a kernel function."""
-        if isinstance(error, UnicodeDecodeError):
+        if isinstance(error, UnicodeDecodeError | ShardexError):
             return error
         return RowError(str(error)) if isinstance(error, IndexError) else RangeError(self._describe(*error.args))
 
@@ -269,5 +254,4 @@ def _after_fork() -> None:
         table.lock, table._calls = threading.RLock(), {}
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

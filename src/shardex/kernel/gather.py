@@ -79,29 +79,22 @@ class Ranges:
             self.segments.check(self.which, self.begin, self.length)
 
     def _copy(self, out: Bytes, stride: int) -> Bytes:
-        if self.segments.fetch is not None:
-            self._call_fetched(_kernel.ranges, out, stride, _THREADS)
-        else:
-            self.segments.call(_kernel.ranges, self.which, self.begin, self.length, out, stride, _THREADS)
+        self._call(_kernel.ranges, out, stride, _THREADS)
         return out
 
     def _triple(self) -> Triple:
         return self.which, self.begin, self.length
 
-    def _call_fetched(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self.segments.call_closable(function, (*self._triple(), *arguments), self._triple)
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self.segments.call(function, self.which, self.begin, self.length, *arguments, ranges=self._triple)
 
     def bytes(self) -> list[bytes]:
         """Return one `bytes` object per range."""
-        if self.segments.fetch is not None:
-            return cast("list[bytes]", self._call_fetched(_kernel.values, False))
-        return cast("list[bytes]", self.segments.call(_kernel.values, self.which, self.begin, self.length, False))
+        return cast("list[bytes]", self._call(_kernel.values, False))
 
     def text(self) -> list[str]:
         """Return one `str` per range, decoded as UTF-8."""
-        if self.segments.fetch is not None:
-            return cast("list[str]", self._call_fetched(_kernel.values, True))
-        return cast("list[str]", self.segments.call(_kernel.values, self.which, self.begin, self.length, True))
+        return cast("list[str]", self._call(_kernel.values, True))
 
     def views(self) -> list[memoryview]:
         """Return one read-only view per range, without a copy."""
@@ -114,7 +107,7 @@ class Ranges:
     def fetch(self) -> None:
         """Download these ranges if necessary; only buffers that you hold (see `hold`) stay valid afterwards."""
         if self.segments.fetch is not None:
-            self._call_fetched(lambda *_: -1)
+            self._call(lambda *_: -1)
 
     def hold(self) -> Any:
         """Download these ranges if necessary; they stay available as long as the returned object lives."""
@@ -148,10 +141,7 @@ def take(segments: Segments, starts: Integers, rows: Integers, width: int, out: 
     [7, 2]
     """
     arguments = _integers(starts), _integers(rows), width, out, _THREADS
-    if segments.fetch is not None:
-        segments.call_closable(_kernel.fixed, arguments, lambda: row_ranges(segments, starts, rows, width)._triple())
-    else:
-        segments.call(_kernel.fixed, *arguments)
+    segments.call(_kernel.fixed, *arguments, ranges=lambda: row_ranges(segments, starts, rows, width)._triple())
 
 
 def row_ranges(segments: Segments, starts: Integers, rows: Integers, width: int) -> Ranges:
