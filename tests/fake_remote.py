@@ -34,6 +34,7 @@ class FakeRemote(LocalSource):
 
     def __init__(self, root: str | os.PathLike[str], delay: float = 0.0) -> None:
         super().__init__(root)
+        self.url = f"fakeremote://{self.root}"
         self.delay = delay
         self.failures_left = 0
         """Number of the next reads that fail."""
@@ -45,10 +46,6 @@ class FakeRemote(LocalSource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FakeRemote, (self.root, self.delay)
-
-    @property
-    def url(self) -> str:
-        return f"fakeremote://{self.root}"
 
     @property
     def bytes_read(self) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardex.kernel import Integers, Segments
+from shardex.sources.protocols import CloseFile
 
 if TYPE_CHECKING:
     from shardex.sources.cached_source import CachedSource
@@ -22,7 +23,7 @@ Wanted = tuple[str, Integers, Integers]
 class EvictingTable:
     """Downloads ranges of a table's files and closes files in the table when the cache evicts them."""
 
-    def __init__(self, source: CachedSource, paths: Sequence[str], close_file: Callable[[int], None] | None) -> None:
+    def __init__(self, source: CachedSource, paths: Sequence[str], close_file: CloseFile) -> None:
         self._source, self._paths, self._close_file = source, paths, close_file
         self._numbers: dict[str, list[int]] = {}
         for number, path in enumerate(paths):

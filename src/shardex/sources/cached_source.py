@@ -12,7 +12,7 @@ import hashlib
 import os
 import secrets
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,7 +26,7 @@ from shardex.sources.byte_ranges import ACCESS_MODES, ByteRange, fetch_policy, n
 from shardex.sources.io_threads import background_is_full, count_fetches, is_exiting, map_ahead, run_all, start
 from shardex.sources.page_cache import page_cache_in, parse_size
 from shardex.sources.page_file import PAGE, PagedFile, PendingPages
-from shardex.sources.protocols import Source, Stat, default_cache_folder
+from shardex.sources.protocols import CloseFile, OpenFile, Source, Stat, default_cache_folder
 from shardex.sources.retry import NO_ETAG
 
 _PART = 8 << 20
@@ -68,13 +68,12 @@ class CachedSource(Source):
         if access not in ACCESS_MODES:
             raise ArgumentError(f"expected access to be one of {', '.join(ACCESS_MODES)}, got {access!r}")
         self.remote = remote
+        self.url = remote.url.partition("?")[0]  # without the query, for messages and cache keys
         self._session = secrets.token_hex(8)
         self._gap: int = getattr(remote, "gap", 0)
         """The remote source reads up to this many bytes between two ranges to save a request."""
-        if folder is False:
-            self._folder = None
-        else:
-            self._folder = default_cache_folder() if folder is None or folder is True else os.fspath(folder)
+        folder_path = default_cache_folder() if folder is None or folder is True else folder
+        self._folder = None if folder_path is False else os.fspath(folder_path)
         self.traffic = CacheCounts()
         self._config = (remote, folder, limit, access)
         self._access = access
@@ -91,11 +90,6 @@ class CachedSource(Source):
 
     def __repr__(self) -> str:
         return f"CachedSource({self.remote!r})"
-
-    @property
-    def url(self) -> str:
-        """Address of the remote root without its query, for messages and cache keys."""
-        return self.remote.url.partition("?")[0]
 
     @property
     def cache_folder(self) -> str | None:
@@ -286,12 +280,7 @@ class CachedSource(Source):
 
     # -- buffer tables and eviction --------------------------------------------------------------------------
 
-    def buffer_table(
-        self,
-        paths: Sequence[str],
-        open_file: Callable[[int], Any] | None = None,
-        close_file: Callable[[int], None] | None = None,
-    ) -> Segments:
+    def buffer_table(self, paths: Sequence[str], open_file: OpenFile = None, close_file: CloseFile = None) -> Segments:
         """Return a table that downloads ranges before the kernel reads them and closes files that are evicted."""
         files = EvictingTable(self, paths, close_file)
         table = self._table(paths, open_file, files.fetch)

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from shardex.errors import ChecksumError
 from shardex.kernel import Integers, Segments
-from shardex.sources.byte_ranges import ByteRange
+from shardex.sources.byte_ranges import ByteRange, touched_pages
 from shardex.sources.local import LocalSource
+from shardex.sources.protocols import CloseFile, OpenFile
 
 BLOCK = 1 << 20
 """Bytes per checksum."""
@@ -73,12 +74,7 @@ class CheckedSource(LocalSource):
         if wait and (file := self._file(path)) is not None:
             file.check(*(np.array(some, np.int64) for some in ([r.begin for r in ranges], [r.end for r in ranges])))
 
-    def buffer_table(
-        self,
-        paths: Sequence[str],
-        open_file: Callable[[int], Any] | None = None,
-        close_file: Callable[[int], None] | None = None,
-    ) -> Segments:
+    def buffer_table(self, paths: Sequence[str], open_file: OpenFile = None, close_file: CloseFile = None) -> Segments:
         """Return a table of files whose blocks are checked before the kernel reads them."""
 
         def fetch(which: Integers, begin: Integers, length: Integers, wait: bool) -> bool:
@@ -107,12 +103,8 @@ class _CheckedFile:
         """Check the blocks that ranges touch."""
         if self._good.all():
             return
-        first, last = begin // BLOCK, (np.minimum(end, len(self._data)) - 1) // BLOCK
-        touched = np.zeros(len(self._good) + 1, np.int64)
-        some = first <= last
-        np.add.at(touched, first[some], 1)
-        np.add.at(touched, last[some] + 1, -1)
-        for block in np.flatnonzero((np.cumsum(touched[:-1]) > 0) & ~self._good).tolist():
+        blocks = touched_pages(begin, np.minimum(end, len(self._data)), BLOCK)
+        for block in blocks[~self._good[blocks]].tolist():
             if block >= len(self._sums) or _sum(self._data, block) != self._sums[block]:
                 at = block * BLOCK
                 raise ChecksumError(

@@ -92,5 +92,4 @@ def is_exiting() -> bool:
     return not threading.main_thread().is_alive()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pending.clear)
+os.register_at_fork(after_in_child=_pending.clear)

@@ -29,6 +29,9 @@ _WRITEBACK_EVERY = 2 << 20
 _BUFFER = 64 << 10
 _GAP = 16 << 10
 _LARGEST_READ = 8 << 20
+_FIXED = 0x10
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+_IN_MEMORY = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
 
 
 class LocalSource(Place):
@@ -45,15 +48,10 @@ class LocalSource(Place):
     is_remote = False
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.root = os.path.abspath(os.fspath(root))
+        self.url = self.root = os.path.abspath(os.fspath(root))
 
     def __repr__(self) -> str:
         return f"LocalSource({self.root!r})"
-
-    @property
-    def url(self) -> str:
-        """Path of the folder."""
-        return self.root
 
     def path(self, path: str) -> str:
         """Return the absolute path of a file."""
@@ -89,7 +87,8 @@ class LocalSource(Place):
         """Map a file; the mapping exists as long as the view."""
         full = self.path(path)
         with storage_errors(full, "map"), open(full, "rb", buffering=0) as file:
-            return _map(file.fileno(), os.fstat(file.fileno()).st_size)
+            block = map_block(os.fstat(file.fileno()).st_size, file.fileno())
+        return memoryview(block).cast("B").toreadonly()
 
     @contextmanager
     def local_file(self, path: str) -> Iterator[str | None]:
@@ -145,21 +144,16 @@ class LocalDraft:
         self._path = os.path.join(place.root, f".{secrets.token_hex(8)}.tmp")
         with storage_errors(self._path, "create"):
             make_folder(place.root)
-            self._file = io.BufferedWriter(_EarlyWriteback(self._path, "x"), _BUFFER)
-
-    @property
-    def file(self) -> BinaryIO:
-        """The open file to write to."""
-        return self._file
+            self.file: BinaryIO = io.BufferedWriter(_EarlyWriteback(self._path, "x"), _BUFFER)
 
     def close(self, size: int | None = None) -> None:
         """Sync and close the file; raise an error if it does not have `size` bytes."""
-        if self._file.closed:
+        if self.file.closed:
             return
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        found = os.fstat(self._file.fileno()).st_size
-        self._file.close()
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        found = os.fstat(self.file.fileno()).st_size
+        self.file.close()
         if size is not None and found != size:
             raise OSError(errno.EIO, f"expected {size} bytes on the disk, got {found}")
 
@@ -190,7 +184,7 @@ class LocalDraft:
     def discard(self) -> None:
         """Remove the temporary file; an error is ignored, because a leftover does no harm."""
         with suppress(OSError):  # closing writes buffered bytes, and the disk may be full
-            self._file.close()
+            self.file.close()
         with suppress(OSError):
             os.unlink(self._path)
 
@@ -204,7 +198,7 @@ class _EarlyWriteback(io.FileIO):
         """Write bytes, and start the writeback after every 2 MiB."""
         count = super().write(data)
         self._unwritten += count
-        if self._unwritten >= _WRITEBACK_EVERY and os.name == "posix" and hasattr(libc(), "sync_file_range"):
+        if self._unwritten >= _WRITEBACK_EVERY and hasattr(libc(), "sync_file_range"):
             libc().sync_file_range(self.fileno(), 0, 0, _SYNC_FILE_RANGE_WRITE)
             self._unwritten = 0
         return count
@@ -240,30 +234,38 @@ def make_folder(folder: str) -> None:
 
 def sync_folder(folder: str) -> None:
     """Make the names in a folder durable."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
-def _map(descriptor: int, size: int) -> memoryview:
-    """Map a file without keeping its descriptor, as `mmap.mmap(trackfd=False)` does from Python 3.13 on."""
-    if size == 0:
-        return memoryview(b"")
-    if sys.version_info >= (3, 13):
-        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False))
-    if os.name != "posix":
-        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ))
-    address = libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
-    if address in (None, ctypes.c_void_p(-1).value):
+def map_pages(size: int, descriptor: int | None, address: int | None = None) -> int:
+    """Map a file for reading, or memory for reading and writing; at an address if one is given. Returns the address."""
+    if descriptor is not None:
+        how = mmap.PROT_READ, mmap.MAP_SHARED, descriptor
+    else:
+        how = mmap.PROT_READ | mmap.PROT_WRITE, _IN_MEMORY | (0 if address is None else _FIXED), -1
+    found = libc().mmap(address, size, *how, 0)
+    if found in (None, ctypes.c_void_p(-1).value):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
+    return int(found)
+
+
+def map_block(size: int, descriptor: int | None = None) -> ctypes.Array[ctypes.c_ubyte]:
+    """Map a file, or memory full of zeros, as an array of bytes; the mapping exists as long as the array.
+
+    The descriptor is not kept, as with `mmap.mmap(trackfd=False)`, which Python has from 3.13 on.
+    """
+    if size == 0:
+        return (ctypes.c_ubyte * 0)()
+    address = map_pages(size, descriptor)
     block = (ctypes.c_ubyte * size).from_address(address)
     # Not at exit: other objects may still use the pages then, and the system frees them anyway.
     weakref.finalize(block, libc().munmap, address, size).atexit = False
-    return memoryview(block).cast("B").toreadonly()
+    return block
 
 
 @cache

@@ -29,12 +29,7 @@ class MemorySource(Place):
     def __init__(self, files: dict[str, bytes] | None = None, url: str = "memory:") -> None:
         self.files = {check_path(path): bytes(data) for path, data in (files or {}).items()}
         self._times = dict.fromkeys(self.files, time.time())
-        self._url = url
-
-    @property
-    def url(self) -> str:
-        """Name of the source; `open_source` can reopen it only if it has opened it before."""
-        return self._url
+        self.url = url
 
     def _get(self, path: str) -> bytes:
         try:

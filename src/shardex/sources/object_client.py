@@ -87,8 +87,7 @@ def _reset_child() -> None:
     _process.__init__(_process.used)  # type: ignore[misc]
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_child)
+os.register_at_fork(after_in_child=_reset_child)
 
 
 def run_in_loop(work: Coroutine[Any, Any, T]) -> T:

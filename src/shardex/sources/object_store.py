@@ -60,9 +60,9 @@ class ObjectSource(Place):
     """Two ranges with at most this many bytes between them are read by one request: it takes about the same time."""
 
     def __init__(self, url: str, *, trusted: bool = True) -> None:
-        self._url = strip_credentials(url) if trusted else check_untrusted(url)
+        self.url = strip_credentials(url) if trusted else check_untrusted(url)
         self._trusted = trusted
-        parts = urlsplit(self._url)
+        parts = urlsplit(self.url)
         self._is_web = parts.scheme in ("http", "https")
         self._bucket = Bucket(parts.scheme, parts.netloc, parts.query)
         self._root = (unquote(parts.path) if self._is_web else parts.path).strip("/")
@@ -71,15 +71,10 @@ class ObjectSource(Place):
         self.traffic = RequestCounts()
 
     def __repr__(self) -> str:
-        return f"ObjectSource({redact_url(self._url)!r})"
+        return f"ObjectSource({redact_url(self.url)!r})"
 
-    def __reduce__(self) -> tuple[Callable[..., ObjectSource], tuple[str, bool]]:
-        return _unpickle, (self._url, self._trusted)
-
-    @property
-    def url(self) -> str:
-        """Address of the root; its query is part of the URL of every file."""
-        return self._url
+    def __reduce__(self) -> tuple[Callable[..., ObjectSource], tuple[()]]:
+        return partial(ObjectSource, self.url, trusted=self._trusted), ()  # without the stats of files
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -115,7 +110,7 @@ class ObjectSource(Place):
         """Return the paths of all files; a web server cannot list them."""
         if self._is_web:
             hint = "a web server does not list its files; give their names, or a pattern such as part-{000..127}.tar"
-            raise RemoteError(errno.ENOTSUP, hint, redact_url(self._url))
+            raise RemoteError(errno.ENOTSUP, hint, redact_url(self.url))
         more = self._writing_client(prefix).list("/".join(filter(None, [self._root, prefix.rpartition("/")[0]])))
         found: list[str] = []
         while some := self._ask(prefix, "list", more):
@@ -257,7 +252,7 @@ class ObjectSource(Place):
         key = self._key(path)
         if self._is_web:
             hint = "a web server is only read; write to a folder or a bucket"
-            raise AccessDeniedError(errno.EROFS, hint, redact_url(self._url))
+            raise AccessDeniedError(errno.EROFS, hint, redact_url(self.url))
         return key
 
     # -- addresses and clients ----------------------------------------------------------------------------------------
@@ -272,13 +267,13 @@ class ObjectSource(Place):
 
     def _redacted(self, path: str) -> str:
         """Return the address of a file for messages."""
-        root, query, rest = redact_url(self._url).partition("?")
+        root, query, rest = redact_url(self.url).partition("?")
         return f"{root}/{path}{query}{rest}"
 
     def _connect(self, path: str) -> Client:
         """Return the client of this process for reading, with the current credentials."""
         if self._client is None or self._client[1:] != (os.getpid(), credentials_version()):
-            settings = settings_for(self._url)
+            settings = settings_for(self.url)
             guarded = self._is_web and not self._trusted
             client: Client = (
                 GuardedClient(self._bucket, settings)
@@ -293,11 +288,6 @@ class ObjectSource(Place):
         client = self._connect(path)
         assert isinstance(client, ObjectClient), "a guarded web server is neither listed nor written"
         return client
-
-
-def _unpickle(url: str, trusted: bool) -> ObjectSource:
-    """Open a source again in another process; the stats of files are not passed on."""
-    return ObjectSource(url, trusted=trusted)
 
 
 class ObjectDraft:

@@ -243,5 +243,4 @@ def _after_fork() -> None:
         cache._reset()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

@@ -14,7 +14,6 @@ import ctypes
 import mmap
 import os
 import stat
-import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from shardex.kernel import Integers
 from shardex.sources.byte_ranges import runs
-from shardex.sources.local import libc
+from shardex.sources.local import map_block, map_pages
 
 PAGE = max(4096, mmap.PAGESIZE)
 """Bytes per page; a page is present or missing as a whole."""
@@ -35,10 +34,6 @@ _PAGES_PER_CHECKSUM = 16
 """Maximum number of pages per journal record; pages that another process recorded are checked a record at a time."""
 _RECORD = np.dtype([("first", "<u8"), ("count", "<u8"), ("xxh3", "<u8")])
 _OPEN = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
-_FIXED = 0x10
-_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
-_IN_MEMORY = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
-_FAILED = ctypes.c_void_p(-1).value
 
 
 class PageBuffer:
@@ -52,13 +47,10 @@ class PageBuffer:
     def __init__(self, size: int, descriptor: int | None = None) -> None:
         self.size = size
         self._is_file = descriptor is not None
-        self._address = _map(size, descriptor) if size else 0
-        block = (ctypes.c_ubyte * size).from_address(self._address) if size else (ctypes.c_ubyte * 0)()
+        block = map_block(size, descriptor)
+        self._address = ctypes.addressof(block)
         self._held = weakref.ref(block)
         self._first: Any = block  # keeps the block until the first view is taken
-        if size:
-            # Not at exit: other objects may still use the pages then, and the system frees them anyway.
-            weakref.finalize(block, libc().munmap, self._address, size).atexit = False
 
     @property
     def is_held(self) -> bool:
@@ -74,23 +66,10 @@ class PageBuffer:
         """Replace pages that no reader uses yet with bytes in memory; `begin` is the start of a page."""
         source = memoryview(data).cast("B")
         if self._is_file:
-            _map(len(source), None, self._address + begin)
+            map_pages(len(source), None, self._address + begin)
         held = self._held()
         assert held is not None and begin + len(source) <= self.size, "expected pages of a buffer that is held"
         memoryview(held).cast("B")[begin : begin + len(source)] = source
-
-
-def _map(size: int, descriptor: int | None, address: int | None = None) -> int:
-    """Map a file for reading, or memory for reading and writing, at an address if one is given."""
-    if descriptor is not None:
-        how = mmap.PROT_READ, mmap.MAP_SHARED, descriptor
-    else:
-        how = mmap.PROT_READ | mmap.PROT_WRITE, _IN_MEMORY | (0 if address is None else _FIXED), -1
-    found = libc().mmap(address, size, *how, 0)
-    if found in (None, _FAILED):
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return int(found)
 
 
 class PendingPages:
@@ -183,7 +162,7 @@ class PagedFile:
         self.rest_requested = False
         if self.path is not None:
             try:
-                descriptor = self._descriptor(self.path, os.O_RDWR | os.O_CREAT)
+                descriptor = self._descriptor(self.path)
                 try:
                     found = os.fstat(descriptor)
                     buffer, self._identity = PageBuffer(self.size, descriptor), (found.st_dev, found.st_ino)
@@ -195,10 +174,10 @@ class PagedFile:
         self._identity = None
         return PageBuffer(self.size)
 
-    def _descriptor(self, path: str, flags: int) -> int:
+    def _descriptor(self, path: str) -> int:
         """Open the sparse file; one of another size is replaced."""
         for attempt in (1, 2):
-            descriptor = os.open(path, flags | _OPEN, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _OPEN, 0o600)
             try:
                 found = os.fstat(descriptor)
                 if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():

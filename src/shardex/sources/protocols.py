@@ -20,6 +20,10 @@ from shardex.sources.byte_ranges import ByteRange
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+OpenFile = Callable[[int], Any] | None
+"""Returns the buffer of the file with this number."""
+CloseFile = Callable[[int], None] | None
+"""Drops all views of the file with this number."""
 
 _CONCURRENT_CALLS = 16
 
@@ -45,10 +49,8 @@ class Source(ABC):
     is_remote: bool = True
     """False for files in a local folder, which `url` names; True for object stores, web servers and memory."""
 
-    @property
-    @abstractmethod
-    def url(self) -> str:
-        """Address of the root, in the form that opens it again."""
+    url: str
+    """Address of the root, in the form that opens it again."""
 
     @abstractmethod
     def stat(self, path: str) -> Stat:
@@ -85,12 +87,7 @@ class Source(ABC):
         """Download these ranges into the buffer that `map` returned; with ``wait=False`` only start the download."""
         return
 
-    def buffer_table(
-        self,
-        paths: Sequence[str],
-        open_file: Callable[[int], Any] | None = None,
-        close_file: Callable[[int], None] | None = None,
-    ) -> Segments:
+    def buffer_table(self, paths: Sequence[str], open_file: OpenFile = None, close_file: CloseFile = None) -> Segments:
         """Return a kernel table of these files; ranges are fetched before the kernel reads them.
 
         A file is mapped when a range of it is first needed, or `open_file(number)` returns its buffer.
@@ -98,9 +95,7 @@ class Source(ABC):
         """
         return self._table(paths, open_file)
 
-    def _table(
-        self, paths: Sequence[str], open_file: Callable[[int], Any] | None, fetch: Fetch | None = None
-    ) -> Segments:
+    def _table(self, paths: Sequence[str], open_file: OpenFile, fetch: Fetch | None = None) -> Segments:
         def open_buffer(number: int) -> None:
             table.put(number, self.map(paths[number]) if open_file is None else open_file(number))
 
