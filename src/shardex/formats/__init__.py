@@ -1,4 +1,4 @@
-"""Reads and writes one kind of shard each: recognises files, opens them as rows, writes samples.
+"""The container formats: each recognises its files, opens them as rows, and writes samples.
 
 In: `Files`, or a path to write to. Out: `ShardRows` and `ShardWriter`. Each format module defines a `Format`;
 `registry` imports it when it is first needed. The native format is one of them, in `store.format`.

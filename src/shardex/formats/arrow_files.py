@@ -59,7 +59,7 @@ class _Shard:
     schema: pa.Schema
     batches: list[_Batch]
     nulls: set[str]
-    """Columns that have nulls; of compressed files those that may have."""
+    """Columns that have nulls; for compressed files, columns that may have nulls."""
     compressed: bool
     """True if loading a batch decompresses it."""
 
@@ -138,7 +138,7 @@ def _narrowest(schema: pa.Schema) -> int:
 
 
 def _nulls(batches: Iterable[pa.RecordBatch]) -> set[str]:
-    """Return the columns that have nulls; run-end encoded ones may, their count does not tell."""
+    """Return the columns that have nulls, and all run-end encoded ones, whose `null_count` does not count nulls."""
     return {
         field.name
         for batch in batches
@@ -242,7 +242,7 @@ class _OpenFiles:
 
     def _load(self, number: int, batch: int, fields: list[str] | None) -> pa.RecordBatch:
         reader, block = self._reader(number), self._blocks[number][1][batch]
-        self._data.slice(number, block.begin, block.end)  # fetches it
+        self._data.slice(number, block.begin, block.end)  # fetches the bytes
         return _get(reader, batch, self._names[number])
 
     def extents(self, numbers: Integers) -> Ranges:
@@ -273,7 +273,7 @@ class _Metadata(msgspec.Struct):
 
 
 def _shards_in_order(files: Files) -> tuple[Files, list[int] | None]:
-    """Return the shards in the order of `_metadata.json`, else in natural order; and their rows if it names them."""
+    """Return the shards in the order of `_metadata.json`, else in natural order; and their row counts if known."""
     if not files.folder:
         return files, None
     if "_metadata.json" in files.paths:

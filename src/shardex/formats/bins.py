@@ -2,7 +2,7 @@
 
 The index is mapped and used in place: bin, position and length of each packet, three little-endian uint32. A packet is
 its length again, then its bytes; each read checks that both lengths agree. A packet is one field of bytes or, with
-``decode=``, a sample of several fields; ``bins.json``, which shardex writes next to the bins, stores which, and the
+``decode=``, a sample of several fields; ``bins.json``, which shardex writes next to the bins, stores the codec and the
 schema. Only bins directly in the folder are read.
 """
 
@@ -211,7 +211,7 @@ class BinRows(DictRows):
 def create(
     path: str, features: Features, *, mode: str = "create", splits: int = 256, codec: str | None = None
 ) -> BinWriter:
-    """Begin a folder of bins. One field of bytes is written unchanged, other samples as MessagePack or JSON."""
+    """Return a writer of bins. A single field of bytes is written unchanged, other samples as MessagePack or JSON."""
     if mode == "append":
         raise ArgumentError('expected mode "create" or "overwrite", got "append": bins cannot be appended to yet')
     return BinWriter(path, Features.of(features), mode, splits, codec)

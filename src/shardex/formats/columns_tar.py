@@ -1,6 +1,6 @@
 """A folder with a SQLite table and a series of tars for each field, as synthefy-dataset-utils writes it.
 
-``index.sqlite`` names the samples in the order they were added; ``{field}_shards/shard_0000.tar`` and so on hold one
+``index.sqlite`` lists the samples in the order they were added; ``{field}_shards/shard_0000.tar`` and so on hold one
 ``{id}.npy`` per sample. The byte offsets in that table are wrong, so the headers of the tars are scanned once and the
 true offsets stored in an `Index`. A sample has `id`, one array per field, and `metadata`. Ids are opaque: they may
 contain slashes and dots. The table is never written, and each read opens its own connection.
@@ -35,7 +35,7 @@ from shardex.sources import Source
 TABLE = "index.sqlite"
 _LOG = "index.sqlite-wal"
 _LOST = 1
-"""Offset of an array that the table names but no tar holds. No member can begin there."""
+"""Stored instead of an offset if the table lists an array that no tar holds. No member can begin there."""
 _IDS_PER_QUERY = 500
 
 
@@ -56,7 +56,7 @@ def recognise(files: Files) -> int:
 def open(
     files: Files, *, schema: Features | None = None, rebuild: bool = False, progress: bool | None = None
 ) -> ColumnsRows:
-    """Open the samples of such a folder; `schema` may give dtypes and shapes of the arrays."""
+    """Open the samples of a folder of this format; `schema` may give dtypes and shapes of the arrays."""
     if TABLE not in files.paths:
         raise FormatError(f"{files}: expected a folder with {TABLE}, got one without")
     log = [_LOG] if _LOG in files.paths and files.source.stat(_LOG).size else []
@@ -72,7 +72,7 @@ def open(
 
 
 def create(path: str, features: Features, *, mode: str, samples_per_shard: int = 1000) -> ColumnsWriter:
-    """Begin such a folder, with `samples_per_shard` arrays in each tar.
+    """Return a writer of a folder of this format, with `samples_per_shard` arrays in each tar.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> from shardex.files.find import find
@@ -110,7 +110,7 @@ def _connect(source: Source) -> Iterator[sqlite3.Connection]:
 
 @dataclass(frozen=True)
 class ColumnsScanner:
-    """Finds all arrays: the rows are those of the table, so scanning a tar finds none.
+    """Finds all arrays when it scans the table; its rows are those of the table, so scanning a tar returns none.
 
     Columns: `rowid`, and of each field `.file` (0 where a sample lacks it), `.offset` and `.length`.
     """
@@ -161,7 +161,7 @@ class ColumnsScanner:
 
 
 def _fields(table: sqlite3.Connection) -> list[tuple[str, str]]:
-    """Return each field and the name of its folder, without the path, which is wrong once the dataset was moved."""
+    """Return each field and the name of its folder, without the path, which is wrong after the dataset was moved."""
     found = table.execute("SELECT name, base_dir FROM fields ORDER BY rowid").fetchall()
     return [(str(name), str(base).replace("\\", "/").rstrip("/").rpartition("/")[2]) for name, base in found]
 
@@ -186,7 +186,7 @@ def _members_by_name(source: Source, path: str) -> dict[str, tuple[int, int]]:
 
 class ColumnsRows(RecordRows):
     index: Index
-    """Samples of such a folder."""
+    """Samples of a folder of this format."""
 
     def __init__(self, files: Files, index: Index, schema: Features) -> None:
         super().__init__(files, index)
@@ -244,7 +244,7 @@ class ColumnsRows(RecordRows):
         return Columns({name: columns[name] for name in names}, len(rows))
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Tell for each sample whether it has a field, by the index."""
+        """Return for each sample whether it has a field, from the index."""
         rows = np.arange(len(self))
         return self.index.read(f"{name}.file", rows) != 0 if name in self._arrays else np.ones(len(self), np.bool_)
 
@@ -296,7 +296,7 @@ class ColumnsRows(RecordRows):
         return [found[rowid] for rowid in rowids]
 
     def _metadata(self, name: str, text: str | None) -> Any:
-        # By Python's own module, which wrote the table and accepts NaN and infinity.
+        # With the standard library, which wrote the table and accepts NaN and infinity.
         try:
             return {} if text is None else json.loads(text)
         except (ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
 """Writes the files that `columns_tar` reads: a SQLite table of samples, and a series of tars for each field.
 
 Tables and names are those of synthefy-dataset-utils, so that its reader opens the result; the offsets in the table are
-true ones.
+correct.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ColumnsWriter(SampleWriter):
         self._table.executescript(_TABLES.format(columns=columns))
         self._table.execute("BEGIN")
         for name in arrays:
-            # Absolute, because the other writer appends to this path relative to its working folder.
+            # Absolute, because synthefy-dataset-utils appends to this path relative to its working folder.
             place = os.path.join(self._stage.path, f"{name}_shards")
             os.makedirs(self._stage.place.path(f"{name}_shards"))
             self._table.execute("INSERT INTO fields VALUES (?, 0, ?)", (name, place))

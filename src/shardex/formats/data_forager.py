@@ -26,7 +26,7 @@ _ENTRIES_AT_ONCE = 1 << 20
 
 
 def listed_files(files: Files) -> tuple[str, ...] | None:
-    """Return the data files that a data-forager index names, as it spells them; None if there is no such index."""
+    """Return the data files that a data-forager index lists, as written in it; None if there is no such index."""
     if not files.folder or NAMES not in files.paths or TABLE not in files.paths:
         return None
     lines = bytes(files.source.load(NAMES)).splitlines()
@@ -90,7 +90,7 @@ class ForagerIndex(MappedIndex):
         return which, first, size
 
     def same_length(self) -> int | None:
-        """Return the length of all samples if they have the same, else None; reads until it finds another."""
+        """Return the length of all samples if it is equal, else None; stops reading at the first that differs."""
         if not len(self):
             return None
         length = int(self._entry(0).view("<i8")[2])

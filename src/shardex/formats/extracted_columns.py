@@ -224,7 +224,7 @@ class Extraction:
     def table(
         self, names: Sequence[str], extracted: Collection[str], read: Callable[[list[str]], pa.Table]
     ) -> pa.Table:
-        """Return columns for SQL: those in `extracted` from here, the others by `read`."""
+        """Return columns for SQL: those in `extracted` from the sidecar, the others by `read`."""
         mine = [name for name in names if name in extracted]
         parts = [read([name for name in names if name not in extracted])] if len(mine) < len(names) else []
         if self._found is not None and mine:
@@ -232,7 +232,7 @@ class Extraction:
         return concat_columns(parts)
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Tell for each row whether it has a value for an extracted key."""
+        """Return for each row whether it has a value for an extracted key."""
         return valid_mask(self._column(name))
 
     def _column(self, name: str) -> pa.ChunkedArray:

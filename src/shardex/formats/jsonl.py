@@ -1,7 +1,7 @@
 """JSON Lines as samples of fields, and text files as samples of one line each.
 
 `LineScanner` finds the lines once and an `Index` stores their offsets; then each line is a byte range. Blank lines of
-JSON files, a byte order mark and carriage returns are no data. A folder with an index of data-forager is read through
+JSON files, a byte order mark and carriage returns are ignored. A folder with an index of data-forager is read through
 that index. `LineWriter` writes JSON Lines.
 """
 
@@ -110,7 +110,7 @@ def _decode_of(files: Files) -> str:
 
 class _LineRows(RecordRows):
     def location(self, row: int) -> str:
-        """File and line number of a row, for error messages; of remote files the offset, which needs no download."""
+        """File and line number of a row, for error messages; for remote files file and byte offset."""
         number, begin, _ = self.index.at(row)
         if self.files.source.is_remote:
             return f"{self.files.name(number)}, byte {begin}"
@@ -145,7 +145,7 @@ class JsonLines(_LineRows, DictRows):
         return self.extraction.table(names, self.extracted, super().sql_columns)
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Tell for each line whether it has a value for a key."""
+        """Return for each line whether it has a value for a key."""
         return self.extraction.present(name) if name in self.extracted else super().present(name)
 
     def _values(self, records: list[bytes], rows: Integers, names: list[str] | None) -> Mapping[str, Any]:
@@ -154,7 +154,7 @@ class JsonLines(_LineRows, DictRows):
             return super()._values(records, rows, names)
         try:
             found = list(map(decode, records))
-        except _BROKEN:  # a line that is no object or no JSON: decode all keys, which tells which line
+        except _BROKEN:  # a line is no object or no JSON: decode all keys, for an error that names the line
             return super()._values(records, rows, names)
         return {n: [getattr(line, f"f{k}") for line in found] for k, n in enumerate(dict.fromkeys(names))}
 
@@ -252,7 +252,7 @@ def create(
     shard_size: int = 256 << 20,
     prefix: str = "part",
 ) -> LineWriter:
-    """Begin files ``part-00000.jsonl`` and so on, of at most `shard_rows` lines and `shard_size` bytes each."""
+    """Return a writer of ``part-00000.jsonl`` and so on, of at most `shard_rows` lines and `shard_size` bytes each."""
     return LineWriter(path, Features.of(features), mode, shard_rows, shard_size, prefix)
 
 

@@ -1,7 +1,7 @@
-"""Finding lines in files (`LineScanner`) and writing samples as lines of JSON (`LineWriter`); used by `jsonl`.
+"""Finds lines in files (`LineScanner`) and writes samples as lines of JSON (`LineWriter`); used by `jsonl`.
 
 The scanner reads a file in pieces that fit the processor's cache, so that finding newlines (one kernel call per piece,
-without the GIL) and looking at the bytes before them is one pass over memory, for all kinds of sources. The writer
+without the GIL) and checking the bytes before them is one pass over memory, for all kinds of sources. The writer
 makes one compact JSON object of each sample.
 """
 
@@ -91,7 +91,7 @@ class LineScanner:
 
 
 def _blank(data: Bytes, starts: Integers, stops: Integers, last: Bytes) -> NDArray[np.bool_]:
-    """Tell which lines hold only white space; only lines that begin and end with it are looked at one by one."""
+    """Return which lines hold only white space; only lines that begin and end with it are checked one by one."""
     blank: NDArray[np.bool_] = starts == stops
     maybe = np.flatnonzero((last <= _SPACE) & ~blank)
     for k in maybe[data[starts[maybe]] <= _SPACE].tolist():
@@ -165,7 +165,7 @@ def to_json(sample: Mapping[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value without arrays. Values that JSON would change are refused, but NaN, which is written as null."""
+    """Return the value without arrays. Values that JSON would change raise an error, except NaN: it becomes null."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float) and not math.isinf(value):

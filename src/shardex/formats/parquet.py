@@ -25,7 +25,7 @@ from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct
 from shardex.sources import LocalSource
 
 GROUP_BYTES = 64 << 20
-"""A row group of this size ends, even if it has fewer rows than `row_group_rows`."""
+"""Maximum bytes of a row group, even if it has fewer rows than `row_group_rows`."""
 _EXTENSIONS = (".parquet", ".pq")
 _LIKELY_FOOTER = 64 << 10
 
@@ -175,7 +175,7 @@ def create(
     row_group_rows: int = 8192,
     compression: str = "zstd",
 ) -> ParquetWriter:
-    """Begin a folder of Parquet files; a row group ends at `row_group_rows` rows or 64 MiB."""
+    """Return a writer of a folder of Parquet files; a row group ends at `row_group_rows` rows or 64 MiB."""
     if shard_rows < 1 or row_group_rows < 1:
         raise ArgumentError(f"expected shards and row groups of at least 1 row, got {shard_rows} and {row_group_rows}")
     for name, feature in features.items():
@@ -229,7 +229,7 @@ class ParquetWriter(StagedWriter):
         """Rows in the current shard, without those of the builder."""
 
     def _refuse_other_fields(self, features: Features) -> None:
-        """Files of one dataset have one schema: samples are appended only to files with the same fields."""
+        """Raise an error if existing files have other fields: all files of a dataset have one schema."""
         for path in self._stage.existing:
             if path.lower().endswith(_EXTENSIONS):
                 full = os.path.join(self.path, path)
@@ -239,7 +239,7 @@ class ParquetWriter(StagedWriter):
                 return
 
     def append(self, sample: Mapping[str, Any]) -> None:
-        """Take one sample."""
+        """Add one sample."""
         if self._closed:
             self._check_open()
         self._builder.append(sample)
@@ -268,7 +268,9 @@ class ParquetWriter(StagedWriter):
             file.close()
 
     def _finish(self) -> None:
-        if self._builder.rows or not self._builder.finished:  # an empty dataset is one file that names its fields
+        if (
+            self._builder.rows or not self._builder.finished
+        ):  # an empty dataset is one file without rows, which stores the fields
             self._flush()
         with storage_errors(self.path, "write"):
             self._finish_file()

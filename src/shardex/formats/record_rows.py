@@ -1,9 +1,9 @@
-"""Rows whose samples are byte ranges of files: what tar, JSONL, tokens and bins share.
+"""Rows whose samples are byte ranges of files: the common code of tar, JSONL, tokens and bins.
 
 `Locations` maps a row to file, offset and length: an `Index` that shardex made, or a table that another tool made
 (`MappedIndex`). `RecordRows` turns rows into `Ranges` of the mapped files; a format decodes them into columns.
-`DictRows` does that for records that decode to one dict each. A file that changed since it was indexed is refused when
-it is first mapped.
+`DictRows` does that for records that decode to one dict each. A file that changed since it was indexed raises an error
+when it is first mapped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INFER_FROM = 16
 
 
 def map_files(files: Files, indexed: Sequence[IndexedFile]) -> Segments:
-    """Return a buffer table of the files. A file is mapped when it is first read, if it is still the one indexed."""
+    """Return a buffer table of the files. A file is mapped when it is first read, and must still be the one indexed."""
 
     def open_file(number: int) -> memoryview:
         file, data = indexed[number], files.source.map(files.paths[number])
@@ -189,7 +189,7 @@ class DictRows(RecordRows):
 
     @abstractmethod
     def _decode_or_explain(self, record: bytes, row: int) -> Any:
-        """Decode a record that `_decode` refused, or raise an error that names the place."""
+        """Decode a record for which `_decode` raised an error, or raise an error that names the place."""
 
     @cached_property
     def features(self) -> Features:
@@ -227,7 +227,7 @@ class DictRows(RecordRows):
         return to_sample(sample, self._checked(fields), self._schema, lambda _: self.location(row))
 
     def _checked(self, fields: Sequence[str] | None) -> list[str] | None:
-        """Return the fields to read; None for all keys, where no schema names them."""
+        """Return the fields to read; None for all keys, if there is no schema."""
         if fields is None and self._schema is None:
             return None
         try:

@@ -1,7 +1,7 @@
-"""The table of formats, what a format consists of (`Format`, `ShardWriter`), and opening files by format.
+"""The table of formats, the interface of a format (`Format`, `ShardWriter`), and opening files by format.
 
 Each format is a module with a constant `FORMAT`: functions that recognise files, open them as rows and create a
-dataset, and what the layers above must know about it. The module is imported when it is first needed. `open_rows`
+dataset, and properties that other rooms use. The module is imported when it is first needed. `open_rows`
 opens files as rows; the rows pickle as a description of what was opened (`Opened`) and are opened again when unpickled.
 """
 
@@ -43,7 +43,7 @@ class ShardWriter(Protocol):
     """Writes samples to shards, which become visible when `close` returns."""
 
     def append(self, sample: Mapping[str, Any]) -> None:
-        """Take one sample. After an error the sample is not written and the writer stays usable."""
+        """Add one sample. After an error the sample is not written and the writer stays usable."""
 
     def close(self) -> None:
         """Make everything durable and visible in one step."""
@@ -58,7 +58,7 @@ class Format:
 
     name: str
     recognise: Callable[[Files], int]
-    """How surely the files are of this format: 0 no, 1 by the names of some, 2 by content that no other has."""
+    """Confidence that the files are of this format: 0 no, 1 by the names of some, 2 by content that no other has."""
     open: Callable[..., ShardRows]
     """``open(files, *, schema=None, **options)`` returns the rows of the files."""
     create: Callable[..., ShardWriter]
@@ -68,18 +68,18 @@ class Format:
     self_describing: bool = False
     """True if the files fully determine their features: the fields that a caller expects are not passed as schema."""
     is_dataset: Callable[[Place], bool] | None = None
-    """Whether a place holds a dataset rather than leftovers of a killed writer; by default any file counts."""
+    """Returns True if a place holds a dataset and not only leftovers of a killed writer; by default any file counts."""
     one_file: Callable[[Source, str], Any] | None = None
     """Rows of one file, indexed in memory only; for formats whose samples hold JSON (see `extracted_columns`)."""
     check_end: Callable[[str], None] = lambda path: None
-    """Raises an error if a local file that opens was nevertheless cut off."""
+    """Raises an error if a local file was cut off although it opens."""
     keep_readable_part: Callable[[str], bool] = lambda path: False
     """Replaces a damaged local file by its readable first samples; False if there are none."""
 
     def existing_schema(self, place: Place, mode: str) -> Features | None:
         """Return the features of the dataset at `place` if `mode` is "append" and the files store them.
 
-        Raises an error if `mode` does not allow what is there.
+        Raises an error if `mode` does not allow the existing files.
         """
         if self.is_dataset is not None and not self.is_dataset(place):
             return None
@@ -137,7 +137,7 @@ def _open_again(opened: Opened, fingerprint: str) -> ShardRows:
 
 
 def format_named(name: str) -> Format:
-    """Return the format of this name; its module is imported when it is first asked for."""
+    """Return the format of this name; imports its module when it is first needed."""
     if name not in FORMATS:
         raise UnknownFormatError(f"expected a format out of {', '.join(sorted(FORMATS))}, got {name!r}")
     return cast(Format, importlib.import_module(FORMATS[name]).FORMAT)
@@ -147,7 +147,7 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
     """Open files as rows, with the format of this name, or with the one that recognises them.
 
     `wanted` is the schema for formats that are not self-describing, if none is passed. `cache`, `cache_limit` and
-    `access` are how remote files are cached (see `find`); ``checksums=True`` stores checksums of the files, which are
+    `access` set how remote files are cached (see `find`); ``checksums=True`` stores checksums of the files, which are
     verified from now on (see `with_checksums`).
     """
     access = {option: options.pop(option) for option in _ACCESS if option in options}

@@ -1,7 +1,7 @@
-"""What the writers of record formats share: fitting and encoding samples, numbered shards, publishing at the end.
+"""Common code of the writers of record formats: fitting and encoding samples, numbered shards.
 
 `SampleWriter` is the base of the writers of jsonl, tar, tokens, bins and columns_tar. `ShardSeries` writes encoded
-samples to numbered files of limited size. The stage, its publication and the life cycle are `files.StagedWriter`.
+samples to numbered files of limited size. `files.StagedWriter` stages and publishes the files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNLIMITED = 1 << 62
 
 
 def check_shard_options(shard_rows: int, shard_size: int, prefix: str) -> None:
-    """Refuse limits below 1 and prefixes that would hide the files or place them in another folder."""
+    """Raise an error for limits below 1 and for prefixes that would hide the files or put them in another folder."""
     if shard_rows < 1 or shard_size < 1:
         raise ArgumentError(f"expected shards of at least one sample and one byte, got {shard_rows} and {shard_size}")
     if not re.fullmatch(r"[^/\\._\0][^/\\\0]*", prefix):
@@ -41,10 +41,10 @@ class SampleWriter(StagedWriter):
         self._features = features
         self._checks = [(n, fits_unchanged(feature), isinstance(feature, Optional)) for n, feature in features.items()]
         self._samples = 0
-        """Number of samples taken so far."""
+        """Number of samples added so far."""
 
     def append(self, sample: Mapping[str, Any]) -> None:
-        """Take one sample."""
+        """Add one sample."""
         if self._closed:
             self._check_open()
         fitted = self._fit(sample)
@@ -56,7 +56,7 @@ class SampleWriter(StagedWriter):
         self._samples += 1
 
     def _fit(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the sample made to fit, its fields in the order of the features."""
+        """Return the sample converted to the features, with its fields in their order."""
         fitted, present = {}, 0
         for name, fits, optional in self._checks:  # most samples fit, and this is several times as fast
             value = sample.get(name, MISSING)
@@ -84,8 +84,8 @@ class SampleWriter(StagedWriter):
 class ShardSeries:
     """Numbered files of a stage, each with at most `rows` records and `size` bytes, written through a buffer.
 
-    `name` returns the path for a number; `end` returns the bytes that follow the records of a file of so many bytes.
-    A write that failed has changed nothing and can be repeated.
+    `name` returns the path for a number; `end` returns the bytes to write after the records of a file of the given
+    size. A write that failed has changed nothing and can be repeated.
 
     >>> import os, tempfile; stage = Stage(os.path.join(tempfile.mkdtemp(), "new"), "create")
     >>> series = ShardSeries(stage, "{}.txt".format, rows=2)

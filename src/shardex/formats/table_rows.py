@@ -59,7 +59,7 @@ class TableRows(ShardRows, JoinedRows):
         return [self._shards[number] for number in (np.searchsorted(self._starts, rows, "right") - 1).tolist()]
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
-        """Have each table fetch its share of the fields."""
+        """Start fetching the fields of each table."""
         with suppress(ShardexError):
             super().advise(rows[(rows >= 0) & (rows < self._length)], fields)
 

@@ -7,7 +7,7 @@ as the schema says. If ``msgpack`` is the only extension (as atdata writes), the
 
 A field is written with the extension ``name.type``, because a tar stores only names: an array ``history`` becomes
 ``history.npy`` and is read under that name, unless the schema given to `open` calls it ``history``. With
-``layout="msgpack"`` fields keep their names, and only the schema tells which of the bytes are arrays.
+``layout="msgpack"`` fields keep their names, and only the schema determines which bytes are arrays.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def open(
     rebuild: bool = False,
     progress: bool | None = None,
 ) -> TarRows:
-    """Open the samples of these tars; `schema` gives the types of fields whose extension does not tell.
+    """Open the samples of these tars; `schema` gives the types of fields that their extension does not determine.
 
     `attributes` names keys of the JSON in samples whose values are extracted now into columns for SQL.
     """
@@ -93,7 +93,7 @@ def create(
     prefix: str = "shard",
     layout: str = "parts",
 ) -> TarWriter:
-    """Begin a folder of tars, of at most `shard_rows` samples and `shard_size` bytes each.
+    """Return a writer of a folder of tars, of at most `shard_rows` samples and `shard_size` bytes each.
 
     With ``layout="msgpack"`` a sample is one member: a map of all its fields, with arrays in the compact form.
 
@@ -262,7 +262,7 @@ class TarRows(RecordRows):
         }
 
     def values(self, rows: Integers, keys: Sequence[str]) -> dict[str, list[Any]]:
-        """Return the values of these keys in the JSON of samples; of several fields with a key the first counts."""
+        """Return the values of these keys in the JSON of samples; if several fields have a key, the first counts."""
         if self._as_map:
             maps = self._maps(rows, self._where(rows))
             return {key: [one.get(key) for one in maps] for key in keys}
@@ -286,7 +286,7 @@ class TarRows(RecordRows):
         return self.extraction.table(names, self.extracted, super().sql_columns)
 
     def present(self, name: str) -> NDArray[np.bool_]:
-        """Tell for each sample whether it has a field, by the index."""
+        """Return for each sample whether it has a field, from the index."""
         if name in self.extracted:
             return self.extraction.present(name)
         if self._as_map:

@@ -1,8 +1,8 @@
 """The blocks of tar files: `members` reads headers with the offsets of their data, `header` and `tar_series` write.
 
-Read are ustar, pax and GNU long names, sizes in octal or base-256; each checksum is verified and each size compared
-with the file. Written is plain ustar with fixed metadata, so that equal data gives equal bytes. Nothing is ever
-extracted, and links are refused. What the names mean is left to `tar_members` and `columns_tar`.
+It reads ustar, pax and GNU long names, sizes in octal or base-256; each checksum is verified and each size compared
+with the file. It writes plain ustar with fixed metadata, so that equal data gives equal bytes. Nothing is ever
+extracted, and links raise an error. `tar_members` and `columns_tar` interpret the names.
 """
 
 from __future__ import annotations

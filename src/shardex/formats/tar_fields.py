@@ -1,6 +1,6 @@
 """One field of a sample as a file in a tar: extension and feature, encoding and decoding, columns of many values.
 
-A tar stores each field of a sample as a member named ``key.extension``; the extension is all it tells about the value.
+A tar stores each field of a sample as a member named ``key.extension``; only the extension describes the value.
 This module maps a feature to an extension and back, encodes values, and decodes byte ranges to a column: by one gather
 where all are `.npy` with the same header, otherwise one by one.
 """
@@ -55,7 +55,7 @@ _FEATURES: dict[Codec, Feature] = {
 
 
 def feature_of_extension(extension: str) -> Feature:
-    """Return the feature of values with this extension; bytes if it does not tell.
+    """Return the feature of values with this extension; bytes if it is unknown.
 
     >>> str(feature_of_extension("seg.json")), str(feature_of_extension("cls")), str(feature_of_extension("jpg"))
     ('json', 'int64', 'bytes')
@@ -64,9 +64,9 @@ def feature_of_extension(extension: str) -> Feature:
 
 
 def extension_of(field: str, feature: Feature) -> str:
-    """Return the extension that a field is written with: its name, followed by one that tells the type if needed.
+    """Return the extension that a field is written with: its name, followed by an extension for the type if needed.
 
-    Bytes keep their name: they are assumed to be encoded as it says.
+    Bytes keep their name, which is assumed to match their encoding.
 
     >>> [extension_of(*one) for one in (("history", Array()), ("npy", Array()), ("jpg", Bytes()), ("id", Text()))]
     ['history.npy', 'npy', 'jpg', 'id.txt']
@@ -157,7 +157,7 @@ def with_missing(present: NDArray[np.bool_], values: Column) -> Column:
 
 
 def _codec(extension: str, feature: Feature) -> Codec:
-    """Return the codec of a field: the feature decides, the extension only between several forms of it."""
+    """Return the codec of a field: chosen by the feature; if that allows several, by the extension."""
     named = codec_for_extension(extension)
     match unwrap_optional(feature):
         case Array():

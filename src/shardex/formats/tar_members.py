@@ -1,4 +1,4 @@
-"""Samples in tars by the rules of WebDataset: finding them (`TarScanner`), writing them (`TarWriter`), damaged tars.
+"""Finds (`TarScanner`) and writes (`TarWriter`) samples in tars by the rules of WebDataset; repairs damaged tars.
 
 This module deals with names and bytes of members; `tar_fields` encodes and decodes the values.
 """
@@ -129,15 +129,15 @@ def _by_extension(numbers: dict[str, int], count: int, *columns: array[int]) -> 
 
 
 def check_end(path: str) -> None:
-    """Refuse a local tar without the zeros that end one: it was cut off, and the last sample may lack a field."""
+    """Raise an error for a local tar without final zero blocks: it was cut off, its last sample may lack a field."""
     if any(_mapped(path)[-512:]):
         raise TruncatedShardError(f"{path}: expected empty blocks at the end, got none")
 
 
 def keep_readable_part(path: str) -> bool:
-    """Replace a damaged tar (or the link to it) by a copy of its first samples, without the last that can be read.
+    """Replace a damaged tar (or the link to it) by a copy of its readable samples, except the last one.
 
-    That one may lack fields. Returns False, and changes nothing, if no sample is left.
+    The last one may lack fields. Returns False, and changes nothing, if no sample is left.
     """
     data, key, end = _mapped(path), None, 0
     with suppress(ShardexError):
@@ -234,7 +234,7 @@ class TarWriter(SeriesWriter):
 
 
 def _check_map_fields(features: Features) -> dict[str, str]:
-    """Return the extension msgpack for all fields; no field may have that name, because a schema would mean the map."""
+    """Return the extension msgpack for all fields; no field may be called msgpack, which means the map."""
     for field, feature in features.items():
         if contains(feature, Opaque) or field == "msgpack":
             raise SchemaError(
@@ -258,7 +258,7 @@ def _extensions_of(features: Features) -> dict[str, str]:
 
 
 def _reads_back(key: str, extension: str) -> bool:
-    """Tell whether a member of this name is read back with the same key and extension.
+    """Return True if a member of this name is read back with the same key and extension.
 
     >>> [_reads_back(key, "txt") for key in ("a/0", "./0", "a.b", "../a", "/a", "", "__a__/0")]
     [True, True, False, False, False, False, False]

@@ -1,6 +1,6 @@
-"""Reading the headers of remote tars with few requests: predicted offsets are read together, and little else.
+"""Reads the headers of remote tars in few requests: predicted offsets are read together, and few other bytes.
 
-`header_bytes` returns what `tar_blocks.members` walks: the mapped bytes of a local file, or `RemoteHeaders`. That
+`header_bytes` returns the input of `tar_blocks.members`: the mapped bytes of a local file, or `RemoteHeaders`, which
 records the distances between headers. Where they repeat (members of one size, or samples of equal fields), the next
 headers are predicted, more and more at once. A wrong prediction costs a request for half a KiB and no error, because
 `members` reads headers only where they are. Small members are read in windows. Sizes that never repeat cost one round
@@ -73,11 +73,11 @@ class RemoteHeaders:
         self._pieces = {one.begin: part for one, part in zip(ranges, self._read(ranges), strict=True)}
 
     def _read(self, ranges: list[ByteRange]) -> list[memoryview]:
-        """Past the cache: pages around headers are eight times as much."""
+        """Read ranges without the cache, whose pages are eight times as large as a header."""
         return self._source.read_scattered(self._path, ranges)
 
     def _predicted(self, begin: int) -> list[int]:
-        """Predict the offsets of headers after the one at `begin`; more each time that this was right."""
+        """Predict the offsets of headers after the one at `begin`; more each time the prediction was right."""
         period = _period(self._steps)
         if not period or sum(period) < _SMALL * len(period):
             self._predictions = 4

@@ -1,4 +1,4 @@
-"""Files of raw numbers: their description (`TokensHeader`), scanner of lengths (`LengthScanner`), `TokenWriter`.
+"""Files of raw numbers: description (`TokensHeader`), scanner of lengths (`LengthScanner`) and writer (`TokenWriter`).
 
 Numbers are stored one after another in ``part-00000.bin`` and so on, little-endian. Where samples differ in length, the
 lengths are in ``part-00000.lengths.bin`` next to it, as uint32 (uint64 if a sample is longer). `tokens` reads them.

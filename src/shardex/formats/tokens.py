@@ -3,7 +3,7 @@
 Windows need no index: file and offset of a row are arithmetic, and `read` is one gather into one array. Stored lengths
 are in a file next to the numbers and become an `Index`. Datasets that `create` wrote are described by ``tokens.json``;
 for other files the caller passes dtype and window. A folder with an index of data-forager is read through that index.
-`token_files` has the files: description, lengths, writer.
+`token_files` describes, scans and writes the files.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _check_sizes(files: Files, sizes: list[int], dtype: np.dtype[Any]) -> None:
 
 
 class WindowRows(ShardRows):
-    """Windows of one length; a rest at the end of a file is no sample."""
+    """Windows of one length; an incomplete window at the end of a file is ignored."""
 
     in_python = False
 
@@ -230,7 +230,7 @@ class StoredRows(RecordRows):
         return Features({self.field: Array(self.dtype.name, (self.window,))})
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Read these samples: as `Ragged`, which copies later, unless all have one length."""
+        """Read these samples: stacked if all have one length, else as `Ragged`, which copies later."""
         if not check_fields([self.field], fields):
             return Columns({}, len(rows))
         ranges = self.ranges(rows)
@@ -260,7 +260,7 @@ class StoredRows(RecordRows):
 def create(
     path: str, features: Features, *, mode: str = "create", window: int | None = None, shard_size: int = 1 << 30
 ) -> TokenWriter:
-    """Begin files of numbers; the schema has one field, an array of one dimension of fixed or variable length."""
+    """Return a writer of files of numbers; the schema has one field, an array of one dimension."""
     return TokenWriter(path, Features.of(features), mode, window, shard_size)
 
 
