@@ -211,7 +211,7 @@ class RowsSuite:
         before = len(os.listdir("/proc/self/fd"))
         ds = case.dataset
         list(ds)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before  # fewer if another dataset was collected meanwhile
 
     def test_eight_threads(self, case: Case) -> None:
         ds, expected = case.dataset, case.expected

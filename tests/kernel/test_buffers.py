@@ -55,7 +55,7 @@ def test_put_does_not_replace_an_open_segment() -> None:
 
 def test_threads_open_the_same_segments() -> None:
     contents = [bytes([k]) * 4096 for k in range(32)]
-    barrier = threading.Barrier(8)
+    barrier = threading.Barrier(8, timeout=60)
 
     def opener(number: int) -> None:
         time.sleep(0.0005)

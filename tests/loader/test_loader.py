@@ -587,7 +587,7 @@ def test_leaving_a_loop_early_leaves_no_process(kind: str) -> None:
         for _ in range(3):
             assert flat(itertools.islice(loader, 3)) == list(range(30))
             loader.seek()
-    assert psutil.Process().children() == before
+    assert not set(psutil.Process().children()) - set(before)
 
 
 def test_batches_of_a_worker_keep_their_values_and_are_writable() -> None:

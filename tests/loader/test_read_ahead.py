@@ -123,7 +123,8 @@ def test_oldest_plan_is_left_out_if_too_many_wait() -> None:
     thread.close()
 
 
-def test_read_waits_for_its_announcement() -> None:
+def test_read_waits_for_its_announcement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead_module, "_MAX_WAIT_SECONDS", 60)
     slow, (a, b, c) = SlowAdvice(), ([1], [2], [3])
     thread = AdviceThread(slow, depth=9)
     thread.plan(a)

@@ -230,7 +230,7 @@ def test_put_if_absent_is_right_after_a_lost_answer(web: FaultyServer, mode: str
         secret_access_key=SECRET,
         region="us-east-1",
         allow_http=True,
-        timeout=2,
+        timeout=10,
         retries=3,
     )
     place = open_source(f"s3://{mode}")
@@ -241,7 +241,7 @@ def test_put_if_absent_is_right_after_a_lost_answer(web: FaultyServer, mode: str
 
 
 def test_a_write_without_an_answer_raises(web: FaultyServer) -> None:
-    storage("s3://lost", endpoint=web.url("").rstrip("/"), anonymous=True, allow_http=True, retries=2, timeout=2)
+    storage("s3://lost", endpoint=web.url("").rstrip("/"), anonymous=True, allow_http=True, retries=2, timeout=10)
     with pytest.raises(RemoteWriteError, match=r"cannot write: .* in 3 attempts"):
         open_source("s3://lost").put("a", b"x")
     storage("s3://lost")

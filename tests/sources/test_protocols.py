@@ -78,7 +78,7 @@ def test_for_each_keeps_the_order_and_raises_errors(place: Place) -> None:
 
 
 def test_for_each_runs_concurrently_on_remote_places() -> None:
-    gate = threading.Barrier(8, timeout=30)
+    gate = threading.Barrier(8, timeout=60)
     assert len(MemorySource().for_each(lambda _: gate.wait(), range(8))) == 8
 
 

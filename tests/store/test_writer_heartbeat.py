@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -143,17 +142,14 @@ def test_short_transaction_in_a_folder_writes_no_heartbeat(tmp_path: Path) -> No
 
 
 def test_threads_end_with_their_writers(place: Place) -> None:
-    before = threading.active_count()
     edits = [sx.edit(place.url) for _ in range(4)]
-    assert threading.active_count() == before + 4
+    threads = [tx._heartbeat._thread for tx in edits]
+    assert all(thread.is_alive() for thread in threads)
     edits[0].commit()
     edits[1].abort()
-    threads = [tx._heartbeat._thread for tx in edits]
     del edits
     gc.collect()
-    for thread in threads:
-        thread.join(10)
-    assert threading.active_count() == before
+    assert becomes_true(lambda: not any(thread.is_alive() for thread in threads))
 
 
 def test_heartbeat_goes_on_after_a_storage_error(frequent: None) -> None:

@@ -132,7 +132,7 @@ def test_concurrent_appends_are_all_kept_in_order(location: str) -> None:
 
 
 def test_one_of_several_concurrent_creates_succeeds(location: str) -> None:
-    gate = threading.Barrier(6)
+    gate = threading.Barrier(6, timeout=60)
 
     def work(who: int) -> int | None:
         with sx.create(location, {"who": int}) as out:
