@@ -63,13 +63,14 @@ class DataFileReader:
     ({'x': [1, 2]}, [], [0])
     """
 
-    __slots__ = ("_columns", "_data", "_intact", "_schema", "_source", "damages", "file")
+    __slots__ = ("_columns", "_data", "_intact", "_opened", "_schema", "_source", "damages", "file")
 
     def __init__(self, source: Source, file: DataFile, columns: Sequence[pa.Field]) -> None:
         self._source = source
         self.file = file
         self._columns = columns
         self._data: memoryview | None = None
+        self._opened: pa.ipc.RecordBatchFileReader | None = None
         self._schema: pa.Schema | None = None
         self._intact: list[int] = []
         self.damages: list[Damage] | None = None
@@ -81,21 +82,6 @@ class DataFileReader:
     def where(self) -> str:
         """Path or URL of the file, for error messages."""
         return f"{self._source.url}/{self.file.path}"
-
-    @property
-    def path(self) -> str:
-        """Path of the file in its source."""
-        return self.file.path
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """Column of each field."""
-        return self.file.fields
-
-    @property
-    def rows(self) -> list[int]:
-        """Number of rows in each batch."""
-        return [batch.rows for batch in self.file.batches]
 
     @property
     def readable(self) -> Sequence[int]:
@@ -125,19 +111,19 @@ class DataFileReader:
 
     def close(self) -> None:
         """Drop the mapping; the next read maps the file again."""
-        self._data = None
+        self._data = self._opened = None
 
     def batch(self, number: int) -> pa.RecordBatch:
         """Return one record batch as views of the mapped file; raise an error if it is damaged."""
-        if self.damages is not None and number not in self._intact:
+        if self.damages is None:
+            self._opened = self._opened or self._open()
+        elif number not in self._intact:
             raise FormatError(f"{self.where}: expected batch {number} to be intact, it is damaged")
-        data = self.data
-        if self._schema is None:
-            self._schema = self._foot_schema(data)
         begin, end = self.extent(number)
+        data = self.data[begin:end]
         self._fetch(begin, end)
-        self._check_bytes(data[begin:end], number)
-        return self._decode(data[begin:end], number, self._schema)
+        self._check_bytes(data, number)
+        return self._decode(data, number)
 
     def numbers(self, column: str) -> NDArray[np.uint64]:
         """Return a column of numbers from all readable batches; a single batch is not copied."""
@@ -159,15 +145,16 @@ class DataFileReader:
                 self.where,
             ) from None
 
-    def _foot_schema(self, data: memoryview) -> pa.Schema:
-        """Check the foot and return the schema in it."""
+    def _open(self) -> pa.ipc.RecordBatchFileReader:
+        """Check the foot and the schema in it."""
         begin, end = self.foot()
         self._fetch(begin, end)
-        self._check_foot(data[begin:end])
-        reader = open_ipc_file(data, self.where)
-        if (count := reader.num_record_batches) != len(self.file.batches):
+        self._check_foot(self.data[begin:end])
+        opened = open_ipc_file(self.data, self.where)
+        if (count := opened.num_record_batches) != len(self.file.batches):
             raise FormatError(f"{self.where}: expected {len(self.file.batches)} batches, got {count}")
-        return self._checked_schema(reader.schema)
+        self._checked_schema(opened.schema)
+        return opened
 
     def _checked_schema(self, schema: pa.Schema) -> pa.Schema:
         for column in self._columns:
@@ -177,26 +164,26 @@ class DataFileReader:
         return schema
 
     def _check_foot(self, data: memoryview) -> None:
-        begin, end = self.foot()
-        if xxhash.xxh3_64_hexdigest(data) != self.file.foot:
-            raise ChecksumError(
-                f"{self.where}: expected the foot (bytes {begin} to {end}) as it was written, got other bytes"
-            )
+        self._check_sum(data, self.file.foot, "the foot", *self.foot())
 
     def _check_bytes(self, data: memoryview, number: int) -> None:
-        begin, end = self.extent(number)
-        if xxhash.xxh3_64_hexdigest(data) != self.file.batches[number].xxh3:
+        self._check_sum(data, self.file.batches[number].xxh3, f"batch {number}", *self.extent(number))
+
+    def _check_sum(self, data: memoryview, expected: str, what: str, begin: int, end: int) -> None:
+        if xxhash.xxh3_64_hexdigest(data) != expected:
             raise ChecksumError(
-                f"{self.where}: expected batch {number} (bytes {begin} to {end}) as it was written, got other bytes"
+                f"{self.where}: expected {what} (bytes {begin} to {end}) as it was written, got other bytes"
             )
 
-    def _decode(self, data: memoryview, number: int, schema: pa.Schema) -> pa.RecordBatch:
+    def _decode(self, data: memoryview, number: int) -> pa.RecordBatch:
         """Decode a batch from its bytes, which have the right checksum; the first ones begin with the schema."""
         where = f"{self.where}, batch {number}"
-        if number == 0:
+        if self._opened is not None:  # strict: faster than to decode the bytes alone
+            found = self._opened.get_batch(number)
+        elif number == 0:
             found = pa.ipc.open_stream(pa.py_buffer(data[_MAGIC_SIZE:])).read_next_batch()
         else:
-            found = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(data)), schema)
+            found = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(data)), self._schema)
         if valid_batch(found, where).num_rows != (expected := self.file.batches[number].rows):
             raise FormatError(f"{where}: expected {expected} rows, got {found.num_rows}")
         return found
@@ -209,6 +196,7 @@ class DataFileReader:
         Bytes are read, not mapped: on a defective disk a read fails with an error, but access to a mapped page kills
         the process.
         """
+        self.close()
         self._intact = []
         self.damages = self._find_damages(step)
         return self.damages
@@ -228,7 +216,7 @@ class DataFileReader:
                     self._check_bytes(data := self._read(*self.extent(number)), number)
                     unharmed += 1
                     if self._schema is not None:
-                        self._check_nulls(self._decode(data, number, self._schema), number)
+                        self._check_nulls(self._decode(data, number), number)
                         self._intact.append(number)
                 except _ARROW_ERRORS as error:
                     found.append(self._damage(error, number))

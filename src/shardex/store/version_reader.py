@@ -29,7 +29,7 @@ from shardex.schema import Features, check_fields
 from shardex.sources import Source
 from shardex.store.data_file_reader import DataFileReader
 from shardex.store.inventory import number_column
-from shardex.store.manifest import DataFile, Foreign, Fragment, Manifest
+from shardex.store.manifest import Batch, DataFile, Foreign, Fragment, Manifest
 from shardex.store.overlay_rows import EditedRows, OverlayTable
 from shardex.store.row_ids import LiveRows, RowIds
 
@@ -77,7 +77,7 @@ class VersionReader:
             fields = {name: schema.field(name) for name in names}
             files = [_file_of(one, names[0]) for one in manifest.fragments]
             readers = [
-                _NullBatch(one.rows, schema) if file is None else self._reader(file, fields)
+                _NullBatch(source, one.rows, schema) if file is None else self._reader(file, fields)
                 for one, file in zip(manifest.fragments, files, strict=True)
             ]
             tables.append(self._table(readers, features.select(names), schema))
@@ -130,7 +130,7 @@ class VersionReader:
 
     def _table(
         self,
-        readers: Sequence[DataFileReader | _NullBatch],
+        readers: Sequence[DataFileReader],
         features: Features,
         schema: pa.Schema,
         only_readable: bool = False,
@@ -167,60 +167,41 @@ def _shards(source: Source, manifest: Manifest) -> list[str]:
     return first + others
 
 
-class _NullBatch:
+class _NullBatch(DataFileReader):
     """One batch of nulls, for a fragment that was written before some fields were added."""
 
-    where = "rows from before the field was added"
-    path = ""
-    data = b""
-    readable = (0,)
-    fields: Mapping[str, str] = {}
+    data = memoryview(b"")
 
-    def __init__(self, rows: int, schema: pa.Schema) -> None:
-        self.rows = [rows]
-        self._schema = schema
-
-    def extent(self, number: int) -> tuple[int, int]:
-        """No bytes."""
-        return 0, 0
-
-    def foot(self) -> tuple[int, int]:
-        """No bytes."""
-        return 0, 0
-
-    def close(self) -> None:
-        """Nothing is open."""
+    def __init__(self, source: Source, rows: int, schema: pa.Schema) -> None:
+        super().__init__(source, DataFile("", 0, {}, [Batch(rows, 0, 0, "")], ""), list(schema))
 
     def batch(self, number: int) -> pa.RecordBatch:
         """Return the batch of nulls."""
-        arrays = [pa.nulls(self.rows[number], one.type) for one in self._schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        arrays = [pa.nulls(self.file.rows, column.type) for column in self._columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self._columns))
 
 
 class _Batches:
     """The record batches of several files as one sequence, with the fields of `schema`."""
 
-    def __init__(
-        self, source: Source, files: Sequence[DataFileReader | _NullBatch], schema: pa.Schema, only_readable: bool
-    ) -> None:
+    def __init__(self, source: Source, files: Sequence[DataFileReader], schema: pa.Schema, only_readable: bool) -> None:
         self._files = files
         self._schema = schema
         self._names = schema.names
-        self._mapped = source.buffer_table([one.path for one in files], lambda k: files[k].data, self._close_file)
+        self._mapped = source.buffer_table([one.file.path for one in files], lambda k: files[k].data, self._let_go)
         self._places = [
             (number, batch)
             for number, one in enumerate(files)
-            for batch in (one.readable if only_readable else range(len(one.rows)))
+            for batch in (one.readable if only_readable else range(len(one.file.batches)))
         ]
-        counts = [one.rows for one in files]
-        self.rows = [counts[number][batch] for number, batch in self._places]
-        self.close_batches: weakref.WeakMethod[Callable[[Sequence[int]], None]] | None = None
-        """Closes batches of the table that reads from this object."""
+        self.rows = [files[number].file.batches[batch].rows for number, batch in self._places]
+        self.let_go: weakref.WeakMethod[Callable[[Sequence[int]], None]] | None = None
+        """Closes batches that the table above holds."""
 
     def load(self, number: int) -> pa.RecordBatch:
         """Return a checked batch with columns named as the fields."""
         file, batch = self._places[number]
-        found, fields = self._files[file].batch(batch), self._files[file].fields
+        found, fields = self._files[file].batch(batch), self._files[file].file.fields
         columns = [fields.get(name, name) for name in self._names]
         if columns == self._names == found.schema.names:
             return found
