@@ -20,7 +20,7 @@ from shardex.schema import Features
 from shardex.sources import LocalSource
 from shardex.store import data_files as fragments
 from shardex.store.manifest import latest_version, read_manifest
-from shardex.store.writer import ArrowWriter, create
+from shardex.store.writer import ArrowWriter
 
 SCHEMA = {"n": int, "s": str | None, "x": sx.Array("float32", (None, 2))}
 
@@ -33,7 +33,7 @@ def samples(count: int, first: int = 0) -> list[dict[str, Any]]:
 
 
 def writer(folder: Path, mode: str = "create", **options: Any) -> ArrowWriter:
-    return create(str(folder), Features.of(SCHEMA), mode=mode, **options)
+    return ArrowWriter(str(folder), Features.of(SCHEMA), mode=mode, **options)
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -94,7 +94,7 @@ def test_shards_end_by_rows_or_bytes_and_batches_by_bytes(tmp_path: Path, monkey
 
 def test_one_sample_larger_than_a_batch_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fragments, "BATCH_BYTES", 1000)
-    out = create(str(tmp_path / "d"), Features.of({"raw": bytes}), mode="create")
+    out = ArrowWriter(str(tmp_path / "d"), Features.of({"raw": bytes}), mode="create")
     for _ in range(3):
         out.append({"raw": bytes(5000)})
         assert out._fragments._builder.rows == 0

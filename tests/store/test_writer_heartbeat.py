@@ -137,7 +137,7 @@ def test_unreadable_heartbeat_keeps_all_files() -> None:
 def test_short_transaction_in_a_folder_writes_no_heartbeat(tmp_path: Path) -> None:
     writer = WriterHeartbeat(LocalSource(tmp_path))
     assert os.listdir(tmp_path) == []
-    writer.end()
+    writer.close()
     assert os.listdir(tmp_path) == []
 
 
@@ -165,5 +165,5 @@ def test_heartbeat_goes_on_after_a_storage_error(frequent: None) -> None:
     place = FailingAtFirst()
     writer = WriterHeartbeat(place)
     assert becomes_true(lambda: place.puts >= 4)
-    writer.end()
+    writer.close()
     assert place.paths() == []

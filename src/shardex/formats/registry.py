@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import NoneType
-from typing import Any, Protocol, cast, get_args, get_type_hints
+from typing import Any, Protocol, cast, get_args
 
 from shardex.errors import ArgumentError, FormatError, StaleIndexError, UnknownFormatError
 from shardex.files import Files, What, check_mode, display_name, find, with_checksums
@@ -173,13 +173,13 @@ def check_options(function: Any, name: str, options: Mapping[str, Any]) -> None:
     """Raise ArgumentError for an option that a format does not have, or a value of the wrong type."""
     if not options:
         return
-    known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    hints = get_type_hints(function)
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    known = {one.name: one.annotation for one in parameters if one.kind is one.KEYWORD_ONLY}
     for option, value in options.items():
         if option not in known:
             has = ", ".join(known) or "none"
             raise ArgumentError(f"expected options of the format {name} ({has}), got {option!r}")
-        kinds = get_args(hints[option]) or (hints[option],)
+        kinds = get_args(known[option]) or (known[option],)
         if all(kind in _PLAIN for kind in kinds) and type(value) not in kinds:
             wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
             raise ArgumentError(f"expected {wanted} for the option {option} of the format {name}, got {value!r}")

@@ -8,9 +8,10 @@ the same rows and fields is a `CommitConflict` that names both. Reads no data ex
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,10 +20,14 @@ from shardex.errors import CommitConflict, FieldError, SchemaError
 from shardex.kernel import Integers
 from shardex.schema import Feature, Features, Optional
 from shardex.sources import Place
-from shardex.store.manifest import DataFile, Foreign, Fragment, Manifest, latest_version, publish, read_manifest
+from shardex.store.data_file_reader import read_ids
+from shardex.store.manifest import DataFile, Foreign, Fragment, Manifest, latest_version, publish
 
 _TRIES = 1000
 _FEW = 3
+
+Named = TypeVar("Named")
+ReadIds = Callable[[DataFile], Integers]
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class DropField:
     """Removal of a field."""
 
     name: str
+    new: None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,9 @@ class RenameField:
 
     name: str
     new: str
+
+
+FieldChange = AddField | DropField | RenameField
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class Changes:
     """All changes of a transaction."""
 
     appended: list[Fragment] = field(default_factory=list)
-    fields: list[AddField | DropField | RenameField] = field(default_factory=list)
+    fields: list[FieldChange] = field(default_factory=list)
     overlays: list[Overlay] = field(default_factory=list)
     deleted: DataFile | None = None
     deleted_ids: Integers = field(default_factory=lambda: np.empty(0, np.int64))
@@ -89,47 +98,34 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-Ids = Callable[[DataFile], Integers]
-Check = Callable[[Manifest, list[Fragment]], None]
+def publish_next(place: Place, version: int, make: Callable[[int], Manifest]) -> int:
+    """Publish `make(version)` as the next version and return its number.
 
-
-def commit(
-    place: Place,
-    version: int,
-    base: Manifest,
-    changes: Changes,
-    ids: Ids,
-    check: Check = lambda manifest, fragments: None,
-) -> int:
-    """Publish the changes as the next version and return its number.
-
-    `ids` reads the ids in a file; `check` may raise an error for the new manifest, for example for duplicate keys.
+    If other writers have published that number first, `make` is called again with the number of their latest version.
     """
-    latest = base
     for _ in range(_TRIES):
-        new_manifest = apply(base, latest, changes, ids)
-        check(new_manifest, new_manifest.fragments[len(new_manifest.fragments) - len(changes.appended) :])
-        if publish(place, version + 1, new_manifest):
+        if publish(place, version + 1, make(version)):
             return version + 1
         version = latest_version(place)
-        latest = read_manifest(place, version)
     raise CommitConflict(
         f"{place.url}: expected to publish a version in {_TRIES} tries, other writers were faster every time"
     )
 
 
-def apply(base: Manifest, latest: Manifest, changes: Changes, ids: Ids) -> Manifest:
+def apply(place: Place, base: Manifest, latest: Manifest, changes: Changes) -> Manifest:
     """Return `latest` with the changes applied that were made for `base`."""
+    ids = partial(read_ids, place)
     if latest is not base:
         _refuse_conflicts(base, latest, changes, ids)
     features, fragments, overlays = dict(latest.features.items()), latest.fragments, latest.overlays
     for change in changes.fields:
-        features, fragments, overlays = _CHANGES[type(change)](change, features, fragments, overlays)
-    fragments, used = _with_ids(fragments, changes.appended, latest.ids)
-    files = [*latest.deleted, *([changes.deleted] if changes.deleted else [])]
-    deleted = sum(fragment.rows for fragment in latest.fragments) - latest.rows  # two files may list the same row
+        features = change_features(change, features)
+        fragments, overlays = _change_files(change, fragments, overlays)
+    fragments, used = with_ids(fragments, changes.appended, latest.ids)
+    files, deleted = latest.deleted, sum(fragment.rows for fragment in latest.fragments) - latest.rows
     if changes.deleted:
-        deleted = _count([ids(file) for file in files])
+        files = [*files, changes.deleted]
+        deleted = len(np.unique(np.concatenate([*map(ids, files)])))  # two files may list the same row
     return msgspec.structs.replace(
         latest,
         rows=sum(fragment.rows for fragment in fragments) - deleted,
@@ -142,11 +138,7 @@ def apply(base: Manifest, latest: Manifest, changes: Changes, ids: Ids) -> Manif
     )
 
 
-def _count(some: list[Integers]) -> int:
-    return len(np.unique(np.concatenate(some)))
-
-
-def _with_ids(before: list[Fragment], new: list[Fragment], used: int) -> tuple[list[Fragment], int]:
+def with_ids(before: list[Fragment], new: list[Fragment], used: int) -> tuple[list[Fragment], int]:
     """Add new fragments with the next ids; return all fragments and the number of ids in use."""
     out = list(before)
     for fragment in new:
@@ -157,75 +149,57 @@ def _with_ids(before: list[Fragment], new: list[Fragment], used: int) -> tuple[l
 
 # -- fields ---------------------------------------------------------------------------------------------------
 
-_State = tuple[dict[str, Feature], list[Fragment], list[DataFile]]
 
-
-def _add(change: AddField, features: dict[str, Feature], fragments: list[Fragment], overlays: list[DataFile]) -> _State:
-    if change.name in features:
-        raise SchemaError(f"expected a new field, got {change.name!r}, which exists already; update changes values")
-    more = [
-        msgspec.structs.replace(one, groups=[*one.groups, change.files[one.first]])
-        if one.first in change.files
-        else one
-        for one in fragments
-    ]
-    return {**features, change.name: change.feature}, more, overlays
-
-
-def _drop(
-    change: DropField, features: dict[str, Feature], fragments: list[Fragment], overlays: list[DataFile]
-) -> _State:
-    _check_known(change.name, features)
-    left = {name: feature for name, feature in features.items() if name != change.name}
-    if not left:
-        raise SchemaError(f"expected another field to stay, got {change.name!r}, which is the last one")
-    return left, *_rename_fields(fragments, overlays, lambda name: None if name == change.name else name)
-
-
-def _rename(
-    change: RenameField, features: dict[str, Feature], fragments: list[Fragment], overlays: list[DataFile]
-) -> _State:
-    _check_known(change.name, features)
-    if change.new in features:
-        raise SchemaError(f"expected a new name for {change.name!r}, got {change.new!r}, which exists already")
-    renamed = {change.new if name == change.name else name: feature for name, feature in features.items()}
-    return renamed, *_rename_fields(fragments, overlays, lambda name: change.new if name == change.name else name)
-
-
-_CHANGES: dict[type, Callable[..., _State]] = {AddField: _add, DropField: _drop, RenameField: _rename}
-
-
-def _check_known(name: str, features: Mapping[str, Feature]) -> None:
+def change_features(change: FieldChange, features: Mapping[str, Feature]) -> dict[str, Feature]:
+    """Return the fields after a change; an error if it is not possible."""
+    name = change.name
+    if isinstance(change, AddField):
+        if name in features:
+            raise SchemaError(f"expected a new field, got {name!r}, which exists already; update changes values")
+        return {**features, name: change.feature}
     if name not in features:
         raise FieldError(f"expected one of the fields {', '.join(features)}, got {name!r}")
+    if change.new in features:
+        raise SchemaError(f"expected a new name for {name!r}, got {change.new!r}, which exists already")
+    changed = _renamed(change, features)
+    if not changed:
+        raise SchemaError(f"expected another field to stay, got {name!r}, which is the last one")
+    return changed
 
 
-def _rename_fields(
-    fragments: list[Fragment], overlays: list[DataFile], name: Callable[[str], str | None]
+def _change_files(
+    change: FieldChange, fragments: list[Fragment], overlays: list[DataFile]
 ) -> tuple[list[Fragment], list[DataFile]]:
-    """Return the files with renamed fields; `name` returns None for a dropped field. Empty files are left out."""
+    """Return the files after a change of the fields in them; those without a field are left out."""
+    if isinstance(change, AddField):
+        return [
+            msgspec.structs.replace(one, groups=[*one.groups, change.files[one.first]])
+            if one.first in change.files
+            else one
+            for one in fragments
+        ], overlays
 
-    def renamed(fields: Mapping[str, str]) -> dict[str, str]:
-        return {new: column for old, column in fields.items() if (new := name(old)) is not None}
-
-    def mapped(files: Iterable[DataFile]) -> Iterator[DataFile]:
-        for file in files:
-            if fields := renamed(file.fields):
-                yield msgspec.structs.replace(file, fields=fields)
+    def mapped(files: list[DataFile]) -> list[DataFile]:
+        changed = (msgspec.structs.replace(file, fields=_renamed(change, file.fields)) for file in files)
+        return [file for file in changed if file.fields]
 
     def foreign(one: Foreign | None) -> Foreign | None:
-        return None if one is None else msgspec.structs.replace(one, fields=renamed(one.fields))
+        return None if one is None else msgspec.structs.replace(one, fields=_renamed(change, one.fields))
 
-    kept = [
-        msgspec.structs.replace(one, groups=list(mapped(one.groups)), foreign=foreign(one.foreign)) for one in fragments
-    ]
-    return kept, list(mapped(overlays))
+    kept = [msgspec.structs.replace(one, groups=mapped(one.groups), foreign=foreign(one.foreign)) for one in fragments]
+    return kept, mapped(overlays)
+
+
+def _renamed(change: DropField | RenameField, fields: Mapping[str, Named]) -> dict[str, Named]:
+    """Return values by the new names of their fields."""
+    names = ((change.new if name == change.name else name, value) for name, value in fields.items())
+    return {name: value for name, value in names if name is not None}
 
 
 # -- conflicts ------------------------------------------------------------------------------------------------
 
 
-def _refuse_conflicts(base: Manifest, latest: Manifest, changes: Changes, ids: Ids) -> None:
+def _refuse_conflicts(base: Manifest, latest: Manifest, changes: Changes, ids: ReadIds) -> None:
     """Raise an error if the changes cannot be rebased onto the commits since `base`."""
     theirs = _Since(base, latest, ids)
     _refuse_field_conflicts(base, latest, changes, theirs)
@@ -257,7 +231,7 @@ def _refuse_conflicts(base: Manifest, latest: Manifest, changes: Changes, ids: I
 class _Since:
     """Changes of others between two versions."""
 
-    def __init__(self, base: Manifest, latest: Manifest, ids: Ids) -> None:
+    def __init__(self, base: Manifest, latest: Manifest, ids: ReadIds) -> None:
         before_deleted, after_deleted = ({file.path for file in one.deleted} for one in (base, latest))
         self.deleted = _concatenated([ids(file) for file in latest.deleted if file.path not in before_deleted])
         self.restored = not before_deleted <= after_deleted
@@ -297,7 +271,7 @@ def _concatenated(some: list[Integers]) -> Integers:
 
 
 def _refuse_field_conflicts(base: Manifest, latest: Manifest, changes: Changes, theirs: _Since) -> None:
-    own = {name for c in changes.fields for name in (c.name, getattr(c, "new", c.name))}
+    own = {name for c in changes.fields for name in (c.name, getattr(c, "new", None)) if name}
     used = own | {name for overlay in changes.overlays for name in overlay.fields}
     changed = {name for overlay in theirs.overlays for name in overlay.fields}
     if shared := (used & theirs.fields) | (own & changed):

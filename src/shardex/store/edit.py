@@ -11,6 +11,7 @@ import operator
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,20 @@ from shardex.rows import Keyed, normalise
 from shardex.samples import Lens, fields_of
 from shardex.schema import Feature, Features, Optional
 from shardex.sources import place_of
-from shardex.store.commit import AddField, Changes, DropField, RenameField, commit, counted
-from shardex.store.data_file_reader import read_ids
+from shardex.store.commit import (
+    AddField,
+    Changes,
+    DropField,
+    FieldChange,
+    RenameField,
+    apply,
+    change_features,
+    counted,
+    publish_next,
+)
 from shardex.store.data_files import FragmentWriter, ShardWriter, write_numbers
 from shardex.store.key_lookup import refuse_duplicates
-from shardex.store.manifest import DataFile, Fragment, Manifest, latest_version, read_manifest
+from shardex.store.manifest import Fragment, Manifest, latest_version, read_manifest
 from shardex.store.new_field import Values, batches
 from shardex.store.overlay_rows import EditedRows
 from shardex.store.updates import Updates
@@ -74,7 +84,7 @@ class Edit(AllOrNothing):
         self._row_ids = self._base.row_ids
         self._quiet = None if progress is None else not progress
         self._features = dict(self._base.features.items())
-        self._fields: list[tuple[AddField | DropField | RenameField, dict[int, ShardWriter]]] = []
+        self._fields: list[tuple[FieldChange, dict[int, ShardWriter]]] = []
         self._appends: FragmentWriter | None = None
         self._updates: dict[str, Updates] = {}
         self._updated: set[int] = set()
@@ -135,12 +145,9 @@ class Edit(AllOrNothing):
             for updates in changed:
                 updates.remove_last()
             raise
-        try:
+        with self._abort_on_error():  # samples of a batch may be lost
             for updates in changed:
                 updates.spill()
-        except BaseException:  # samples of a batch may be lost
-            self.abort()
-            raise
 
     def put(self, where: Any, view: Any, *, through: Lens[Any, Any] | None = None) -> None:
         """Write a view back into one sample, identified as in `update`: update the fields that differ.
@@ -197,45 +204,34 @@ class Edit(AllOrNothing):
         """Add a field with a value for every sample: an array, any iterable, a dataset of one field, or a function
         that is called with each sample. Without values it must be optional, and no sample has one yet."""
         self._check_no_appends(name)
-        if name in self._features:
-            raise SchemaError(f"expected a new field, got {name!r}, which exists already; update changes values")
-        kind = Features.of({name: feature})[name]
+        change = AddField(name, Features.of({name: feature})[name], {})
+        features = change_features(change, self._features)
         shards: dict[int, ShardWriter] = {}
         if values is not None:
-            self._write_field(name, kind, values, shards)
-        elif not isinstance(kind, Optional):
+            self._write_field(name, change.feature, values, shards)
+        elif not isinstance(change.feature, Optional):
             raise SchemaError(f"expected values for the field {name}, or a feature that is optional, got neither")
-        self._fields.append((AddField(name, kind, {}), shards))
-        self._features[name] = kind
+        self._fields.append((change, shards))
+        self._features = features
 
     def drop_field(self, name: str) -> None:
         """Remove a field; older versions keep it."""
-        self._check_no_appends(name)
-        if name == self._base.key:
-            raise SchemaError(f"expected another field than the key {name!r}")
-        self._check_field(name)
-        if len(self._features) == 1:
-            raise SchemaError(f"expected another field to stay, got {name!r}, which is the last one")
-        self._fields.append((DropField(name), {}))
-        del self._features[name]
+        self._rename_or_drop(DropField(name))
 
     def rename_field(self, name: str, new: str) -> None:
         """Rename a field."""
+        self._rename_or_drop(RenameField(name, new))
+
+    def _rename_or_drop(self, change: DropField | RenameField) -> None:
+        name = change.name
         self._check_no_appends(name)
-        self._check_field(name)
         if name == self._base.key:
             raise SchemaError(f"expected another field than the key {name!r}")
-        if new in self._features:
-            raise SchemaError(f"expected a new name for {name!r}, got {new!r}, which exists already")
-        Features({new: self._features[name]})
-        self._fields.append((RenameField(name, new), {}))
-        self._features = {new if old == name else old: feature for old, feature in self._features.items()}
-
-    def _check_field(self, name: str) -> None:
-        if name not in self._features:
-            raise FieldError(f"expected one of the fields {', '.join(self._features)}, got {name!r}")
+        features = Features(change_features(change, self._features))
         if name in self._updates:
             raise SchemaError(f"expected a field to be changed before its values are, got {name!r} after some were")
+        self._fields.append((change, {}))
+        self._features = dict(features.items())
 
     def _check_no_appends(self, name: str) -> None:
         self._check_open()
@@ -282,8 +278,8 @@ class Edit(AllOrNothing):
     def _publish(self) -> None:
         changes = self._changes()
         if changes.words:
-            self.version = commit(self._place, self._version, self._base, changes, self._read_ids, self._check)
-        self._heartbeat.end()
+            self.version = publish_next(self._place, self._version, partial(self._next, changes))
+        self._heartbeat.close()
 
     def _changes(self) -> Changes:
         appended = self._appends.finish() if self._appends is not None else []
@@ -316,12 +312,13 @@ class Edit(AllOrNothing):
         words += [f"{what}: {counted(count, 'sample')}" for what, count in counts.items() if count]
         return ", ".join(words)
 
-    def _check(self, manifest: Manifest, appended: list[Fragment]) -> None:
-        refuse_duplicates(self._place, manifest, appended)
-        self._heartbeat.check(manifest, self._base)
-
-    def _read_ids(self, file: DataFile) -> Integers:
-        return read_ids(self._place, file)
+    def _next(self, changes: Changes, version: int) -> Manifest:
+        """Return the manifest to publish after a version."""
+        latest = self._base if version == self._version else read_manifest(self._place, version)
+        made = apply(self._place, self._base, latest, changes)
+        refuse_duplicates(self._place, made, len(changes.appended))
+        self._heartbeat.check(made, self._base)
+        return made
 
     def _discard(self) -> None:
         if self._appends is not None:
@@ -330,4 +327,4 @@ class Edit(AllOrNothing):
             updates.discard()
         for shard in [*self._deleted_files, *(shard for _, shards in self._fields for shard in shards.values())]:
             shard.discard()
-        self._heartbeat.end()
+        self._heartbeat.close()

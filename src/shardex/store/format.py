@@ -18,7 +18,7 @@ from shardex.store.key_lookup import KeyLookup
 from shardex.store.manifest import Manifest, latest_version, read_manifest
 from shardex.store.overlay_rows import EditedRows
 from shardex.store.version_reader import VersionReader
-from shardex.store.writer import create
+from shardex.store.writer import ArrowWriter
 
 _DATA_FILE = re.compile(r"data/[0-9a-f]{32}\.arrow")
 
@@ -80,7 +80,7 @@ FORMAT = Format(
     "arrow",
     recognise,
     open,
-    create,
+    ArrowWriter,
     stores_schema=True,
     self_describing=True,
     is_dataset=lambda place: latest_version(place) > 0,

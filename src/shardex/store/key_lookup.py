@@ -99,13 +99,13 @@ def _keys_of(reader: VersionReader) -> tuple[TableRows, str]:
     return reader.base_rows(reader.manifest.features.select([key])), key
 
 
-def refuse_duplicates(source: Source, manifest: Manifest, appended: list[Fragment]) -> None:
-    """Raise an error if a version to publish has duplicate keys; `appended` are its last fragments."""
+def refuse_duplicates(source: Source, manifest: Manifest, appended: int) -> None:
+    """Raise an error if a version to publish has duplicate keys; `appended` is the number of its new fragments."""
     if manifest.key is None or not appended:
         return
     reader = VersionReader(source, manifest)
     base, key = _keys_of(reader)
-    for number in range(len(manifest.fragments) - len(appended), len(manifest.fragments)):
+    for number in range(len(manifest.fragments) - appended, len(manifest.fragments)):
         start = sum(fragment.rows for fragment in manifest.fragments[:number])
         before = _index(reader, manifest.fragments[:number])
         table = _table(source, manifest.fragments[number])

@@ -23,6 +23,7 @@ from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.files import Files, What, find
 from shardex.formats import format_named, recognise
 from shardex.kernel import Columns, Integers
+from shardex.progress import Bar
 from shardex.rows import ListRows
 from shardex.sources import ByteRange
 
@@ -55,6 +56,17 @@ def read_readable(read: Read, rows: Integers) -> Iterator[Columns | UnreadableRo
             size.measure(columns)
         yield from (one for one in found if isinstance(one, UnreadableRows))
         at += len(some)
+
+
+def with_bar(
+    found: Iterable[Columns | UnreadableRows], total: int, title: str, progress: bool | None
+) -> Iterator[Columns | UnreadableRows]:
+    """Yield what `read_readable` found, and show a progress bar of `total` rows."""
+    quiet = None if progress is None else not progress
+    with Bar(total=total, unit=" samples", desc=title, disable=quiet) as bar:
+        for one in found:
+            yield one
+            bar.update(len(one if isinstance(one, Columns) else one.rows))
 
 
 def _halve(read: Read, rows: Integers) -> Iterator[Columns | UnreadableRows]:

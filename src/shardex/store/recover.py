@@ -7,7 +7,6 @@ the data files whose content matches their name. Datasets of other formats are r
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,22 +17,19 @@ from numpy.typing import NDArray
 
 from shardex.arrow import arrow_type, features_of_arrow, open_ipc_file, to_table
 from shardex.dataset import Dataset
-from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError
-from shardex.files import STORE_FOLDER, Files, What, check_mode
+from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError
+from shardex.files import Files, What, check_mode
 from shardex.formats import open_files
 from shardex.kernel import MISSING, Columns, Integers
-from shardex.progress import Bar
 from shardex.schema import JSON, Feature, Features, Json, Optional, infer_or_json
 from shardex.sources import Place, place_of
-from shardex.store.commit import Changes, apply, counted
 from shardex.store.data_file_reader import content_name, examine_files
-from shardex.store.data_files import FragmentWriter
 from shardex.store.inventory import Use, data_files, native_place, uses_of, versions_in
-from shardex.store.manifest import DataFile, Manifest, manifest_path, publish, read_manifest
-from shardex.store.readable_rows import UnreadableRows, open_readable_files, read_readable, unreadable_ranges
+from shardex.store.manifest import DataFile, Manifest, manifest_path, read_manifest
+from shardex.store.readable_rows import UnreadableRows, open_readable_files, read_readable, unreadable_ranges, with_bar
 from shardex.store.row_ids import LiveRows
 from shardex.store.version_reader import VersionReader
-from shardex.store.writer_heartbeat import WriterHeartbeat
+from shardex.store.writer import ArrowWriter
 
 _FIRST = 16
 
@@ -100,13 +96,14 @@ def _recover_version(
     for one in lost:
         if one.samples is not None:
             readable[one.samples.start : one.samples.stop] = False
-    new = Manifest(0, manifest.schema, [], manifest.key, manifest.generate_keys)
+    key = {"key": manifest.key, "generate_keys": manifest.generate_keys}
     if manifest.key is not None and version.has_undeleted_samples:
-        new = Manifest(0, manifest.schema, [])
+        key = {}
         notes.append(
             f"{manifest.key} is no longer a key: deleted samples are back and may have the same keys as others"
         )
-    saved, bad = out.save(new, read_readable(rows.read, left := np.flatnonzero(readable)), len(left))
+    left = np.flatnonzero(readable)
+    saved, bad = out.save(read_readable(rows.read, left), len(left), manifest.features, **key)
     for some, why in unreadable_ranges(bad):
         lost.append(Lost(rows.shards(np.array([some.start]))[0].removeprefix(f"{place.url}/"), some, why))
     return Recovered(out.path, saved, lost, notes + version.notes, number)
@@ -186,7 +183,7 @@ def _recover_unnamed(place: Place, out: _Output, notes: list[str]) -> Recovered:
         why = f"expected the fields {', '.join(most)}, which most samples have, got {', '.join(features)}"
         lost += [Lost(path, None, why) for path in files if features != most]
     rows = open_files(Files(place, tuple(kinds[most]), place.url), None)
-    saved, bad = out.save(Manifest(0, most.to_json(), []), read_readable(rows.read, np.arange(len(rows))), len(rows))
+    saved, bad = out.save(read_readable(rows.read, np.arange(len(rows))), len(rows), most)
     lost += [Lost(rows.shards(np.array([some.start]))[0], None, why) for some, why in unreadable_ranges(bad)]
     notes.append(
         "no manifest is left: the samples are in the order in which their files were written, and it is not known "
@@ -219,7 +216,7 @@ def _recover_foreign(path: What, out: _Output, options: dict[str, Any]) -> Recov
             if name not in kept:
                 notes.append(f"the field {name} is left out: its values cannot be stored ({features[name]})")
         readable = read_readable(lambda rows: _fitted(ds.read(rows), kept), np.arange(len(ds)))
-        saved, bad = out.save(Manifest(0, kept.to_json(), []), readable, len(ds))
+        saved, bad = out.save(readable, len(ds), kept)
         lost = [Lost(file, None, why) for file, why in found.refused]
         for rows, why in unreadable_ranges(bad):
             file, reason = found.split_row_error(rows.start, why)
@@ -273,36 +270,18 @@ class _Output:
         if folder and f"{self.path}/".startswith(f"{folder}/"):
             raise ArgumentError(f"{self.path}: expected a target outside of the dataset {folder}")
         self.progress = progress
-        self._place = place
 
     def save(
-        self, empty: Manifest, found: Iterable[Columns | UnreadableRows], total: int
+        self, found: Iterable[Columns | UnreadableRows], total: int, features: Features, **key: Any
     ) -> tuple[int, list[UnreadableRows]]:
         """Write what was found as the first version; return the number of samples, and the rows not readable."""
-        place, bad = self._place, list[UnreadableRows]()
-        quiet = None if self.progress is None else not self.progress
-        writer, heartbeat = FragmentWriter(place, empty.features, key=empty.key), WriterHeartbeat(place)
-        try:
-            with Bar(total=total, unit=" samples", desc="save", disable=quiet) as bar:
-                for one in found:
-                    if isinstance(one, Columns):
-                        writer.write(one)
-                    else:
-                        bad.append(one)
-                    bar.update(len(one) if isinstance(one, Columns) else len(one.rows))
-            changes = Changes(writer.finish(), words=f"recover: {counted(writer.samples, 'sample')}")
-            new_manifest = apply(empty, empty, changes, _no_ids)
-            heartbeat.check(new_manifest, empty)
-            if not publish(place, 1, new_manifest):
-                raise AlreadyExistsError(errno.EEXIST, "another writer has created a dataset here meanwhile", self.path)
-        except BaseException:
-            writer.discard()
-            heartbeat.end()
-            place.remove_empty_folders("data", STORE_FOLDER)
-            raise
-        heartbeat.end()
-        return writer.samples, bad
-
-
-def _no_ids(file: DataFile) -> Integers:
-    raise AssertionError("new samples replace no others")
+        saved, bad = 0, list[UnreadableRows]()
+        with ArrowWriter(self.path, features, mode="create", **key) as writer:
+            writer.recovers = True
+            for one in with_bar(found, total, "save", self.progress):
+                if isinstance(one, Columns):
+                    writer.write(one)
+                    saved += len(one)
+                else:
+                    bad.append(one)
+        return saved, bad

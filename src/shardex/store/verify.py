@@ -21,14 +21,13 @@ from numpy.typing import NDArray
 from shardex.errors import FormatError, NotFoundError, ShardexError
 from shardex.files import STORE_FOLDER, What, display_name
 from shardex.formats import TableRows
-from shardex.kernel import Columns, Integers
-from shardex.progress import Bar
+from shardex.kernel import Integers
 from shardex.sources import Place
 from shardex.store.data_file_reader import Damage, examine_files, read_ids, read_numbers
 from shardex.store.inventory import Use, native_place, uses_of, versions_in
 from shardex.store.keys import encode_keys, hash_keys
 from shardex.store.manifest import DataFile, Fragment, Manifest, manifest_path, read_manifest
-from shardex.store.readable_rows import UnreadableRows, open_readable_files, read_readable, unreadable_ranges
+from shardex.store.readable_rows import UnreadableRows, open_readable_files, read_readable, unreadable_ranges, with_bar
 from shardex.store.row_ids import LiveRows
 from shardex.store.version_reader import VersionReader
 
@@ -92,17 +91,13 @@ def leftovers(path: str | os.PathLike[str]) -> list[str]:
 def _verify_foreign(path: What, progress: bool | None, options: dict[str, Any]) -> Iterator[Problem]:
     with open_readable_files(path, **options) as found:
         yield from (Problem(file, why) for file, why in found.refused)
-        for samples, why in unreadable_ranges(_unreadable(found.dataset.read, len(found.dataset), progress)):
+        for samples, why in _unreadable(found.dataset.read, len(found.dataset), progress):
             yield Problem(*found.split_row_error(samples.start, why), found.original_rows(samples))
 
 
-def _unreadable(read: Any, length: int, progress: bool | None) -> Iterator[UnreadableRows]:
-    quiet = None if progress is None else not progress
-    with Bar(total=length, unit=" samples", desc="verify", disable=quiet) as bar:
-        for found in read_readable(read, np.arange(length)):
-            bar.update(len(found) if isinstance(found, Columns) else len(found.rows))
-            if isinstance(found, UnreadableRows):
-                yield found
+def _unreadable(read: Any, length: int, progress: bool | None) -> Iterator[tuple[range, str]]:
+    found = with_bar(read_readable(read, np.arange(length)), length, "verify", progress)
+    return unreadable_ranges(one for one in found if isinstance(one, UnreadableRows))
 
 
 # -- native datasets ----------------------------------------------------------------------------------------------
@@ -283,7 +278,7 @@ class _Inspection:
             if fragment.foreign is not None:
                 fields = tuple(fragment.foreign.fields)
                 rows = reader.base_rows(manifest.features.select(fields))
-                for physical, why in unreadable_ranges(_unreadable(rows.read, len(rows), progress)):
+                for physical, why in _unreadable(rows.read, len(rows), progress):
                     samples = self._range(physical.start, physical.stop)
                     self._report(display_name(fragment.foreign.what), why, samples, fields=fields)
 

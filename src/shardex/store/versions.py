@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -22,7 +22,7 @@ from shardex.errors import ArgumentError, CommitConflict, FormatError
 from shardex.kernel import Integers
 from shardex.progress import Bar
 from shardex.sources import Place, place_of
-from shardex.store.commit import counted
+from shardex.store.commit import counted, publish_next, with_ids
 from shardex.store.data_file_reader import read_ids
 from shardex.store.data_files import FragmentWriter
 from shardex.store.inventory import versions_in
@@ -84,8 +84,7 @@ def restore(path: Path, version: int) -> int:
     latest = latest_version(place)
     current, old = read_manifest(place, latest), read_manifest(place, version)
     again = msgspec.structs.replace(old, change=f"restore: version {version}", ids=max(current.ids, old.ids))
-    heartbeat = WriterHeartbeat(place)
-    try:
+    with closing(WriterHeartbeat(place)) as heartbeat:
         # `clean` keeps young files, so the files of the old version are safe until the new version lists them.
         stay = {file.path for file in files_of(current)}
         place.for_each(place.touch, sorted({file.path for file in files_of(old)} - stay))
@@ -95,8 +94,6 @@ def restore(path: Path, version: int) -> int:
                 f"{place.url}: expected version {latest} to stay the latest while version {version} is restored, "
                 "another writer has published a newer one; check it and try again"
             )
-    finally:
-        heartbeat.end()
     return latest + 1
 
 
@@ -171,23 +168,27 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
     new: dict[int, list[Fragment]] = {}
     writers: list[FragmentWriter] = []
     bar = Bar(total=len(ds), desc="compact", unit=" samples", disable=None if progress is None else not progress)
-    heartbeat = WriterHeartbeat(place)
-    try:
-        with bar:
-            for begin, end in runs:
-                writer = FragmentWriter(place, base.features, shard_size=shard_size, key=base.key)
-                writers.append(writer)
-                for columns in ds[ends[begin] : ends[end]].chunks():
-                    writer.write(columns)
-                    bar.update(len(columns))
-                new[begin] = writer.finish()
-        return _publish_compacted(place, version, base, runs, new, heartbeat)
-    except BaseException:
-        for writer in writers:
-            writer.discard()
-        raise
-    finally:
-        heartbeat.end()
+    with closing(WriterHeartbeat(place)) as heartbeat:
+        try:
+            with bar:
+                for begin, end in runs:
+                    writers.append(FragmentWriter(place, base.features, shard_size=shard_size, key=base.key))
+                    for columns in ds[ends[begin] : ends[end]].chunks():
+                        writers[-1].write(columns)
+                        bar.update(len(columns))
+                    new[begin] = writers[-1].finish()
+
+            def make(number: int) -> Manifest:
+                latest = base if number == version else read_manifest(place, number)
+                made = _compacted(place, base, latest, runs, new)
+                heartbeat.check(made, latest)
+                return made
+
+            return publish_next(place, version, make)
+        except BaseException:
+            for writer in writers:
+                writer.discard()
+            raise
 
 
 def _live_and_edited(place: Place, manifest: Manifest) -> tuple[list[int], list[bool]]:
@@ -217,39 +218,21 @@ def _runs(rewritten: list[bool], edited: list[bool]) -> Iterator[tuple[int, int]
             yield numbers[0], numbers[-1] + 1
 
 
-def _publish_compacted(
-    place: Place,
-    version: int,
-    base: Manifest,
-    runs: list[tuple[int, int]],
-    new: dict[int, list[Fragment]],
-    heartbeat: WriterHeartbeat,
-) -> int:
-    latest = base
-    while True:
-        ids, fragments = latest.ids, []
-        replaced = {number for begin, end in runs for number in range(begin, end)}
-        for number, fragment in enumerate(base.fragments):
-            for one in new.get(number, []):
-                fragments.append(msgspec.structs.replace(one, first=ids))
-                ids += one.rows
-            if number not in replaced:
-                fragments.append(fragment)
-        fragments += latest.fragments[len(base.fragments) :]
-        words = f"compact: {counted(len(replaced), 'fragment')} into {sum(map(len, new.values()))}"
-        folded = msgspec.structs.replace(latest, fragments=fragments, ids=ids, deleted=[], overlays=[], change=words)
-        heartbeat.check(folded, latest)
-        if publish(place, version + 1, folded):
-            return version + 1
-        version = latest_version(place)
-        latest = read_manifest(place, version)
-        _refuse_all_but_appends(place, base, latest)
-
-
-def _refuse_all_but_appends(place: Place, base: Manifest, latest: Manifest) -> None:
+def _compacted(
+    place: Place, base: Manifest, latest: Manifest, runs: list[tuple[int, int]], new: dict[int, list[Fragment]]
+) -> Manifest:
+    """Return the latest manifest with the runs of fragments of `base` replaced; others may only have appended."""
     same = (latest.deleted, latest.overlays, latest.schema) == (base.deleted, base.overlays, base.schema)
     if not same or latest.fragments[: len(base.fragments)] != base.fragments:
         raise CommitConflict(
             f"{place.url}: expected nothing but appended samples while fragments are rewritten, another writer did "
             f"more ({latest.change}); nothing was changed, compact again"
         )
+    fragments, ids = list[Fragment](), latest.ids
+    replaced = {number for begin, end in runs for number in range(begin, end)}
+    for number, fragment in enumerate(latest.fragments):
+        fragments, ids = with_ids(fragments, new.get(number, []), ids)
+        if number not in replaced:
+            fragments.append(fragment)
+    words = f"compact: {counted(len(replaced), 'fragment')} into {sum(map(len, new.values()))}"
+    return msgspec.structs.replace(latest, fragments=fragments, ids=ids, deleted=[], overlays=[], change=words)

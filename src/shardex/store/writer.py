@@ -11,16 +11,18 @@ import errno
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError
 from shardex.files import STORE_FOLDER, AllOrNothing, check_mode
+from shardex.kernel import Columns
 from shardex.schema import Features
 from shardex.sources import Place, place_of
-from shardex.store.commit import Changes, apply, counted
+from shardex.store.commit import Changes, apply, counted, publish_next
 from shardex.store.data_files import FragmentWriter
 from shardex.store.key_lookup import check_key, refuse_duplicates
-from shardex.store.manifest import Manifest, latest_version, publish, read_manifest
+from shardex.store.manifest import Manifest, latest_version, read_manifest
 from shardex.store.writer_heartbeat import MARKER, WriterHeartbeat
 
 _UNUSED_IDS = 1 << 48
@@ -28,36 +30,26 @@ _UNUSED_IDS = 1 << 48
 _LEFTOVER = re.compile(rf"\.[0-9a-f]{{16}}\.tmp|data/[0-9a-f]{{32}}\.arrow|{MARKER}")
 
 
-def create(
-    path: str,
-    features: Features,
-    *,
-    mode: str,
-    shard_size: int = 512 << 20,
-    shard_rows: int | None = None,
-    key: str | None = None,
-    generate_keys: bool = False,
-) -> ArrowWriter:
-    """Return a writer of a new native dataset or version; a shard ends at `shard_size` bytes or `shard_rows` rows.
-
-    `key` names a field whose values are unique and can be looked up by `Dataset.get`. With `generate_keys` a sample
-    without a key gets one: 32 random hex digits.
-    """
-    return ArrowWriter(path, features, mode, shard_size, shard_rows, key, generate_keys)
-
-
 class ArrowWriter(AllOrNothing):
-    """Writes samples; `close` publishes them as a version."""
+    """Writes samples as a new native dataset or version, which `close` publishes.
+
+    A shard ends at `shard_size` bytes or `shard_rows` rows. `key` names a field whose values are unique and can be
+    looked up by `Dataset.get`. With `generate_keys` a sample without a key gets one: 32 random hex digits.
+    """
+
+    recovers = False
+    """True if the samples are those of a damaged dataset, which may have some keys twice."""
 
     def __init__(
         self,
         path: str,
         features: Features,
+        *,
         mode: str,
-        shard_size: int,
-        shard_rows: int | None,
-        key: str | None,
-        generate_keys: bool,
+        shard_size: int = 512 << 20,
+        shard_rows: int | None = None,
+        key: str | None = None,
+        generate_keys: bool = False,
     ) -> None:
         self._place = place_of(path)
         self.path = self._place.url
@@ -118,27 +110,35 @@ class ArrowWriter(AllOrNothing):
             self.abort()
             raise
 
+    def write(self, columns: Columns) -> None:
+        """Add many samples, as columns."""
+        with self._abort_on_error():
+            self._fragments.write(columns)
+
     def _publish(self) -> None:
         """Publish the version."""
-        changes = Changes(self._fragments.finish(), words=f"{self._mode}: {counted(self._fragments.samples, 'sample')}")
-        while not self._published(changes):
+        words = f"{'recover' if self.recovers else self._mode}: {counted(self._fragments.samples, 'sample')}"
+        changes = Changes(self._fragments.finish(), words=words)
+        publish_next(self._place, self._version, partial(self._next, changes))
+        self._heartbeat.close()
+
+    def _next(self, changes: Changes, version: int) -> Manifest:
+        """Return the manifest to publish after a version."""
+        if version != self._version:
             if self._mode == "create":
                 raise AlreadyExistsError(errno.EEXIST, "another writer has created a dataset here meanwhile", self.path)
-            self._version = latest_version(self._place)
-            self._base = self._base_manifest(self._version, self._base.key, self._base.generate_keys)
-        self._heartbeat.end()
-
-    def _published(self, changes: Changes) -> bool:
-        new_manifest = apply(self._base, self._base, changes, _no_ids)
-        refuse_duplicates(self._place, new_manifest, changes.appended)
-        self._heartbeat.check(new_manifest, self._base)
-        return publish(self._place, self._version + 1, new_manifest)
+            self._base = self._base_manifest(version, self._base.key, self._base.generate_keys)
+        made = apply(self._place, self._base, self._base, changes)
+        if not self.recovers:
+            refuse_duplicates(self._place, made, len(changes.appended))
+        self._heartbeat.check(made, self._base)
+        return made
 
     def _discard(self) -> None:
         """Remove temporary files. Published ones stay: another writer may use a file with the same content."""
         self._fragments.discard()
-        self._heartbeat.end()
-        if self._new_folder:
+        self._heartbeat.close()
+        if self._new_folder or self.recovers:
             self._place.remove_empty_folders("data", STORE_FOLDER)
 
 
@@ -147,7 +147,3 @@ def _only_leftovers(place: Place) -> bool:
     if not place.is_remote and not os.path.isdir(place.url):
         return False
     return all(map(_LEFTOVER.fullmatch, place.paths()))
-
-
-def _no_ids(file: Any) -> Any:
-    raise AssertionError("an append reads no ids")

@@ -29,12 +29,12 @@ _SLACK = 5.0
 
 
 class WriterHeartbeat:
-    """Sends heartbeats of a writer until `end` is called or the object is garbage-collected.
+    """Sends heartbeats of a writer until `close` is called or the object is garbage-collected.
 
     >>> from shardex.sources.memory import MemorySource; place = MemorySource()
     >>> heartbeat = WriterHeartbeat(place); len(place.paths("_shardex/"))
     1
-    >>> heartbeat.end(); place.paths()
+    >>> heartbeat.close(); place.paths()
     []
     """
 
@@ -61,7 +61,7 @@ class WriterHeartbeat:
                 f"such as {min(gone)}: `clean` took them for leftovers; run it again"
             )
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Stop the heartbeats and remove the file."""
         self._ended.set()
         self._thread.join()
