@@ -188,15 +188,15 @@ class _Batches:
         self._files = files
         self._schema = schema
         self._names = schema.names
-        self._mapped = source.buffer_table([one.file.path for one in files], lambda k: files[k].data, self._let_go)
+        self._mapped = source.buffer_table([one.file.path for one in files], lambda k: files[k].data, self._close_file)
         self._places = [
             (number, batch)
             for number, one in enumerate(files)
             for batch in (one.readable if only_readable else range(len(one.file.batches)))
         ]
         self.rows = [files[number].file.batches[batch].rows for number, batch in self._places]
-        self.let_go: weakref.WeakMethod[Callable[[Sequence[int]], None]] | None = None
-        """Closes batches that the table above holds."""
+        self.close_batches: weakref.WeakMethod[Callable[[Sequence[int]], None]] | None = None
+        """Closes batches of the table that reads from this object."""
 
     def load(self, number: int) -> pa.RecordBatch:
         """Return a checked batch with columns named as the fields."""
