@@ -156,17 +156,15 @@ class Index:
         take(table, self.starts, rows, dtype.itemsize, out)
         return out.astype(np.int64)
 
-    def locate(
-        self, rows: Integers, begin: str = "offset", length: str = "length"
-    ) -> tuple[Integers, Integers, Integers]:
-        """Return file, begin and length of each row; `begin` and `length` name the columns."""
-        first, size = self.read(begin, rows), self.read(length, rows)  # raises for rows outside
+    def locate(self, rows: Integers) -> tuple[Integers, Integers, Integers]:
+        """Return file, offset and length of each row, by the columns of these names."""
+        first, size = self.read("offset", rows), self.read("length", rows)  # raises for rows outside
         return self.file(rows), first, size
 
-    def at(self, row: int, begin: str = "offset", length: str = "length") -> tuple[int, int, int]:
-        """Return file, begin and length of one row, as integers."""
+    def at(self, row: int) -> tuple[int, int, int]:
+        """Return file, offset and length of one row, as integers."""
         number, block, local = self._find(row)
-        return self._blocks[number]["file"], block[begin].item(local), block[length].item(local)
+        return self._blocks[number]["file"], block["offset"].item(local), block["length"].item(local)
 
     def values(self, row: int) -> tuple[int, dict[str, int]]:
         """Return the file of one row, and its value in every column."""

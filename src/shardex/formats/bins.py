@@ -8,12 +8,10 @@ schema. Only bins directly in the folder are read.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -90,33 +88,20 @@ class BinIndex(MappedIndex):
     """Locations of packets, by ``index.dat``; offset and length are those of the bytes after the prefix."""
 
     def __init__(self, files: Files, bins: Files, numbers: Integers) -> None:
-        super().__init__(files, INDEX, _TRIPLE.size, bins)
-        self._numbers, self._tag = numbers, files.source.stat(INDEX).tag
+        super().__init__(files, INDEX, "I", bins)
+        self._numbers, self._stamp = numbers, (len(self), files.source.stat(INDEX).tag)
         self._file_of_bin = {number: file for file, number in enumerate(numbers.tolist())}
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """A short text that changes when the index, the bins, their sizes or times change."""
-        files = [(file.path, file.size, file.tag) for file in self.files]
-        return hashlib.sha256(repr((len(self), self._tag, files)).encode()).hexdigest()[:16]
-
-    def locate(
-        self, rows: Integers, begin: str = "offset", length: str = "length"
-    ) -> tuple[Integers, Integers, Integers]:
-        """Return file, offset and length of each packet, checked against the bins."""
-        return self._checked(rows, *self._entries(rows, "<u4"))
-
-    def at(self, row: int, begin: str = "offset", length: str = "length") -> tuple[int, int, int]:
+    def at(self, row: int) -> tuple[int, int, int]:
         """Return file, offset and length of one packet, checked against the bin."""
-        number, position, size = _TRIPLE.unpack(self._entry(row).data)
+        number, position, size = self._entry(row)
         file = self._file_of_bin.get(number, -1)
         if file < 0 or position + _PREFIX + size > self.files[file].size:
             self._checked(*(np.array([value]) for value in (row, number, position, size)))
         return file, position + _PREFIX, size
 
-    def _checked(
-        self, rows: Integers, number: Integers, position: Integers, size: Integers
-    ) -> tuple[Integers, Integers, Integers]:
+    def _checked(self, rows: Integers, *entries: Integers) -> tuple[Integers, Integers, Integers]:
+        number, position, size = entries
         file = np.searchsorted(self._numbers, number)
         known = file < len(self._numbers)
         known[known] = self._numbers[file[known]] == number[known]
@@ -165,9 +150,9 @@ class BinRows(DictRows):
             return {self._value_field: self.record(row).tobytes()}
         return super().sample(row, fields)
 
-    def ranges(self, rows: Integers, begin: str = "offset", length: str = "length") -> Ranges:
+    def ranges(self, rows: Integers) -> Ranges:
         """Return the byte ranges of these packets, their prefixes checked."""
-        found = super().ranges(rows, begin, length)
+        found = super().ranges(rows)
         prefixes, _ = Ranges(found.segments, found.which, found.begin - _PREFIX, np.full(len(rows), _PREFIX)).packed()
         wrong = prefixes.view("<u4") != found.length
         if wrong.any():
@@ -180,7 +165,7 @@ class BinRows(DictRows):
         which, begin, length = self.index.locate(rows)
         return Ranges(self.data, which, begin - _PREFIX, length + _PREFIX)
 
-    def record(self, row: int, begin: str = "offset", length: str = "length") -> Buffer:
+    def record(self, row: int) -> Buffer:
         """Return the bytes of one packet, its prefix checked."""
         file, first, size = self.index.at(row)
         data = self.data.slice(file, first - _PREFIX, first + size)

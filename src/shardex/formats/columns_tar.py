@@ -117,16 +117,9 @@ class ColumnsScanner:
 
     paths: tuple[str, ...]
     """The files of the index; a location holds the number of a file in this list."""
-
-    @property
-    def name(self) -> str:
-        """Name and version of the scanner; a new version rebuilds indexes."""
-        return "columns_tar 1"
-
-    @property
-    def in_python(self) -> bool:
-        """Headers are parsed in Python."""
-        return True
+    name: str = "columns_tar 1"
+    """Name and version of the scanner; a new version rebuilds indexes."""
+    in_python: bool = True
 
     def scan(self, source: Source, path: str) -> Scan:
         """Return the locations of all arrays when `path` is the table."""
@@ -185,8 +178,9 @@ def _members_by_name(source: Source, path: str) -> dict[str, tuple[int, int]]:
 
 
 class ColumnsRows(RecordRows):
+    """Samples of a folder of this format: the fields `id` and `metadata`, and one for each array."""
+
     index: Index
-    """Samples of a folder of this format."""
 
     def __init__(self, files: Files, index: Index, schema: Features) -> None:
         super().__init__(files, index)
@@ -195,17 +189,12 @@ class ColumnsRows(RecordRows):
             if name not in (*names, "id", "metadata"):
                 raise SchemaError(f"{files}: expected one of the fields {', '.join(names)}, got {name!r} in the schema")
         arrays = {name: schema.get(name) or self._feature(name) for name in names}
-        self._fields = {"id": Text(), **arrays, "metadata": Json()}
+        self.features = Features({"id": Text(), **arrays, "metadata": Json()})
         self._arrays = arrays
         self._decoders = {name: tar_fields.decoder(name, feature) for name, feature in arrays.items()}
 
     def _feature(self, name: str) -> Array | Optional:
         return Array() if self.index.spans[f"{name}.file"][0] else Optional(Array())
-
-    @property
-    def features(self) -> Features:
-        """`id`, the arrays and `metadata`."""
-        return Features(self._fields)
 
     def shard_names(self) -> list[str]:
         """Paths of the tars, as error messages show them."""
@@ -234,7 +223,7 @@ class ColumnsRows(RecordRows):
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Read these samples: one gather per field, and one query if `id` or `metadata` is wanted."""
         rows = np.asarray(rows, np.int64)
-        names = check_fields(list(self._fields), fields)
+        names = check_fields(list(self.features), fields)
         columns: dict[str, Column] = {name: self._column(name, rows) for name in names if name in self._arrays}
         if len(columns) < len(set(names)):
             described = self._ids_and_metadata(rows)
@@ -306,7 +295,7 @@ class ColumnsRows(RecordRows):
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Read one sample."""
-        names = check_fields(list(self._fields), fields)
+        names = check_fields(list(self.features), fields)
         _, at = self.index.values(row)
         out = {name: self._value(name, row, at) for name in names if name in self._arrays}
         if len(out) < len(set(names)):

@@ -7,9 +7,7 @@ checked against its file when it is read. `jsonl` and `tokens` use it and decode
 
 from __future__ import annotations
 
-import hashlib
 import os
-from functools import cached_property
 
 import numpy as np
 
@@ -21,7 +19,6 @@ from shardex.sources import LocalSource, check_path
 
 NAMES = "index/file_location.txt"
 TABLE = "index/sample_locations.bin"
-_WIDTH = 24
 _ENTRIES_AT_ONCE = 1 << 20
 
 
@@ -65,43 +62,30 @@ class ForagerIndex(MappedIndex):
     """Locations of the samples in `data`, by the index in the folder `files`; made by `open_index`."""
 
     def __init__(self, files: Files, data: Files) -> None:
-        super().__init__(files, TABLE, _WIDTH, data)
-        self._stamp = (files.source.stat(TABLE).tag, bytes(files.source.load(NAMES)))
+        super().__init__(files, TABLE, "q", data)
+        self._stamp = ((files.source.stat(TABLE).tag, bytes(files.source.load(NAMES))),)
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """A short text that changes when the index, the files, their sizes or times change."""
-        plain = repr((self._stamp, [(file.path, file.size, file.tag) for file in self.files]))
-        return hashlib.sha256(plain.encode(errors="surrogateescape")).hexdigest()[:16]
-
-    def locate(
-        self, rows: Integers, begin: str = "offset", length: str = "length"
-    ) -> tuple[Integers, Integers, Integers]:
-        """Return file, offset and length of each row, checked against the files."""
-        which, first, size = self._entries(rows, "<i8")
-        self._check(rows, which, first, size)
-        return which, first, size
-
-    def at(self, row: int, begin: str = "offset", length: str = "length") -> tuple[int, int, int]:
+    def at(self, row: int) -> tuple[int, int, int]:
         """Return file, offset and length of one row, checked against the file."""
-        which, first, size = self._entry(row).view("<i8").tolist()
+        which, first, size = self._entry(row)
         if not (0 <= which < len(self.files) and first >= 0 and 0 <= size <= self.files[which].size - first):
-            self._check(np.array([row]), np.array([which]), np.array([first]), np.array([size]))
+            self._checked(*(np.array([value]) for value in (row, which, first, size)))
         return which, first, size
 
     def same_length(self) -> int | None:
         """Return the length of all samples if it is equal, else None; stops reading at the first that differs."""
         if not len(self):
             return None
-        length = int(self._entry(0).view("<i8")[2])
+        length = self._entry(0)[2]
         for begin in range(0, len(self), _ENTRIES_AT_ONCE):
             end = min(begin + _ENTRIES_AT_ONCE, len(self))
-            lengths = self._table.slice(0, begin * _WIDTH, end * _WIDTH).view("<i8")[2::3]
+            lengths = self._table.slice(0, begin * self._width, end * self._width).view(self._dtype)[2::3]
             if (lengths != length).any():
                 return None
         return length
 
-    def _check(self, rows: Integers, which: Integers, first: Integers, size: Integers) -> None:
+    def _checked(self, rows: Integers, *entries: Integers) -> tuple[Integers, Integers, Integers]:
+        which, first, size = entries
         unknown = (which < 0) | (which >= len(self.files))
         if unknown.any():
             k = int(unknown.argmax())
@@ -117,3 +101,4 @@ class ForagerIndex(MappedIndex):
                 f"{self._data.name(int(which[k]))}: expected {size[k]} bytes from {first[k]} on for sample {rows[k]}, "
                 f"as {self.name} says, got a file of {sizes[k]} bytes; if the file changed, make the index again"
             )
+        return which, first, size

@@ -205,15 +205,10 @@ class TextLines(_LineRows):
         super().__init__(files, index)
         self._text = decode == "text"
         kind = Text() if self._text else Bytes()
-        self._features = schema or Features({"text" if self._text else "data": kind})
-        if list(self._features.values()) != [kind]:
-            raise SchemaError(f'expected one field of {kind} for decode="{decode}", got {self._features}')
-        (self._field,) = self._features
-
-    @property
-    def features(self) -> Features:
-        """One field."""
-        return self._features
+        self.features = schema or Features({"text" if self._text else "data": kind})
+        if list(self.features.values()) != [kind]:
+            raise SchemaError(f'expected one field of {kind} for decode="{decode}", got {self.features}')
+        (self._field,) = self.features
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Read these lines."""

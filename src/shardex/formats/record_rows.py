@@ -1,6 +1,6 @@
 """Rows whose samples are byte ranges of files: the common code of tar, JSONL, tokens and bins.
 
-`Locations` maps a row to file, offset and length: an `Index` that shardex made, or a table that another tool made
+File, offset and length of a row come from `Locations`: an `Index` that shardex made, or a table that another tool made
 (`MappedIndex`). `RecordRows` turns rows into `Ranges` of the mapped files; a format decodes them into columns.
 `DictRows` does that for records that decode to one dict each. A file that changed since it was indexed raises an error
 when it is first mapped.
@@ -8,17 +8,19 @@ when it is first mapped.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from shardex.errors import FieldError, FormatError, RowError, ShardexError, StaleIndexError, TruncatedShardError
-from shardex.files import Files, IndexedFile
+from shardex.files import Files, Index, IndexedFile
 from shardex.formats.registry import ShardRows
 from shardex.kernel import MISSING, Bytes, Columns, Integers, Ranges, Segments, take
 from shardex.schema import Features, check_fields, infer_or_json, to_columns, to_sample
@@ -44,41 +46,21 @@ def map_files(files: Files, indexed: Sequence[IndexedFile]) -> Segments:
     return files.source.buffer_table(files.paths, open_file)
 
 
-class Locations(Protocol):
-    """File, offset and length of each row."""
-
-    def __len__(self) -> int:
-        """Number of rows."""
-
-    @property
-    def files(self) -> tuple[IndexedFile, ...]:
-        """The data files."""
-
-    @property
-    def fingerprint(self) -> str:
-        """A short text that changes when the data changes."""
-
-    def file(self, rows: Integers) -> Integers:
-        """Return the number of the file that holds each row."""
-
-    def locate(self, rows: Integers, begin: str = ..., length: str = ...) -> tuple[Integers, Integers, Integers]:
-        """Return file, offset and length of each row; `begin` and `length` are columns of an `Index`."""
-
-    def at(self, row: int, begin: str = ..., length: str = ...) -> tuple[int, int, int]:
-        """Return file, offset and length of one row."""
-
-
 class MappedIndex(ABC):
-    """Locations in a file of fixed-width entries that another tool wrote; the file is mapped, not copied.
+    """Locations in a file that another tool wrote, with three numbers for each row; it is mapped, not copied.
 
-    `folder` holds the file at `path`, `data` are the data files.
+    `folder` holds the file at `path`; `kind` is the type of the numbers, as `struct` names it; `data` are the data
+    files. Subclasses set `_stamp`, which identifies the content of the file.
     """
 
-    def __init__(self, folder: Files, path: str, width: int, data: Files) -> None:
+    _stamp: tuple[Any, ...]
+
+    def __init__(self, folder: Files, path: str, kind: str, data: Files) -> None:
         self.name = os.path.join(folder.source.url, path)
         self._table = folder.source.buffer_table((path,))
-        self._width, self._data = width, data
-        size = self._table.open(0).size
+        self._layout, self._dtype = struct.Struct(f"<3{kind}"), np.dtype(f"<{kind}")
+        self._width, self._data = self._layout.size, data
+        size, width = self._table.open(0).size, self._width
         if size % width:
             raise FormatError(
                 f"{self.name}: expected {width} bytes for each sample, got {size} bytes, which end in a partial entry; "
@@ -92,32 +74,39 @@ class MappedIndex(ABC):
     def __len__(self) -> int:
         return int(self._starts[1])
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short text that changes when the index, the data files, their sizes or times change."""
+        plain = repr((*self._stamp, [(file.path, file.size, file.tag) for file in self.files]))
+        return hashlib.sha256(plain.encode(errors="surrogateescape")).hexdigest()[:16]
+
     def file(self, rows: Integers) -> Integers:
         """Return the number of the file that holds each row."""
         return self.locate(rows)[0]
 
-    @abstractmethod
-    def locate(
-        self, rows: Integers, begin: str = "offset", length: str = "length"
-    ) -> tuple[Integers, Integers, Integers]:
+    def locate(self, rows: Integers) -> tuple[Integers, Integers, Integers]:
         """Return file, offset and length of each row, checked against the files."""
+        out = np.empty((len(rows), 3), self._dtype)
+        take(self._table, self._starts, rows, self._width, out)
+        return self._checked(rows, *(np.ascontiguousarray(column, np.int64) for column in out.T))
 
     @abstractmethod
-    def at(self, row: int, begin: str = "offset", length: str = "length") -> tuple[int, int, int]:
+    def at(self, row: int) -> tuple[int, int, int]:
         """Return file, offset and length of one row, checked against the file."""
 
-    def _entries(self, rows: Integers, dtype: str) -> tuple[Integers, Integers, Integers]:
-        """Read the entries of these rows: three numbers of `dtype` each."""
-        out = np.empty((len(rows), 3), dtype)
-        take(self._table, self._starts, rows, self._width, out)
-        first, second, third = (np.ascontiguousarray(column, np.int64) for column in out.T)
-        return first, second, third
+    @abstractmethod
+    def _checked(self, rows: Integers, *entries: Integers) -> tuple[Integers, Integers, Integers]:
+        """Return file, offset and length of rows, whose entries in the file are the three numbers of `entries`."""
 
-    def _entry(self, row: int) -> Bytes:
-        """Return the bytes of one entry."""
+    def _entry(self, row: int) -> tuple[int, ...]:
+        """Return the numbers of one entry."""
         if not 0 <= row < len(self):
             raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
-        return self._table.slice(0, row * self._width, (row + 1) * self._width)
+        return self._layout.unpack(self._table.slice(0, row * self._width, (row + 1) * self._width).data)
+
+
+Locations = Index | MappedIndex
+"""Gives file, offset and length of each row."""
 
 
 class RecordRows(ShardRows):
@@ -131,7 +120,7 @@ class RecordRows(ShardRows):
     def __len__(self) -> int:
         return len(self.index)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A short text that changes when the indexed files, their sizes or times change."""
         return self.index.fingerprint
@@ -140,9 +129,9 @@ class RecordRows(ShardRows):
         """Paths of the files, as error messages show them."""
         return [self.files.name(number) for number in range(len(self.files.paths))]
 
-    def ranges(self, rows: Integers, begin: str = "offset", length: str = "length") -> Ranges:
-        """Return the byte ranges of these rows, by two columns of the index."""
-        return Ranges(self.data, *self.index.locate(rows, begin, length))
+    def ranges(self, rows: Integers) -> Ranges:
+        """Return the byte ranges of these rows."""
+        return Ranges(self.data, *self.index.locate(rows))
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Start fetching the bytes of these rows."""
@@ -157,9 +146,9 @@ class RecordRows(ShardRows):
         """Path of the file that holds each row."""
         return [self.files.name(number) for number in self.index.file(rows).tolist()]
 
-    def record(self, row: int, begin: str = "offset", length: str = "length") -> Bytes:
+    def record(self, row: int) -> Bytes:
         """Return the bytes of one row, not copied."""
-        number, first, size = self.index.at(row, begin, length)
+        number, first, size = self.index.at(row)
         data = self.data.slice(number, first, first + size)
         if data.size != size:
             raise TruncatedShardError(

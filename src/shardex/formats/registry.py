@@ -13,6 +13,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import NoneType
 from typing import Any, Protocol, cast, get_args
 
@@ -108,15 +109,15 @@ class ShardRows(AbstractRows):
     key_lookup: Keyed | None = None
     in_python: bool = True
 
-    @property
-    @abstractmethod
+    @cached_property
     def features(self) -> Features:
-        """Name and feature of each field."""
+        """Name and feature of each field; subclasses define it or set it."""
+        raise NotImplementedError
 
-    @property
-    @abstractmethod
+    @cached_property
     def fingerprint(self) -> str:
-        """A short text that changes when the data changes."""
+        """A short text that changes when the data changes; subclasses define it or set it."""
+        raise NotImplementedError
 
     @abstractmethod
     def shard_names(self) -> list[str]:

@@ -33,22 +33,10 @@ class TableRows(ShardRows, JoinedRows):
         super().__init__({name: table_of[name] for name in features})
         self._starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
         self._length = int(self._starts[-1])
-        self._features = features
-        self._fingerprint = fingerprint
-        self._shards = shards
+        self.features, self.fingerprint, self._shards = features, fingerprint, shards
 
     def __len__(self) -> int:
         return self._length
-
-    @property
-    def features(self) -> Features:
-        """Name and feature of each field."""
-        return self._features
-
-    @property
-    def fingerprint(self) -> str:
-        """A short text that changes when the data changes."""
-        return self._fingerprint
 
     def shard_names(self) -> list[str]:
         """Paths of the files, as error messages show them."""

@@ -108,8 +108,9 @@ def create(
 
 
 class TarRows(RecordRows):
-    index: Index
     """Samples of tars."""
+
+    index: Index
 
     def __init__(self, files: Files, index: Index, schema: Features | None) -> None:
         super().__init__(files, index)
@@ -155,8 +156,8 @@ class TarRows(RecordRows):
 
     def location(self, row: int) -> str:
         """File and key of a row, for error messages."""
-        number, start, _ = self.index.at(row, "start", "start")
-        return f"{self.files.name(number)}, sample {self._key(number, start)!r}"
+        number, at = self.index.values(row)
+        return f"{self.files.name(number)}, sample {self._key(number, at['start'])!r}"
 
     def _where(self, rows: Integers) -> Where:
         return lambda k: self.location(int(rows[k]))

@@ -43,15 +43,9 @@ _MOST_EXTENSIONS = 256
 class TarScanner:
     """Finds the samples of a tar: where each begins, and offset (0 if there is none) and length of each field."""
 
-    @property
-    def name(self) -> str:
-        """Name and version of the scanner; a new version rebuilds indexes."""
-        return "tar 1"
-
-    @property
-    def in_python(self) -> bool:
-        """Headers are parsed in Python."""
-        return True
+    name: str = "tar 1"
+    """Name and version of the scanner; a new version rebuilds indexes."""
+    in_python: bool = True
 
     def scan(self, source: Source, path: str) -> Scan:
         """Return `start`, and `.offset` (from there) and `.length` of each extension."""

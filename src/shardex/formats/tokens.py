@@ -162,6 +162,7 @@ class WindowRows(ShardRows):
 
     def __init__(self, files: Files, dtype: np.dtype[Any], window: int, field: str) -> None:
         self.files, self.dtype, self.window, self.field = files, dtype, window, field
+        self.features = Features({field: Array(dtype.name, (window,))})
         self._width = window * dtype.itemsize
         stats = files.stats()
         _check_sizes(files, sizes := [stat.size for stat in stats], dtype)
@@ -173,11 +174,6 @@ class WindowRows(ShardRows):
 
     def __len__(self) -> int:
         return self._firsts[-1]
-
-    @property
-    def features(self) -> Features:
-        """One field."""
-        return Features({self.field: Array(self.dtype.name, (self.window,))})
 
     @cached_property
     def fingerprint(self) -> str:
@@ -223,11 +219,7 @@ class StoredRows(RecordRows):
     def __init__(self, files: Files, index: Locations, dtype: np.dtype[Any], window: int | None, field: str) -> None:
         super().__init__(files, index)
         self.dtype, self.window, self.field = dtype, window, field
-
-    @property
-    def features(self) -> Features:
-        """One field."""
-        return Features({self.field: Array(self.dtype.name, (self.window,))})
+        self.features = Features({field: Array(dtype.name, (window,))})
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Read these samples: stacked if all have one length, else as `Ragged`, which copies later."""

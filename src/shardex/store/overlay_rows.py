@@ -18,7 +18,7 @@ from shardex.arrow import concat_columns, concat_tables, take_table
 from shardex.formats import ShardRows, TableRows
 from shardex.kernel import Columns, Integers
 from shardex.rows import Table
-from shardex.schema import Features, check_fields
+from shardex.schema import check_fields
 from shardex.store.row_ids import LiveRows
 
 
@@ -70,20 +70,11 @@ class EditedRows(ShardRows):
             name: tuple(overlay for overlay, fields in reversed(overlays) if name in fields) for name in base.features
         }
         """The overlays of each field, the newest first."""
+        self.features, self.fingerprint = base.features, base.fingerprint
         self._names = list(base.features)
 
     def __len__(self) -> int:
         return len(self._base) if self._live is None else len(self._live)
-
-    @property
-    def features(self) -> Features:
-        """Name and feature of each field."""
-        return self._base.features
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the manifest's content: changes when the data does."""
-        return self._base.fingerprint
 
     def shard_names(self) -> list[str]:
         """Return the names of the files, for error messages."""
