@@ -8,12 +8,11 @@ is decoded whole. A `_metadata.json` next to the shards may give their order.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from shardex.arrow import (
@@ -32,32 +31,24 @@ from shardex.arrow import (
 )
 from shardex.errors import FormatError, TruncatedShardError
 from shardex.files import Files
-from shardex.formats.table_rows import TableRows, files_digest
-from shardex.kernel import Bytes, Integers, Ranges
+from shardex.formats.table_rows import TableRows, fetch_footers, files_digest, ranges_at
+from shardex.kernel import Integers, Ranges
 from shardex.schema import Features
 
 EXTENSIONS = (".arrow", ".feather", ".ipc")
 _MAGIC = b"ARROW1"
 _REFUSED = (pa.ArrowException, OSError)
-_LIKELY_FOOTER = 64 << 10
-
-Load = Callable[[list[str] | None], pa.RecordBatch]
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """A record batch that is not loaded yet."""
-
-    rows: int
-    name: str
-    load: Load
-    """Returns these columns, or all."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
+    """The record batches of a file, which are not loaded yet."""
+
     schema: pa.Schema
-    batches: list[_Batch]
+    rows: list[int]
+    """Number of rows of each batch."""
+    load: Callable[[int, list[str] | None], pa.RecordBatch]
+    """Returns a batch with these columns, or all."""
     nulls: set[str]
     """Columns that have nulls; for compressed files, columns that may have nulls."""
     compressed: bool
@@ -75,7 +66,7 @@ def open_files(files: Files, schema: Features | None) -> TableRows:
     shards = opened.shards()
     _check(shards, names, counts)
     features = features_of_arrow(shards[0].schema, schema, {null for shard in shards for null in shard.nulls})
-    counts = [sum(batch.rows for batch in shard.batches) for shard in shards]
+    counts = [sum(shard.rows) for shard in shards]
     return TableRows([_table(shards, features, opened)], counts, features, digest, names)
 
 
@@ -85,24 +76,24 @@ def _check(shards: list[_Shard], names: list[str], counts: list[int] | None) -> 
         if (found := schema_text(shard.schema)) != expected:
             raise FormatError(f"{name}: expected the schema of the first shard ({expected}), got {found}")
     for name, shard, count in zip(names, shards, counts or [], strict=False):
-        if (rows := sum(batch.rows for batch in shard.batches)) != count:
+        if (rows := sum(shard.rows)) != count:
             raise TruncatedShardError(f"{name}: expected {count} rows as _metadata.json says, got {rows}")
 
 
 def _table(shards: list[_Shard], features: Features, opened: _OpenFiles) -> MappedTable | DecodedTable:
-    batches = [batch for shard in shards for batch in shard.batches]
-    schema, rows = shards[0].schema, [batch.rows for batch in batches]
+    schema, rows = shards[0].schema, [count for shard in shards for count in shard.rows]
 
-    def name(number: int) -> str:
-        return batches[number].name
+    def load(number: int, fields: list[str] | None = None) -> pa.RecordBatch:
+        file, batch = opened.places[number]
+        return shards[file].load(batch, fields)
 
     if any(shard.compressed for shard in shards):
-        return DecodedTable(features, schema, rows, lambda number, fields: batches[number].load(fields), name)
+        return DecodedTable(features, schema, rows, load, opened.batch_name)
 
-    def load(number: int) -> pa.RecordBatch:
-        return valid_batch(batches[number].load(None), name(number))
+    def load_valid(number: int) -> pa.RecordBatch:
+        return valid_batch(load(number), opened.batch_name(number))
 
-    table = MappedTable(features, schema, rows, load, name, opened.extents, opened.is_remote)
+    table = MappedTable(features, schema, rows, load_valid, opened.batch_name, opened.extents, opened.is_remote)
     opened.close_batches = weakref.WeakMethod(table.close_batches)
     return table
 
@@ -115,14 +106,13 @@ def _compressed_file(data: memoryview, where: str) -> _Shard:
     schema = reader.schema
     # One column is decoded to count the rows of each batch.
     probe = open_ipc_file(data, where, [_narrowest(schema)])
-    found = [_get(probe, number, where) for number in range(reader.num_record_batches)]
+    rows = [_get(probe, number, where).num_rows for number in range(reader.num_record_batches)]
 
     def load(number: int, fields: list[str] | None) -> pa.RecordBatch:
         some = open_ipc_file(data, where, map(schema.get_field_index, fields)) if fields else reader
         return _get(some, number, where)
 
-    batches = [_Batch(batch.num_rows, f"{where}, batch {k}", partial(load, k)) for k, batch in enumerate(found)]
-    return _Shard(schema, batches, {field.name for field in schema if field.nullable}, compressed=True)
+    return _Shard(schema, rows, load, {field.name for field in schema if field.nullable}, compressed=True)
 
 
 def _get(reader: pa.ipc.RecordBatchFileReader, number: int, where: str) -> pa.RecordBatch:
@@ -137,14 +127,17 @@ def _narrowest(schema: pa.Schema) -> int:
     return widths.index(min(widths))
 
 
-def _nulls(batches: Iterable[pa.RecordBatch]) -> set[str]:
-    """Return the columns that have nulls, and all run-end encoded ones, whose `null_count` does not count nulls."""
-    return {
+def _uncompressed(
+    schema: pa.Schema, batches: list[pa.RecordBatch], load: Callable[[int, list[str] | None], pa.RecordBatch]
+) -> _Shard:
+    """Describe batches; run-end encoded columns count as having nulls, because their `null_count` counts none."""
+    nulls = {
         field.name
         for batch in batches
-        for field, column in zip(batch.schema, batch.columns, strict=True)
+        for field, column in zip(schema, batch.columns, strict=True)
         if column.null_count or pa.types.is_run_end_encoded(field.type)
     }
+    return _Shard(schema, [batch.num_rows for batch in batches], load, nulls, compressed=False)
 
 
 def _stream(data: memoryview, where: str) -> _Shard:
@@ -154,12 +147,7 @@ def _stream(data: memoryview, where: str) -> _Shard:
         found = list(stream)
     except (*_REFUSED, FormatError) as error:
         raise FormatError(f"{where}: expected an Arrow IPC file or stream, got {bytes(data[:8])!r}: {error}") from None
-
-    def load(number: int, fields: list[str] | None) -> pa.RecordBatch:
-        return found[number]
-
-    batches = [_Batch(batch.num_rows, f"{where}, batch {k}", partial(load, k)) for k, batch in enumerate(found)]
-    return _Shard(stream.schema, batches, _nulls(found), compressed=False)
+    return _uncompressed(stream.schema, found, lambda number, fields: found[number])
 
 
 # -- all files ------------------------------------------------------------------------------------------------
@@ -176,43 +164,50 @@ class _OpenFiles:
         self._blocks: list[tuple[list[Block], list[Block]]] = [([], [])] * len(names)
         self._in_place: set[int] = set()
         """Files that are read in place: not streams and not compressed files."""
-        self._places: list[tuple[int, int]] = []
-        """File (-1 if it is not read in place) and number of each batch."""
+        self.places: list[tuple[int, int]] = []
+        """File of each batch, and its number there."""
         self.close_batches: weakref.WeakMethod[Callable[[Sequence[int]], None]] | None = None
 
     def _close_file(self, number: int) -> None:
         if self.close_batches is not None and (close := self.close_batches()) is not None:
-            close([chunk for chunk, (file, _) in enumerate(self._places) if file == number])
+            close([chunk for chunk, (file, _) in enumerate(self.places) if file == number])
         self._readers[number] = None
 
     def shards(self) -> list[_Shard]:
         """Open all files: fetch their ends together, then the headers of their batches."""
         every = range(len(self._names))
         files = [self._data.open(number) for number in every]
-        sizes = [data.size for data in files]
-        ends = [(n, begin, size) for n in every for begin, size in _ends(sizes[n])]
-        self._fetch(ends)
-        is_file = [bytes(data[: len(_MAGIC)]) == _MAGIC for data in files]
-        footers = [footer_size(_tail(files[n]), sizes[n], self._names[n]) if is_file[n] else 0 for n in every]
-        self._fetch([(n, sizes[n] - footers[n], footers[n]) for n in every if footers[n] > _LIKELY_FOOTER])
-        for n in every:
-            if footers[n]:
-                self._blocks[n] = footer_blocks(files[n][sizes[n] - footers[n] :].tobytes(), sizes[n], self._names[n])
+        footers = fetch_footers(self._data, [data.size for data in files], self._footer_size, head=len(_MAGIC))
+        for n, (data, footer) in enumerate(zip(files, footers, strict=True)):
+            if footer:
+                self._blocks[n] = footer_blocks(data[data.size - footer :].tobytes(), data.size, self._names[n])
         self._fetch([(n, *extent) for n in every for extent in self._headers(n)])
-        shards = [self._shard(n) if is_file[n] else self._streamed(n) for n in every]
-        self._places = [(n if n in self._in_place else -1, k) for n in every for k in range(len(shards[n].batches))]
+        shards = [
+            self._shard(n) if footers[n] else _stream(self._files.source.load(self._files.paths[n]), self._names[n])
+            for n in every
+        ]
+        self.places = [(n, k) for n in every for k in range(len(shards[n].rows))]
         return shards
 
+    def _footer_size(self, number: int) -> int:
+        """Return the size of the footer of a file; 0 for a stream, which has none."""
+        data = self._data.open(number)
+        if bytes(data[: len(_MAGIC)]) != _MAGIC:
+            return 0
+        return footer_size(data[max(0, data.size - FOOTER_TAIL) :].tobytes(), data.size, self._names[number])
+
     def _fetch(self, places: list[tuple[int, int, int]]) -> None:
-        Ranges(self._data, *np.array(places, np.int64).reshape(-1, 3).T).fetch()
+        ranges_at(self._data, places).fetch()
+
+    def batch_name(self, number: int) -> str:
+        """File and number of a batch, for error messages."""
+        file, batch = self.places[number]
+        return f"{self._names[file]}, batch {batch}"
 
     def _headers(self, number: int) -> list[tuple[int, int]]:
         """Return the ranges that a reader needs before it can return a batch: batch headers and dictionaries."""
         dictionaries, batches = self._blocks[number]
         return [(one.begin, one.end - one.begin) for one in dictionaries] + [(one.begin, one.head) for one in batches]
-
-    def _streamed(self, number: int) -> _Shard:
-        return _stream(self._files.source.load(self._files.paths[number]), self._names[number])
 
     def _shard(self, number: int) -> _Shard:
         where, data, blocks = self._names[number], self._data.open(number), self._blocks[number][1]
@@ -222,11 +217,7 @@ class _OpenFiles:
         reader = self._reader(number)
         found = [_get(reader, k, where) for k in range(len(blocks))]
         self._in_place.add(number)
-        batches = [
-            _Batch(batch.num_rows, f"{where}, batch {k}", partial(self._load, number, k))
-            for k, batch in enumerate(found)
-        ]
-        return _Shard(reader.schema, batches, _nulls(found), compressed=False)
+        return _uncompressed(reader.schema, found, partial(self._load, number))
 
     def _reader(self, number: int) -> pa.ipc.RecordBatchFileReader:
         if (reader := self._readers[number]) is None:
@@ -247,19 +238,9 @@ class _OpenFiles:
 
     def extents(self, numbers: Integers) -> Ranges:
         """Return the byte ranges of batches."""
-        places = [self._places[number] for number in numbers.tolist()]
-        blocks = [(file, self._blocks[file][1][batch]) for file, batch in places if file >= 0]
-        found = [(file, block.begin, block.end - block.begin) for file, block in blocks]
-        return Ranges(self._data, *np.array(found, np.int64).reshape(-1, 3).T)
-
-
-def _ends(size: int) -> list[tuple[int, int]]:
-    """Return offset and length of the magic, and of an end that is long enough for most footers."""
-    return [(0, min(len(_MAGIC), size)), (max(0, size - _LIKELY_FOOTER), min(size, _LIKELY_FOOTER))]
-
-
-def _tail(data: Bytes) -> bytes:
-    return data[max(0, data.size - FOOTER_TAIL) :].tobytes()
+        places = [self.places[number] for number in numbers.tolist()]
+        blocks = [(file, self._blocks[file][1][batch]) for file, batch in places if file in self._in_place]
+        return ranges_at(self._data, [(file, block.begin, block.end - block.begin) for file, block in blocks])
 
 
 # -- which files, in which order ------------------------------------------------------------------------------

@@ -213,8 +213,7 @@ class BinWriter(SampleWriter):
         if not 1 <= splits <= _LARGEST:
             raise ArgumentError(f"expected at least one split, got {splits}")
         if self._codec == "json":
-            for name, feature in features.items():
-                refuse_bytes(feature, name)
+            refuse_bytes(features)
         owned = r"index\.dat|bins\.json|bin\d{8,}\.dat"
         super().__init__(path, mode, features, owned, publish_last=(HEAD, INDEX))
         self._splits = splits

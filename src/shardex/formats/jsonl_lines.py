@@ -19,7 +19,7 @@ from shardex.errors import SchemaError
 from shardex.files import Scan
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
 from shardex.kernel import Bytes, Integers, line_ends
-from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct, encode_plain_json
+from shardex.schema import Array, Features, encode_plain_json, nested_features
 from shardex.schema import Bytes as BytesFeature
 from shardex.sources import ByteRange, Source
 
@@ -119,8 +119,7 @@ class LineWriter(SeriesWriter):
 
     def __init__(self, path: str, features: Features, mode: str, shard_rows: int, shard_size: int, prefix: str) -> None:
         check_shard_options(shard_rows, shard_size, prefix)
-        for name, feature in features.items():
-            refuse_bytes(feature, name)
+        refuse_bytes(features)
         super().__init__(path, mode, features, r".*\.(jsonl|ndjson|json-lines)")
         with self._abort_on_error():
             first = self._first_number(prefix)
@@ -138,21 +137,16 @@ class LineWriter(SeriesWriter):
         return self._stage.next_number(prefix, ".jsonl")
 
 
-def refuse_bytes(feature: Feature, name: str) -> None:
-    """Refuse a feature whose values JSON cannot hold."""
-    match feature:
-        case BytesFeature():
+def refuse_bytes(features: Features) -> None:
+    """Refuse features whose values JSON cannot hold."""
+    for name, feature in (inner for field, outer in features.items() for inner in nested_features(outer, field)):
+        if isinstance(feature, BytesFeature):
             raise SchemaError(
                 f"expected a feature that JSON can hold, got bytes - at field {name}; JSON has text but no bytes: "
                 'decode them to text, or choose a format that has them ("arrow", "tar", "bins")'
             )
-        case Array(dtype=str(dtype)) if np.dtype(dtype).kind not in "biuf":
+        if isinstance(feature, Array) and feature.dtype is not None and np.dtype(feature.dtype).kind not in "biuf":
             raise SchemaError(f"expected numbers that JSON can hold, got {feature} - at field {name}")
-        case Optional() | Sequence():
-            refuse_bytes(feature.feature, name)
-        case Struct():
-            for inner, one in feature.fields.items():
-                refuse_bytes(one, f"{name}.{inner}")
 
 
 def to_json(sample: Mapping[str, Any]) -> bytes:

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,15 +18,14 @@ from shardex.arrow import CACHE_BYTES, BatchBuilder, DecodedTable, check_column_
 from shardex.errors import ArgumentError, FormatError, SchemaError, storage_errors
 from shardex.files import Files, StagedWriter
 from shardex.formats.registry import Format
-from shardex.formats.table_rows import TableRows, files_digest
+from shardex.formats.table_rows import TableRows, fetch_footers, files_digest, ranges_at
 from shardex.kernel import Ranges
-from shardex.schema import Array, Feature, Features, Optional, Sequence, Struct
+from shardex.schema import Array, Feature, Features, Struct, nested_features
 from shardex.sources import LocalSource
 
 GROUP_BYTES = 64 << 20
 """Maximum bytes of a row group, even if it has fewer rows than `row_group_rows`."""
 _EXTENSIONS = (".parquet", ".pq")
-_LIKELY_FOOTER = 64 << 10
 
 
 def recognise(files: Files) -> int:
@@ -63,7 +61,7 @@ class _Groups:
         self._open: dict[int, pq.ParquetFile] = {}
         self._data = files.source.buffer_table(files.paths, close_file=self._close_file)
         data = [self._data.open(number) for number in range(len(self.files))]
-        self._fetch_footers([one.size for one in data])
+        fetch_footers(self._data, [one.size for one in data], self._footer_size)
         readers = [_reader(one, name) for one, name in zip(data, self.files, strict=True)]
         self._metadata = [reader.metadata for reader in readers]
         self._columns = [column.path for column in readers[0].schema]
@@ -84,19 +82,9 @@ class _Groups:
     def _close_file(self, number: int) -> None:
         self._open.pop(number, None)
 
-    def _fetch_footers(self, sizes: list[int]) -> None:
-        """Fetch the footers of all files: first the size that most have, then the rest of longer ones."""
-        ends = [(n, max(0, size - _LIKELY_FOOTER), min(size, _LIKELY_FOOTER)) for n, size in enumerate(sizes)]
-        self._ranges(ends).fetch()
-        longer = []
-        for number, size in enumerate(sizes):
-            footer = 8 + int.from_bytes(self._data.slice(number, max(0, size - 8), size)[:4].tobytes(), "little")
-            if _LIKELY_FOOTER < footer <= size:
-                longer.append((number, size - footer, footer))
-        self._ranges(longer).fetch()
-
-    def _ranges(self, places: list[tuple[int, int, int]]) -> Ranges:
-        return Ranges(self._data, *np.array(places, np.int64).reshape(-1, 3).T)
+    def _footer_size(self, number: int) -> int:
+        size = self._data.open(number).size
+        return 8 + int.from_bytes(self._data.slice(number, max(0, size - 8), size)[:4].tobytes(), "little")
 
     def _reader(self, number: int) -> pq.ParquetFile:
         if (reader := self._open.get(number)) is None:
@@ -122,7 +110,7 @@ class _Groups:
         for name in (name for name in names if name not in self._leaves):
             self._leaves[name] = [k for k, path in enumerate(self._columns) if _below(path, name)]
         leaves = [k for name in names for k in self._leaves[name]]
-        return self._ranges([place for number in numbers for place in self._extents_of(number, leaves)])
+        return ranges_at(self._data, [place for number in numbers for place in self._extents_of(number, leaves)])
 
     def _extents_of(self, number: int, leaves: Iterable[int]) -> Iterator[tuple[int, int, int]]:
         file, group = self._places[number]
@@ -186,15 +174,10 @@ def create(
 
 def _without_leaves(feature: Feature) -> Feature | None:
     """Return the feature, or one inside it, whose values have no elements, which Parquet cannot represent."""
-    match feature:
-        case Array() if feature.dtype is not None and feature.fixed and 0 in (feature.shape or ()):
-            return feature
-        case Struct() if not feature.fields:
-            return feature
-        case Struct():
-            return next(filter(None, map(_without_leaves, feature.fields.values())), None)
-        case Sequence() | Optional():
-            return _without_leaves(feature.feature)
+    for _, inner in nested_features(feature, ""):
+        empty = isinstance(inner, Array) and inner.dtype is not None and inner.fixed and 0 in (inner.shape or ())
+        if empty or (isinstance(inner, Struct) and not inner.fields):
+            return inner
     return None
 
 

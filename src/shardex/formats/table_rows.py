@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -12,9 +12,11 @@ import xxhash
 from shardex.errors import ShardexError
 from shardex.files import Files
 from shardex.formats.registry import ShardRows
-from shardex.kernel import Integers
+from shardex.kernel import Integers, Ranges, Segments
 from shardex.rows import JoinedRows, Table
 from shardex.schema import Features
+
+_LIKELY_FOOTER = 64 << 10
 
 
 class TableRows(ShardRows, JoinedRows):
@@ -50,6 +52,24 @@ class TableRows(ShardRows, JoinedRows):
         """Start fetching the fields of each table."""
         with suppress(ShardexError):
             super().advise(rows[(rows >= 0) & (rows < self._length)], fields)
+
+
+def ranges_at(data: Segments, places: Sequence[tuple[int, int, int]]) -> Ranges:
+    """Return ranges of files: number, offset and length of each."""
+    return Ranges(data, *np.array(places, np.int64).reshape(-1, 3).T)
+
+
+def fetch_footers(data: Segments, sizes: Sequence[int], footer_size: Callable[[int], int], head: int = 0) -> list[int]:
+    """Fetch the footers of files, and their first `head` bytes; return the size of each footer.
+
+    First as many bytes are fetched as most footers have, which tell the size, then the rest of longer footers.
+    """
+    ends = [(n, max(0, size - _LIKELY_FOOTER), min(size, _LIKELY_FOOTER)) for n, size in enumerate(sizes)]
+    ranges_at(data, ends + [(n, 0, min(head, size)) for n, size in enumerate(sizes) if head]).fetch()
+    footers = [footer_size(number) for number in range(len(sizes))]
+    longer = [(n, sizes[n] - size, size) for n, size in enumerate(footers) if _LIKELY_FOOTER < size <= sizes[n]]
+    ranges_at(data, longer).fetch()
+    return footers
 
 
 def files_digest(files: Files) -> str:

@@ -42,6 +42,7 @@ from shardex.schema.features import (
     contains,
     feature_of,
     hints_of,
+    nested_features,
     unwrap_optional,
 )
 from shardex.schema.fit import (
@@ -108,6 +109,7 @@ __all__ = [
     "is_stacked",
     "list_items",
     "located",
+    "nested_features",
     "npy_header",
     "refuse_unknown_fields",
     "struct_items",

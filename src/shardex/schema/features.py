@@ -258,18 +258,28 @@ def unwrap_optional(feature: Feature) -> Feature:
     return feature.feature if isinstance(feature, Optional) else feature
 
 
+def nested_features(feature: Feature, name: str) -> Iterator[tuple[str, Feature]]:
+    """Iterate over a feature and all features inside it, each with the path of its field.
+
+    >>> [(path, str(one)) for path, one in nested_features(Sequence(Struct({"a": Text()})), "x")]
+    [('x', 'list of {a text}'), ('x', '{a text}'), ('x.a', 'text')]
+    """
+    yield name, feature
+    match feature:
+        case Optional() | Sequence():
+            yield from nested_features(feature.feature, name)
+        case Struct():
+            for inner, one in feature.fields.items():
+                yield from nested_features(one, f"{name}.{inner}")
+
+
 def contains(feature: Feature, kind: type[Feature]) -> bool:
     """Return whether a feature is of a kind, or has a part of this kind.
 
     >>> contains(Sequence(Opaque("date32[day]")), Opaque), contains(Sequence(Text()), Opaque)
     (True, False)
     """
-    match feature:
-        case Optional() | Sequence():
-            return isinstance(feature, kind) or contains(feature.feature, kind)
-        case Struct():
-            return isinstance(feature, kind) or any(contains(part, kind) for part in feature.fields.values())
-    return isinstance(feature, kind)
+    return any(isinstance(part, kind) for _, part in nested_features(feature, ""))
 
 
 class Features(Mapping[str, Feature]):
