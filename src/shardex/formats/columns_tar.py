@@ -188,13 +188,11 @@ class ColumnsRows(RecordRows):
         for name in schema:
             if name not in (*names, "id", "metadata"):
                 raise SchemaError(f"{files}: expected one of the fields {', '.join(names)}, got {name!r} in the schema")
-        arrays = {name: schema.get(name) or self._feature(name) for name in names}
+        kinds = {name: Array() if index.spans[f"{name}.file"][0] else Optional(Array()) for name in names}
+        arrays = {name: schema.get(name) or kind for name, kind in kinds.items()}
         self.features = Features({"id": Text(), **arrays, "metadata": Json()})
         self._arrays = arrays
         self._decoders = {name: tar_fields.decoder(name, feature) for name, feature in arrays.items()}
-
-    def _feature(self, name: str) -> Array | Optional:
-        return Array() if self.index.spans[f"{name}.file"][0] else Optional(Array())
 
     def shard_names(self) -> list[str]:
         """Paths of the tars, as error messages show them."""
@@ -238,21 +236,11 @@ class ColumnsRows(RecordRows):
         return self.index.read(f"{name}.file", rows) != 0 if name in self._arrays else np.ones(len(self), np.bool_)
 
     def _column(self, name: str, rows: Integers) -> Column:
-        feature = self._arrays[name]
-        which, offset, length = self._locate(name, rows)
-        if (lost := offset == _LOST).any():
+        ranges = Ranges(self.data, *self._locate(name, rows))
+        if (lost := ranges.begin == _LOST).any():
             raise self._lost(int(rows[lost.argmax()]), name)
-        present = which != 0
-        if not present.all() and not isinstance(feature, Optional):
-            row = int(rows[present.argmin()])
-            raise FormatError(
-                f"{self.location(row)}: expected the field {name!r}, the sample has none; declare it optional"
-            )
-        ranges = Ranges(self.data, which[present], offset[present], length[present])
-        wanted = rows[present]
-        return tar_fields.with_missing(
-            present, tar_fields.column(ranges, name, feature, lambda k: self.location(int(wanted[k])))
-        )
+        where = lambda k: self.location(int(rows[k]))  # noqa: E731
+        return tar_fields.optional_column(ranges, ranges.which != 0, name, self._arrays[name], where)
 
     def _lost(self, row: int, field: str) -> FormatError:
         with _connect(self.files.source) as table:

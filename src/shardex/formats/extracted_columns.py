@@ -3,17 +3,18 @@
 `attributes=["lang", "score"]` chooses keys. Each becomes a column of numbers, booleans or text if all its values are of
 that type, otherwise of JSON text; it is null where a sample has no such key. The columns are a memory-mapped Arrow
 sidecar file, whose blocks are verified when they are first read. Only data files that changed are decoded again, unless
-new keys are requested. Formats find keys in samples (`JsonRows.values`).
+new keys are requested. Formats find keys in samples (`ExtractedRows.values`).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from shardex.arrow import arrow_type, concat_columns, feature_of_values, sql_table, to_table, valid_mask
 from shardex.errors import ArgumentError, ChecksumError, ShardexError, StaleIndexError
 from shardex.files import Files, IndexedFile, decode_sidecar, encode_sidecar, load_sidecars, save_sidecar, scan_all
+from shardex.formats.record_rows import RecordRows
 from shardex.formats.registry import format_named
 from shardex.kernel import Columns, Integers
 from shardex.schema import Feature, Features, Json, Optional, Value
@@ -33,16 +35,6 @@ _BLOCK_ROWS = 1 << 16
 
 Piece = dict[str, tuple[Feature | None, pa.Array]]
 """Values of each key for some rows, and their feature; None if there are no values."""
-
-
-class JsonRows(Protocol):
-    """Rows whose samples hold JSON."""
-
-    def __len__(self) -> int:
-        """Number of rows."""
-
-    def values(self, rows: Integers, keys: Sequence[str]) -> Mapping[str, list[Any]]:
-        """Return the values of these keys; None where a sample has no such key."""
 
 
 # -- extracting ------------------------------------------------------------------------------------------------
@@ -65,7 +57,7 @@ class KeyScanner:
         """Return the values in one file, in blocks of rows."""
         one_file = format_named(self.format).one_file
         assert one_file is not None
-        rows: JsonRows = one_file(source, path)
+        rows: ExtractedRows = one_file(source, path)
         found = []
         for begin in range(0, len(rows), _BLOCK_ROWS):
             values = rows.values(np.arange(begin, min(begin + _BLOCK_ROWS, len(rows))), self.keys)
@@ -221,27 +213,13 @@ class Extraction:
             raise ArgumentError(f"expected a list of keys for the option attributes, got {keys!r}")
         self._found = self._load_or_extract(keys, rebuild, progress)
 
-    def table(
-        self, names: Sequence[str], extracted: Collection[str], read: Callable[[list[str]], pa.Table]
-    ) -> pa.Table:
-        """Return columns for SQL: those in `extracted` from the sidecar, the others by `read`."""
-        mine = [name for name in names if name in extracted]
-        parts = [read([name for name in names if name not in extracted])] if len(mine) < len(names) else []
-        if self._found is not None and mine:
-            parts.append(sql_table({name: self._column(name) for name in mine}, self.features))
-        return concat_columns(parts)
-
-    def present(self, name: str) -> NDArray[np.bool_]:
-        """Return for each row whether it has a value for an extracted key."""
-        return valid_mask(self._column(name))
-
-    def _column(self, name: str) -> pa.ChunkedArray:
+    def column(self, name: str) -> pa.ChunkedArray:
         """Return an extracted column; a damaged one is extracted again."""
         assert self._found is not None
         try:
             return self._found.column(name)
         except ChecksumError as error:
-            warnings.warn(f"{error}; extracting them again", stacklevel=5)
+            warnings.warn(f"{error}; extracting them again", stacklevel=4)
             self.extract(list(self.features), rebuild=True, progress=None)
             return self._found.column(name)
 
@@ -275,6 +253,29 @@ class Extraction:
                     f"{self._files.name(number)}: expected {file.rows} samples as when it was indexed, got {rows} in "
                     "another file of its name; open it again"
                 )
+
+
+class ExtractedRows(RecordRows):
+    """Rows whose samples hold JSON, with columns of extracted keys for SQL; subclasses define `extracted`."""
+
+    extraction: Extraction
+
+    @abstractmethod
+    def values(self, rows: Integers, keys: Sequence[str]) -> Mapping[str, list[Any]]:
+        """Return the values of these keys; None where a sample has no such key."""
+
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
+        """Return extracted columns, and other fields by reading all samples."""
+        extracted = self.extracted
+        mine, others = ([name for name in names if (name in extracted) == is_mine] for is_mine in (True, False))
+        parts = [super().sql_columns(others)] if others else []
+        if mine:
+            parts.append(sql_table({name: self.extraction.column(name) for name in mine}, self.extraction.features))
+        return concat_columns(parts)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Return for each sample whether it has a value for an extracted key or a field."""
+        return valid_mask(self.extraction.column(name)) if name in self.extracted else super().present(name)
 
 
 def _load(files: Files, kind: str) -> list[ExtractedColumns]:

@@ -14,13 +14,11 @@ from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError, SchemaError, UnknownFormatError
 from shardex.files import Files, Index
 from shardex.formats import data_forager
-from shardex.formats.extracted_columns import Extraction
+from shardex.formats.extracted_columns import ExtractedRows, Extraction
 from shardex.formats.jsonl_lines import LineScanner, LineWriter
 from shardex.formats.record_rows import DictRows, Locations, RecordRows
 from shardex.formats.registry import Format
@@ -119,7 +117,7 @@ class _LineRows(RecordRows):
         return f"{self.files.name(number)}, line {before + 1}"
 
 
-class JsonLines(_LineRows, DictRows):
+class JsonLines(_LineRows, ExtractedRows, DictRows):
     """Samples that are lines of JSON: the fields of an object, or the field `value` for anything else."""
 
     _decode_errors = _BROKEN
@@ -139,14 +137,6 @@ class JsonLines(_LineRows, DictRows):
         """The extracted keys, without those to which the schema gives another type."""
         schema, found = self._schema or Features({}), self.extraction.features.items()
         return Features({key: f for key, f in found if key not in schema or Optional(schema[key]) == f})
-
-    def sql_columns(self, names: Sequence[str]) -> pa.Table:
-        """Return extracted columns, and other fields by reading all lines."""
-        return self.extraction.table(names, self.extracted, super().sql_columns)
-
-    def present(self, name: str) -> NDArray[np.bool_]:
-        """Return for each line whether it has a value for a key."""
-        return self.extraction.present(name) if name in self.extracted else super().present(name)
 
     def _values(self, records: list[bytes], rows: Integers, names: list[str] | None) -> Mapping[str, Any]:
         decode = None if names is None else self._picker(tuple(dict.fromkeys(names)))

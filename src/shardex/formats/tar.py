@@ -19,14 +19,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.errors import FormatError, NotFoundError, SchemaError
 from shardex.files import Files, Index
 from shardex.formats import tar_fields
-from shardex.formats.extracted_columns import Extraction
-from shardex.formats.record_rows import RecordRows
+from shardex.formats.extracted_columns import ExtractedRows, Extraction
 from shardex.formats.registry import Format
 from shardex.formats.tar_blocks import members, plain_name
 from shardex.formats.tar_fields import Where
@@ -107,7 +105,7 @@ def create(
     return TarWriter(path, features, mode, shard_rows, shard_size, prefix, layout)
 
 
-class TarRows(RecordRows):
+class TarRows(ExtractedRows):
     """Samples of tars."""
 
     index: Index
@@ -140,7 +138,7 @@ class TarRows(RecordRows):
         """`__key__` and one field per extension, or those of the first MessagePack maps."""
         if self._as_map:
             first = np.arange(min(_INFER_FROM, len(self)))
-            return Features({KEY: Text(), **infer_or_json(self._maps(first, self._where(first))), **self._schema})
+            return Features({KEY: Text(), **infer_or_json(self._maps(first)), **self._schema})
         fields = {name: self._feature(name, extension) for name, extension in self._extension_of.items()}
         return Features({KEY: Text(), **fields})
 
@@ -191,31 +189,17 @@ class TarRows(RecordRows):
             if name == KEY:
                 columns[name] = self._keys(which, start)
             elif name not in columns:
-                columns[name] = self._column(name, rows, which, start)
+                columns[name] = self._column(self._extension_of[name], self.features[name], rows, which, start)
         return Columns({name: columns[name] for name in names}, len(rows))
 
-    def _column(self, name: str, rows: Integers, which: Integers, start: Integers) -> Column:
-        feature, extension = self.features[name], self._extension_of[name]
+    def _column(
+        self, extension: str | None, feature: Feature, rows: Integers, which: Integers, start: Integers
+    ) -> Column:
         if extension is None:
             return [None] * len(rows)
-        return self._values_of(extension, feature, rows, which, start)
-
-    def _values_of(self, extension: str, feature: Feature, rows: Integers, which: Integers, start: Integers) -> Column:
         offset, length = self.index.read(f"{extension}.offset", rows), self.index.read(f"{extension}.length", rows)
-        present = offset != 0
-        if present.all():
-            ranges = Ranges(self.data, which, start + offset, length)
-            return tar_fields.column(ranges, extension, feature, self._where(rows))
-        if not isinstance(feature, Optional):
-            raise self._missing_field(int(rows[present.argmin()]), extension)
-        ranges = Ranges(self.data, which[present], (start + offset)[present], length[present])
-        values = tar_fields.column(ranges, extension, feature, self._where(rows[present]))
-        return tar_fields.with_missing(present, values)
-
-    def _missing_field(self, row: int, extension: str) -> FormatError:
-        return FormatError(
-            f"{self.location(row)}: expected the field {extension!r}, the sample has none; declare it optional"
-        )
+        ranges = Ranges(self.data, which, start + offset, length)
+        return tar_fields.optional_column(ranges, offset != 0, extension, feature, self._where(rows))
 
     def _keys(self, which: Integers, start: Integers) -> list[Any]:
         blocks = Ranges(self.data, which, start, np.full(len(start), 512)).bytes()
@@ -236,19 +220,14 @@ class TarRows(RecordRows):
     def _from_maps(self, rows: Integers, names: list[str]) -> dict[str, Column]:
         if not names:
             return {}
-        maps, where = self._maps(rows, self._where(rows)), self._where(rows)
+        maps, where = self._maps(rows), self._where(rows)
         typed = {n: [one.get(n, MISSING) for one in maps] for n in names if n in self._schema}
         plain = {n: [one.get(n) for one in maps] for n in names if n not in self._schema}
         declared = to_columns(typed, len(rows), self._schema, where)
         return {**declared.data, **to_columns(plain, len(rows), None, where).data}
 
-    def _maps(self, rows: Integers, where: Where) -> list[dict[str, Any]]:
-        if not len(rows):
-            return []
-        start = self.index.read("start", rows)  # raises for rows outside
-        which = self.index.file(rows)
-        offset, length = self.index.read("msgpack.offset", rows), self.index.read("msgpack.length", rows)
-        views = Ranges(self.data, which, start + offset, length).views()
+    def _maps(self, rows: Integers) -> list[dict[str, Any]]:
+        where, views = self._where(rows), self.needed_ranges(rows, ["msgpack"]).views() if len(rows) else []
         return [_map(view, k, where) for k, view in enumerate(views)]
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
@@ -265,13 +244,13 @@ class TarRows(RecordRows):
     def values(self, rows: Integers, keys: Sequence[str]) -> dict[str, list[Any]]:
         """Return the values of these keys in the JSON of samples; if several fields have a key, the first counts."""
         if self._as_map:
-            maps = self._maps(rows, self._where(rows))
+            maps = self._maps(rows)
             return {key: [one.get(key) for one in maps] for key in keys}
         which, start = self.index.file(rows), self.index.read("start", rows)
         found: dict[str, list[Any]] = {key: [None] * len(rows) for key in keys}
         json = [one for one in self.extensions if tar_fields.feature_of_extension(one) == Json()]
         for extension in reversed(json):
-            for k, value in enumerate(self._values_of(extension, Optional(Json()), rows, which, start)):
+            for k, value in enumerate(self._column(extension, Optional(Json()), rows, which, start)):
                 if isinstance(value, dict):
                     for key in keys & value.keys():
                         found[key][k] = value[key]
@@ -282,15 +261,9 @@ class TarRows(RecordRows):
         """The extracted keys, without those that are also names of fields."""
         return Features({key: f for key, f in self.extraction.features.items() if key not in self._names})
 
-    def sql_columns(self, names: Sequence[str]) -> pa.Table:
-        """Return extracted columns, and fields by reading all samples."""
-        return self.extraction.table(names, self.extracted, super().sql_columns)
-
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return for each sample whether it has a field, from the index."""
-        if name in self.extracted:
-            return self.extraction.present(name)
-        if self._as_map:
+        if name in self.extracted or self._as_map:
             return super().present(name)
         if (extension := self._extension_of.get(name)) is None:
             return np.full(len(self), name == KEY)
@@ -306,9 +279,9 @@ class TarRows(RecordRows):
         if extension is not None and at[f"{extension}.offset"]:
             view = self._view(extension, number, at)
             return tar_fields.value(self._decoders[name], view, extension, lambda _: self.location(row))
-        if extension is not None and not isinstance(self.features[name], Optional):
-            raise self._missing_field(row, extension)
-        return None
+        if extension is None or isinstance(self.features[name], Optional):
+            return None
+        return self.read(np.array([row]), [name]).data[name]  # raises an error that names the sample
 
     def _from_map(self, row: int, number: int, at: dict[str, int], names: list[str]) -> dict[str, Any]:
         one = _map(self._view("msgpack", number, at), 0, lambda _: self.location(row))

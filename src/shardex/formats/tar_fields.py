@@ -8,13 +8,13 @@ where all are `.npy` with the same header, otherwise one by one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import SchemaError, ShardexError
+from shardex.errors import FormatError, SchemaError, ShardexError
 from shardex.kernel import Column, Columns, Ranges
 from shardex.schema import (
     COMPACT,
@@ -32,6 +32,7 @@ from shardex.schema import (
     Features,
     Json,
     Opaque,
+    Optional,
     Text,
     Value,
     codec_for_extension,
@@ -145,14 +146,20 @@ def column(ranges: Ranges, extension: str, feature: Feature, where: Where) -> Co
     return (columns.stack() if isinstance(inner, Array) else columns).data[extension]
 
 
-def with_missing(present: NDArray[np.bool_], values: Column) -> Column:
-    """Return the values at the rows that are present, None at the others."""
+def optional_column(
+    ranges: Ranges, present: NDArray[np.bool_], extension: str, feature: Feature, where: Where
+) -> Column:
+    """Decode the values of one field in the samples where it is present; None for the others."""
     if present.all():
-        return values
+        return column(ranges, extension, feature, where)
+    if not isinstance(feature, Optional):
+        sample = where(int(present.argmin()))
+        raise FormatError(f"{sample}: expected the field {extension!r}, the sample has none; declare it optional")
+    places = np.flatnonzero(present).tolist()
+    values = column(ranges[present], extension, feature, lambda k: where(places[k]))
     out: list[Any] = [None] * len(present)
-    rest: Sequence[Any] = Columns({"": values}).to_samples()
-    for place, sample in zip(np.flatnonzero(present).tolist(), rest, strict=True):
-        out[place] = sample[""]
+    for place, one in zip(places, Columns({"": values}).to_samples(), strict=True):
+        out[place] = one[""]
     return out
 
 

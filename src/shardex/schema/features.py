@@ -262,7 +262,7 @@ def nested_features(feature: Feature, name: str) -> Iterator[tuple[str, Feature]
     """Iterate over a feature and all features inside it, each with the path of its field.
 
     >>> [(path, str(one)) for path, one in nested_features(Sequence(Struct({"a": Text()})), "x")]
-    [('x', 'list of {a text}'), ('x', '{a text}'), ('x.a', 'text')]
+    [('x', 'list of struct of a text'), ('x', 'struct of a text'), ('x.a', 'text')]
     """
     yield name, feature
     match feature:
