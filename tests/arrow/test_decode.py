@@ -123,7 +123,7 @@ def test_arrays_are_stacked_or_ragged() -> None:
         (
             pa.array([10**7], pa.date32()),
             suggested(pa.array([0], pa.date32())),
-            "expected date32.*that Python has values",
+            "expected date32.*that Python can represent",
         ),
         (
             pa.array(

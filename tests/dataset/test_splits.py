@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.dataset.splits import SplitSlice, named_split, parse_splits, split_of
+from shardex.dataset.splits import SplitSlice, named_split, parse_splits
 from shardex.errors import ArgumentError
 
 
@@ -34,7 +34,7 @@ from shardex.errors import ArgumentError
     ],
 )
 def test_names_with_a_split_word(path: str, split: str) -> None:
-    assert named_split(path) == split_of(path) == split
+    assert named_split(path) == split
 
 
 @pytest.mark.parametrize(
@@ -42,18 +42,17 @@ def test_names_with_a_split_word(path: str, split: str) -> None:
 )
 def test_names_without_a_split_word(path: str) -> None:
     assert named_split(path) is None
-    assert split_of(path) == "train"
 
 
 def test_file_name_wins_over_folders() -> None:
-    assert split_of("test/train-0.tar") == "train"
-    assert split_of("train/test/0.tar") == "test"
-    assert split_of("test-train.tar") == "test"
+    assert named_split("test/train-0.tar") == "train"
+    assert named_split("train/test/0.tar") == "test"
+    assert named_split("test-train.tar") == "test"
 
 
 @given(st.text(max_size=30))
-def test_any_name_has_a_split(path: str) -> None:
-    assert split_of(path) in ("train", "test", "validation")
+def test_any_name_has_a_known_split_or_none(path: str) -> None:
+    assert named_split(path) in (None, "train", "test", "validation")
 
 
 @pytest.mark.parametrize(

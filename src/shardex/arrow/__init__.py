@@ -20,7 +20,7 @@ the kernel cannot copy, are converted by `decode`.
 """
 
 from shardex.arrow.batch_builder import BatchBuilder
-from shardex.arrow.decode import decode_array, storage_array, to_list
+from shardex.arrow.decode import decode_array, list_bounds, list_parts, storage_array, to_list
 from shardex.arrow.decoded_table import CACHE_BYTES, DecodedTable
 from shardex.arrow.ipc_footer import (
     FOOTER_TAIL,
@@ -78,6 +78,8 @@ __all__ = [
     "is_list",
     "is_queryable",
     "items_per_row",
+    "list_bounds",
+    "list_parts",
     "map_type",
     "number_array",
     "open_ipc_file",

@@ -156,14 +156,23 @@ def _structs(array: pa.StructArray, feature: Struct) -> list[dict[str, Any]]:
 
 def _lists(array: pa.Array, feature: Sequence) -> list[list[Any]]:
     if pa.types.is_fixed_size_list(array.type):
-        offsets = np.arange(len(array) + 1) * array.type.list_size
-        values = array.flatten()
+        offsets, values = np.arange(len(array) + 1) * array.type.list_size, array.flatten()
     else:
-        offsets = array.offsets.to_numpy()
-        values = array.values.slice(offsets[0], offsets[-1] - offsets[0])
-        offsets = offsets - offsets[0]
+        offsets, values = list_parts(array)
     items = to_list(decode_array(values, feature.feature))
     return [items[a:b] for a, b in pairwise(offsets.tolist())]
+
+
+def list_bounds(lists: pa.Array) -> Integers:
+    """Return the start of each list in its values, and the end of the last one."""
+    found: Integers = lists.offsets.to_numpy().astype(np.int64) if len(lists) else np.zeros(1, np.int64)
+    return found
+
+
+def list_parts(lists: pa.Array) -> tuple[Integers, pa.Array]:
+    """Return the bounds of lists relative to the first start, and the values of all lists."""
+    bounds = list_bounds(lists)
+    return bounds - bounds[0], lists.values.slice(bounds[0], bounds[-1] - bounds[0])
 
 
 # -- arrays ---------------------------------------------------------------------------------------------------
@@ -194,11 +203,9 @@ def _arrays(array: pa.Array, feature: Array) -> Column:
     flat = array
     while pa.types.is_fixed_size_list(flat.type):
         flat = flat.flatten()
-    return (
-        _with_inner_nulls(array, feature)
-        if flat.null_count
-        else _stacked(np.asarray(flat).view(dtype), len(array), feature)
-    )
+    if flat.null_count:
+        return _with_inner_nulls(array, feature)
+    return _stacked(np.asarray(flat).view(dtype), len(array), feature)
 
 
 def _with_inner_nulls(array: pa.Array, feature: Array) -> list[Any]:
@@ -215,8 +222,7 @@ def _stacked(values: NDArray[Any], count: int, feature: Array) -> Column:
 
 def _listed(array: pa.Array, feature: Array, dtype: np.dtype[Any]) -> Column:
     """Return arrays stored as lists; `FormatError` if their lengths do not fit the feature."""
-    offsets = array.offsets.to_numpy().astype(np.int64)
-    items = array.values.slice(offsets[0], offsets[-1] - offsets[0])
+    offsets, items = list_parts(array)
     if items.null_count:
         return _with_inner_nulls(array, feature)
     lengths, step = np.diff(offsets), items_per_row(feature)
@@ -225,9 +231,7 @@ def _listed(array: pa.Array, feature: Array, dtype: np.dtype[Any]) -> Column:
     values = np.asarray(items).view(dtype)
     if feature.fixed:
         return _stacked(values, len(array), feature)
-    return Ragged.from_values(
-        values.reshape(-1, *fixed_sizes(feature)), (offsets - offsets[0]) // step, fixed_sizes(feature)
-    )
+    return Ragged.from_values(values.reshape(-1, *fixed_sizes(feature)), offsets // step, fixed_sizes(feature))
 
 
 def _shaped(array: pa.StructArray, dtype: np.dtype[Any]) -> list[NDArray[Any]]:

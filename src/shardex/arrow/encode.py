@@ -391,10 +391,10 @@ class _Optionals:
     def finish(self) -> pa.Array:
         array, valid = self._inner.finish(), np.array(self._valid, np.bool_)
         self._valid = []
-        return array if valid.all() else _with_nulls(array, valid)
+        return array if valid.all() else with_nulls(array, valid)
 
 
-def _with_nulls(array: pa.Array, valid: NDArray[np.bool_]) -> pa.Array:
+def with_nulls(array: pa.Array, valid: NDArray[np.bool_]) -> pa.Array:
     """Return the array with nulls over its fillers, so that the same samples give the same bytes."""
     kind = array.type
     bits = pa.py_buffer(np.packbits(valid, bitorder="little"))

@@ -299,17 +299,14 @@ class _Lists:
         row_ranges(self._offsets, self._chunks.starts, rows, self._offset.itemsize).advise()
         self.ranges(rows).advise()
 
-    def offset(self, chunk: int) -> Callable[[int], int]:
-        """Return a function that reads the offset of a row of an open batch."""
-        return _typed(self._offsets.open(chunk), self._offset, self._chunks.rows_in(chunk) + 1).item
-
     def value(self, chunk: int, *, text: bool) -> Getter:
         """Return a function that reads the text or bytes of a row; valid as long as this object exists."""
         return value_reader(self._offsets, self.data, chunk, self._offset.itemsize, text=text)
 
     def elements(self, chunk: int, dtype: np.dtype[Any]) -> Getter:
         """Return a function that reads the elements of a row of an open batch, without a copy."""
-        offset, data = self.offset(chunk), self.data.open(chunk)
+        offset = _typed(self._offsets.open(chunk), self._offset, self._chunks.rows_in(chunk) + 1).item
+        data = self.data.open(chunk)
         values = _typed(data, dtype, data.size // dtype.itemsize)
         pairs = dtype.itemsize // self._item
         if pairs == 1:

@@ -106,13 +106,10 @@ def _field(data: Any, table: int, number: int) -> int:
     if vtable < 0:
         raise IndexError
     slot = 4 + 2 * number
-    offset: int = struct.unpack_from("<H", data, vtable + slot)[0] if slot < _u16(data, vtable) else 0
+    (size,) = struct.unpack_from("<H", data, vtable)
+    offset: int = struct.unpack_from("<H", data, vtable + slot)[0] if slot < size else 0
     return table + offset if offset else 0
 
 
 def _u32(data: Any, at: int) -> int:
     return int(struct.unpack_from("<I", data, at)[0])
-
-
-def _u16(data: Any, at: int) -> int:
-    return int(struct.unpack_from("<H", data, at)[0])

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from shardex.arrow.decode import to_list
-from shardex.arrow.encode import encoder_of, offsets_of
+from shardex.arrow.encode import encoder_of, offsets_of, with_nulls
 from shardex.arrow.types import arrow_type, fixed_sizes, items_per_row, number_array, storage_dtype
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Column, Columns, Ragged
@@ -48,11 +47,8 @@ def _array(column: Column, feature: Feature, name: str, kind: pa.DataType | None
     inner = unwrap_optional(feature)
     if contains(inner, Opaque):
         return _inferred(column, name, kind)
-    if isinstance(inner, Value | Array) and not isinstance(column, list) and column.dtype == (inner.dtype or "object"):
-        array = _from_ragged(column, inner) if isinstance(column, Ragged) else _from_stacked(column, inner)
-        if array is not None:
-            return array
-    return _encoded(column, feature, name, first)
+    array = _from_numbers(column, inner)
+    return _encoded(column, feature, name, first) if array is None else array
 
 
 def _inferred(column: Column, name: str, kind: pa.DataType | None) -> pa.Array:
@@ -62,26 +58,22 @@ def _inferred(column: Column, name: str, kind: pa.DataType | None) -> pa.Array:
         raise SchemaError(f"expected values that Arrow can infer a type for, got {error} - at field {name}") from None
 
 
-def _from_stacked(column: NDArray[Any], feature: Value | Array) -> pa.Array | None:
+def _from_numbers(column: Column, feature: Feature) -> pa.Array | None:
+    """Return stacked or ragged numbers of the feature's dtype and shape as an array, without a copy; others `None`."""
+    if not isinstance(feature, Value | Array) or isinstance(column, list) or column.dtype != (feature.dtype or "O"):
+        return None
     if isinstance(feature, Value):
-        return number_array(column) if column.ndim == 1 else None
-    if not feature.shape or column.shape[1:] != feature.shape:
+        return number_array(column) if isinstance(column, np.ndarray) and column.ndim == 1 else None
+    buffers, items = [None], column
+    if isinstance(column, Ragged):
+        if not feature.ragged or column.shapes is not None or column.inner != fixed_sizes(feature):
+            return None
+        buffers.append(pa.py_buffer(column.offsets * items_per_row(feature)))
+        items = column.values
+    elif not feature.shape or column.shape[1:] != feature.shape:
         return None
-    values = number_array(np.ascontiguousarray(column).reshape(-1).view(storage_dtype(column.dtype)))
-    return pa.Array.from_buffers(arrow_type(feature), len(column), [None], 0, children=[values])
-
-
-def _from_ragged(column: Ragged, feature: Value | Array) -> pa.Array | None:
-    if (
-        isinstance(feature, Value)
-        or not feature.ragged
-        or column.shapes is not None
-        or column.inner != fixed_sizes(feature)
-    ):
-        return None
-    values = number_array(np.ascontiguousarray(column.values).reshape(-1).view(storage_dtype(column.dtype)))
-    offsets = pa.py_buffer(np.ascontiguousarray(column.offsets * items_per_row(feature)))
-    return pa.Array.from_buffers(arrow_type(feature), len(column), [None, offsets], 0, children=[values])
+    values = number_array(np.ascontiguousarray(items).reshape(-1).view(storage_dtype(column.dtype)))
+    return pa.Array.from_buffers(arrow_type(feature), len(column), buffers, 0, children=[values])
 
 
 def _encoded(column: Column, feature: Feature, name: str, first: int) -> pa.Array:
@@ -114,8 +106,7 @@ def _from_python_values(values: list[Any], feature: Feature) -> pa.Array | None:
         array = number_array(np.array(filled, feature.dtype)) if isinstance(feature, Value) else _texts(filled)
     except (OverflowError, UnicodeEncodeError):
         return None
-    bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(array.type, len(values), [bits, *array.buffers()[1:]])
+    return array if valid.all() else with_nulls(array, valid)
 
 
 def _texts(values: list[str]) -> pa.Array:

@@ -20,7 +20,7 @@ from shardex.dataset import to_arrow as stream
 from shardex.dataset.huggingface import to_huggingface
 from shardex.dataset.layers import Layer, MappedRows, TypedRows, innermost_rows, sample_type_of
 from shardex.dataset.read_size import read_chunks
-from shardex.dataset.sql import Limits, Params, SqlView, condition, select
+from shardex.dataset.sql import Limits, Params, condition, select, view_columns, view_matching, view_present
 from shardex.dataset.typed_views import check_callable, lens_view, typed_view
 from shardex.errors import ArgumentError, MissingExtraError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.files import display_name
@@ -335,7 +335,7 @@ class Dataset(AbstractRows, Generic[T_co]):
         [7, 9]
         """
         query, limits = condition(text, self._sql_features), Limits(timeout, memory_limit)
-        return self.through(Pick(self._sql_view.matching(query, params, limits)))
+        return self.through(Pick(view_matching(self, query, params, limits)))
 
     def sql(
         self, text: str, params: Params = None, *, timeout: float | None = None, memory_limit: str | None = None
@@ -353,11 +353,11 @@ class Dataset(AbstractRows, Generic[T_co]):
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Return whole fields (or extracted columns) in the order of this view, as SQL sees them."""
-        return self._sql_view.sql_columns(names)
+        return view_columns(self, names)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return for each sample whether it has a value for a field."""
-        return self._sql_view.present(name)
+        return view_present(self, name)
 
     @property
     def extracted(self) -> Features:
@@ -367,10 +367,6 @@ class Dataset(AbstractRows, Generic[T_co]):
     @property
     def _sql_features(self) -> Features:
         return Features({**self.extracted, **self.features})
-
-    @property
-    def _sql_view(self) -> SqlView:
-        return SqlView(self, self._rows, self._order)
 
     # -- batches -------------------------------------------------------------------------------------------
 

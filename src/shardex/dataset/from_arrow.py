@@ -13,7 +13,7 @@ import pyarrow as pa
 from shardex.arrow import map_type, storage_type
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.huggingface import is_dataset_dict, rows_of
+from shardex.dataset.huggingface import import_datasets, rows_of
 from shardex.dataset.load_dataset import DatasetDict
 from shardex.errors import ArgumentError, FormatError
 from shardex.schema import Features
@@ -78,6 +78,6 @@ def from_huggingface(data: Any) -> Any:
     Selected, sorted and shuffled ones become views of the same table. Class labels, arrays and JSON keep their types;
     images, audio and video are the stored ``{"bytes": ..., "path": ...}``. Formats and transforms are ignored.
     """
-    if is_dataset_dict(data):
+    if isinstance(data, import_datasets("from_huggingface").DatasetDict):
         return DatasetDict({str(name): from_huggingface(one) for name, one in data.items()})
     return Dataset(*rows_of(data))

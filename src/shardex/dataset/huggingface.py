@@ -8,15 +8,14 @@ JSON) are converted both ways. `from_arrow.py` makes datasets of the rows. `data
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import decode_array, features_of_arrow, items_per_row, number_array, to_list
+from shardex.arrow import decode_array, features_of_arrow, items_per_row, list_bounds, list_parts, number_array, to_list
 from shardex.dataset.arrow_rows import ArrowRows
-from shardex.dataset.to_arrow import View, check_names, table
+from shardex.dataset.to_arrow import check_names, table
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError
 from shardex.formats import ShardRows
 from shardex.kernel import Integers, digest
@@ -37,12 +36,16 @@ from shardex.schema import (
     unwrap_optional,
 )
 
+if TYPE_CHECKING:
+    from shardex.dataset.dataset import Dataset
+
 _MAX_DIMENSIONS = 5
 _MAX_BYTES = (1 << 31) - 1
 """Limit of 32-bit offsets."""
 
 
-def _package(purpose: str) -> Any:
+def import_datasets(purpose: str) -> Any:
+    """Return the package `datasets`; an error that names what needs it if it is not installed."""
     try:
         import datasets
     except ImportError:
@@ -53,14 +56,9 @@ def _package(purpose: str) -> Any:
 # -- from Hugging Face --------------------------------------------------------------------------------------------
 
 
-def is_dataset_dict(data: Any) -> bool:
-    """Return True for a `datasets.DatasetDict`."""
-    return isinstance(data, _package("from_huggingface").DatasetDict)
-
-
 def rows_of(data: Any) -> tuple[HuggingFaceRows, Order]:
     """Return the rows of the table of a `datasets.Dataset`, and the order of its indices."""
-    if not isinstance(data, _package("from_huggingface").Dataset):
+    if not isinstance(data, import_datasets("from_huggingface").Dataset):
         kind = type(data).__name__
         advice = " (it has no random access: load it with streaming=False)" if kind.startswith("Iterable") else ""
         raise ArgumentError(f"expected a datasets.Dataset or DatasetDict, got {kind}{advice}")
@@ -109,7 +107,7 @@ class HuggingFaceRows(ArrowRows):
 
 def _feature_from_hf(hf_feature: Any, kind: pa.DataType, *, inside: bool = False) -> Feature | None:
     """Return the feature of a Hugging Face feature that its Arrow type does not determine; None if it does."""
-    datasets = _package("from_huggingface")
+    datasets = import_datasets("from_huggingface")
     name = type(hf_feature).__name__
     if isinstance(hf_feature, datasets.ClassLabel):
         return ClassLabel(tuple(hf_feature.names)) if hf_feature.names else None
@@ -144,11 +142,11 @@ def _flat_type(feature: Array, column: pa.ChunkedArray) -> pa.DataType:
 def _flat(array: pa.ExtensionArray, feature: Array, kind: pa.DataType, name: str) -> pa.Array:
     """Return nested lists as flat lists: the same elements with other offsets."""
     lists = array.storage
-    bounds, values, shape = _bounds(lists), lists.values, feature.shape or ()
+    bounds, values, shape = list_bounds(lists), lists.values, feature.shape or ()
     if feature.fixed:
         _check_lengths(np.diff(bounds), lists.is_valid(), shape[0], feature, name)
     for size in shape[1:]:
-        inner = _bounds(values)
+        inner = list_bounds(values)
         _check_lengths(np.diff(inner[bounds[0] : bounds[-1] + 1]), None, size, feature, name)
         bounds, values = inner[bounds], values.values
     values = values.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
@@ -167,21 +165,15 @@ def _check_lengths(
         raise FormatError(f"expected {feature}, got lists of length {found} instead of {size} - at field {name}")
 
 
-def _bounds(lists: pa.Array) -> Integers:
-    """Return the start of each list in its values, and the end of the last one."""
-    found: Integers = lists.offsets.to_numpy().astype(np.int64) if len(lists) else np.zeros(1, np.int64)
-    return found
-
-
 # -- to Hugging Face ----------------------------------------------------------------------------------------------
 
 
-def to_huggingface(view: View) -> Any:
+def to_huggingface(view: Dataset[Any]) -> Any:
     """Return a `datasets.Dataset` of all samples; nothing is written to disk.
 
     Data that came from Hugging Face is returned unchanged, with the order as indices.
     """
-    datasets = _package("to_huggingface")
+    datasets = import_datasets("to_huggingface")
     if isinstance(view.rows, HuggingFaceRows):
         return _back_to_hf(view, view.rows)
     arrow = table(view)
@@ -201,13 +193,8 @@ def to_huggingface(view: View) -> Any:
     return datasets.Dataset(datasets.table.InMemoryTable(whole), info=info, fingerprint=fingerprint)
 
 
-def to_dataset_dict(parts: Mapping[str, Any]) -> Any:
-    """Return a `datasets.DatasetDict` of `datasets.Dataset` values."""
-    return _package("to_huggingface").DatasetDict(parts)
-
-
-def _back_to_hf(view: View, rows: HuggingFaceRows) -> Any:
-    datasets = _package("to_huggingface")
+def _back_to_hf(view: Dataset[Any], rows: HuggingFaceRows) -> Any:
+    datasets = import_datasets("to_huggingface")
     fingerprint = digest("shardex", rows.hf_fingerprint, list(view.features), view.order)
     info = datasets.DatasetInfo(features=datasets.Features({name: rows.hf_features[name] for name in view.features}))
     data, order = rows.data.select(list(view.features)), view.order
@@ -220,7 +207,7 @@ def _back_to_hf(view: View, rows: HuggingFaceRows) -> Any:
 
 def _feature_to_hf(feature: Feature, field: pa.Field) -> Any:
     """Return the Hugging Face feature for the same values."""
-    datasets = _package("to_huggingface")
+    datasets = import_datasets("to_huggingface")
     inner = unwrap_optional(feature)
     if contains(inner, Opaque):
         return datasets.Features.from_arrow_schema(pa.schema([field]))[field.name]
@@ -248,7 +235,7 @@ def _feature_to_hf(feature: Feature, field: pa.Field) -> Any:
 
 
 def _array_feature_to_hf(dtype: str, shape: tuple[int | None, ...]) -> Any:
-    datasets = _package("to_huggingface")
+    datasets = import_datasets("to_huggingface")
     if not shape:
         return datasets.Value(dtype)
     if len(shape) == 1:
@@ -279,7 +266,7 @@ def _array_to_hf(array: pa.Array, feature: Feature, kind: pa.DataType) -> pa.Arr
         case Json():
             return pa.ExtensionArray.from_storage(kind, _narrow(array, pa.string()))
         case Sequence():
-            bounds, values = _own_values(array)
+            bounds, values = list_parts(array)
             items = _array_to_hf(values, inner.feature, kind.value_type)
             return pa.ListArray.from_arrays(_offsets(bounds), items, mask=_mask(array))
         case Struct():
@@ -314,18 +301,12 @@ def _nested(array: pa.Array, feature: Array, kind: pa.DataType) -> pa.Array:
         bounds = np.arange(len(array) + 1) * sizes[0]
         values = array.values.slice(array.offset * step, len(array) * step)
     else:
-        bounds, values = _own_values(array)
+        bounds, values = list_parts(array)
         bounds //= step
     values = values.cast(pa.from_numpy_dtype(np.dtype(feature.dtype)))
     for size in reversed(sizes[1:]):
         values = pa.ListArray.from_arrays(_offsets(np.arange(len(values) // size + 1) * size), values)
     return pa.ExtensionArray.from_storage(kind, pa.ListArray.from_arrays(_offsets(bounds), values, mask=_mask(array)))
-
-
-def _own_values(lists: pa.Array) -> tuple[Integers, pa.Array]:
-    """Return the start of each list relative to the first, and the values of all lists."""
-    bounds = _bounds(lists)
-    return bounds - bounds[0], lists.values.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
 
 
 def _offsets(bounds: Integers) -> pa.Array:

@@ -11,7 +11,7 @@ from typing import Any, Self, overload
 
 from shardex.dataset.combine import concat
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.huggingface import to_dataset_dict
+from shardex.dataset.huggingface import import_datasets
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.splits import DEFAULT, DataFiles, Paths, SplitFinder, SplitSlice, Unit, parse_splits
 from shardex.errors import ArgumentError, UnknownSplitError
@@ -88,7 +88,7 @@ class DatasetDict(dict[str, Dataset]):
 
     def to_huggingface(self) -> Any:
         """Return all splits as a Hugging Face `datasets.DatasetDict`."""
-        return to_dataset_dict({name: one.to_huggingface() for name, one in self.items()})
+        return import_datasets("to_huggingface").DatasetDict({name: one.to_huggingface() for name, one in self.items()})
 
     def __getattr__(self, name: str) -> Any:
         if name in _OF_ONE_SPLIT and len(self) == 1:

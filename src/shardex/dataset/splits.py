@@ -59,20 +59,13 @@ def named_split(path: str) -> str | None:
 
     >>> named_split("wiki_train_0.jsonl"), named_split("Valid/0.tar"), named_split("contest.tar")
     ('train', 'validation', None)
+    >>> named_split("test/train-0.tar"), named_split("dev-2.tar")
+    ('train', 'validation')
     """
     for name in reversed(path.split("/")):
         if found := _WORD.search(name):
             return _WORDS[found[1].lower()]
     return None
-
-
-def split_of(path: str) -> str:
-    """Return the split that a path belongs to.
-
-    >>> split_of("test/train-0.tar"), split_of("a/b.tar"), split_of("dev-2.tar")
-    ('train', 'train', 'validation')
-    """
-    return named_split(path) or DEFAULT
 
 
 @dataclass(frozen=True)

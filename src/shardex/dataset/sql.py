@@ -3,8 +3,8 @@
 DuckDB parses a statement (`sql_sandbox.parse`). The syntax tree must be one SELECT whose only table is `ds`, without
 functions that read anything else; a condition must be exactly one expression. The names in the tree tell which fields
 are needed (`UsedFields`), and for which only whether they have a value. `Query` takes these as Arrow columns
-(`AbstractRows.sql_columns` and `present`) and runs the statement over them (`sql_sandbox.run`). `SqlView` does the same
-for rows in an order: a dataset.
+(`AbstractRows.sql_columns` and `present`) and runs the statement over them (`sql_sandbox.run`). `view_columns`,
+`view_present` and `view_matching` do the same for rows in an order: a dataset.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +32,12 @@ from shardex.arrow import (
 from shardex.dataset.sql_sandbox import RefusedError, parse, run
 from shardex.errors import QueryError
 from shardex.kernel import Integers
-from shardex.order import Order, Span
+from shardex.order import Span
 from shardex.rows import AbstractRows
 from shardex.schema import Features
+
+if TYPE_CHECKING:
+    from shardex.dataset.dataset import Dataset
 
 Params = Sequence[Any] | Mapping[str, Any] | None
 """Values for each `?` in turn, or for each `$name`."""
@@ -341,55 +344,50 @@ def _null_tests(node: Node) -> list[Node]:
     return []
 
 
-# -- rows in an order -----------------------------------------------------------------------------------------
+# -- datasets: rows in an order -------------------------------------------------------------------------------
+#
+# Whole columns of the rows below are taken and reordered, unless the view is so small that reading it is cheaper. A
+# condition that is evaluated per sample is evaluated once for each row below, however often the view repeats it.
 
 
-@dataclass(frozen=True)
-class SqlView:
-    """A dataset for SQL: `view` has the rows `below` in an `order`.
+def view_columns(dataset: Dataset[Any], names: Sequence[str]) -> pa.Table:
+    """Return whole fields of a dataset in its order."""
+    if _is_small(dataset) and not set(names) & set(dataset.extracted):
+        return AbstractRows.sql_columns(dataset, names)
+    table = dataset.rows.sql_columns(names)
+    if (first := _first_row(dataset)) is not None:
+        return table.slice(first, len(dataset))
+    return take_table(table, _rows(dataset))
 
-    Whole columns of the rows below are taken and reordered, unless the view is so small that reading it is cheaper. A
-    condition that is evaluated per sample is evaluated once for each row below, however often the view repeats it.
-    """
 
-    view: AbstractRows
-    below: AbstractRows
-    order: Order
+def view_present(dataset: Dataset[Any], name: str) -> NDArray[np.bool_]:
+    """Return for each sample of a dataset whether it has a value for a field."""
+    if _is_small(dataset) and name not in dataset.extracted:
+        return AbstractRows.present(dataset, name)
+    return dataset.rows.present(name)[_rows(dataset)]
 
-    def sql_columns(self, names: Sequence[str]) -> pa.Table:
-        """Return whole fields in this order."""
-        if self._is_small and not set(names) & set(self.below.extracted):
-            return AbstractRows.sql_columns(self.view, names)
-        table = self.below.sql_columns(names)
-        if (first := self._first_row) is not None:
-            return table.slice(first, len(self.order))
-        return take_table(table, self._rows())
 
-    def present(self, name: str) -> NDArray[np.bool_]:
-        """Return for each position whether it has a value for a field."""
-        if self._is_small and name not in self.below.extracted:
-            return AbstractRows.present(self.view, name)
-        return self.below.present(name)[self._rows()]
+def view_matching(dataset: Dataset[Any], query: Query, params: Params, limits: Limits) -> Integers:
+    """Return the positions of a dataset at which a condition holds."""
+    if _first_row(dataset) is not None or _is_small(dataset) or not query.is_per_sample:
+        return matching(query, dataset, params, limits)
+    holds = np.zeros(len(dataset.rows), np.bool_)
+    holds[matching(query, dataset.rows, params, limits)] = True
+    return np.flatnonzero(holds[_rows(dataset)])
 
-    def matching(self, query: Query, params: Params, limits: Limits) -> Integers:
-        """Return the positions at which a condition holds."""
-        if self._first_row is not None or self._is_small or not query.is_per_sample:
-            return matching(query, self.view, params, limits)
-        holds = np.zeros(len(self.below), np.bool_)
-        holds[matching(query, self.below, params, limits)] = True
-        return np.flatnonzero(holds[self._rows()])
 
-    @property
-    def _is_small(self) -> bool:
-        return len(self.order) * _SMALL_VIEW < len(self.below)
+def _is_small(dataset: Dataset[Any]) -> bool:
+    return len(dataset) * _SMALL_VIEW < len(dataset.rows)
 
-    @property
-    def _first_row(self) -> int | None:
-        """The first row, if the order has consecutive rows."""
-        return self.order.start if isinstance(self.order, Span) and self.order.step == 1 else None
 
-    def _rows(self) -> Integers:
-        return self.order.rows(np.arange(len(self.order)))
+def _first_row(dataset: Dataset[Any]) -> int | None:
+    """Return the first row, if the order has consecutive rows."""
+    order = dataset.order
+    return order.start if isinstance(order, Span) and order.step == 1 else None
+
+
+def _rows(dataset: Dataset[Any]) -> Integers:
+    return dataset.order.rows(np.arange(len(dataset)))
 
 
 # -- errors ---------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -18,33 +18,16 @@ from shardex.arrow import arrow_schema, arrow_type, to_table
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.errors import SchemaError
 from shardex.kernel import Columns
-from shardex.order import Order, Span
-from shardex.rows import AbstractRows
+from shardex.order import Span
 from shardex.schema import Feature, Features, Opaque, contains, unwrap_optional
+
+if TYPE_CHECKING:
+    from shardex.dataset.dataset import Dataset
 
 _MIN_ROWS = 16
 
 
-class View(Protocol):
-    """Rows in an order: a dataset."""
-
-    @property
-    def rows(self) -> AbstractRows:
-        """Rows under the view."""
-
-    @property
-    def order(self) -> Order:
-        """Maps positions to row numbers."""
-
-    @property
-    def features(self) -> Features:
-        """Name and feature of each field."""
-
-    def chunks(self, order: Order | None = None, size: int = 1) -> Iterator[Columns]:
-        """Yield all samples in chunks of multiples of `size`."""
-
-
-def batches(view: View) -> pa.RecordBatchReader:
+def batches(view: Dataset[Any]) -> pa.RecordBatchReader:
     """Return all samples as a stream of record batches.
 
     >>> from shardex import open
@@ -64,7 +47,7 @@ def batches(view: View) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, _batches(chunks, features, schema))
 
 
-def capsule(view: View, requested_schema: object = None) -> Any:
+def capsule(view: Dataset[Any], requested_schema: object = None) -> Any:
     """Return the stream as a PyCapsule of the Arrow C interface; raise for names with a NUL, which it cannot hold."""
     reader = batches(view)
     check_names(reader.schema)
@@ -85,12 +68,12 @@ def _batches(chunks: Iterable[Columns], features: Features, schema: pa.Schema) -
         first += len(columns)
 
 
-def table(view: View) -> pa.Table:
+def table(view: Dataset[Any]) -> pa.Table:
     """Return all samples as one table; stored Arrow columns of the right types are not copied."""
     return batches(view).read_all() if (stored := stored_table(view)) is None else stored
 
 
-def stored_table(view: View) -> pa.Table | None:
+def stored_table(view: Dataset[Any]) -> pa.Table | None:
     """Return the stored columns of a view of consecutive rows, in the types of `batches`; None if there are none."""
     rows, order = view.rows, view.order
     if not isinstance(order, Span) or order.step != 1:

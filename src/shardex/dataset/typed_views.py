@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 
 from shardex.dataset.layers import MappedRows, TypedRows, sample_type_of
-from shardex.dataset.read_size import read_chunks
 from shardex.errors import ArgumentError, LensError, SchemaError
-from shardex.order import Span
-from shardex.rows import AbstractRows, Rows
+from shardex.rows import AbstractRows
 from shardex.samples import (
     LENSES,
     ClassFitter,
@@ -82,17 +80,6 @@ def lens_view(rows: AbstractRows, fields: Sequence[str] | None, lens: Lens[Any, 
 
 
 # -- putting views back ----------------------------------------------------------------------------------------
-
-
-def source_schema(lens: Lens[Any, Any]) -> Features | None:
-    """Return the features of the source type of a lens; None if they are not known."""
-    return record_of(lens.source).features if is_packable(lens.source) else None
-
-
-def plain_samples(rows: Rows) -> Iterator[dict[str, Any]]:
-    """Yield all samples as plain dicts."""
-    for columns in read_chunks(rows, Span(len(rows)), 1):
-        yield from columns.to_samples()
 
 
 def put_views(

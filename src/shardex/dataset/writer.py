@@ -12,12 +12,12 @@ from typing import Any
 
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.open import open as open_dataset
-from shardex.dataset.typed_views import plain_samples, put_views, source_schema
+from shardex.dataset.typed_views import put_views
 from shardex.errors import ArgumentError, SchemaError
 from shardex.files import AllOrNothing
 from shardex.formats import ShardWriter, check_options, format_named
 from shardex.progress import Bar
-from shardex.samples import Lens, PackableSample, fields_of
+from shardex.samples import Lens, PackableSample, fields_of, is_packable
 from shardex.schema import Features, infer
 from shardex.sources import place_of
 
@@ -66,8 +66,9 @@ def write(
     if schema is None and isinstance(given := samples if through is None else onto, Dataset):
         schema = given.features
     if through is not None:
-        schema = schema or source_schema(through)
-        samples = put_views(samples, through, None if onto is None else plain_samples(onto))
+        schema = schema or (Features.of(through.source) if is_packable(through.source) else None)
+        sources = None if onto is None else (sample for some in onto.chunks() for sample in some.to_samples())
+        samples = put_views(samples, through, sources)
     elif onto is not None:
         raise ArgumentError("expected through=, a lens that puts views into samples, together with onto=, got none")
     with create(path, schema, format=format, mode=mode, **options) as out:

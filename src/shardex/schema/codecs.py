@@ -31,9 +31,24 @@ class Codec:
 
 # -- JSON and MessagePack -------------------------------------------------------------------------------------
 
-_json_encoder = msgspec.json.Encoder()
-_json_decoder = msgspec.json.Decoder()
 _SIMPLE = (str, int, bool, type(None))
+
+
+def _msgspec_codec(name: str, encoder: Any, decoder: Any) -> Codec:
+    def encode(value: Any) -> bytes:
+        try:
+            return encoder.encode(value)  # type: ignore[no-any-return]
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            found = type(value).__name__
+            raise SchemaError(f"expected a value that {name} can hold, got {found}: {error}") from None
+
+    def decode(data: Any) -> Any:
+        try:
+            return decoder.decode(data)
+        except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+            raise FormatError(f"expected {name}, got {bytes(data)[:40]!r}: {error}") from None
+
+    return Codec(encode, decode)
 
 
 def _encode_json(value: Any) -> bytes:
@@ -51,14 +66,6 @@ def _encode_json(value: Any) -> bytes:
         raise SchemaError(
             f"expected a value that JSON can hold, got {type(value).__name__} nested too deeply"
         ) from None
-
-
-def encode_plain_json(value: Any) -> bytes:
-    """Return compact JSON of a value that holds no numpy objects, without checking it; NaN becomes null."""
-    try:
-        return _json_encoder.encode(value)
-    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise SchemaError(f"expected a value that JSON can hold, got {type(value).__name__}: {error}") from None
 
 
 def _without_numpy(value: Any) -> Any:
@@ -84,18 +91,6 @@ def _checked_key(name: Any) -> str:
     return name
 
 
-def _decode_json(data: Any) -> Any:
-    """Return the value.
-
-    >>> JSON.decode(b'{"a": [1, null]}')
-    {'a': [1, None]}
-    """
-    try:
-        return _json_decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise FormatError(f"expected JSON, got {bytes(data)[:40]!r}: {error}") from None
-
-
 def _numpy_to_msgpack(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
@@ -104,28 +99,12 @@ def _numpy_to_msgpack(value: Any) -> Any:
     raise TypeError(f"MessagePack has no {type(value).__name__}")
 
 
-_msgpack_encoder = msgspec.msgpack.Encoder(enc_hook=_numpy_to_msgpack)
-_msgpack_decoder = msgspec.msgpack.Decoder()
-
-
-def _encode_msgpack(value: Any) -> bytes:
-    """Return MessagePack bytes; arrays inside become bytes in the compact format.
-
-    >>> MSGPACK.encode({"a": 1})
-    b'\\x81\\xa1a\\x01'
-    """
-    try:
-        return _msgpack_encoder.encode(value)
-    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise SchemaError(f"expected a value that MessagePack can hold, got {type(value).__name__}: {error}") from None
-
-
-def _decode_msgpack(data: Any) -> Any:
-    """Return the value; arrays stay bytes, because the data does not mark them (`COMPACT.decode` reads them)."""
-    try:
-        return _msgpack_decoder.decode(data)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise FormatError(f"expected MessagePack, got {bytes(data)[:40]!r}: {error}") from None
+_PLAIN_JSON = _msgspec_codec("JSON", msgspec.json.Encoder(), msgspec.json.Decoder())
+encode_plain_json = _PLAIN_JSON.encode
+"""Returns compact JSON of a value that holds no numpy objects, without checking it; NaN becomes null."""
+JSON = Codec(_encode_json, _PLAIN_JSON.decode)
+MSGPACK = _msgspec_codec("MessagePack", msgspec.msgpack.Encoder(enc_hook=_numpy_to_msgpack), msgspec.msgpack.Decoder())
+"""Arrays become bytes in the compact format; decoded they stay bytes, which the data does not mark as arrays."""
 
 
 # -- text, numbers, bytes -------------------------------------------------------------------------------------
@@ -191,8 +170,6 @@ def _encode_raw(value: Any) -> bytes:
 # -- the table ------------------------------------------------------------------------------------------------
 
 COMPACT = Codec(encode_compact, decode_compact)
-JSON = Codec(_encode_json, _decode_json)
-MSGPACK = Codec(_encode_msgpack, _decode_msgpack)
 NPY = Codec(encode_npy, decode_npy)
 NUMBER = Codec(_encode_number, _decode_number)
 RAW = Codec(_encode_raw, bytes)

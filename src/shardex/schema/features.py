@@ -35,6 +35,9 @@ class Feature:
 
     kind: ClassVar[str]
 
+    def __str__(self) -> str:
+        return self.kind
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, which `Features.from_json` reads."""
         return {"kind": self.kind, **{f.name: _to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}}
@@ -65,9 +68,6 @@ class Text(Feature):
 
     kind: ClassVar[str] = "text"
 
-    def __str__(self) -> str:
-        return "text"
-
 
 @dataclass(frozen=True, slots=True)
 class Bytes(Feature):
@@ -75,18 +75,12 @@ class Bytes(Feature):
 
     kind: ClassVar[str] = "bytes"
 
-    def __str__(self) -> str:
-        return "bytes"
-
 
 @dataclass(frozen=True, slots=True)
 class Json(Feature):
     """Any value that JSON can hold."""
 
     kind: ClassVar[str] = "json"
-
-    def __str__(self) -> str:
-        return "json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +148,6 @@ def _checked_shape(shape: Any) -> tuple[int | None, ...]:
     return sizes
 
 
-def _checked_names(names: Any) -> tuple[str, ...]:
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names) or len({*names}) != len(names):
-        raise SchemaError(f"expected a list of different class names, got {names!r}")
-    return tuple(names)
-
-
 @dataclass(frozen=True, slots=True)
 class ClassLabel(Feature):
     """One of several named classes, stored as its number.
@@ -172,7 +160,10 @@ class ClassLabel(Feature):
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", _checked_names(self.names))
+        names: Any = self.names
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names) or len({*names}) != len(names):
+            raise SchemaError(f"expected a list of different class names, got {names!r}")
+        object.__setattr__(self, "names", tuple(names))
 
     def __str__(self) -> str:
         return f"class of {len(self.names)}"
@@ -231,7 +222,7 @@ class Struct(Feature):
         object.__setattr__(self, "fields", Features.of(self.fields))
 
     def __str__(self) -> str:
-        return "struct of " + ", ".join(f"{name} {feature}" for name, feature in self.fields.items())
+        return f"struct of {self.fields}"
 
 
 @dataclass(frozen=True, slots=True)

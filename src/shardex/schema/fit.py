@@ -300,7 +300,9 @@ def fit_sample(sample: Sample, features: Features, row: int) -> dict[str, Any]:
         refuse_unknown_fields(sample, features)
     except SchemaError as error:
         raise located(error, f"sample {row}") from None
-    return {n: _fit_at(sample.get(n, MISSING), f, row, _in_sample, n, stored=False) for n, f in features.items()}
+    return {
+        n: _fit_at(sample.get(n, MISSING), f, row, "sample {}".format, n, stored=False) for n, f in features.items()
+    }
 
 
 def to_sample(
@@ -311,10 +313,6 @@ def to_sample(
         return sample if names is None else {name: sample.get(name) for name in names}
     wanted = list(schema) if names is None else names
     return {n: _fit_at(sample.get(n, MISSING), schema[n], 0, where, n, stored=True) for n in wanted}
-
-
-def _in_sample(row: int) -> str:
-    return f"sample {row}"
 
 
 def _fit_at(value: Any, feature: Feature, k: int, where: Where, name: str, *, stored: bool) -> Any:
