@@ -24,6 +24,7 @@ from shardex.errors import (
     FormatError,
     MissingExtraError,
     NotFoundError,
+    RowError,
     SchemaError,
     StaleIndexError,
     UnknownFormatError,
@@ -303,3 +304,14 @@ def test_torch_dataloader_reads_whole_batches(tmp_path: Path, workers: int) -> N
 def test_sql_over_a_join_of_empty_datasets() -> None:
     both = sx.join(sx.open([{"x": 1}])[:0], sx.open([{"y": 2}])[:0])
     assert both.sql("SELECT x, y FROM ds").num_rows == 0
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_sample_counts_from_the_end_and_refuses_positions_out_of_range(tmp_path: Path, native: bool) -> None:
+    samples = [{"x": k} for k in range(3)]
+    ds = sx.write(tmp_path / "d", samples) if native else sx.open(samples)
+    for view, last in ((ds, 2), (ds[::-1], 0), (sx.concat(ds, ds), 2)):
+        assert view.sample(-1) == {"x": last}
+        for position in (len(view), -len(view) - 1):
+            with pytest.raises(RowError):
+                view.sample(position)

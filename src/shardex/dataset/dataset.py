@@ -86,7 +86,9 @@ class Dataset(AbstractRows, Generic[T_co]):
         return self._rows.read(rows, self._chosen(fields))
 
     def sample(self, position: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return the sample at a position (0 to len - 1) as a plain dict."""
+        """Return the sample at a position as a plain dict."""
+        if not 0 <= position < self._length:
+            position = int(normalise([position], self._length)[0])
         row = position if self._identity else int(self._order.rows(np.array([position]))[0])
         return self._read_sample(row, self._fields if fields is None else self._chosen(fields))
 
