@@ -139,5 +139,5 @@ def test_second_epoch_comes_from_the_cache(ds: sx.Dataset, bucket: str) -> None:
     first = [b.id.tolist() for b in ds.shuffled(32, seed=1)]
     source = ds.rows.opened_source() if hasattr(ds.rows, "opened_source") else None
     assert [b.id.tolist() for b in sx.open(f"{bucket}/d").shuffled(32, seed=1)] == first
-    assert source is None or source.traffic.fetched > 0
+    assert source is None or source.fetched > 0
     assert os.listdir(os.environ["SHARDEX_CACHE"])

@@ -24,7 +24,8 @@ from shardex.errors import (
     UnknownFormatError,
 )
 from shardex.sources import Place, place_of
-from shardex.sources.memory import MemoryDraft, MemorySource
+from shardex.sources.memory import MemorySource
+from shardex.sources.temporary_draft import TemporaryDraft
 from shardex.sources.url import SCHEMES
 from shardex.store.manifest import latest_version, manifest_path
 from tests.locations import KINDS, new_location
@@ -310,15 +311,15 @@ class Faulty(MemorySource):
             raise SourceError(errno.ENOTSUP, "expected a store that refuses to replace, it replaces", self.url)
         return super().put_if_absent(path, data)
 
-    def draft(self) -> MemoryDraft:
+    def draft(self) -> TemporaryDraft:
         self.drafts += 1
         self.most_drafts = max(self.drafts, self.most_drafts)
         return CountedDraft(self)
 
 
-class CountedDraft(MemoryDraft):
+class CountedDraft(TemporaryDraft):
     def __init__(self, place: Faulty) -> None:
-        super().__init__(place)
+        super().__init__(place.put)
         self.source = place
 
     def publish(self, path: str) -> None:

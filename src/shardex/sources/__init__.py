@@ -9,6 +9,7 @@ other rooms uses the methods of `protocols` and never tests the class of a sourc
 - `url`: chooses the class that opens a path or a URL
 - `local`: a local folder
 - `memory`: a dict of files, for tests
+- `temporary_draft`: files that are written to a local temporary file first
 - `checked_source`: a local folder whose blocks are compared with saved checksums before they are used
 - `object_store`: S3, Google Cloud Storage, Azure and web servers
 - `object_client`: single requests, through obstore

@@ -14,7 +14,7 @@ import secrets
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,18 +34,6 @@ _WINDOW = 32 << 20
 """Maximum bytes per request, and per write to the cache; the next write is downloaded meanwhile."""
 
 
-@dataclass
-class CacheCounts:
-    """Counters of a source's downloads so far."""
-
-    reads: int = 0
-    """Reads of the remote source, each of many ranges."""
-    fetched: int = 0
-    """Bytes downloaded."""
-    served: int = 0
-    """Requested bytes that were already in the cache."""
-
-
 class CachedSource(Source):
     """A source read through a cache in `folder` (False: in memory; by default SHARDEX_CACHE or ``~/.cache/shardex``).
 
@@ -54,7 +42,7 @@ class CachedSource(Source):
     >>> from shardex.sources.memory import MemorySource
     >>> remote = MemorySource({"a": bytes(50_000) + b"hello"})
     >>> source = CachedSource(remote, False, access="ranged"); view = source.map("a")
-    >>> source.fetch("a", [ByteRange(50_000, 5)]); bytes(view[50_000:]), source.traffic.fetched < 10_000
+    >>> source.fetch("a", [ByteRange(50_000, 5)]); bytes(view[50_000:]), source.fetched < 10_000
     (b'hello', True)
     """
 
@@ -74,7 +62,8 @@ class CachedSource(Source):
         """The remote source reads up to this many bytes between two ranges to save a request."""
         folder_path = default_cache_folder() if folder is None or folder is True else folder
         self._folder = None if folder_path is False else os.fspath(folder_path)
-        self.traffic = CacheCounts()
+        self.fetched = 0
+        """Bytes downloaded so far."""
         self._config = (remote, folder, limit, access)
         self._access = access
         self._cache = page_cache_in(self._folder, None if limit is None else parse_size(limit))
@@ -95,11 +84,6 @@ class CachedSource(Source):
     def cache_folder(self) -> str | None:
         """Folder of the page cache; None if pages are kept in memory."""
         return self._folder
-
-    @property
-    def disk_failures(self) -> int:
-        """How often the cache folder could not be used and memory was used instead."""
-        return self._cache.disk_failures
 
     def paths(self, prefix: str = "") -> list[str]:
         """Return the paths of all remote files that begin with `prefix`."""
@@ -139,8 +123,7 @@ class CachedSource(Source):
         parts = self.remote.read(path, ranges)
         if [len(part) for part in parts] != [one.length for one in ranges]:
             raise TruncatedShardError(f"{self.url}/{path}: expected {list(ranges)}, got another number of bytes")
-        self.traffic.reads += 1
-        self.traffic.fetched += sum(len(part) for part in parts)
+        self.fetched += sum(len(part) for part in parts)
         return parts
 
     def load(self, path: str) -> memoryview:
@@ -178,7 +161,7 @@ class CachedSource(Source):
         first = True
         while True:
             room = self._cache.limit // max(1, len(jobs))  # the files are needed together, so they share it
-            others = [other for job in jobs for other in self._claim(job, first, room)]
+            others = [other for job in jobs for other in self._claim(job, room)]
             mine = [job for job in jobs if job.claimed is not None]
             if not mine and not others:
                 return first
@@ -200,13 +183,11 @@ class CachedSource(Source):
             self._paths[key] = path
         return self._cache.hold(key, stat.size)
 
-    def _claim(self, job: _Job, first: bool, room: int) -> list[PendingPages]:
+    def _claim(self, job: _Job, room: int) -> list[PendingPages]:
         """Decide which pages to download for a job; return the needed pages that other threads are downloading."""
         file = job.file
         with file.lock:
             missing = file.missing(job.pages)
-            if first:
-                self.traffic.served += (len(job.pages) - len(missing)) * PAGE
             others = [one for one in file.pending if np.isin(missing, one.pages).any()]
             job.claimed = None
             if not len(missing):

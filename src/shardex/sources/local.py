@@ -234,9 +234,16 @@ def make_folder(folder: str) -> None:
 
 def sync_folder(folder: str) -> None:
     """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
+    with open_descriptor(folder, os.O_RDONLY) as descriptor:
         os.fsync(descriptor)
+
+
+@contextmanager
+def open_descriptor(path: str, flags: int) -> Iterator[int]:
+    """Open a file and give its descriptor; a new file is private."""
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import time
 from collections.abc import Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
-from shardex.errors import NotFoundError, SourceError, TruncatedShardError
+from shardex.errors import NotFoundError, TruncatedShardError
 from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.protocols import Place, Stat, check_path
+from shardex.sources.temporary_draft import TemporaryDraft
 
 
 class _Copy(bytes):
@@ -71,9 +71,9 @@ class MemorySource(Place):
             self._times[path] = time.time()
         return won
 
-    def draft(self) -> MemoryDraft:
-        """Start a buffer that `publish` stores."""
-        return MemoryDraft(self)
+    def draft(self) -> TemporaryDraft:
+        """Start a temporary file whose content `publish` stores."""
+        return TemporaryDraft(self.put)
 
     def touch(self, path: str) -> None:
         """Set the modification time to now."""
@@ -85,30 +85,3 @@ class MemorySource(Place):
         if self.files.pop(check_path(path), None) is None:
             self._get(path)
         self._times.pop(path, None)
-
-
-class MemoryDraft:
-    """A buffer that `publish` stores as a file."""
-
-    def __init__(self, place: MemorySource) -> None:
-        self._place = place
-        self._buffer = io.BytesIO()
-
-    @property
-    def file(self) -> BinaryIO:
-        """The buffer to write to."""
-        return self._buffer
-
-    def close(self, size: int) -> None:
-        """Raise an error if the buffer does not have `size` bytes."""
-        if (found := len(self._buffer.getbuffer())) != size:
-            raise SourceError(errno.EIO, f"expected {size} bytes in memory, got {found}", self._place.url)
-
-    def publish(self, path: str) -> None:
-        """Store the content of the buffer."""
-        self._place.put(path, self._buffer.getvalue())
-        self.discard()
-
-    def discard(self) -> None:
-        """Clear the buffer."""
-        self._buffer = io.BytesIO()

@@ -8,14 +8,12 @@ process (`object_client`) and get their secrets from `credentials`. A web server
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import secrets
-import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -28,7 +26,6 @@ from shardex.errors import (
     RemoteReadError,
     RemoteWriteError,
     TruncatedShardError,
-    storage_errors,
 )
 from shardex.sources.byte_ranges import ByteRange, read_merged
 from shardex.sources.credentials import credentials_version, redact_url, settings_for, strip_credentials
@@ -43,7 +40,8 @@ from shardex.sources.object_client import (
     run_in_loop,
 )
 from shardex.sources.protocols import Place, Stat, check_path
-from shardex.sources.retry import Request, RequestCounts, RetryableError, gather_or_cancel
+from shardex.sources.retry import RequestCounts, RetryableError, gather_or_cancel, run_with_retries
+from shardex.sources.temporary_draft import TemporaryDraft
 
 T = TypeVar("T")
 
@@ -156,21 +154,13 @@ class ObjectSource(Place):
             return data
 
         doing = f"read bytes {wanted.begin} to {wanted.end}"
-        async with client.slots:
-            request = Request(doing, self._redacted(path), wanted.length)
-            return await request.run(once, client.settings, self.traffic)
+        return await run_with_retries(once, client, self.traffic, doing, self._redacted(path), wanted.length)
 
     def _ask(self, path: str, doing: str, once: Callable[[], Awaitable[T]], size: int = -1) -> T:
         """Run one request; it is a write if it sends `size` bytes."""
-        client = self._connect(path)
         failed: type[RemoteError] = RemoteReadError if size < 0 else RemoteWriteError
-        request = Request(doing, self._redacted(path), max(size, 0), failed)
-
-        async def ask() -> T:
-            async with client.slots:
-                return await request.run(once, client.settings, self.traffic)
-
-        return run_in_loop(ask())
+        client, where = self._connect(path), self._redacted(path)
+        return run_in_loop(run_with_retries(once, client, self.traffic, doing, where, max(size, 0), failed))
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -222,10 +212,18 @@ class ObjectSource(Place):
                 self._redacted(path),
             )
 
-    def draft(self) -> ObjectDraft:
+    def draft(self) -> TemporaryDraft:
         """Start a local temporary file that `publish` uploads."""
         self._writable("draft")
-        return ObjectDraft(self)
+        return TemporaryDraft(self._upload_and_check)
+
+    def _upload_and_check(self, path: str, data: memoryview) -> None:
+        tag = self.upload(path, data)
+        found = self.stat(path)
+        if found.size != data.nbytes or (tag and found.tag != tag):
+            expected = f"expected {data.nbytes} bytes with the tag {tag} after the upload"
+            got = f"got {found.size} with the tag {found.tag}"
+            raise RemoteWriteError(errno.EIO, f"{expected}, {got}", self._redacted(path))
 
     def touch(self, path: str) -> None:
         """Copy a file onto itself; on S3, which refuses that, by way of a temporary file."""
@@ -288,45 +286,3 @@ class ObjectSource(Place):
         client = self._connect(path)
         assert isinstance(client, ObjectClient), "a guarded web server is neither listed nor written"
         return client
-
-
-class ObjectDraft:
-    """A local temporary file that `publish` uploads; it is deleted when the process ends."""
-
-    def __init__(self, place: ObjectSource) -> None:
-        self._place = place
-        with storage_errors(tempfile.gettempdir(), "create a temporary file in"):
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by publish or discard
-
-    @property
-    def file(self) -> BinaryIO:
-        """The open file to write to."""
-        return self._file
-
-    def close(self, size: int) -> None:
-        """End the writing; raise an error if the file does not have `size` bytes."""
-        with storage_errors(tempfile.gettempdir(), "write a temporary file in"):
-            self._file.flush()
-            if (found := os.fstat(self._file.fileno()).st_size) != size:
-                raise OSError(errno.EIO, f"expected {size} bytes on the disk, got {found}")
-
-    def publish(self, path: str) -> None:
-        """Upload what was written."""
-        check_path(path)
-        with storage_errors(tempfile.gettempdir(), "write a temporary file in"):
-            self._file.flush()
-            size = os.fstat(self._file.fileno()).st_size
-            data = mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
-        tag = self._place.upload(path, memoryview(data))
-        found = self._place.stat(path)
-        if found.size != size or (tag and found.tag != tag):
-            raise RemoteWriteError(
-                errno.EIO,
-                f"expected {size} bytes with the tag {tag} after the upload, got {found.size} with the tag {found.tag}",
-                f"{redact_url(self._place.url)}/{path}",
-            )
-        self.discard()
-
-    def discard(self) -> None:
-        """Delete the temporary file."""
-        self._file.close()

@@ -53,8 +53,6 @@ class PageCache:
 
     def __init__(self, folder: str | None, limit: int | None = None) -> None:
         self.folder = None if folder is None else os.path.join(folder, "pages")
-        self.disk_failures = 0
-        """How often the folder could not be used and memory was used instead."""
         self._files: dict[str, PagedFile] = {}
         self._holders: weakref.WeakSet[FileHolder] = weakref.WeakSet()
         self._clock = itertools.count(1)
@@ -141,7 +139,6 @@ class PageCache:
                 stacklevel=5,
             )
         self._usable, self._limit = False, None
-        self.disk_failures += 1
 
     # -- eviction --------------------------------------------------------------------------------------------
 

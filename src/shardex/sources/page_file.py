@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from shardex.kernel import Integers
 from shardex.sources.byte_ranges import runs
-from shardex.sources.local import map_block, map_pages
+from shardex.sources.local import map_block, map_pages, open_descriptor
 
 PAGE = max(4096, mmap.PAGESIZE)
 """Bytes per page; a page is present or missing as a whole."""
@@ -215,7 +215,7 @@ class PagedFile:
         """Return which of these pages are missing; the caller holds a view and the lock."""
         missing = pages[~self.present[pages]]
         if len(missing) and self._identity is not None:
-            with suppress(OSError):
+            with suppress(OSError):  # no page may be recorded yet
                 self._read_journal()
             records = np.unique(self._record_of[missing])
             for number in records[records > 0].tolist():
@@ -225,19 +225,13 @@ class PagedFile:
 
     def _read_journal(self) -> None:
         """Read new records of the journal; a record that is not complete yet is read the next time."""
-        try:
-            descriptor = os.open(self._journal, os.O_RDONLY | _OPEN)
-        except FileNotFoundError:
-            return
-        try:
+        with open_descriptor(self._journal, os.O_RDONLY | _OPEN) as descriptor:
             size = os.fstat(descriptor).st_size
             if size - self._read_up_to < _RECORD.itemsize:
                 return
             data = os.pread(
                 descriptor, (size - self._read_up_to) // _RECORD.itemsize * _RECORD.itemsize, self._read_up_to
             )
-        finally:
-            os.close(descriptor)
         self._add_records(np.frombuffer(data, _RECORD, len(data) // _RECORD.itemsize))
         self._read_up_to += len(data) // _RECORD.itemsize * _RECORD.itemsize
 
@@ -310,15 +304,12 @@ class PagedFile:
 
     def _write(self, path: str, pieces: Sequence[tuple[int, Any]]) -> None:
         """Write pages to the sparse file and then record them in the journal."""
-        descriptor = os.open(path, os.O_RDWR | _OPEN)
-        try:
+        with open_descriptor(path, os.O_RDWR | _OPEN) as descriptor:
             found = os.fstat(descriptor)
             if (found.st_dev, found.st_ino) != self._identity:
                 raise FileNotFoundError(2, "another process removed it from the cache", path)
             for first, data in pieces:
                 _write_all(descriptor, memoryview(data), first * PAGE)
-        finally:
-            os.close(descriptor)
         self._record([(first + at, part) for first, data in pieces for at, part in _parts(data)])
 
     def _record(self, pieces: list[tuple[int, Any]]) -> None:
@@ -326,14 +317,11 @@ class PagedFile:
         records["first"] = [first for first, _ in pieces]
         records["count"] = [-(-len(data) // PAGE) for _, data in pieces]
         records["xxh3"] = [xxhash.xxh3_64_intdigest(data) for _, data in pieces]
-        descriptor = os.open(self._journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _OPEN, 0o600)
-        try:
+        with open_descriptor(self._journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _OPEN) as descriptor:
             uneven = os.fstat(descriptor).st_size % _RECORD.itemsize != 0
             if uneven or os.write(descriptor, records.tobytes()) != records.nbytes:
                 # All further records would be misaligned, so the file starts anew; existing views stay valid.
                 self.unlink()
-        finally:
-            os.close(descriptor)
 
 
 def _parts(data: Any) -> Iterator[tuple[int, Any]]:

@@ -1,10 +1,10 @@
 """Retries and errors of requests to a server.
 
-A `Request` repeats an attempt until it succeeds, its retries are used up or its deadline has passed. An attempt may
-take `timeout` seconds, the request with all attempts and pauses `deadline` seconds; both are extended by the time its
-bytes take at the minimum speed, so that a very slow server also times out. An attempt that fails
-raises `RetryableError` or one of the errors of shardex. Messages of servers and libraries are reduced to one line
-without secrets.
+`run_with_retries` repeats an attempt until it succeeds, its retries are used up or its deadline has passed. An attempt
+may take `timeout` seconds, the request with all attempts and pauses `deadline` seconds; both are extended by the time
+its bytes take at the minimum speed, so that a very slow server also times out. An attempt that fails raises
+`RetryableError` or one of the errors of shardex. Messages of servers and libraries are reduced to one line without
+secrets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from shardex.errors import (
     AccessDeniedError,
@@ -29,8 +29,11 @@ from shardex.errors import (
     ShardexError,
     SourceError,
 )
-from shardex.sources.credentials import MIN_SPEED, Settings, redact
+from shardex.sources.credentials import MIN_SPEED, redact
 from shardex.sources.protocols import Stat
+
+if TYPE_CHECKING:
+    from shardex.sources.object_client import Client
 
 T = TypeVar("T")
 
@@ -67,20 +70,24 @@ class RequestCounts:
     bytes_read: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request to a server: what it does, for which file and with how many bytes, for limits and messages."""
+async def run_with_retries(
+    attempt: Callable[[], Awaitable[T]],
+    client: Client,
+    counts: RequestCounts,
+    doing: str,
+    where: str,
+    size: int,
+    failed: type[RemoteError] = RemoteReadError,
+) -> T:
+    """Repeat an attempt until it succeeds, or until retries or deadline are used up.
 
-    doing: str
-    where: str
-    size: int = 0
-    failed: type[RemoteError] = RemoteReadError
+    `size` is the number of bytes that an attempt transfers; `doing` and `where` are for messages.
+    """
+    import asyncio
 
-    async def run(self, attempt: Callable[[], Awaitable[T]], settings: Settings, counts: RequestCounts) -> T:
-        """Repeat an attempt until it succeeds, or until retries or deadline are used up."""
-        import asyncio
-
-        transfer = self.size / MIN_SPEED
+    settings, transfer = client.settings, size / MIN_SPEED
+    failure: ShardexError
+    async with client.slots:
         begin = time.monotonic()
         end = begin + settings.number("deadline") + transfer
         limit = settings.number("timeout") + transfer + _TIMEOUT_MARGIN
@@ -93,30 +100,19 @@ class Request:
                 reason = "no answer in time"
             except RetryableError as error:
                 reason = str(error)
-            except ShardexError as error:
-                failure = self._with_address(error)
+            except SourceError as error:
+                failure = type(error)(error.errno, f"cannot {doing}: {error.strerror}", where)
                 break
             # The pause is random, so that requests that failed together are not repeated together.
             pause = random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**number))
             if number > settings.number("retries") or time.monotonic() + pause > end:
-                failure = self._given_up(number, time.monotonic() - begin, reason)
+                took = time.monotonic() - begin
+                got = f"got none that is good in {number} attempts and {took:.1f} s, the last was: {reason}"
+                remedy = "check the server, or set retries, timeout and deadline with shardex.storage"
+                failure = failed(errno.EIO, f"cannot {doing}: expected an answer, {got}; {remedy}", where)
                 break
             await asyncio.sleep(pause)
-        raise failure  # outside of `except`, so that it does not keep the library's error as its context
-
-    def _with_address(self, error: ShardexError) -> ShardexError:
-        """Return the same error with the full address of the file."""
-        if isinstance(error, SourceError):
-            return type(error)(error.errno, f"cannot {self.doing}: {error.strerror}", self.where)
-        return error
-
-    def _given_up(self, attempts: int, took: float, reason: str) -> RemoteError:
-        return self.failed(
-            errno.EIO,
-            f"cannot {self.doing}: expected an answer, got none that is good in {attempts} attempts and {took:.1f} s, "
-            f"the last was: {reason}; check the server, or set retries, timeout and deadline with shardex.storage",
-            self.where,
-        )
+    raise failure  # outside of `except`, so that it does not keep the library's error as its context
 
 
 async def gather_or_cancel(work: Sequence[Awaitable[None]]) -> None:
