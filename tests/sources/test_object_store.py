@@ -25,8 +25,7 @@ from shardex.errors import (
     RemoteWriteError,
     SourceError,
 )
-from shardex.sources import ByteRange, export_credentials, open_source, storage
-from shardex.sources import object_store as objects
+from shardex.sources import ByteRange, export_credentials, object_client, open_source, storage
 from shardex.sources.credentials import settings_for
 from shardex.sources.object_store import ObjectSource
 from tests.servers import KEY, SECRET
@@ -189,7 +188,7 @@ def test_names_are_quoted_in_urls(files: FaultyServer) -> None:
 
 
 def test_a_large_file_is_uploaded_in_parts(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "LARGEST_WRITE", 1 << 20)
+    monkeypatch.setattr(object_client, "LARGEST_WRITE", 1 << 20)
     place = ObjectSource(bucket)
     data = np.random.default_rng(3).bytes(40 << 20)
     draft = place.draft()

@@ -166,13 +166,9 @@ class GuardedClient:
         self._final_urls: dict[str, str] = {}
         """The URL at the end of the redirects of a key."""
 
-    async def head(self, key: str) -> Stat:
-        """Send a HEAD request."""
-        return await self._in_thread(lambda: self._ask("HEAD", key, None, self._whole))
-
-    async def head_by_get(self, key: str) -> Stat:
-        """Send a GET request and read only the headers."""
-        return await self._in_thread(lambda: self._ask("GET", key, None, self._whole))
+    async def head(self, key: str, *, by_get: bool = False) -> Stat:
+        """Send a HEAD request, or a GET request of which only the headers are read."""
+        return await self._in_thread(lambda: self._ask("GET" if by_get else "HEAD", key, None, self._whole))
 
     async def get(self, key: str, wanted: ByteRange, pinned: Stat) -> memoryview:
         """Request a range; check the headers before the body is read."""

@@ -56,11 +56,8 @@ class Client(Protocol):
     settings: Settings
     slots: asyncio.Semaphore
 
-    async def head(self, key: str) -> Stat:
-        """Return size, tag and time of a file."""
-
-    async def head_by_get(self, key: str) -> Stat:
-        """Return the same by a GET request whose body is not read."""
+    async def head(self, key: str, *, by_get: bool = False) -> Stat:
+        """Return size, tag and time of a file; `by_get` sends a GET request whose body is not read."""
 
     async def get(self, key: str, wanted: ByteRange, pinned: Stat) -> memoryview:
         """Return bytes of a file that has not changed since `pinned`; the caller checks how many."""
@@ -172,17 +169,14 @@ class ObjectClient:
             failure = translate_error(error, key)
         raise failure
 
-    async def head(self, key: str) -> Stat:
-        """Send a HEAD request."""
+    async def head(self, key: str, *, by_get: bool = False) -> Stat:
+        """Send a HEAD request, or a GET request of which only the headers are read."""
         import obstore
 
-        return await self._call(key, lambda: _stat(obstore.head(self._store, key)))
+        def ask() -> Stat:
+            return _stat(obstore.get(self._store, key).meta if by_get else obstore.head(self._store, key))
 
-    async def head_by_get(self, key: str) -> Stat:
-        """Send a GET request and read only the headers."""
-        import obstore
-
-        return await self._call(key, lambda: _stat(obstore.get(self._store, key).meta))
+        return await self._call(key, ask)
 
     async def get(self, key: str, wanted: ByteRange, pinned: Stat) -> memoryview:
         """Request a range; check the headers before the body is read."""
@@ -222,20 +216,13 @@ class ObjectClient:
         return more
 
     async def put(self, key: str, data: memoryview) -> str:
-        """Create or replace a file in one request; return its tag."""
+        """Create or replace a file in one request, or if it is large in parts that are retried; return its tag."""
         import obstore
 
-        return await self._call(key, lambda: obstore.put(self._uploads, key, data, use_multipart=False)["e_tag"] or "")
-
-    async def upload(self, key: str, data: memoryview) -> str:
-        """Create or replace a file in parts, which are retried one by one; return its tag."""
-        import obstore
-
-        def send() -> str:
-            sent = obstore.put(self._parts, key, data, use_multipart=True, chunk_size=_PART, max_concurrency=8)
-            return sent["e_tag"] or ""
-
-        return await self._call(key, send)
+        store, options = self._uploads, dict[str, Any](use_multipart=False)
+        if data.nbytes > LARGEST_WRITE:
+            store, options = self._parts, {"use_multipart": True, "chunk_size": _PART, "max_concurrency": 8}
+        return await self._call(key, lambda: obstore.put(store, key, data, **options)["e_tag"] or "")
 
     async def create(self, key: str, data: memoryview, writer: str) -> bool:
         """Create a file with the name of its writer as an attribute; return False if it exists."""

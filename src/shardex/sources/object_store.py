@@ -32,7 +32,6 @@ from shardex.sources.credentials import credentials_version, redact_url, setting
 from shardex.sources.guarded_http import GuardedClient, check_untrusted
 from shardex.sources.object_client import (
     LARGEST_READ,
-    LARGEST_WRITE,
     Bucket,
     Client,
     ObjectClient,
@@ -87,7 +86,7 @@ class ObjectSource(Place):
                 raise
         if refused:
             # A URL that is signed for GET does not allow HEAD.
-            found = self._ask(path, "look at", lambda: self._connect(path).head_by_get(key))
+            found = self._ask(path, "look at", lambda: self._connect(path).head(key, by_get=True))
         self._pins.setdefault(path, found)
         return found
 
@@ -173,8 +172,7 @@ class ObjectSource(Place):
         key = self._writable(path)
         self._pins.pop(path, None)
         client = self._writing_client(path)
-        send = client.upload if data.nbytes > LARGEST_WRITE else client.put
-        return self._ask(path, "write", lambda: send(key, data), data.nbytes)
+        return self._ask(path, "write", lambda: client.put(key, data), data.nbytes)
 
     def put_if_absent(self, path: str, data: Any) -> bool:
         """Create a file on the condition that it does not exist; raise an error if the store ignores conditions."""
