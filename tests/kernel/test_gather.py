@@ -253,7 +253,7 @@ def test_arbitrary_ranges_give_bytes_or_an_error_and_unchanged_output(
     expected = b"".join(values if stride < 0 else [value.ljust(stride, b"\0") for value in values])
     fits = len(expected) == room and all(len(value) <= stride or stride < 0 for value in values)
     try:
-        table.call(segments.kernel.ranges, ranges.which, ranges.begin, ranges.length, out, stride, 1)
+        table.call(segments.kernel.ranges, (ranges.which, ranges.begin, ranges.length, out, stride, 1))
     except (RowError, RangeError):
         assert not (inside and fits)
         assert (out == 0xAA).all()
@@ -266,7 +266,7 @@ def test_arbitrary_ranges_give_bytes_or_an_error_and_unchanged_output(
 def test_output_of_wrong_size_raises(stride: int, room: int) -> None:
     ranges, out = Ranges(Segments.of(b"abcdef"), [0, 0], [0, 2], [2, 3]), np.full(room, 0xAA, np.uint8)
     with pytest.raises(RangeError, match="does not fit the output"):
-        ranges.segments.call(segments.kernel.ranges, ranges.which, ranges.begin, ranges.length, out, stride, 1)
+        ranges.segments.call(segments.kernel.ranges, (ranges.which, ranges.begin, ranges.length, out, stride, 1))
     assert (out == 0xAA).all()
 
 

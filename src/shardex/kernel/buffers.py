@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import Any, Protocol
 
@@ -153,7 +153,9 @@ class Segments:
                 for kept_alive in list(self._calls.values()):
                     kept_alive.append(buffer)
 
-    def call(self, function: Callable[..., Any], *arguments: Any, ranges: Callable[[], Triple] | None = None) -> Any:
+    def call(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], ranges: Callable[[], Triple] | None = None
+    ) -> Any:
         """Run a kernel function on this table; opens the segments that it needs.
 
         `ranges` returns the ranges that the function reads. They are fetched first if the table has `fetch`, and stay
@@ -162,10 +164,10 @@ class Segments:
         if self.lock is not None:
             return self._call_closable(function, arguments, ranges)
         first = (self,) if KERNEL == "numpy" else (self.address, self.size)
-        return self._call_until_open(function, *first, *arguments)
+        return self._call_until_open(function, (*first, *arguments))
 
     def _call_closable(
-        self, function: Callable[..., Any], arguments: Sequence[Any], ranges: Callable[[], Triple] | None
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], ranges: Callable[[], Triple] | None
     ) -> Any:
         def attempt() -> Any:
             snapshot = self._snapshot()
@@ -177,7 +179,7 @@ class Segments:
         kept_alive: list[Bytes] = []
         self._calls[id(kept_alive)] = kept_alive  # from here on no open buffer is freed
         try:
-            return self._call_until_open(attempt)
+            return self._call_until_open(attempt, ())
         finally:
             del self._calls[id(kept_alive)]
 
@@ -223,9 +225,9 @@ class Segments:
 
     def check(self, which: Integers, begin: Integers, length: Integers) -> None:
         """Open the segments of these ranges; raise an error if a range exceeds its segment."""
-        self._call_until_open(numpy_kernel.check, self, which, begin, length)
+        self._call_until_open(numpy_kernel.check, (self, which, begin, length))
 
-    def _call_until_open(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _call_until_open(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         while True:
             try:
                 answer = function(*arguments)

@@ -86,7 +86,7 @@ class Ranges:
         return self.which, self.begin, self.length
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self.segments.call(function, self.which, self.begin, self.length, *arguments, ranges=self._triple)
+        return self.segments.call(function, (self.which, self.begin, self.length, *arguments), self._triple)
 
     def bytes(self) -> list[bytes]:
         """Return one `bytes` object per range."""
@@ -123,7 +123,7 @@ class Ranges:
         self.segments.try_open(self.which)
         if self.segments.fetch is not None and not self.segments.start_fetch(self.which, self.begin, self.length):
             return  # the download has started; bytes that have not arrived must not be read
-        self.segments.call(_kernel.advise, self.which, self.begin, self.length, _GAP, _MOST_ADVISED)
+        self.segments.call(_kernel.advise, (self.which, self.begin, self.length, _GAP, _MOST_ADVISED))
 
 
 def _integers(numbers: Any) -> Integers:
@@ -141,7 +141,7 @@ def take(segments: Segments, starts: Integers, rows: Integers, width: int, out: 
     [7, 2]
     """
     arguments = _integers(starts), _integers(rows), width, out, _THREADS
-    segments.call(_kernel.fixed, *arguments, ranges=lambda: row_ranges(segments, starts, rows, width)._triple())
+    segments.call(_kernel.fixed, arguments, lambda: row_ranges(segments, starts, rows, width)._triple())
 
 
 def row_ranges(segments: Segments, starts: Integers, rows: Integers, width: int) -> Ranges:
@@ -164,7 +164,7 @@ def locate(segments: Segments, starts: Integers, rows: Integers, width: int, ite
     ['cde']
     """
     which, begin, length = (np.empty(len(rows), np.int64) for _ in range(3))
-    segments.call(_kernel.locate, _integers(starts), _integers(rows), width, item, which, begin, length)
+    segments.call(_kernel.locate, (_integers(starts), _integers(rows), width, item, which, begin, length))
     return Ranges(values, which, begin, length)
 
 
