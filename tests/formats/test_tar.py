@@ -813,7 +813,7 @@ def test_invalid_keys_raise(key: Any, tmp_path: Path) -> None:
         out.append({"__key__": key, "txt": ""})
     out.append({"__key__": "d.x/good", "txt": ""})
     with pytest.raises(
-        SchemaError, match=r"expected a key of its own for each sample, got 'd\.x/good' again - at sample 1"
+        SchemaError, match=r"expected a different key for each sample, got 'd\.x/good' again - at sample 1"
     ):
         out.append({"__key__": "d.x/good", "txt": ""})
     out.close()

@@ -262,12 +262,12 @@ def test_unknown_keys_are_named_and_counted() -> None:
     index = index_of(["a", "b", 5], [1], dead=[1])
     with pytest.raises(UnknownKeyError) as caught:
         index.rows_of(["a", "b", "c", "b"])
-    assert str(caught.value) == "expected keys that are there, got 'b' - at key 1 (3 of 4 are missing)"
+    assert str(caught.value) == "expected existing keys, got 'b' - at key 1 (3 of 4 are missing)"
     assert isinstance(caught.value, KeyError) and isinstance(caught.value, ShardexError)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
-    with pytest.raises(UnknownKeyError, match=r"^expected keys that are there, got 7 - at key 0 "):
+    with pytest.raises(UnknownKeyError, match=r"^expected existing keys, got 7 - at key 0 "):
         index.rows_of(np.array([7, 5]))
-    with pytest.raises(UnknownKeyError, match=r"^expected a key that is there, got 'b'$"):
+    with pytest.raises(UnknownKeyError, match=r"^expected an existing key, got 'b'$"):
         index.row_of("b")
     assert index.row_of("a") == 0
     assert str(UnknownKeyError()) == ""

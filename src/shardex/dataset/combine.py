@@ -60,7 +60,7 @@ class ConcatRows(AbstractRows):
         return Columns.scatter(parts, [here for _, _, here in shares])
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
-        """Have each part fetch its rows."""
+        """Start fetching the rows of each part."""
         for part, positions, _ in self._shares(rows[(rows >= 0) & (rows < len(self))]):
             part.advise(positions, fields)
 

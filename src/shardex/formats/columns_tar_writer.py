@@ -86,7 +86,7 @@ class ColumnsWriter(SampleWriter):
             raise SchemaError(f"expected an id that a tar can hold as a name, got {name!r} - at sample {self._samples}")
         if self._table.execute("SELECT 1 FROM samples WHERE id = ?", (name,)).fetchone():
             raise SchemaError(
-                f"expected an id of its own for each sample, got {name!r} again - at sample {self._samples}"
+                f"expected a different id for each sample, got {name!r} again - at sample {self._samples}"
             )
         return name
 

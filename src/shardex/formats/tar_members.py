@@ -217,7 +217,7 @@ class TarWriter(SeriesWriter):
         if _NO_TEXT.search(key) or not _reads_back(key, "x"):
             raise SchemaError(f"expected a key that is a relative name without dots, got {key!r}")
         if key == self._last_key:
-            raise SchemaError(f"expected a key of its own for each sample, got {key!r} again")
+            raise SchemaError(f"expected a different key for each sample, got {key!r} again")
         return key
 
     def _next_key(self) -> str:

@@ -1,4 +1,4 @@
-"""`LoadedBatch`, the batch that a loader yields, and `BatchOrigin`, which tells where its samples come from."""
+"""`LoadedBatch`, the batch that a loader yields, and `BatchOrigin`, the origin of its samples."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def _names(sample: Any) -> list[str]:
 
 
 def _fitted(record: Record[Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Return plain values made to fit, with defaults for missing ones."""
+    """Return plain values converted to their features, with defaults for missing ones."""
     out = {}
     for name, feature in record.features.items():
         try:

@@ -177,11 +177,9 @@ class GuardedClient:
         def read(answer: HTTPResponse) -> memoryview:
             span = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", answer.getheader("Content-Range", ""))
             if answer.status != 206 or span is None or answer.getheader("Content-Encoding"):
-                raise RetryableError(f"status {answer.status} and not the range that was asked for")
+                raise RetryableError(f"status {answer.status} instead of the requested range")
             if (int(span[1]), int(span[2]) + 1) != (wanted.begin, wanted.end):
-                raise RetryableError(
-                    f"bytes {span[1]} to {int(span[2]) + 1}, where {wanted.begin} to {wanted.end} were asked for"
-                )
+                raise RetryableError(f"bytes {span[1]} to {int(span[2]) + 1} instead of {wanted.begin} to {wanted.end}")
             check_unchanged(_stat(answer, int(span[3])), pinned, key)
             return _read_body(answer, wanted.length, limit)
 
@@ -213,7 +211,7 @@ class GuardedClient:
         except (SourceError, PathError, RetryableError):
             raise
         except (OSError, HTTPException) as error:
-            text = "no answer, or no more of it, in time" if isinstance(error, TimeoutError) else type(error).__name__
+            text = "no complete answer in time" if isinstance(error, TimeoutError) else type(error).__name__
         else:
             text = ""
         if text:
@@ -286,7 +284,7 @@ def _read_body(answer: HTTPResponse, length: int, limit: float) -> memoryview:
     view, at = memoryview(block), 0
     while at < length:
         if time.monotonic() > limit:
-            raise RetryableError("no end of the answer in time")
+            raise RetryableError("no complete answer in time")
         got = answer.readinto(view[at : at + (1 << 18)])
         if not got:
             break

@@ -83,7 +83,7 @@ def start(kind: str, function: Callable[[T], None], item: T) -> bool:
 
 
 def background_is_full() -> bool:
-    """Return True if so many read-ahead calls wait that no more should be started."""
+    """Return True if too many read-ahead calls are waiting to start more."""
     return len(_pending) >= _MAX_PENDING
 
 

@@ -15,7 +15,7 @@ from shardex.sources.temporary_draft import TemporaryDraft
 
 
 class _Copy(bytes):
-    """A distinct object even for empty bytes, so that identity tells which writer was first."""
+    """A distinct object even for empty bytes, so that comparing identities shows which writer was first."""
 
 
 class MemorySource(Place):

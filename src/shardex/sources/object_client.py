@@ -121,7 +121,7 @@ def connect(bucket: Bucket, settings: Settings, where: str) -> ObjectClient:
     if _process.forked:
         raise ForkSafetyError(
             errno.EDEADLK,
-            "expected a process that was started afresh, got a child forked from one that has used remote storage, in "
+            "expected a freshly started process, got a child forked from one that has used remote storage, in "
             "which every request would hang; start workers by the method 'forkserver' or 'spawn'",
             where,
         )

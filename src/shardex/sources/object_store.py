@@ -149,7 +149,7 @@ class ObjectSource(Place):
             data = await client.get(key, wanted, pinned)
             self.traffic.bytes_read += len(data)
             if len(data) != wanted.length:
-                raise RetryableError(f"an answer of {len(data)} bytes that should have {wanted.length}")
+                raise RetryableError(f"an answer of {len(data)} bytes instead of {wanted.length}")
             return data
 
         doing = f"read bytes {wanted.begin} to {wanted.end}"

@@ -320,7 +320,7 @@ class PagedFile:
         with open_descriptor(self._journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _OPEN) as descriptor:
             uneven = os.fstat(descriptor).st_size % _RECORD.itemsize != 0
             if uneven or os.write(descriptor, records.tobytes()) != records.nbytes:
-                # All further records would be misaligned, so the file starts anew; existing views stay valid.
+                # All further records would be misaligned, so a new file is started; existing views stay valid.
                 self.unlink()
 
 

@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CAUSES = {
-    "169.254.169.254": "no keys: shardex.storage and the environment name none, and the machine has no role",
+    "169.254.169.254": "no credentials: none in shardex.storage or the environment, and the machine has no role",
     "BadScheme": "http:// is not encrypted and was not allowed; set allow_http=True with shardex.storage",
-    "TimedOut": "no answer, or no more of it, in time",
+    "TimedOut": "no complete answer in time",
     "ConnectionRefused": "connection refused",
     "ConnectionReset": "the connection was reset",
     "UnexpectedEof": "the answer broke off",
     "IncompleteMessage": "the connection broke off",
     "dns error": "no such host",
-    "RangeNotSupported": "all of the file, where a range was asked for",
+    "RangeNotSupported": "the whole file instead of the requested range",
 }
 """Text in error messages of obstore, and the explanation shown instead."""
 _RETRYABLE_STATUS = {408, 409, 425, 429}
@@ -157,7 +157,7 @@ def check_unchanged(found: Stat, pinned: Stat, key: str) -> None:
         return
     raise RemoteChangedError(
         errno.ESTALE,
-        f"expected the file of {pinned.size} bytes with the tag {pinned.tag}, as it was when first looked at, got one "
+        f"expected the file of {pinned.size} bytes with the tag {pinned.tag}, as in the first answer, got one "
         f"of {found.size} bytes with the tag {found.tag}; open the dataset again to read the new one",
         key,
     )

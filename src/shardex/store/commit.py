@@ -108,7 +108,7 @@ def publish_next(place: Place, version: int, make: Callable[[int], Manifest]) ->
             return version + 1
         version = latest_version(place)
     raise CommitConflict(
-        f"{place.url}: expected to publish a version in {_TRIES} tries, other writers were faster every time"
+        f"{place.url}: expected to publish a version in {_TRIES} tries, but other writers published first every time"
     )
 
 

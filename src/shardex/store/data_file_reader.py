@@ -118,7 +118,7 @@ class DataFileReader:
         if self.damages is None:
             self._opened = self._opened or self._open()
         elif number not in self._intact:
-            raise FormatError(f"{self.where}: expected batch {number} to be intact, it is damaged")
+            raise FormatError(f"{self.where}: expected batch {number} to be intact, but it is damaged")
         begin, end = self.extent(number)
         data = self.data[begin:end]
         self._fetch(begin, end)

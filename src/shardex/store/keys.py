@@ -216,7 +216,7 @@ class KeyIndex:
     (1, None)
     >>> index.rows_of(["cat", "gnu", "yak"])
     Traceback (most recent call last):
-    shardex.errors.UnknownKeyError: expected keys that are there, got 'gnu' - at key 1 (2 of 3 are missing)
+    shardex.errors.UnknownKeyError: expected existing keys, got 'gnu' - at key 1 (2 of 3 are missing)
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class KeyIndex:
         if len(missing := np.flatnonzero(rows < 0)):
             first, counts = int(missing[0]), f"{len(missing)} of {len(rows)} are missing"
             key = _as_list(keys)[first]
-            raise UnknownKeyError(f"expected keys that are there, got {key!r:.200} - at key {first} ({counts})")
+            raise UnknownKeyError(f"expected existing keys, got {key!r:.200} - at key {first} ({counts})")
         return rows
 
     def find(self, keys: Keys) -> Integers:
@@ -256,7 +256,7 @@ class KeyIndex:
     def row_of(self, key: Key) -> int:
         """Return the row of one key; raise an error if it is missing."""
         if (row := self.get(key)) is None:
-            raise UnknownKeyError(f"expected a key that is there, got {key!r:.200}")
+            raise UnknownKeyError(f"expected an existing key, got {key!r:.200}")
         return row
 
     def get(self, key: Key) -> int | None:

@@ -147,8 +147,8 @@ class VersionReader:
         """Refuse to read files outside the dataset's folder, unless the user trusts its manifest."""
         if not self._trust_paths:
             raise PathError(
-                f"{self.source.url}: expected data inside this folder, its manifest names {display_name(foreign.what)} "
-                "outside of it; if you trust it, open it with trust_paths=True"
+                f"{self.source.url}: expected data inside this folder, but its manifest names "
+                f"{display_name(foreign.what)} outside of it; if you trust it, open it with trust_paths=True"
             )
 
 
