@@ -32,7 +32,8 @@ Maintenance:
 
 from shardex.store.adopt import adopt
 from shardex.store.edit import Edit, edit
-from shardex.store.inventory import native_place, versions_in
+from shardex.store.inventory import native_place
+from shardex.store.manifest import versions_in
 from shardex.store.recover import Lost, Recovered, recover
 from shardex.store.verify import Problem, leftovers, verify
 from shardex.store.versions import GRACE, Version, clean, compact, history, restore

@@ -8,7 +8,7 @@ the same rows and fields is a `CommitConflict` that names both. Reads no data ex
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -84,9 +84,14 @@ class Changes:
     """Description for display (see `counted`)."""
 
     @property
+    def updated_ids(self) -> Integers:
+        """Ids of the rows that are updated, in the order of the updates."""
+        return _concatenated(overlay.ids for overlay in self.overlays)
+
+    @property
     def edited_ids(self) -> Integers:
         """Ids of the rows that are updated or deleted."""
-        return np.unique(np.concatenate([self.deleted_ids, *(overlay.ids for overlay in self.overlays)]))
+        return np.unique(_concatenated([self.deleted_ids, self.updated_ids]))
 
 
 def counted(count: int, noun: str) -> str:
@@ -125,7 +130,7 @@ def apply(place: Place, base: Manifest, latest: Manifest, changes: Changes) -> M
     files, deleted = latest.deleted, sum(fragment.rows for fragment in latest.fragments) - latest.rows
     if changes.deleted:
         files = [*files, changes.deleted]
-        deleted = len(np.unique(np.concatenate([*map(ids, files)])))  # two files may list the same row
+        deleted = len(np.unique(_concatenated(map(ids, files))))  # two files may list the same row
     return msgspec.structs.replace(
         latest,
         rows=sum(fragment.rows for fragment in fragments) - deleted,
@@ -214,8 +219,7 @@ def _refuse_conflicts(base: Manifest, latest: Manifest, changes: Changes, ids: R
         raise CommitConflict(
             f"{_both(changes, latest)}: the key is {latest.key} now, and was {base.key}; run yours again"
         )
-    updated = _concatenated([overlay.ids for overlay in changes.overlays])
-    if len(rows := np.intersect1d(updated, theirs.deleted)):
+    if len(rows := np.intersect1d(changes.updated_ids, theirs.deleted)):
         raise CommitConflict(f"{_both(changes, latest)}: they deleted {_some(rows)} of the rows that yours changes")
     for overlay in theirs.overlays:
         if len(rows := np.intersect1d(changes.deleted_ids, overlay.ids)):
@@ -266,8 +270,8 @@ def _columns(fragment: Fragment) -> dict[str, tuple[str, str]]:
     return found | {name: ("", column) for name, column in theirs.items()}
 
 
-def _concatenated(some: list[Integers]) -> Integers:
-    return np.concatenate(some) if some else np.empty(0, np.int64)
+def _concatenated(some: Iterable[Integers]) -> Integers:
+    return np.concatenate([np.empty(0, np.int64), *some])
 
 
 def _refuse_field_conflicts(base: Manifest, latest: Manifest, changes: Changes, theirs: _Since) -> None:

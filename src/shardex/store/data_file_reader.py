@@ -10,7 +10,7 @@ which is stored twice: before the first batch and in the foot. `examine_files` e
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -313,8 +313,14 @@ def _bytes(source: Source, path: str, begin: int, end: int) -> bytes:
     return bytes(source.read(path, [ByteRange(begin, end - begin)])[0])
 
 
+def read_pieces(source: Source, path: str, begin: int, end: int) -> Iterator[memoryview]:
+    """Yield the bytes of a file from `begin` to `end`, some MiB at a time."""
+    for at in range(begin, end, _PIECE):
+        yield source.read(path, [ByteRange(at, min(_PIECE, end - at))])[0]
+
+
 def _digest(source: Source, path: str, begin: int, end: int) -> str:
     digest = xxhash.xxh3_64()
-    for at in range(begin, end, _PIECE):
-        digest.update(_bytes(source, path, at, min(at + _PIECE, end)))
+    for piece in read_pieces(source, path, begin, end):
+        digest.update(piece)
     return digest.hexdigest()

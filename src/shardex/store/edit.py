@@ -44,6 +44,7 @@ from shardex.store.key_lookup import refuse_duplicates
 from shardex.store.manifest import Fragment, Manifest, latest_version, read_manifest
 from shardex.store.new_field import Values, batches
 from shardex.store.overlay_rows import EditedRows
+from shardex.store.row_ids import LiveRows
 from shardex.store.updates import Updates
 from shardex.store.writer_heartbeat import WriterHeartbeat
 
@@ -195,8 +196,12 @@ class Edit(AllOrNothing):
         return np.array([row % len(self.dataset)])
 
     def _ids(self, rows: Integers) -> Integers:
-        below = self.dataset.rows
-        return self._row_ids.ids(below.physical_rows(rows) if isinstance(below, EditedRows) else rows)
+        return self._row_ids.ids(self._live.physical_rows(rows))
+
+    @property
+    def _live(self) -> LiveRows:
+        rows = self.dataset.rows
+        return rows.live if isinstance(rows, EditedRows) else LiveRows(len(rows), np.empty(0, np.int64))
 
     # -- fields -----------------------------------------------------------------------------------------------
 
@@ -262,10 +267,9 @@ class Edit(AllOrNothing):
 
     def _live_rows(self) -> Iterator[tuple[Fragment, NDArray[np.bool_]]]:
         """Yield every fragment, and which of its rows are not deleted."""
-        at, below = 0, self.dataset.rows
+        at, live = 0, self._live
         for fragment in self._base.fragments:
-            rows = np.arange(at, at + fragment.rows)
-            yield fragment, below.is_live(rows) if isinstance(below, EditedRows) else np.ones(len(rows), np.bool_)
+            yield fragment, live.is_live(np.arange(at, at + fragment.rows))
             at += fragment.rows
 
     # -- the end ----------------------------------------------------------------------------------------------
@@ -301,10 +305,9 @@ class Edit(AllOrNothing):
 
     def _words(self, changes: Changes) -> str:
         """Return the description of the changes, for display."""
-        updated = len(np.unique(np.concatenate([o.ids for o in changes.overlays]))) if changes.overlays else 0
         counts = {
             "append": sum(fragment.rows for fragment in changes.appended),
-            "update": updated,
+            "update": len(np.unique(changes.updated_ids)),
             "delete": len(changes.deleted_ids),
         }
         fields = {AddField: "add field {}", DropField: "drop field {}", RenameField: "rename field {}"}

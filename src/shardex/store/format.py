@@ -15,12 +15,12 @@ from shardex.formats import EXTENSIONS, Format, TableRows, open_files
 from shardex.schema import Features
 from shardex.sources import Source, place_of
 from shardex.store.key_lookup import KeyLookup
-from shardex.store.manifest import Manifest, latest_version, read_manifest
+from shardex.store.manifest import DATA_FILE, latest_version, read_manifest
 from shardex.store.overlay_rows import EditedRows
 from shardex.store.version_reader import VersionReader
 from shardex.store.writer import ArrowWriter
 
-_DATA_FILE = re.compile(r"data/[0-9a-f]{32}\.arrow")
+_DATA_FILE = re.compile(DATA_FILE)
 
 
 def recognise(files: Files) -> int:
@@ -40,8 +40,7 @@ def open(
     With `trust_paths` fields may be stored in shards outside the folder, which the manifest names (see `adopt`).
     """
     if latest := _latest(files):
-        number = latest if version is None else version
-        return _open_native(files.source, read_manifest(files.source, number), number, schema, trust_paths)
+        return _open_native(files.source, latest if version is None else version, schema, trust_paths)
     if version is not None:
         raise FormatError(f"{files}: expected a native dataset, which has versions, got plain Arrow files")
     if files.folder and (found := files.having(*EXTENSIONS).paths) and all(map(_DATA_FILE.fullmatch, found)):
@@ -61,12 +60,9 @@ def _refuse_data_files(files: Files) -> None:
             )
 
 
-def _open_native(
-    source: Source, manifest: Manifest, version: int, schema: Features | None, trust_paths: bool
-) -> TableRows | EditedRows:
-    features = manifest.features
-    if schema:
-        features = features_of_arrow(arrow_schema(features), schema)
+def _open_native(source: Source, version: int, schema: Features | None, trust_paths: bool) -> TableRows | EditedRows:
+    manifest = read_manifest(source, version)
+    features = features_of_arrow(arrow_schema(manifest.features), schema) if schema else manifest.features
     reader = VersionReader(source, manifest, trust_paths=trust_paths)
     rows = reader.rows(features)
     if len(rows) != manifest.rows:

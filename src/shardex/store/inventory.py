@@ -15,12 +15,11 @@ import pyarrow as pa
 
 from shardex.arrow import arrow_schema
 from shardex.errors import SourceError
-from shardex.files import STORE_FOLDER, What
+from shardex.files import What
 from shardex.sources import Place, place_of
-from shardex.store.manifest import DataFile, Manifest, latest_version
+from shardex.store.manifest import DATA_FILE, DataFile, Manifest, latest_version
 
-_MANIFEST = re.compile(rf"{STORE_FOLDER}/([0-9]{{8}})\.json")
-_DATA = re.compile(r"data/[0-9a-f]{32}\.arrow")
+_DATA = re.compile(DATA_FILE)
 
 
 def native_place(path: What) -> Place | None:
@@ -36,12 +35,6 @@ def native_place(path: What) -> Place | None:
         if error.errno == errno.ENOTSUP:  # a web server, which cannot list files
             return None
         raise
-
-
-def versions_in(place: Place) -> list[int]:
-    """Return the numbers of the versions that have a manifest, damaged or not, in ascending order."""
-    found = (_MANIFEST.fullmatch(path) for path in place.paths(STORE_FOLDER + "/"))
-    return sorted(int(match[1]) for match in found if match)
 
 
 def data_files(place: Place) -> list[str]:

@@ -61,15 +61,11 @@ class KeyLookup:
         """Return the row of each key; raise an error if one is missing."""
         if isinstance(keys, str | bytes) or not isinstance(keys, SequenceOf | np.ndarray):
             raise ArgumentError(f"expected a list or an array of keys, got {type(keys).__name__}")
-        return self._rows(self._index.rows_of(keys))
+        return self._reader.live_rows.rows(self._index.rows_of(keys))
 
     def row_of(self, key: Any) -> int:
         """Return the row of one key; raise an error if it is missing."""
-        return int(self._rows(np.array([self._index.row_of(key)]))[0])
-
-    def _rows(self, physical: Integers) -> Integers:
-        live = self._reader.live_rows
-        return physical if live is None else live.rows(physical)
+        return int(self._reader.live_rows.rows(np.array([self._index.row_of(key)]))[0])
 
 
 def _index(reader: VersionReader, fragments: list[Fragment]) -> KeyIndex:
@@ -81,7 +77,7 @@ def _index(reader: VersionReader, fragments: list[Fragment]) -> KeyIndex:
         tables,
         starts,
         lambda rows: base.read(rows, [key])[key],
-        None if reader.live_rows is None else reader.live_rows.is_live,
+        reader.live_rows.is_live if reader.manifest.deleted else None,
         lambda row: base.sample(row, [key])[key],
     )
 

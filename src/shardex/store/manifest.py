@@ -24,6 +24,8 @@ from shardex.sources import Sink, Source, check_path
 from shardex.store.row_ids import RowIds
 
 FORMAT = 1
+DATA_FILE = r"data/[0-9a-f]{32}\.arrow"
+"""Regular expression of the paths of data files."""
 _NAME = re.compile(rf"{STORE_FOLDER}/([0-9]{{8}})\.json")
 
 
@@ -146,8 +148,13 @@ def manifest_path(version: int) -> str:
 
 def latest_version(source: Source) -> int:
     """Return the number of the current version of a dataset, 0 if there is none."""
+    return max(versions_in(source), default=0)
+
+
+def versions_in(source: Source) -> list[int]:
+    """Return the numbers of the versions that have a manifest, damaged or not, in ascending order."""
     found = (_NAME.fullmatch(path) for path in source.paths(STORE_FOLDER + "/"))
-    return max((int(match[1]) for match in found if match), default=0)
+    return sorted(int(match[1]) for match in found if match)
 
 
 def publish(sink: Sink, version: int, manifest: Manifest) -> bool:

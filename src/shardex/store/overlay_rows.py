@@ -57,15 +57,13 @@ class OverlayTable:
 
 
 class EditedRows(ShardRows):
-    """Rows of a version with deleted rows (`live` is None if there are none) or overlays, the oldest first."""
+    """Rows of a version with deleted rows or overlays, the oldest first."""
 
     in_python = False
 
-    def __init__(
-        self, base: TableRows, live: LiveRows | None, overlays: Sequence[tuple[OverlayTable, list[str]]]
-    ) -> None:
+    def __init__(self, base: TableRows, live: LiveRows, overlays: Sequence[tuple[OverlayTable, list[str]]]) -> None:
         self._base = base
-        self._live = live
+        self.live = live
         self._overlays: dict[str, tuple[OverlayTable, ...]] = {
             name: tuple(overlay for overlay, fields in reversed(overlays) if name in fields) for name in base.features
         }
@@ -74,7 +72,7 @@ class EditedRows(ShardRows):
         self._names = list(base.features)
 
     def __len__(self) -> int:
-        return len(self._base) if self._live is None else len(self._live)
+        return len(self.live)
 
     def shard_names(self) -> list[str]:
         """Return the names of the files, for error messages."""
@@ -82,12 +80,7 @@ class EditedRows(ShardRows):
 
     def physical_rows(self, rows: Integers) -> Integers:
         """Return the physical row of each row."""
-        rows = np.ascontiguousarray(rows, np.int64)
-        return rows if self._live is None else self._live.physical_rows(rows)
-
-    def is_live(self, physical: Integers) -> NDArray[np.bool_]:
-        """Return for each physical row whether it is not deleted."""
-        return np.ones(len(physical), np.bool_) if self._live is None else self._live.is_live(physical)
+        return self.live.physical_rows(np.ascontiguousarray(rows, np.int64))
 
     def shards(self, rows: Integers) -> list[str]:
         """Return the path of the file that holds the first fields of each row."""
@@ -131,7 +124,7 @@ class EditedRows(ShardRows):
 
     def _attribute(self, name: str) -> pa.Table:
         found = self._base.sql_columns([name])
-        if self._live is None and not self._overlays[name]:
+        if len(self) == len(self._base) and not self._overlays[name]:
             return found
         newer = [overlay.table.sql_columns([name]) for overlay in self._overlays[name]]
         return take_table(concat_tables([found, *newer]), self._newest(name))

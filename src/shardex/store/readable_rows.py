@@ -25,11 +25,9 @@ from shardex.formats import format_named, recognise
 from shardex.kernel import Columns, Integers
 from shardex.progress import Bar
 from shardex.rows import ListRows
-from shardex.sources import ByteRange
+from shardex.store.data_file_reader import read_pieces
 
 Read = Callable[[Integers], Columns]
-
-_PIECE = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -217,10 +215,8 @@ def _link_or_copy(files: Files, number: int, target: str) -> None:
         os.symlink(files.name(number), target)
         return
     path = files.paths[number]
-    size = files.source.stat(path).size
     with open(target, "xb") as out:
-        for at in range(0, size, _PIECE):
-            out.write(files.source.read(path, [ByteRange(at, min(_PIECE, size - at))])[0])
+        out.writelines(read_pieces(files.source, path, 0, files.source.stat(path).size))
 
 
 def _with_folder(path: str) -> str:

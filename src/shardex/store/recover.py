@@ -8,7 +8,7 @@ the data files whose content matches their name. Datasets of other formats are r
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,9 @@ from shardex.kernel import MISSING, Columns, Integers
 from shardex.schema import JSON, Feature, Features, Json, Optional, infer_or_json
 from shardex.sources import Place, place_of
 from shardex.store.data_file_reader import content_name, examine_files
-from shardex.store.inventory import Use, data_files, native_place, uses_of, versions_in
-from shardex.store.manifest import DataFile, Manifest, manifest_path, read_manifest
+from shardex.store.inventory import Use, data_files, native_place, uses_of
+from shardex.store.manifest import DataFile, Manifest, manifest_path, read_manifest, versions_in
 from shardex.store.readable_rows import UnreadableRows, open_readable_files, read_readable, unreadable_ranges, with_bar
-from shardex.store.row_ids import LiveRows
 from shardex.store.version_reader import VersionReader
 from shardex.store.writer import ArrowWriter
 
@@ -102,9 +101,8 @@ def _recover_version(
         notes.append(
             f"{manifest.key} is no longer a key: deleted samples are back and may have the same keys as others"
         )
-    left = np.flatnonzero(readable)
-    saved, bad = out.save(read_readable(rows.read, left), len(left), manifest.features, **key)
-    for some, why in unreadable_ranges(bad):
+    saved, bad = out.save(rows.read, np.flatnonzero(readable), manifest.features, **key)
+    for some, why in bad:
         lost.append(Lost(rows.shards(np.array([some.start]))[0].removeprefix(f"{place.url}/"), some, why))
     return Recovered(out.path, saved, lost, notes + version.notes, number)
 
@@ -118,7 +116,7 @@ class _DamagedVersion:
         reader = VersionReader(place, manifest, trust_paths=trust_paths, examined=self._files)
         self.rows = reader.rows(manifest.features)
         """All samples; reading a lost one is an error."""
-        self._live = reader.live_rows or LiveRows(len(manifest.row_ids), np.empty(0, np.int64))
+        self._live = reader.live_rows
         self._overlays = reader.overlays(manifest.features)
         self.has_undeleted_samples = any(self._damaged_batches(file) for file in manifest.deleted)
         """True if a list of deleted rows is damaged, so that deleted samples are back."""
@@ -183,8 +181,8 @@ def _recover_unnamed(place: Place, out: _Output, notes: list[str]) -> Recovered:
         why = f"expected the fields {', '.join(most)}, which most samples have, got {', '.join(features)}"
         lost += [Lost(path, None, why) for path in files if features != most]
     rows = open_files(Files(place, tuple(kinds[most]), place.url), None)
-    saved, bad = out.save(read_readable(rows.read, np.arange(len(rows))), len(rows), most)
-    lost += [Lost(rows.shards(np.array([some.start]))[0], None, why) for some, why in unreadable_ranges(bad)]
+    saved, bad = out.save(rows.read, np.arange(len(rows)), most)
+    lost += [Lost(rows.shards(np.array([some.start]))[0], None, why) for some, why in bad]
     notes.append(
         "no manifest is left: the samples are in the order in which their files were written, and it is not known "
         "which of them were deleted or changed, or are duplicates"
@@ -215,10 +213,9 @@ def _recover_foreign(path: What, out: _Output, options: dict[str, Any]) -> Recov
         for name in features:
             if name not in kept:
                 notes.append(f"the field {name} is left out: its values cannot be stored ({features[name]})")
-        readable = read_readable(lambda rows: _fitted(ds.read(rows), kept), np.arange(len(ds)))
-        saved, bad = out.save(readable, len(ds), kept)
+        saved, bad = out.save(lambda rows: _fitted(ds.read(rows), kept), np.arange(len(ds)), kept)
         lost = [Lost(file, None, why) for file, why in found.refused]
-        for rows, why in unreadable_ranges(bad):
+        for rows, why in bad:
             file, reason = found.split_row_error(rows.start, why)
             lost.append(Lost(file, found.original_rows(rows), reason))
         return Recovered(out.path, saved, lost, notes)
@@ -272,16 +269,16 @@ class _Output:
         self.progress = progress
 
     def save(
-        self, found: Iterable[Columns | UnreadableRows], total: int, features: Features, **key: Any
-    ) -> tuple[int, list[UnreadableRows]]:
-        """Write what was found as the first version; return the number of samples, and the rows not readable."""
+        self, read: Callable[[Integers], Columns], rows: Integers, features: Features, **key: Any
+    ) -> tuple[int, list[tuple[range, str]]]:
+        """Write all rows that can be read as the first version; return their number, and why the others cannot."""
         saved, bad = 0, list[UnreadableRows]()
         with ArrowWriter(self.path, features, mode="create", **key) as writer:
             writer.recovers = True
-            for one in with_bar(found, total, "save", self.progress):
+            for one in with_bar(read_readable(read, rows), len(rows), "save", self.progress):
                 if isinstance(one, Columns):
                     writer.write(one)
                     saved += len(one)
                 else:
                     bad.append(one)
-        return saved, bad
+        return saved, list(unreadable_ranges(bad))

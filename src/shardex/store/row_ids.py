@@ -65,11 +65,11 @@ class LiveRows:
 
     def physical_rows(self, rows: Integers) -> Integers:
         """Return the physical row of each row."""
-        return rows + np.searchsorted(self._before, rows, "right")
+        return rows + np.searchsorted(self._before, rows, "right") if len(self._deleted) else rows
 
     def rows(self, physical: Integers) -> Integers:
         """Return the row of each physical row; for a deleted one the next row."""
-        return physical - np.searchsorted(self._deleted, physical, "left")
+        return physical - np.searchsorted(self._deleted, physical, "left") if len(self._deleted) else physical
 
     def is_live(self, physical: Integers) -> NDArray[np.bool_]:
         """Return for each physical row whether it is not deleted."""

@@ -24,9 +24,9 @@ from shardex.formats import TableRows
 from shardex.kernel import Integers
 from shardex.sources import Place
 from shardex.store.data_file_reader import Damage, examine_files, read_ids, read_numbers
-from shardex.store.inventory import Use, native_place, uses_of, versions_in
+from shardex.store.inventory import Use, native_place, uses_of
 from shardex.store.keys import encode_keys, hash_keys
-from shardex.store.manifest import DataFile, Fragment, Manifest, manifest_path, read_manifest
+from shardex.store.manifest import DataFile, Fragment, Manifest, manifest_path, read_manifest, versions_in
 from shardex.store.readable_rows import UnreadableRows, open_readable_files, read_readable, unreadable_ranges, with_bar
 from shardex.store.row_ids import LiveRows
 from shardex.store.version_reader import VersionReader

@@ -88,12 +88,10 @@ class VersionReader:
         return rows
 
     @cached_property
-    def live_rows(self) -> LiveRows | None:
-        """The rows that are not deleted; None if no row is deleted."""
-        if not self.manifest.deleted:
-            return None
+    def live_rows(self) -> LiveRows:
+        """The rows that are not deleted."""
         deleted = [self._physical_rows(file) for file in self.manifest.deleted]
-        return LiveRows(len(self._row_ids), np.concatenate(deleted))
+        return LiveRows(len(self._row_ids), np.concatenate([np.empty(0, np.int64), *deleted]))
 
     @cached_property
     def _row_ids(self) -> RowIds:

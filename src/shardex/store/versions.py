@@ -7,7 +7,6 @@ files: those that no kept version lists and that no active writer may be about t
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -25,7 +24,6 @@ from shardex.sources import Place, place_of
 from shardex.store.commit import counted, publish_next, with_ids
 from shardex.store.data_file_reader import read_ids
 from shardex.store.data_files import FragmentWriter
-from shardex.store.inventory import versions_in
 from shardex.store.manifest import (
     DataFile,
     Fragment,
@@ -35,10 +33,10 @@ from shardex.store.manifest import (
     manifest_path,
     publish,
     read_manifest,
+    versions_in,
 )
-from shardex.store.writer_heartbeat import MARKER, WriterHeartbeat, oldest_writer_start
+from shardex.store.writer_heartbeat import WRITER_FILE, WriterHeartbeat, oldest_writer_start
 
-_OURS = re.compile(rf"data/[0-9a-f]{{32}}\.arrow|\.[0-9a-f]{{16}}\.tmp|{MARKER}")
 GRACE = 3600.0
 """Seconds for which `clean` keeps a file that no version lists: a writer may be about to publish it."""
 
@@ -124,7 +122,7 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
 
     # Manifests first, each removal synced: a power loss must not bring back a version whose files are gone.
     removed = [name for number in numbers[:-keep] if _remove(place, name := manifest_path(number))]
-    waste = [name for name in place.paths() if _OURS.fullmatch(name) and name not in named]
+    waste = [name for name in place.paths() if WRITER_FILE.fullmatch(name) and name not in named]
     return removed + [name for name, gone in zip(waste, place.for_each(remove_if_old, waste), strict=True) if gone]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -23,11 +22,10 @@ from shardex.store.commit import Changes, apply, counted, publish_next
 from shardex.store.data_files import FragmentWriter
 from shardex.store.key_lookup import check_key, refuse_duplicates
 from shardex.store.manifest import Manifest, latest_version, read_manifest
-from shardex.store.writer_heartbeat import MARKER, WriterHeartbeat
+from shardex.store.writer_heartbeat import WRITER_FILE, WriterHeartbeat
 
 _UNUSED_IDS = 1 << 48
 """First id if the latest manifest is damaged: larger than any id in use."""
-_LEFTOVER = re.compile(rf"\.[0-9a-f]{{16}}\.tmp|data/[0-9a-f]{{32}}\.arrow|{MARKER}")
 
 
 class ArrowWriter(AllOrNothing):
@@ -146,4 +144,4 @@ def _only_leftovers(place: Place) -> bool:
     """Return True if a folder holds only files that a killed writer leaves behind."""
     if not place.is_remote and not os.path.isdir(place.url):
         return False
-    return all(map(_LEFTOVER.fullmatch, place.paths()))
+    return all(map(WRITER_FILE.fullmatch, place.paths()))

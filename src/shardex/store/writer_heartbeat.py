@@ -18,10 +18,12 @@ from contextlib import suppress
 from shardex.errors import CommitConflict, ShardexError
 from shardex.files import STORE_FOLDER
 from shardex.sources import Place
-from shardex.store.manifest import Manifest, files_of
+from shardex.store.manifest import DATA_FILE, Manifest, files_of
 
 MARKER: str = rf"{STORE_FOLDER}/[0-9a-f]{{16}}\.live"
 """Regular expression of the paths of heartbeat files."""
+WRITER_FILE = re.compile(rf"\.[0-9a-f]{{16}}\.tmp|{DATA_FILE}|{MARKER}")
+"""Paths of the files that a killed writer may leave behind."""
 PERIOD = 60.0
 """Seconds between two heartbeats; in a local folder a writer that ends earlier writes none."""
 _SLACK = 5.0
