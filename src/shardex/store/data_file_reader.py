@@ -208,8 +208,11 @@ class DataFileReader:
             step(self.file.size)
             return [self._damage(error)]
         frame = self._frame_damage(size)
-        schema = self._find_schema(size, not frame)
-        found, unharmed = list[Damage](), 0
+        found, bad_schema, unharmed = list[Damage](), list[Damage](), 0
+        try:
+            self._schema = self._checked_schema(self._any_schema(size, not frame))
+        except _ARROW_ERRORS as error:
+            bad_schema.append(self._damage(error))
         for number, batch in enumerate(self.file.batches):
             if batch.end <= size:
                 try:
@@ -224,7 +227,7 @@ class DataFileReader:
         step(self.file.size - self.file.batches[-1].end)
         if frame:
             found.insert(0, Damage(f"{frame}; {unharmed} of {len(self.file.batches)} batches are intact"))
-        return [*found, *(schema if unharmed else [])]
+        return [*found, *(bad_schema if unharmed else [])]
 
     def _check_nulls(self, batch: pa.RecordBatch, number: int) -> None:
         """Raise an error for nulls in a required column; `MappedTable` does so for readers."""
@@ -242,15 +245,8 @@ class DataFileReader:
             return self._damage(error).what
         return ""
 
-    def _find_schema(self, size: int, foot_is_intact: bool) -> list[Damage]:
-        """Take the schema from the bytes of the first batch, else from the foot; return why that failed."""
-        try:
-            self._schema = self._checked_schema(self._any_schema(size, foot_is_intact))
-        except _ARROW_ERRORS as error:
-            return [self._damage(error)]
-        return []
-
     def _any_schema(self, size: int, foot_is_intact: bool) -> pa.Schema:
+        """Return the schema in the bytes of the first batch, else that in the foot."""
         begin, end = self.extent(0)
         with suppress(ShardexError):
             if end <= size:

@@ -159,7 +159,8 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
         raise ArgumentError(f"{place.url}: expected a dataset without adopted shards to compact, got one with them")
     ds = open_dataset(place.url, version=version)
     left, edited = _live_and_edited(place, base)
-    runs = list(_runs([one or _is_small(f, shard_size) for f, one in zip(base.fragments, edited, strict=True)], edited))
+    small = [sum(file.size for file in fragment.groups) < shard_size // 2 for fragment in base.fragments]
+    runs = list(_runs(np.logical_or(small, edited).tolist(), edited))
     if not runs:
         return None
     ends = np.cumsum([0, *left]).tolist()
@@ -202,10 +203,6 @@ def _live_and_edited(place: Place, manifest: Manifest) -> tuple[list[int], list[
     gone, changed = per_fragment(manifest.deleted), per_fragment(manifest.overlays)
     edited = [g + c > 0 or len(one.groups) > 1 for one, g, c in zip(fragments, gone, changed, strict=True)]
     return [one.rows - int(g) for one, g in zip(fragments, gone, strict=True)], [bool(one) for one in edited]
-
-
-def _is_small(fragment: Fragment, shard_size: int) -> bool:
-    return sum(file.size for file in fragment.groups) < shard_size // 2
 
 
 def _runs(rewritten: list[bool], edited: list[bool]) -> Iterator[tuple[int, int]]:
