@@ -70,7 +70,8 @@ class ArrowRows(JoinedRows):
     def _load(self, number: int) -> pa.RecordBatch:
         batch = valid_batch(self._batches[number], f"the table in memory, batch {number}")
         batch = batch if self._convert is None else self._convert(batch)
-        return pa.RecordBatch.from_arrays([_without_offset(column) for column in batch.columns], schema=batch.schema)
+        columns = [pa.concat_arrays([column]) if _has_offset(column) else column for column in batch.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -117,12 +118,8 @@ def _part(feature: Feature, arrays: list[pa.Array]) -> Feature:
 # -- slices -----------------------------------------------------------------------------------------------------
 
 
-def _without_offset(array: pa.Array) -> pa.Array:
-    """Return the array, or a copy if its values do not start at the beginning of its buffers."""
-    return pa.concat_arrays([array]) if _has_offset(array) else array
-
-
 def _has_offset(array: pa.Array) -> bool:
+    """Return whether values of the array do not start at the beginning of their buffers."""
     if isinstance(array, pa.ExtensionArray):
         return _has_offset(array.storage)
     if array.offset:

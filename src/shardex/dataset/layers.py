@@ -50,14 +50,10 @@ class Layer(AbstractRows):
         """The files of the rows below."""
         return self.below.shards(rows)
 
-    def _describe_row(self, rows: Sequence[int] | Integers) -> Callable[[int], str]:
-        """Return a function that describes row `rows[k]` and its file for error messages."""
-
-        def where(k: int) -> str:
-            file = self.shards(np.array([rows[k]]))[0]
-            return f"sample {rows[k]}{f' of {file}' * bool(file)}"
-
-        return where
+    def _place(self, row: int) -> str:
+        """Return the number of a row and its file for error messages."""
+        file = self.shards(np.array([row]))[0]
+        return f"sample {row}{f' of {file}' * bool(file)}"
 
 
 def innermost_rows(rows: AbstractRows) -> AbstractRows:
@@ -128,13 +124,13 @@ class TypedRows(Layer):
         """Read the columns below, check them and convert them to the types of the class."""
         names = check_fields(self._names, fields)
         found = self.below.read(rows, [name for name in names if name in self._stored])
-        return self._fitter.columns(found, names, self._describe_row(rows))
+        return self._fitter.columns(found, names, lambda k: self._place(rows[k]))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Read one sample below, check it and convert it."""
         names = self._names if fields is None else check_fields(self._names, fields)
         there = self._all_stored if fields is None else [name for name in names if name in self._stored]
-        return self._fitter.sample(self._sample_below(row, there), names, lambda _: self._describe_row([row])(0))
+        return self._fitter.sample(self._sample_below(row, there), names, lambda _: self._place(row))
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Start fetching the fields that the rows below have."""
@@ -207,7 +203,7 @@ class MappedRows(Layer):
         samples = [fields_of(one) for one in self._results(rows)]
         if is_packable(self.sample_type):
             names = check_fields(list(self.features), fields)
-            return self._fitter.columns(_columns(samples, names), names, self._describe_row(rows))
+            return self._fitter.columns(_columns(samples, names), names, lambda k: self._place(rows[k]))
         known = list(dict.fromkeys(name for one in samples for name in one)) or list(self.features)
         if fields is not None and not set(fields) <= set(known):
             known += [name for name in self.features if name not in known]
@@ -218,7 +214,7 @@ class MappedRows(Layer):
         values = fields_of(self._results(np.array([row]))[0])
         if is_packable(self.sample_type):
             names = check_fields(list(self.features), fields)
-            return self._fitter.sample(values, names, lambda _: self._describe_row([row])(0))
+            return self._fitter.sample(values, names, lambda _: self._place(row))
         if fields is not None:
             check_fields(list(values) if set(fields) <= values.keys() else list(self.features), fields)
         return {name: values[name] for name in (values if fields is None else fields) if name in values}
@@ -239,14 +235,14 @@ class MappedRows(Layer):
         try:
             result = self.function(sample)
         except Exception as error:
-            error.add_note(f"in {self.function!r} at {self._describe_row([row])(0)}")
+            error.add_note(f"in {self.function!r} at {self._place(row)}")
             raise
         kind = type(result) if is_packable(type(result)) else DictSample
         if kind is DictSample:
             fields_of(result)  # an error if it is no mapping
         self._type = self._type or kind
         if kind is not self._type and not issubclass(kind, self._type):
-            wanted, at = self._type.__name__, self._describe_row([row])(0)
+            wanted, at = self._type.__name__, self._place(row)
             raise SchemaError(f"expected {self.function!r} to return {wanted}, got {type(result).__name__} - at {at}")
         return result
 

@@ -188,10 +188,9 @@ def _part(dataset: Dataset, chosen: SplitSlice) -> Dataset:
 
 def _open(units: Sequence[Unit], sample_type: Any, options: Mapping[str, Any]) -> Dataset:
     """Open consecutive files together and each folder alone, and concatenate them."""
-    wanted: tuple[Any, ...] = () if sample_type is None else (sample_type,)
     opened = []
     for is_folder, some in groupby(units, lambda unit: unit.is_folder):
         paths = [unit.what for unit in some]
         for what in paths if is_folder or len(paths) == 1 else [paths]:
-            opened.append(open_dataset(what, *wanted, **options))
+            opened.append(open_dataset(what, sample_type, **options))
     return opened[0] if len(opened) == 1 else concat(*opened)

@@ -28,7 +28,7 @@ class ReadSize:
 
     def measure(self, columns: Columns) -> None:
         """Choose the number of batches for the next read from the size of the last one."""
-        rows = min(_MAX_ROWS, _MAX_BYTES * len(columns) // max(1, _nbytes(columns)))
+        rows = min(_MAX_ROWS, _MAX_BYTES * len(columns) // max(1, sum(map(_column_bytes, columns.data.values()))))
         self.batches = max(1, min(rows // self.size, 4 * self.batches))
 
 
@@ -43,10 +43,6 @@ def read_chunks(rows: Rows, order: Order, size: int) -> Iterator[Columns]:
 
 
 # -- estimates of memory --------------------------------------------------------------------------------------
-
-
-def _nbytes(columns: Columns) -> int:
-    return sum(_column_bytes(column) for column in columns.data.values())
 
 
 def _column_bytes(column: Column) -> int:

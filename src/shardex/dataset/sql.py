@@ -398,17 +398,14 @@ def _query_error(error: RefusedError, text: str, begin: int, features: Features,
     place, reason = error.place, error.reason.rstrip(".!")
     if place is None:
         place = next((at for name, at in places.items() if f'"{name}"' in reason.lower()), None)
-    where = "" if place is None else f" - at character {_characters(text, place - begin) + 1}"
+    where = ""
+    if place is not None:  # a byte position of the statement
+        where = f" - at character {len(text.encode()[: max(place - begin, 0)].decode(errors='ignore')) + 1}"
     if "not found" in reason or "column named" in reason:
         where += f"; the fields are {', '.join(map(_quoted, features))}"
     elif (near := re.search('syntax error at or near "(.+)"', reason)) and near[1].lower() in map(str.lower, features):
         where += f'; write a field whose name is an SQL keyword in double quotes: "{near[1]}"'
     return QueryError(f"expected valid SQL, got {text[:200]!r}: {reason}{where}")
-
-
-def _characters(text: str, place: int) -> int:
-    """Return the number of characters before a byte position of a text."""
-    return len(text.encode()[: max(place, 0)].decode(errors="ignore"))
 
 
 def _quoted(name: str) -> str:

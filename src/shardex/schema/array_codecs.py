@@ -103,7 +103,12 @@ def npy_header(view: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...], b
     >>> npy_header(memoryview(encode_npy(np.zeros((2, 3), "<f4"))))
     (128, dtype('float32'), (2, 3), False)
     """
-    start = _npy_header_size(view)
+    if bytes(view[:6]) != NPY_MAGIC or len(view) < 10:
+        raise FormatError(f"expected the magic bytes of .npy, got {bytes(view[:6])!r}")
+    wide = view[6] >= 2
+    start = (12 if wide else 10) + int.from_bytes(view[8 : 12 if wide else 10], "little")
+    if start > min(len(view), _LONGEST_HEADER):
+        raise FormatError(f"expected an .npy header of at most {min(len(view), _LONGEST_HEADER)} bytes, got {start}")
     return start, *_parse_npy_header(bytes(view[:start]))
 
 
@@ -125,16 +130,6 @@ def _make_npy_header(descr: str, shape: tuple[int, ...]) -> bytes:
     out = io.BytesIO()
     npy_format.write_array_header_1_0(out, {"descr": descr, "fortran_order": False, "shape": shape})
     return out.getvalue()
-
-
-def _npy_header_size(view: memoryview) -> int:
-    if bytes(view[:6]) != NPY_MAGIC or len(view) < 10:
-        raise FormatError(f"expected the magic bytes of .npy, got {bytes(view[:6])!r}")
-    wide = view[6] >= 2
-    size = (12 if wide else 10) + int.from_bytes(view[8 : 12 if wide else 10], "little")
-    if size > min(len(view), _LONGEST_HEADER):
-        raise FormatError(f"expected an .npy header of at most {min(len(view), _LONGEST_HEADER)} bytes, got {size}")
-    return size
 
 
 @lru_cache(maxsize=4096)
