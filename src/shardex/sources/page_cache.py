@@ -17,23 +17,19 @@ import threading
 import warnings
 import weakref
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from shardex.errors import ArgumentError
 from shardex.sources.page_file import PagedFile
+
+if TYPE_CHECKING:
+    from shardex.sources.cached_source import CachedSource
 
 _MAX_ON_DISK = 50 * 10**9
 _MAX_IN_MEMORY = 4 << 30
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _FILL_AFTER_EVICTION = 0.9
 """Eviction frees space down to this fraction of the limit, so that not every download has to evict files."""
-
-
-class FileHolder(Protocol):
-    """Holds views of files, which it can drop and get again."""
-
-    def release(self, file: PagedFile) -> None:
-        """Drop all views of this file, at the latest when running reads end."""
 
 
 def parse_size(limit: int | str) -> int:
@@ -54,7 +50,7 @@ class PageCache:
     def __init__(self, folder: str | None, limit: int | None = None) -> None:
         self.folder = None if folder is None else os.path.join(folder, "pages")
         self._files: dict[str, PagedFile] = {}
-        self._holders: weakref.WeakSet[FileHolder] = weakref.WeakSet()
+        self._holders: weakref.WeakSet[CachedSource] = weakref.WeakSet()
         self._clock = itertools.count(1)
         self._requested_limit = limit
         self._reset()
@@ -85,8 +81,8 @@ class PageCache:
                 self._limit = min(in_memory, wanted) if self.folder else wanted
         return self._limit
 
-    def register(self, holder: FileHolder) -> None:
-        """Ask this holder to release files before they are evicted."""
+    def register(self, holder: CachedSource) -> None:
+        """Ask this source to release files before they are evicted."""
         self._holders.add(holder)
 
     def hold(self, key: str, size: int) -> tuple[PagedFile, memoryview]:
