@@ -107,9 +107,9 @@ async def run_with_retries(
             pause = random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**number))
             if number > settings.number("retries") or time.monotonic() + pause > end:
                 took = time.monotonic() - begin
-                got = f"got none that is good in {number} attempts and {took:.1f} s, the last was: {reason}"
+                got = f"got none in {number} attempts and {took:.1f} s, the last was: {reason}"
                 remedy = "check the server, or set retries, timeout and deadline with shardex.storage"
-                failure = failed(errno.EIO, f"cannot {doing}: expected an answer, {got}; {remedy}", where)
+                failure = failed(errno.EIO, f"cannot {doing}: expected a valid answer, {got}; {remedy}", where)
                 break
             await asyncio.sleep(pause)
     raise failure  # outside of `except`, so that it does not keep the library's error as its context
