@@ -11,7 +11,6 @@ from __future__ import annotations
 import bisect
 import hashlib
 import os
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -25,7 +24,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardex.arrow import number_array
-from shardex.errors import ChecksumError, RowError, SchemaError, ShardexError, StaleIndexError, TruncatedShardError
+from shardex.errors import ChecksumError, RowError, SchemaError, StaleIndexError, TruncatedShardError
 from shardex.files.find import Files
 from shardex.files.scan import Scan, Scanner, scan_all
 from shardex.files.sidecar import decode_sidecar, encode_sidecar, load_sidecars, save_sidecar
@@ -56,7 +55,7 @@ class Index:
     def __init__(self, data: memoryview, name: str) -> None:
         self.name = name
         self.nbytes = len(data)
-        self._reader, head = _decode(data, name)
+        self._reader, head = decode_sidecar(data, name, VERSION, lambda head: _schema(_types(head["spans"])))
         self.scanner: str = head["scanner"]
         self.files = tuple(IndexedFile(**file) for file in head["files"])
         self._blocks: list[dict[str, int]] = head["blocks"]
@@ -277,26 +276,10 @@ def _digest(block: Scan) -> int:
     return digest.intdigest()
 
 
-def _decode(data: memoryview, name: str) -> tuple[pa.ipc.RecordBatchFileReader, dict[str, Any]]:
-    reader, head = decode_sidecar(data, name, VERSION)
-    same = reader.num_record_batches == len(head["blocks"]) and reader.schema.equals(_schema(_types(head["spans"])))
-    if not same:
-        raise ChecksumError(f"{name}: expected the columns and blocks that its header names, got others")
-    return reader, head
-
-
 # -- loading ------------------------------------------------------------------------------------------------
 
 
 def _load(files: Files, scanner: Scanner) -> list[Index]:
     """Return the saved indexes; damaged ones are left out with a warning."""
-    found = []
-    for data, name in load_sidecars(files, scanner.name):
-        try:
-            index = Index(data, name)
-        except (ShardexError, KeyError, TypeError) as error:
-            warnings.warn(f"{error}; making the index again", stacklevel=4)
-            continue
-        if index.scanner == scanner.name:
-            found.append(index)
-    return found
+    found = load_sidecars(files, scanner.name, Index, "making the index again")
+    return [index for index in found if index.scanner == scanner.name]

@@ -13,26 +13,37 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
 import xxhash
 
-from shardex.errors import ChecksumError, FormatError, NotFoundError, SourceError
+from shardex.errors import ChecksumError, FormatError, NotFoundError, ShardexError, SourceError
 from shardex.files.find import Files
 from shardex.sources import LocalSource
 
+Decoded = TypeVar("Decoded")
 
-def load_sidecars(files: Files, kind: str) -> Iterator[tuple[memoryview, str]]:
-    """Yield bytes and path of each sidecar of this kind: first the one next to the data, which may be out of date."""
+
+def load_sidecars(files: Files, kind: str, decode: Callable[[memoryview, str], Decoded], remedy: str) -> list[Decoded]:
+    """Return the sidecars of this kind: first the one next to the data, which may be out of date.
+
+    `decode` makes one of bytes and path. If it refuses them, there is a warning, which says what follows (`remedy`).
+    """
+    found = []
     for place, path in _places(files, kind):
         try:
             data = place.map(path)
         except NotFoundError:
             continue
-        yield data, os.path.join(place.url, path)
+        try:
+            found.append(decode(data, os.path.join(place.url, path)))
+        except (ShardexError, KeyError, TypeError) as error:
+            warnings.warn(f"{error}; {remedy}", stacklevel=5)
+    return found
 
 
 def save_sidecar(files: Files, kind: str, data: memoryview) -> tuple[memoryview, str]:
@@ -77,8 +88,13 @@ def encode_sidecar(header: Mapping[str, Any], schema: pa.Schema, batches: Iterab
     return memoryview(sink.getvalue())
 
 
-def decode_sidecar(data: memoryview, name: str, version: int) -> tuple[pa.ipc.RecordBatchFileReader, dict[str, Any]]:
-    """Return a reader of the batches and the header, which must be intact and of this version."""
+def decode_sidecar(
+    data: memoryview, name: str, version: int, schema_of: Callable[[dict[str, Any]], pa.Schema]
+) -> tuple[pa.ipc.RecordBatchFileReader, dict[str, Any]]:
+    """Return a reader of the batches and the header, which must be intact and of this version.
+
+    There must be as many batches as the header lists blocks, with the schema that `schema_of` makes of the header.
+    """
     try:
         reader = pa.ipc.open_file(pa.py_buffer(data))
         metadata = reader.schema.metadata or {}
@@ -91,4 +107,6 @@ def decode_sidecar(data: memoryview, name: str, version: int) -> tuple[pa.ipc.Re
     if not isinstance(header, dict) or header.get("version") != version:
         found = header.get("version") if isinstance(header, dict) else encoded[:20]
         raise FormatError(f"{name}: expected an index of version {version}, got {found}")
+    if reader.num_record_batches != len(header["blocks"]) or not reader.schema.equals(schema_of(header)):
+        raise ChecksumError(f"{name}: expected the columns and blocks that its header names, got others")
     return reader, header

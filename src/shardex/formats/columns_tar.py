@@ -239,8 +239,7 @@ class ColumnsRows(RecordRows):
         ranges = Ranges(self.data, *self._locate(name, rows))
         if (lost := ranges.begin == _LOST).any():
             raise self._lost(int(rows[lost.argmax()]), name)
-        where = lambda k: self.location(int(rows[k]))  # noqa: E731
-        return tar_fields.optional_column(ranges, ranges.which != 0, name, self._arrays[name], where)
+        return tar_fields.optional_column(ranges, ranges.which != 0, name, self._arrays[name], self._where(rows))
 
     def _lost(self, row: int, field: str) -> FormatError:
         with _connect(self.files.source) as table:

@@ -22,7 +22,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardex.arrow import arrow_type, concat_columns, feature_of_values, sql_table, to_table, valid_mask
-from shardex.errors import ArgumentError, ChecksumError, ShardexError, StaleIndexError
+from shardex.errors import ArgumentError, ChecksumError, StaleIndexError
 from shardex.files import Files, IndexedFile, decode_sidecar, encode_sidecar, load_sidecars, save_sidecar, scan_all
 from shardex.formats.record_rows import RecordRows
 from shardex.formats.registry import format_named
@@ -107,14 +107,12 @@ class ExtractedColumns:
 
     def __init__(self, data: memoryview, name: str) -> None:
         self.name = name
-        self._reader, head = decode_sidecar(data, name, VERSION)
+        self._reader, head = decode_sidecar(
+            data, name, VERSION, lambda head: _schema(Features.from_json(head["features"]))
+        )
         self.files = tuple(IndexedFile(**file) for file in head["files"])
         self.features = Features.from_json(head["features"])
         self._blocks: list[dict[str, Any]] = head["blocks"]
-        if self._reader.num_record_batches != len(self._blocks) or not self._reader.schema.equals(
-            _schema(self.features)
-        ):
-            raise ChecksumError(f"{name}: expected the columns and blocks that its header names, got others")
         self._columns: dict[str, pa.ChunkedArray] = {}
 
     def column(self, key: str) -> pa.ChunkedArray:
@@ -226,7 +224,8 @@ class Extraction:
     def _load_or_extract(self, keys: Sequence[str], rebuild: bool, progress: bool | None) -> ExtractedColumns | None:
         """Load the sidecar if it is up to date, otherwise extract what changed and save it."""
         scanner = KeyScanner(self._format, tuple(keys))
-        saved = _load(self._files, scanner.name)
+        remedy = "the values in it must be extracted again"
+        saved = load_sidecars(self._files, scanner.name, ExtractedColumns, remedy)
         known = [one for one in saved if not rebuild and set(keys) <= set(one.features)]
         for one in known:
             if one.files == self._indexed:
@@ -276,14 +275,3 @@ class ExtractedRows(RecordRows):
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return for each sample whether it has a value for an extracted key or a field."""
         return valid_mask(self.extraction.column(name)) if name in self.extracted else super().present(name)
-
-
-def _load(files: Files, kind: str) -> list[ExtractedColumns]:
-    """Load the sidecars; a damaged one is skipped with a warning."""
-    found = []
-    for data, name in load_sidecars(files, kind):
-        try:
-            found.append(ExtractedColumns(data, name))
-        except (ShardexError, KeyError, TypeError) as error:
-            warnings.warn(f"{error}; the values in it must be extracted again", stacklevel=5)
-    return found

@@ -36,7 +36,8 @@ def recognise(files: Files) -> int:
 def open(files: Files, *, schema: Features | None = None, cache_bytes: int = CACHE_BYTES) -> TableRows:
     """Open the rows of Parquet files; at most `cache_bytes` of decoded groups are cached."""
     groups = _Groups(files.having(*_EXTENSIONS) if files.folder else files)
-    features = groups.features(schema)
+    ours = b"shardex" in (groups.schema.metadata or {})
+    features = features_of_arrow(groups.schema, schema, () if ours else groups.nulls())
     table = DecodedTable(
         features,
         groups.schema,
@@ -118,12 +119,7 @@ class _Groups:
         for column in map(metadata.column, leaves):
             yield file, column.dictionary_page_offset or column.data_page_offset, column.total_compressed_size
 
-    def features(self, schema: Features | None) -> Features:
-        """Return the features of the columns."""
-        ours = b"shardex" in (self.schema.metadata or {})
-        return features_of_arrow(self.schema, schema, () if ours else self._nulls())
-
-    def _nulls(self) -> set[str]:
+    def nulls(self) -> set[str]:
         """Return the columns that may have nulls: those whose statistics do not exclude it."""
         found = set()
         for number, group in self._places:

@@ -161,6 +161,10 @@ class RecordRows(ShardRows):
         """Path of the file that holds a row (subclasses: and the place in it), for error messages."""
         return self.files.name(int(self.index.file(np.array([row]))[0]))
 
+    def _where(self, rows: Integers) -> Callable[[int], str]:
+        """Return a function that returns the location of the k-th of these rows."""
+        return lambda k: self.location(int(rows[k]))
+
 
 class DictRows(RecordRows):
     """Rows whose records decode to one dict of fields each; any other value becomes the field `value_field`.
@@ -201,7 +205,7 @@ class DictRows(RecordRows):
         if not len(rows):
             return to_columns({n: [] for n in (self.features if names is None else names)}, 0, self.features, str)
         values = self._values(self.ranges(rows).bytes(), rows, names)
-        return to_columns(values, len(rows), self._schema, lambda k: self.location(int(rows[k])))
+        return to_columns(values, len(rows), self._schema, self._where(rows))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Decode one record."""

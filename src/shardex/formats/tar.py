@@ -157,9 +157,6 @@ class TarRows(ExtractedRows):
         number, at = self.index.values(row)
         return f"{self.files.name(number)}, sample {self._key(number, at['start'])!r}"
 
-    def _where(self, rows: Integers) -> Where:
-        return lambda k: self.location(int(rows[k]))
-
     def needed_ranges(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
         """Return the byte ranges of these fields, and of the headers, which hold the keys."""
         start = self.index.read("start", rows)  # raises for rows outside

@@ -23,8 +23,7 @@ _BUFFER = 1 << 20
 
 _REGULAR = b"0\x007"
 _EXTENDED = b"xXgLK"
-_LINKS = {ord("1"): "hard link", ord("2"): "symbolic link"}
-_DEVICES = {ord("3"): "character device", ord("4"): "block device", ord("6"): "pipe"}
+_SPECIAL = dict(zip(b"12346", ("hard link", "symbolic link", "character device", "block device", "pipe"), strict=True))
 _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
@@ -182,10 +181,9 @@ def _pax(plain: bytes, at: int, where: str) -> dict[str, bytes]:
 
 def _refuse(kind: int, block: bytes, local: dict[str, bytes], at: int, where: str) -> None:
     """Raise an error for links, devices and sparse files; folders, volume labels and the like are skipped."""
-    if kind in _LINKS or kind in _DEVICES:
-        what = _LINKS.get(kind) or _DEVICES[kind]
+    if kind in _SPECIAL:
         raise UnsafeError(
-            f"{where}: expected regular files, got a {what} named {_name(block, local)!r} at offset {at}; "
+            f"{where}: expected regular files, got a {_SPECIAL[kind]} named {_name(block, local)!r} at offset {at}; "
             "pack the files themselves (tar --dereference --hard-dereference)"
         )
     if kind == ord("S"):

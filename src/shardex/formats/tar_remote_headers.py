@@ -70,11 +70,9 @@ class RemoteHeaders:
         if header and not predicted and (not self._steps or sum(self._steps) < _SMALL * len(self._steps)):
             least = _WINDOW
         ranges = [ByteRange(at, min(max(least, end - begin), self._size - at)) for at in (begin, *predicted)]
-        self._pieces = {one.begin: part for one, part in zip(ranges, self._read(ranges), strict=True)}
-
-    def _read(self, ranges: list[ByteRange]) -> list[memoryview]:
-        """Read ranges without the cache, whose pages are eight times as large as a header."""
-        return self._source.read_scattered(self._path, ranges)
+        # Past the cache: pages around headers are eight times as many bytes.
+        parts = self._source.read_scattered(self._path, ranges)
+        self._pieces = {one.begin: part for one, part in zip(ranges, parts, strict=True)}
 
     def _predicted(self, begin: int) -> list[int]:
         """Predict the offsets of headers after the one at `begin`; more each time the prediction was right."""

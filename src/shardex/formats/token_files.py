@@ -22,7 +22,6 @@ from shardex.sources import LocalSource, Source
 
 HEAD = "tokens.json"
 _PREFIX = "part"
-_FLUSH = 4 << 20
 _NARROW = (1 << 32) - 1
 
 
