@@ -19,14 +19,13 @@ from shardex.errors import ArgumentError, FormatError, SchemaError, UnknownForma
 from shardex.files import Files, Index
 from shardex.formats import data_forager
 from shardex.formats.extracted_columns import ExtractedRows, Extraction
-from shardex.formats.jsonl_lines import LineScanner, LineWriter
+from shardex.formats.jsonl_lines import JSON_LINES, LineScanner, LineWriter
 from shardex.formats.record_rows import DictRows, Locations, RecordRows
 from shardex.formats.registry import Format
 from shardex.kernel import MISSING, Columns, Integers
 from shardex.schema import Bytes, Features, Optional, Text, check_fields
 from shardex.sources import Source
 
-_JSON = (".jsonl", ".ndjson", ".json-lines")
 _TEXT = (".txt",)
 _BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -36,7 +35,9 @@ def recognise(files: Files) -> int:
     if (names := data_forager.listed_files(files)) is not None and _all_json(names):
         return 2
     shown = files.having("").paths
-    return bool(files.having(*_JSON).paths) or (bool(shown) and all(path.lower().endswith(_TEXT) for path in shown))
+    return bool(files.having(*JSON_LINES).paths) or (
+        bool(shown) and all(path.lower().endswith(_TEXT) for path in shown)
+    )
 
 
 def open(
@@ -83,17 +84,17 @@ def one_file(source: Source, path: str) -> JsonLines:
 
 
 def _all_json(paths: Sequence[str]) -> bool:
-    return all(path.lower().endswith(_JSON) for path in paths)
+    return all(path.lower().endswith(JSON_LINES) for path in paths)
 
 
 def _line_files(files: Files) -> Files:
     if not files.folder:
         return files
-    for extensions in (_JSON, _TEXT):
+    for extensions in (JSON_LINES, _TEXT):
         if (found := files.having(*extensions)).paths:
             return found
     raise UnknownFormatError(
-        f"{files}: expected files that end in {', '.join(_JSON + _TEXT)}, got {len(files.paths)} others; "
+        f"{files}: expected files that end in {', '.join(JSON_LINES + _TEXT)}, got {len(files.paths)} others; "
         "to read those as lines, name them by a pattern"
     )
 
@@ -101,7 +102,7 @@ def _line_files(files: Files) -> Files:
 def _decode_of(files: Files) -> str:
     if _all_json(files.paths):
         return "json"
-    if any(path.lower().endswith(_JSON) for path in files.paths):
+    if any(path.lower().endswith(JSON_LINES) for path in files.paths):
         raise ArgumentError(f"{files}: expected files of one kind, got JSON lines and others; choose with decode=")
     return "text"
 

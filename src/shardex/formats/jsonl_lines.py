@@ -23,6 +23,8 @@ from shardex.schema import Array, Features, encode_plain_json, nested_features
 from shardex.schema import Bytes as BytesFeature
 from shardex.sources import ByteRange, Source
 
+JSON_LINES = (".jsonl", ".ndjson", ".json-lines")
+"""Extensions of files of JSON lines."""
 _PIECE = 4 << 20
 _AHEAD = 8
 """Pieces of a remote file that are fetched ahead of the one that is scanned."""
@@ -122,19 +124,18 @@ class LineWriter(SeriesWriter):
         refuse_bytes(features)
         super().__init__(path, mode, features, r".*\.(jsonl|ndjson|json-lines)")
         with self._abort_on_error():
-            first = self._first_number(prefix)
+            for existing in self._stage.existing:
+                if existing == "index/file_location.txt" or existing.lower().endswith((".ndjson", ".json-lines")):
+                    raise SchemaError(
+                        f"{self.path}: expected nothing but .jsonl files to append to, got {existing} too"
+                    )
+            first = self._stage.next_number(prefix, ".jsonl")
         self._shards = ShardSeries(
             self._stage, lambda number: f"{prefix}-{number:05d}.jsonl", first, rows=shard_rows, size=shard_size
         )
 
     def _encode(self, sample: Mapping[str, Any]) -> bytes:
         return to_json(sample) + b"\n"
-
-    def _first_number(self, prefix: str) -> int:
-        for path in self._stage.existing:
-            if path == "index/file_location.txt" or path.lower().endswith((".ndjson", ".json-lines")):
-                raise SchemaError(f"{self.path}: expected nothing but .jsonl files to append to, got {path} too")
-        return self._stage.next_number(prefix, ".jsonl")
 
 
 def refuse_bytes(features: Features) -> None:

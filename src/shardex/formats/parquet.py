@@ -247,9 +247,8 @@ class ParquetWriter(StagedWriter):
             file.close()
 
     def _finish(self) -> None:
-        if (
-            self._builder.rows or not self._builder.finished
-        ):  # an empty dataset is one file without rows, which stores the fields
+        # An empty dataset is one file without rows, which stores the fields.
+        if self._builder.rows or not self._builder.finished:
             self._flush()
         with storage_errors(self.path, "write"):
             self._finish_file()

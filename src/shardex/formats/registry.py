@@ -202,8 +202,8 @@ def recognise(files: Files) -> str:
     )
 
 
-_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ")
-"""First bytes of files made by gzip, zstd, bzip2 and xz."""
+COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+"""First bytes of compressed files, and the tools that make them."""
 
 
 def _describe(files: Files) -> str:
@@ -219,5 +219,5 @@ def _describe(files: Files) -> str:
         head = bytes(files.source.read(first, [ByteRange(0, min(16, files.source.stat(first).size))])[0])
     except (FormatError, OSError):
         head = b""
-    compressed = ", compressed: unpack it first" if head.startswith(_COMPRESSED) else ""
+    compressed = ", compressed: unpack it first" if head.startswith(tuple(COMPRESSED)) else ""
     return f"{len(files.paths)} files ({counted}), {first} beginning with {head!r}{compressed}"

@@ -13,6 +13,7 @@ from zlib import adler32
 
 from shardex.errors import FormatError, SchemaError, TruncatedShardError, UnsafeError
 from shardex.files import Stage
+from shardex.formats.registry import COMPRESSED
 from shardex.formats.sample_writer import ShardSeries
 
 _BLOCK = 512
@@ -24,7 +25,6 @@ _BUFFER = 1 << 20
 _REGULAR = b"0\x007"
 _EXTENDED = b"xXgLK"
 _SPECIAL = dict(zip(b"12346", ("hard link", "symbolic link", "character device", "block device", "pipe"), strict=True))
-_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 class Member(NamedTuple):
@@ -191,7 +191,7 @@ def _refuse(kind: int, block: bytes, local: dict[str, bytes], at: int, where: st
 
 
 def _damaged(block: bytes, at: int, where: str) -> FormatError:
-    for magic, name in _PACKED.items():
+    for magic, name in COMPRESSED.items():
         if at == 0 and block.startswith(magic):
             return FormatError(
                 f"{where}: expected a plain tar, got one packed with {name}; unpack it, samples are read in place"

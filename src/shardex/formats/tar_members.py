@@ -187,16 +187,13 @@ class TarWriter(SeriesWriter):
         self._shards.write(blocks)
         self._last_key = key
 
-    def _is_present(self, name: str, value: Any) -> bool:
-        return value is not None or not isinstance(self._features[name], Optional)
-
     def _members(self, key: str, sample: dict[str, Any]) -> Iterator[bytes]:
         """Encode the fields that are present as one member each, or all of them as one map."""
         if self._as_map:
             yield self._member(key, "msgpack", MSGPACK.encode(sample))
             return
         for name, value in sample.items():
-            if self._is_present(name, value):
+            if value is not None or not isinstance(self._features[name], Optional):
                 extension = self._extensions[name]
                 yield self._member(key, extension, self._encoded(value, name, extension))
 

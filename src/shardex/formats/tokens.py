@@ -28,6 +28,7 @@ from shardex.errors import (
 )
 from shardex.files import Files, Index, IndexedFile
 from shardex.formats import data_forager
+from shardex.formats.jsonl_lines import JSON_LINES
 from shardex.formats.record_rows import Locations, RecordRows, map_files
 from shardex.formats.registry import Format, ShardRows
 from shardex.formats.token_files import (
@@ -42,7 +43,6 @@ from shardex.formats.token_files import (
 from shardex.kernel import Columns, Integers, Ragged, pooled_empty, row_ranges, take
 from shardex.schema import Array, Features, check_fields
 
-_LINES = (".jsonl", ".ndjson", ".json-lines")
 _DTYPES = {f".{kind}{8 * size}": f"{kind}{size}" for kind in "uif" for size in (1, 2, 4, 8) if kind != "f" or size > 1}
 """Extensions that give the dtype of a file: `.u16`, `.i32`, `.f32` and so on."""
 _NAMES = (".bin", ".tokens", *_DTYPES)
@@ -53,7 +53,7 @@ def recognise(files: Files) -> int:
     if files.folder and HEAD in files.paths:
         return 2
     if names := data_forager.listed_files(files):
-        return 0 if all(name.lower().endswith(_LINES) for name in names) else 2
+        return 0 if all(name.lower().endswith(JSON_LINES) for name in names) else 2
     return bool(files.having(".tokens").paths)
 
 
