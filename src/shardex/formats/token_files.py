@@ -22,6 +22,7 @@ from shardex.sources import LocalSource, Source
 
 HEAD = "tokens.json"
 _PREFIX = "part"
+_FLUSH = 4 << 20
 _NARROW = (1 << 32) - 1
 
 
@@ -135,7 +136,7 @@ class _NumberShards(ShardSeries):
     """Bytes in the file of lengths."""
 
     def __init__(self, stage: Stage, first: int, size: int) -> None:
-        super().__init__(stage, lambda number: f"{_PREFIX}-{number:05d}.bin", first, size=size)
+        super().__init__(stage, lambda number: f"{_PREFIX}-{number:05d}.bin", first, size=size, buffer=_FLUSH)
         self.lengths: list[int] = []
         """Lengths that are not written yet."""
 
