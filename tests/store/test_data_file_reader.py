@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 
 import shardex as sx
 from shardex.errors import ChecksumError, FormatError, TruncatedShardError, VersionExpired
-from shardex.sources import LocalSource
+from shardex.sources import ByteRange, LocalSource
 from shardex.sources.memory import MemorySource
 from shardex.store import data_files as fragments
 from shardex.store.data_file_reader import Damage, DataFileReader, content_name
@@ -55,6 +56,18 @@ def test_intact_file(data: tuple[DataFile, bytes]) -> None:
     assert [found.batch(k).to_pylist() for k in (2, 0, 1)] == [[{"n": k, "s": f"é{k}"}] for k in (2, 0, 1)]
     assert found.examine(seen.append) == [] and sum(seen) == len(content)
     check_readable(found, {0, 1, 2})
+
+
+def test_file_that_is_closed_during_a_read_is_read_to_the_end(data: tuple[DataFile, bytes]) -> None:
+    """The page cache closes a file that it evicts, which may happen in another thread."""
+    file, content = data
+
+    class EvictingSource(MemorySource):
+        def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
+            found.close()
+
+    found = DataFileReader(EvictingSource({file.path: content}), file, COLUMNS)
+    assert [found.batch(k).to_pylist() for k in range(3)] == [[{"n": k, "s": f"é{k}"}] for k in range(3)]
 
 
 def test_flipped_byte_damages_one_batch_or_the_foot(data: tuple[DataFile, bytes]) -> None:

@@ -70,7 +70,7 @@ class DataFileReader:
         self.file = file
         self._columns = columns
         self._data: memoryview | None = None
-        self._opened: pa.ipc.RecordBatchFileReader | None = None
+        self._opened: tuple[memoryview, pa.ipc.RecordBatchFileReader] | None = None
         self._schema: pa.Schema | None = None
         self._intact: list[int] = []
         self.damages: list[Damage] | None = None
@@ -115,15 +115,17 @@ class DataFileReader:
 
     def batch(self, number: int) -> pa.RecordBatch:
         """Return one record batch as views of the mapped file; raise an error if it is damaged."""
-        if self.damages is None:
-            self._opened = self._opened or self._open()
-        elif number not in self._intact:
+        reader = None
+        if self.damages is None:  # the local names keep mapping and reader if another thread closes the file
+            data, reader = self._opened = self._opened or self._open()
+        elif number in self._intact:
+            data = self.data
+        else:
             raise FormatError(f"{self.where}: expected batch {number} to be intact, but it is damaged")
         begin, end = self.extent(number)
-        data = self.data[begin:end]
         self._fetch(begin, end)
-        self._check_bytes(data, number)
-        return self._decode(data, number)
+        self._check_bytes(data[begin:end], number)
+        return self._decode(data[begin:end], number, reader)
 
     def numbers(self, column: str) -> NDArray[np.uint64]:
         """Return a column of numbers from all readable batches; a single batch is not copied."""
@@ -145,16 +147,16 @@ class DataFileReader:
                 self.where,
             ) from None
 
-    def _open(self) -> pa.ipc.RecordBatchFileReader:
-        """Check the foot and the schema in it."""
-        begin, end = self.foot()
+    def _open(self) -> tuple[memoryview, pa.ipc.RecordBatchFileReader]:
+        """Return the mapped file and its Arrow reader; the foot and the schema in it are checked."""
+        data, (begin, end) = self.data, self.foot()
         self._fetch(begin, end)
-        self._check_foot(self.data[begin:end])
-        opened = open_ipc_file(self.data, self.where)
+        self._check_foot(data[begin:end])
+        opened = open_ipc_file(data, self.where)
         if (count := opened.num_record_batches) != len(self.file.batches):
             raise FormatError(f"{self.where}: expected {len(self.file.batches)} batches, got {count}")
         self._checked_schema(opened.schema)
-        return opened
+        return data, opened
 
     def _checked_schema(self, schema: pa.Schema) -> pa.Schema:
         for column in self._columns:
@@ -175,12 +177,14 @@ class DataFileReader:
                 f"{self.where}: expected {what} (bytes {begin} to {end}) as it was written, got other bytes"
             )
 
-    def _decode(self, data: memoryview, number: int) -> pa.RecordBatch:
-        """Decode a batch from its bytes, which have the right checksum; the first ones begin with the schema."""
+    def _decode(
+        self, data: memoryview, number: int, reader: pa.ipc.RecordBatchFileReader | None = None
+    ) -> pa.RecordBatch:
+        """Decode a batch whose checksum is right, by a reader of the file or from its bytes alone, which is slower."""
         where = f"{self.where}, batch {number}"
-        if self._opened is not None:  # strict: faster than to decode the bytes alone
-            found = self._opened.get_batch(number)
-        elif number == 0:
+        if reader is not None:
+            found = reader.get_batch(number)
+        elif number == 0:  # its bytes begin with the schema
             found = pa.ipc.open_stream(pa.py_buffer(data[_MAGIC_SIZE:])).read_next_batch()
         else:
             found = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(data)), self._schema)
