@@ -147,7 +147,7 @@ class EditedRows(ShardRows):
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Return one row; arrays are read-only views of the files."""
-        physical = self.physical_rows(np.array([row]))
+        physical = self.live.physical_rows(np.array([row], np.int64))
         found = self._base.sample(int(physical[0]), fields)
         for name in found:
             for overlay in self._overlays[name]:
