@@ -346,8 +346,8 @@ def fits_unchanged(feature: Feature) -> Callable[[Any], bool]:
         case Value(dtype="bool"):
             return lambda value: type(value) is bool
         case Array():
-            if feature.dtype is None:
-                return lambda value: False  # arrays of objects are refused
+            if feature.dtype is None:  # arrays of objects are refused
+                return lambda value: type(value) is np.ndarray and value.dtype.kind != "O"
             dtype, shape = np.dtype(feature.dtype), feature.shape
             return lambda value: type(value) is np.ndarray and value.dtype == dtype and _has_shape(value.shape, shape)
     return lambda value: False
