@@ -38,7 +38,7 @@ $(READY): $(CORE)
 
 setup: $(READY)    ## create .venv with shardex (editable), all extras and the test tools
 
-demo: $(CORE)    ## write, read, edit and train on generated data; needs no extra
+demo: $(CORE)    ## write, read and check generated data in four formats; needs no extra
 	$(BIN)/shardex demo
 
 test: setup    ## all tests and doctests, then those that reach the kernel again on the numpy kernel

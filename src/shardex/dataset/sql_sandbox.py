@@ -7,6 +7,7 @@ inherits one hangs or crashes. `sql.py` decides which statements are allowed and
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
@@ -170,6 +171,7 @@ def _place(excerpt: str, statement: str) -> int | None:
 _lock = threading.Lock()
 _databases: list[DuckDBPyConnection] = []
 """The database of this process, created on first use: that takes as long as filtering a million rows."""
+atexit.register(_databases.clear)  # if torch is imported too, DuckDB reports leaks for a database that is still open
 
 
 @contextmanager

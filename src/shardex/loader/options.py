@@ -83,7 +83,7 @@ class LoaderOptions:
 
 def _check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise ArgumentError(f"expected {name} to be one of {', '.join(map(repr, known))}, got {value!r}")
+        raise ArgumentError(f"expected one of {', '.join(map(repr, known))} for {name}, got {value!r}")
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:

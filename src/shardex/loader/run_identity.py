@@ -24,7 +24,7 @@ def check_same_run(recipe: Recipe, state: Mapping[str, Any]) -> None:
     here = {**run_identity(recipe), "length": recipe.length}
     for name, meaning in (("data", "the same data"), ("length", "as many samples"), ("order", "the same order")):
         if state.get(name) != here[name]:
-            older = " (if samples were added since, open the version it was saved for, sx.open(path, version=...))"
+            older = " (after an append or compact, open the version it was saved for: sx.open(path, version=...))"
             raise StateError(
                 f"expected the state of a run over {meaning} ({here[name]}), got one with {state.get(name)} - at "
                 f"{name!r}{older * (name != 'order')}; load_state_dict(state, force=True) continues at its epoch and "
