@@ -73,6 +73,35 @@ def test_script_needs_no_main_guard(tmp_path: Path) -> None:
     assert (done.stdout, done.returncode) == ("3\n", 0), done.stderr
 
 
+WAITING = """
+import os, pathlib, resource, sys, time
+import numpy as np
+from shardex.files import scan
+from shardex.sources import LocalSource
+
+class Waiting:
+    name, in_python = "waiting", True
+
+    def scan(self, source, path):
+        folder = pathlib.Path(source.root)
+        while path == "0" and len(list(folder.glob("*.done"))) < 35:
+            time.sleep(0.01)
+        (folder / f"{path}.done").touch()
+        return {"offset": np.arange(4000)}
+
+scan._MIN_BYTES_FOR_PROCESSES = 0
+os.sched_getaffinity = lambda pid: {0, 1}
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+print(len(scan.scan_all(LocalSource(sys.argv[1]), {str(k): 1 for k in range(80)}, Waiting(), False)))
+"""
+
+
+def test_results_that_wait_for_an_earlier_file_hold_no_files_open(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WAITING, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("80\n", 0), done.stderr
+
+
 class Failing:
     """A scanner that raises for one file."""
 

@@ -69,7 +69,8 @@ def scan_all(
             bar.update(sizes[path])
 
         if scanner.in_python and not remote and workers > 1 and total > _MIN_BYTES_FOR_PROCESSES:
-            with ProcessPool(partial(_pickled_scan, scanner, source), workers) as processes:
+            # One buffer: results that wait for that of an earlier file would keep one open each.
+            with ProcessPool(partial(_pickled_scan, scanner, source), workers, buffers=1) as processes:
                 tickets = {path: processes.submit(path) for path in sizes}
                 for path, ticket in tickets.items():
                     keep(path, pickle.loads(processes.result(ticket)))
@@ -84,5 +85,5 @@ def _cores() -> int:
 
 
 def _pickled_scan(scanner: FileScanner[Any], source: Source, path: str) -> bytes:
-    """Scan one file. Arrays would each keep one of the pool's shared buffers open; a pickle does not."""
+    """Scan one file; the result is pickled, because its arrays would keep shared buffers of the pool open."""
     return pickle.dumps(scanner.scan(source, path))

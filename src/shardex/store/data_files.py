@@ -179,7 +179,11 @@ class FragmentWriter:
     def _flush_if_full(self) -> None:
         """Write a batch if it is large enough or fills the shard; set after how many samples to check again."""
         if self._builder.rows == self._room() or self._builder.nbytes >= BATCH_BYTES:
-            self._flush()
+            try:
+                self._flush()
+            except BaseException:  # the samples of the batch are lost: nothing may be published
+                self.discard()
+                raise
         rows = self._builder.rows
         self._next_check = min(rows + max(1, min(rows, 16)), self._room())
 

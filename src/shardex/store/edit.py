@@ -11,7 +11,7 @@ import operator
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -198,7 +198,7 @@ class Edit(AllOrNothing):
     def _ids(self, rows: Integers) -> Integers:
         return self._row_ids.ids(self._live.physical_rows(rows))
 
-    @property
+    @cached_property
     def _live(self) -> LiveRows:
         rows = self.dataset.rows
         return rows.live if isinstance(rows, EditedRows) else LiveRows(len(rows), np.empty(0, np.int64))

@@ -52,7 +52,8 @@ class ProcessPool:
 
     Large arrays in a result are views of shared memory, which the worker reuses when the last of them is gone: nothing
     is copied, and arrays that you hold are not overwritten. (A forked process shares this memory: it must copy what it
-    wants to keep.) `initializer` is called once in each process, before the job is unpickled.
+    wants to keep.) `initializer` is called once in each process, before the job is unpickled. A worker
+    uses at most `buffers` shared buffers; further results come through its socket.
     A worker that dies raises a `WorkerError` and closes the pool. One thread at a time may use a pool.
 
     >>> with ProcessPool(lambda number: number**2, workers=2) as pool:
@@ -62,13 +63,19 @@ class ProcessPool:
     """
 
     def __init__(
-        self, job: Callable[[Any], Any], workers: int, initializer: Callable[[], object] | None = None
+        self,
+        job: Callable[[Any], Any],
+        workers: int,
+        *,
+        initializer: Callable[[], object] | None = None,
+        buffers: int | None = None,
     ) -> None:
         if workers < 1:
             raise ArgumentError(f"expected at least one worker, got {workers}")
         self._job = _pickled("job", job)
         self._initializer = _pickled("initializer", initializer) if initializer else b""
         self._count = workers
+        self._buffers = max(8, _BUFFERS // workers) if buffers is None else buffers
         self._workers: dict[int, WorkerHandle] = {}  # by file descriptor of the socket
         self._poll = select.poll()
         self._submitted = 0
@@ -149,7 +156,7 @@ class ProcessPool:
         _pools.add(self)
         try:
             for number in range(self._count):
-                worker = WorkerHandle(number, parent_pipe, max(8, _BUFFERS // self._count))
+                worker = WorkerHandle(number, parent_pipe, self._buffers)
                 first = frame(Kind.INITIALIZER, 0, self._initializer) if self._initializer else b""
                 worker.outbox.append(first + frame(Kind.JOB, 0, self._job))
                 self._workers[worker.sock.fileno()] = worker
