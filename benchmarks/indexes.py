@@ -36,7 +36,7 @@ def report(folder: Path) -> str:
 
 def lines(folder: Path) -> str:
     """Index a file of lines, next to `wc -l` on the same file."""
-    from shardex.formats.jsonl_lines import Lines
+    from shardex.formats.jsonl_lines import LineScanner
     from shardex.sources import LocalSource
 
     line = b'{"id": 1, "text": "' + b"word " * 75 + b'"}\n'
@@ -51,7 +51,7 @@ def lines(folder: Path) -> str:
             best = min(best, time.perf_counter() - start)
         return size / best
 
-    ours = timed(lambda: Lines(skip_blank=True).scan(LocalSource(folder), "lines.jsonl"))
+    ours = timed(lambda: LineScanner(skip_blank=True).scan(LocalSource(folder), "lines.jsonl"))
     theirs = timed(
         lambda: subprocess.run(["wc", "-l", str(folder / "lines.jsonl")], stdout=subprocess.DEVNULL, check=True)
     )
@@ -60,13 +60,12 @@ def lines(folder: Path) -> str:
 
 def huge(folder: Path) -> str:
     """Write an index of 100 million made-up lines, then open it in a fresh process."""
-    from shardex.files import IndexedFile
     from shardex.files.sample_index import encode
-    from shardex.sources import LocalSource
+    from shardex.sources import LocalSource, Stat
 
     offsets = np.arange(HUGE, dtype=np.uint64) * np.uint64(400)
     scan = {"offset": offsets, "length": np.full(HUGE, 399, np.uint32)}
-    data = encode("made up", [IndexedFile("a.jsonl", HUGE * 400, "0", HUGE)], [scan])
+    data = encode("made up", ["a.jsonl"], [Stat(HUGE * 400, "0")], [scan])
     LocalSource(folder).put("huge.arrow", data)
     del offsets, scan
     done = subprocess.run(
