@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import shardex as sx
 from shardex.errors import (
     AlreadyExistsError,
     ArgumentError,
@@ -237,6 +238,32 @@ def test_damaged_tar_error_names_the_file(basic: Path) -> None:
     path.write_bytes(b"\x01" + whole[1:])
     with pytest.raises(FormatError, match=r"shard_0002\.tar: expected a tar header at offset 0"):
         open_columns(basic)
+
+
+def test_truncated_tar_raises_or_warns(basic: Path, tmp_path: Path) -> None:
+    path = basic / "history_shards" / "shard_0002.tar"
+    whole = path.read_bytes()
+    second = 512 + len(whole[512:].partition(b"sample_")[0])  # where the second header begins
+    for end in (second, second - 100, second + 100, second + 600):
+        path.write_bytes(whole[:end])
+        with pytest.raises(TruncatedShardError, match=rf"shard_0002\.tar: expected .*, the file ends at {end}"):
+            open_columns(basic)
+        for _ in range(2):
+            with pytest.warns(UserWarning, match=rf"shard_0002\.tar: expected .*, the file ends at {end}"):
+                rows = open_columns(basic, truncated="warn")
+        lost = [row for row in range(len(rows)) if not readable(rows, row)]
+        assert 0 < len(lost) < 4
+        with pytest.raises(FormatError, match=r"field history: expected the array in .*, it has no such member"):
+            rows.sample(lost[0])
+        assert next(one.file for one in sx.verify(basic)) == "history_shards/shard_0002.tar"
+        assert sx.recover(basic, tmp_path / f"saved{end}").samples == len(rows) - len(lost)
+
+
+def readable(rows: ColumnsRows, row: int) -> bool:
+    try:
+        return bool(rows.sample(row))
+    except FormatError:
+        return False
 
 
 def test_changed_files_rebuild_the_index(basic: Path) -> None:

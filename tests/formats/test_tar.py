@@ -34,8 +34,8 @@ from shardex.errors import (
     TruncatedShardError,
     UnsafeError,
 )
-from shardex.files import Scan, find
-from shardex.formats import format_named, open_rows
+from shardex.files import Files, Scan, find
+from shardex.formats import format_named, open_rows, tar
 from shardex.formats.tar import TarRows, create, recognise
 from shardex.formats.tar_blocks import header, padding
 from shardex.formats.tar_members import TarScanner, split_name
@@ -55,7 +55,8 @@ from shardex.schema import (
     Text,
     Value,
 )
-from shardex.sources import Source
+from shardex.sources import CachedSource, LocalSource, Source
+from tests.fake_remote import FakeRemote
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "atdata"
 Parts = Mapping[str, bytes]
@@ -436,16 +437,58 @@ def test_undecodable_value_error_names_sample_and_field(
 
 def test_truncated_tar_raises(tmp_path: Path) -> None:
     whole = member("0.txt", b"x" * 700) + member("1.txt", b"y" * 700)
-    for end in (len(whole), len(whole) - 100, len(whole) // 2, 0):  # a member may lack its padding
-        (tmp_path / "x.tar").write_bytes(whole[:end])
-        assert len(open_tar(tmp_path / "x.tar", rebuild=True)) == (2 if end > 1536 else 1 if end else 0)
     for end, message in (
         (1536 + 512 + 699, r"x\.tar: expected 700 bytes from offset 2048 on, the file ends at 2747"),
         (1536 + 100, r"x\.tar: expected a header of 512 bytes at offset 1536, the file ends at 1636"),
+        (len(whole), r"x\.tar: expected a block of zeros at offset 3072, which ends a tar, the file ends at 3072"),
+        (len(whole) - 100, r"expected a block of zeros at offset 3072, .* ends at 2972: it was cut off"),
+        (1536, r"expected a block of zeros at offset 1536, .* ends at 1536: .* samples may be missing"),
+        (0, r"expected a block of zeros at offset 0, .* ends at 0: .*; copy it again, or .* truncated=\"warn\""),
     ):
         (tmp_path / "x.tar").write_bytes(whole[:end])
         with pytest.raises(TruncatedShardError, match=message):
             open_tar(tmp_path / "x.tar", rebuild=True)
+    (tmp_path / "x.tar").write_bytes(whole + bytes(512))
+    assert len(open_tar(tmp_path / "x.tar", rebuild=True)) == 2
+
+
+def one_tar(remote: bool, folder: Path, size: int) -> Files:
+    """Return the tar in a folder, with an own index for each size."""
+    place = CachedSource(FakeRemote(folder), folder / "cache") if remote else LocalSource(folder)
+    return Files(place, ("x.tar",), f"{place.url}/{size}")
+
+
+@pytest.mark.parametrize("size", [3, 20_000])
+@pytest.mark.parametrize("remote", [False, True])
+def test_truncated_tar_is_read_up_to_the_cut(size: int, remote: bool, tmp_path: Path) -> None:
+    """With a warning, which is repeated when the saved index is used; half a sample is never read."""
+    parts = [(f"{n}.{part}", bytes([n]) * size) for n in range(4) for part in ("a", "b") if (n, part) != (1, "b")]
+    whole = b"".join(member(*part) for part in parts) + bytes(1024)
+    one = len(member(*parts[0]))
+    for end, count in [
+        (len(whole) - 1025, 4),  # in the padding of the last member
+        (len(whole) - 1024, 4),  # before the zeros
+        (len(whole) - 1024 - one + 100, 3),  # in the last header
+        (len(whole) - 1024 - one + 513, 3),  # in the last data
+        (len(whole) - 1024 - one, 4),  # between two members; sample 1 has no b either, so the last one may be complete
+        (4 * one + 1, 2),  # in the second header of sample 2
+        (3 * one, 1),  # between the samples 1 and 2, and the only other sample has b
+        (2 * one, 0),  # between the samples 0 and 1: nothing shows that the only one is complete
+        (one - 1 - (512 - size) % 512, 0),  # in the first data
+        (0, 0),
+    ]:
+        (tmp_path / "x.tar").write_bytes(whole[:end])
+        files = one_tar(remote, tmp_path, end)
+        for _ in range(2):
+            with pytest.warns(UserWarning, match=rf"x\.tar: expected .*, the file ends at {end}"):
+                rows = tar.open(files, truncated="warn")
+            assert [rows.sample(row, ["__key__"])["__key__"] for row in range(len(rows))] == list("0123")[:count]
+        with pytest.raises(TruncatedShardError):
+            tar.open(files)
+    (tmp_path / "x.tar").write_bytes(whole)
+    assert len(tar.open(one_tar(remote, tmp_path, len(whole)), truncated="warn")) == 4
+    with pytest.raises(ArgumentError, match="expected truncated to be one of error, warn, got 'ignore'"):
+        tar.open(files, truncated="ignore")
 
 
 def test_size_beyond_the_file_raises(tmp_path: Path) -> None:
@@ -474,15 +517,19 @@ def test_data_after_the_end_raises(tmp_path: Path) -> None:
         match=r"x\.tar: expected only zeros after the end of the tar at offset 512, got data at offset 1536",
     ):
         open_tar(path)
-    path.write_bytes(member("0.txt", b"") + bytes(100))
-    assert len(open_tar(path, rebuild=True)) == 1
 
 
 def test_compressed_tar_raises(tmp_path: Path) -> None:
-    path = tmp_path / "x.tar"
-    path.write_bytes(gzip.compress(os.urandom(2000)))
-    with pytest.raises(FormatError, match="expected a plain tar, got one packed with gzip; unpack it"):
-        open_tar(path)
+    for name, size in (("x.tar", 2000), ("x.tar.gz", 20)):
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(os.urandom(size)))
+        with pytest.raises(FormatError, match=r"got one packed with gzip, .*; unpack it first: gzip -d"):
+            open_tar(path)
+    (tmp_path / "x.tar").unlink()
+    with pytest.raises(
+        NotFoundError, match=r"expected .*, got only packed ones, such as x\.tar\.gz; unpack them first"
+    ):
+        open_tar(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -592,7 +639,7 @@ def test_vanished_and_shortened_tars_raise(tmp_path: Path) -> None:
 def test_index_is_small(tmp_path: Path) -> None:
     count = 20_000
     blocks = [member(f"{n:09d}.{part}", b"12345678") for n in range(count) for part in ("cls", "bin")]
-    (tmp_path / "x.tar").write_bytes(b"".join(blocks))
+    (tmp_path / "x.tar").write_bytes(b"".join(blocks) + bytes(1024))
     rows = open_tar(tmp_path)
     assert len(rows) == count
     assert rows.index.nbytes <= 24 * count

@@ -35,6 +35,21 @@ def test_every_flipped_header_byte_raises() -> None:
     assert len(list(members(tar, "x.tar"))) == 2
 
 
+@pytest.mark.parametrize("sizes", [(5, 1, 0), (700, 512, 30_000)])
+def test_every_cut_raises(sizes: tuple[int, ...]) -> None:
+    """Cuts in headers, data and padding, between members, and within the first block of zeros."""
+    tar = b"".join(member(f"{'é' * k}{k}.txt", b"x" * size) for k, size in enumerate(sizes))
+    assert len(list(members(tar + bytes(512), "x.tar"))) == len(sizes)  # one block suffices
+    whole = tar + bytes(1024)
+    for end in range(0, len(tar) + 512, 1 if len(tar) < 10_000 else 61):
+        with pytest.raises(TruncatedShardError, match=rf"x\.tar: expected .*, the file ends at {end}"):
+            list(members(whole[:end], "x.tar"))
+    for end in range(0, len(tar) + 512, 512):
+        with pytest.raises(TruncatedShardError):
+            list(members(whole[:end], "x.tar"))
+    assert len(list(members(whole[:-1], "x.tar"))) == len(sizes)
+
+
 def test_missing_member_after_extended_header_raises() -> None:
     whole = member("é.txt", b"1")
     with pytest.raises(
@@ -53,7 +68,7 @@ def test_sizes_in_octal_and_base_256() -> None:
     ):
         block = bytearray(header("0.txt", 5))
         block[124:136] = field
-        assert [m.size for m in members(checked(block) + b"hello", "x.tar")] == [5]
+        assert [m.size for m in members(checked(block) + b"hello" + bytes(1024), "x.tar")] == [5]
     for field in (b"\xff" * 12, b"0000000000x\0", b"-0000000005\0", b"00000000009\0"):
         block = bytearray(header("0.txt", 5))
         block[124:136] = field
@@ -74,7 +89,7 @@ def test_signed_checksums_of_old_tars() -> None:
     signed = sum(block[:148]) + sum(block[156:]) + 256 - 12 * 256
     for text in (b"%06o\0 " % signed, b"%07o\0" % (signed + 12 * 256), b"%07o " % (signed + 12 * 256)):
         block[148:156] = text
-        assert len(list(members(block, "x.tar"))) == 1
+        assert len(list(members(block + bytes(512), "x.tar"))) == 1
 
 
 def extended(kind: bytes, records: bytes) -> bytes:
@@ -84,7 +99,7 @@ def extended(kind: bytes, records: bytes) -> bytes:
 
 
 def test_pax_records_are_parsed() -> None:
-    tail = member("0.txt", b"hello")
+    tail = member("0.txt", b"hello") + bytes(1024)
     found = list(members(extended(b"g", b"14 comment=ab\n") + extended(b"x", b"9 size=2\n") + tail, "x.tar"))
     assert found == [("0.txt", 0, 2560, 2)]
     found = list(members(extended(b"g", b"9 size=2\n") + tail, "x.tar"))

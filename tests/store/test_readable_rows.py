@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardex as sx
-from shardex.errors import ArgumentError, UnknownFormatError
+from shardex.errors import ArgumentError, TruncatedShardError, UnknownFormatError
+from shardex.formats import tar_blocks, tar_members
 from shardex.kernel import Columns, Integers
+from shardex.sources.url import SCHEMES
+from shardex.store import recover, verify
 from shardex.store.readable_rows import UnreadableRows, open_readable_files, read_readable, unreadable_ranges
+from tests.fake_remote import fake_remote_url, open_fake_remote
 
 
 class FailingRows:
@@ -148,6 +154,35 @@ def test_truncated_tar_gives_its_complete_samples(tmp_path: Path) -> None:
         assert [dict(s) for s in samples] == [dict(s) for s in expected(len(samples))]
         whole = length // (4 * 512)  # a sample is two headers and two blocks
         assert len(samples) >= min(4, whole) - 1
+        if length < 4 * 4 * 512 + 512:
+            assert found.refused and verify(tmp_path / "d")
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_cut_between_members_is_found_with_a_saved_index(
+    remote: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that was made without a check of the end does not hide the cut."""
+    monkeypatch.setitem(SCHEMES, "fakeremote", open_fake_remote)
+    monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path / "cache"))
+    ds = sx.write(tmp_path / "d", [{"a": f"a{k}", "b": f"b{k}"} for k in range(4)], {"a": str, "b": str}, format="tar")
+    (path,) = ds.rows.shard_names()  # type: ignore[attr-defined]
+    os.truncate(path, 2 * 2048 + 1024)  # two samples and a half
+    what = fake_remote_url(tmp_path / "d") if remote else tmp_path / "d"
+    with monkeypatch.context() as patch:
+        patch.setattr(tar_members, "members", lambda *_: members_of(path))
+        assert len(sx.open(what, rebuild=True)) == 3
+    assert len(sx.open(what)) == 3
+    (problem,) = verify(what)
+    assert problem.file == "shard-000000.tar" and "expected a block of zeros at offset 5120" in problem.what
+    done = recover(what, tmp_path / "new")
+    assert [dict(s) for s in sx.open(done.path)] == expected(2)
+    assert [one.file for one in done.lost] == ["shard-000000.tar"]
+
+
+def members_of(path: str) -> Iterator[tar_blocks.Member]:
+    with suppress(TruncatedShardError):
+        yield from tar_blocks.members(Path(path).read_bytes(), path)
 
 
 def expected(count: int) -> list[dict[str, str]]:

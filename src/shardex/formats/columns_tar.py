@@ -27,6 +27,7 @@ from shardex.formats.columns_tar_writer import ColumnsWriter
 from shardex.formats.record_rows import RecordRows
 from shardex.formats.registry import Format
 from shardex.formats.tar_blocks import members
+from shardex.formats.tar_members import check_end, check_truncated, until_cut, warn_if_truncated
 from shardex.formats.tar_remote_headers import header_bytes
 from shardex.kernel import Column, Columns, Integers, Ranges
 from shardex.schema import Array, Features, Json, Optional, Text, check_fields
@@ -54,9 +55,19 @@ def recognise(files: Files) -> int:
 
 
 def open(
-    files: Files, *, schema: Features | None = None, rebuild: bool = False, progress: bool | None = None
+    files: Files,
+    *,
+    schema: Features | None = None,
+    truncated: str = "error",
+    rebuild: bool = False,
+    progress: bool | None = None,
 ) -> ColumnsRows:
-    """Open the samples of a folder of this format; `schema` may give dtypes and shapes of the arrays."""
+    """Open the samples of a folder of this format; `schema` may give dtypes and shapes of the arrays.
+
+    A tar that was cut off raises an error; with ``truncated="warn"`` there is a warning, and reading an array that is
+    lost raises the error.
+    """
+    read_truncated = check_truncated(truncated)
     if TABLE not in files.paths:
         raise FormatError(f"{files}: expected a folder with {TABLE}, got one without")
     log = [_LOG] if _LOG in files.paths and files.source.stat(_LOG).size else []
@@ -67,7 +78,10 @@ def open(
         )
     tars = [path for path in files.having(".tar").paths if path.count("/") == 1]
     known = Files(files.source, (TABLE, *log, *natural_order(tars)), files.what, files.folder)
-    index = Index.of(known, ColumnsScanner(known.paths), rebuild=rebuild, progress=progress, together=True)
+    scanner = ColumnsScanner(known.paths, read_truncated)
+    index = Index.of(known, scanner, rebuild=rebuild, progress=progress, together=True)
+    if read_truncated:
+        warn_if_truncated(known, {number: 0 for number, path in enumerate(known.paths) if path in tars})
     return ColumnsRows(known, index, Features({}) if schema is None else Features.of(schema))
 
 
@@ -117,9 +131,14 @@ class ColumnsScanner:
 
     paths: tuple[str, ...]
     """The files of the index; a location holds the number of a file in this list."""
-    name: str = "columns_tar 1"
-    """Name and version of the scanner; a new version rebuilds indexes."""
+    read_truncated: bool = False
+    """Whether tars that were cut off are read up to the cut."""
     in_python: bool = True
+
+    @property
+    def name(self) -> str:
+        """Name and version of the scanner; a new version rebuilds indexes."""
+        return "columns_tar 1 truncated" if self.read_truncated else "columns_tar 1"
 
     def scan(self, source: Source, path: str) -> Scan:
         """Return the locations of all arrays when `path` is the table."""
@@ -146,11 +165,17 @@ class ColumnsScanner:
         for shard, rows in rows_of.items():
             path = _tar(folder, shard)
             number = self.paths.index(path) if path in self.paths else 0
-            found = _members_by_name(source, path) if number else {}
+            found = self._members_by_name(source, path) if number else {}
             for row in rows:
                 file[row] = number or 1
                 offset[row], length[row] = found.get(ids[row], (_LOST, 0))
         return {f"{field}.file": file, f"{field}.offset": offset, f"{field}.length": length}
+
+    def _members_by_name(self, source: Source, path: str) -> dict[str, tuple[int, int]]:
+        """Return offset and length of each member by name; of several with one name the last counts."""
+        found = members(header_bytes(source, path), os.path.join(source.url, path))
+        found = until_cut(found, []) if self.read_truncated else found
+        return {member.name: (member.begin, member.size) for member in found}
 
 
 def _fields(table: sqlite3.Connection) -> list[tuple[str, str]]:
@@ -166,12 +191,6 @@ def _tar(folder: str, shard: Any) -> str:
 def _shard_if_present(field: str) -> str:
     shard, offset = (f"{field}_{column}".replace('"', '""') for column in ("shard", "offset"))
     return f'CASE WHEN "{offset}" IS NULL THEN NULL ELSE "{shard}" END'
-
-
-def _members_by_name(source: Source, path: str) -> dict[str, tuple[int, int]]:
-    """Return offset and length of each member by name; of several with one name the last counts."""
-    where = os.path.join(source.url, path)
-    return {member.name: (member.begin, member.size) for member in members(header_bytes(source, path), where)}
 
 
 # -- reading ------------------------------------------------------------------------------------------------------
@@ -300,4 +319,4 @@ class ColumnsRows(RecordRows):
         return tar_fields.value(self._decoders[name], view, name, lambda _: self.location(row))
 
 
-FORMAT = Format("columns_tar", recognise, open, create)
+FORMAT = Format("columns_tar", recognise, open, create, check_end=check_end, options_for_damaged={"truncated": "warn"})

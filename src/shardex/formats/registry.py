@@ -72,10 +72,12 @@ class Format:
     """Returns True if a place holds a dataset and not only leftovers of a killed writer; by default any file counts."""
     one_file: Callable[[Source, str], Any] | None = None
     """Rows of one file, indexed in memory only; for formats whose samples hold JSON (see `extracted_columns`)."""
-    check_end: Callable[[str], None] = lambda path: None
-    """Raises an error if a local file was cut off although it opens."""
+    check_end: Callable[[Source, str], None] = lambda source, path: None
+    """Raises an error if a file was cut off, even if it opens."""
     keep_readable_part: Callable[[str], bool] = lambda path: False
     """Replaces a damaged local file by its readable first samples; False if there are none."""
+    options_for_damaged: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `open` with which more of a damaged dataset can be opened."""
 
     def existing_schema(self, place: Place, mode: str) -> Features | None:
         """Return the features of the dataset at `place` if `mode` is "append" and the files store them.

@@ -28,7 +28,15 @@ from shardex.formats.extracted_columns import ExtractedRows, Extraction
 from shardex.formats.registry import Format
 from shardex.formats.tar_blocks import members, plain_name
 from shardex.formats.tar_fields import Where
-from shardex.formats.tar_members import KEY, TarScanner, TarWriter, check_end, keep_readable_part
+from shardex.formats.tar_members import (
+    KEY,
+    TarScanner,
+    TarWriter,
+    check_end,
+    check_truncated,
+    keep_readable_part,
+    warn_if_truncated,
+)
 from shardex.formats.tar_remote_headers import header_bytes
 from shardex.kernel import MISSING, Column, Columns, Integers, Ranges
 from shardex.schema import (
@@ -58,27 +66,41 @@ def open(
     *,
     schema: Features | None = None,
     attributes: Sequence[str] | None = None,
+    truncated: str = "error",
     rebuild: bool = False,
     progress: bool | None = None,
 ) -> TarRows:
     """Open the samples of these tars; `schema` gives the types of fields that their extension does not determine.
 
-    `attributes` names keys of the JSON in samples whose values are extracted now into columns for SQL.
+    `attributes` names keys of the JSON in samples whose values are extracted now into columns for SQL. A tar that was
+    cut off raises an error; with ``truncated="warn"`` there is a warning, and the samples before the cut are read.
     """
+    read_truncated = check_truncated(truncated)
     tars = files.having(".tar") if files.folder else files
     if not tars.paths:
-        raise NotFoundError(errno.ENOENT, "expected a folder with .tar files, got one without", str(files))
-    index = Index.of(tars, TarScanner(), rebuild=rebuild, progress=progress)
+        packed = files.having(*(f".tar.{kind}" for kind in ("gz", "bz2", "xz", "zst")), ".tgz").paths
+        found = f"only packed ones, such as {packed[0]}; unpack them first" if packed else "one without"
+        raise NotFoundError(errno.ENOENT, f"expected a folder with .tar files, got {found}", str(files))
+    index = Index.of(tars, TarScanner(read_truncated), rebuild=rebuild, progress=progress)
+    if read_truncated:
+        warn_if_truncated(tars, _last_starts(index))
     rows = TarRows(tars, index, None if schema is None else Features.of(schema))
     if attributes or rebuild:
         rows.extraction.extract(attributes or (), rebuild=rebuild, progress=progress)
     return rows
 
 
+def _last_starts(index: Index) -> dict[int, int]:
+    """Return the offset of the last sample of each file; 0 for files without samples."""
+    ends = dict(zip(index.file_of_block.tolist(), index.starts[1:].tolist(), strict=True))
+    starts = index.read("start", np.array([end - 1 for end in ends.values()], np.int64)).tolist()
+    return {**dict.fromkeys(range(len(index.files)), 0), **dict(zip(ends, starts, strict=True))}
+
+
 def one_file(source: Source, path: str) -> TarRows:
     """Open the samples of one tar, indexed in memory only."""
     files = Files(source, (path,), os.path.join(source.url, path))
-    return TarRows(files, Index.in_memory(files, TarScanner()), None)
+    return TarRows(files, Index.in_memory(files, TarScanner(read_truncated=True)), None)
 
 
 def create(

@@ -1,8 +1,9 @@
 """The blocks of tar files: `members` reads headers with the offsets of their data, `header` and `tar_series` write.
 
 It reads ustar, pax and GNU long names, sizes in octal or base-256; each checksum is verified and each size compared
-with the file. It writes plain ustar with fixed metadata, so that equal data gives equal bytes. Nothing is ever
-extracted, and links raise an error. `tar_members` and `columns_tar` interpret the names.
+with the file. A tar must end with a block of zeros: without it, it was cut off. It writes plain ustar with fixed
+metadata, so that equal data gives equal bytes. Nothing is ever extracted, and links raise an error. `tar_members` and
+`columns_tar` interpret the names.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ _EXTENDED = b"xXgLK"
 _SPECIAL = dict(zip(b"12346", ("hard link", "symbolic link", "character device", "block device", "pipe"), strict=True))
 
 
+class MissingEndError(TruncatedShardError):
+    """A tar was cut off between two members or in the padding of one: all members that it has are complete."""
+
+
 class Member(NamedTuple):
     """A regular file in a tar."""
 
@@ -41,9 +46,10 @@ class Member(NamedTuple):
 def members(data: Any, where: str, start: int = 0) -> Iterator[Member]:
     """Iterate over the regular files of a tar, from the header at `start` on; `where` is its path for error messages.
 
-    `data` is the whole tar, or an object with a length that returns the bytes of slices.
+    `data` is the whole tar, or an object with a length that returns the bytes of slices. Raises an error at the end if
+    the tar was cut off there.
 
-    >>> tar = header("a/b.txt", 2) + b"hi" + padding(2)
+    >>> tar = header("a/b.txt", 2) + b"hi" + padding(2) + bytes(1024)
     >>> list(members(tar, "x.tar"))
     [Member(name='a/b.txt', start=0, begin=512, size=2)]
     """
@@ -79,7 +85,7 @@ def members(data: Any, where: str, start: int = 0) -> Iterator[Member]:
         if local:
             local = {}
     else:
-        _check_end(view, first, at, where)
+        raise _cut_off(view, first, at, where)
 
 
 def plain_name(block: bytes) -> str | None:
@@ -191,14 +197,21 @@ def _refuse(kind: int, block: bytes, local: dict[str, bytes], at: int, where: st
 
 
 def _damaged(block: bytes, at: int, where: str) -> FormatError:
-    for magic, name in COMPRESSED.items():
-        if at == 0 and block.startswith(magic):
-            return FormatError(
-                f"{where}: expected a plain tar, got one packed with {name}; unpack it, samples are read in place"
-            )
+    if at == 0 and (packed := _compressed(block, where)) is not None:
+        return packed
     return FormatError(
         f"{where}: expected a tar header at offset {at}, got a block whose checksum is wrong: {block[:32]!r}"
     )
+
+
+def _compressed(head: bytes, where: str) -> FormatError | None:
+    for magic, tool in COMPRESSED.items():
+        if head.startswith(magic):
+            return FormatError(
+                f"{where}: expected a plain tar, got one packed with {tool}, in which samples cannot be read in place; "
+                f"unpack it first: {tool} -d"
+            )
+    return None
 
 
 def _check_rest(view: Any, at: int, where: str) -> None:
@@ -213,16 +226,23 @@ def _check_rest(view: Any, at: int, where: str) -> None:
             )
 
 
-def _check_end(view: Any, first: int, at: int, where: str) -> None:
-    """Check that a tar without closing zeros ends neither within a header nor after an extended header."""
+def _cut_off(view: Any, first: int, at: int, where: str) -> FormatError:
+    """Return the error for a tar that ends without a block of zeros, at the latest within the block at `at`."""
+    end = len(view)
+    if not first and (packed := _compressed(bytes(view[: min(16, end)]), where)) is not None:
+        return packed
     if first < at:
-        raise TruncatedShardError(
-            f"{where}: expected a member after the extended header at offset {first}, the file ends at {len(view)}"
+        return TruncatedShardError(
+            f"{where}: expected a member after the extended header at offset {first}, the file ends at {end}"
         )
-    if any(view[at:]):
-        raise TruncatedShardError(
-            f"{where}: expected a header of {_BLOCK} bytes at offset {at}, the file ends at {len(view)}"
+    if at < end and any(view[at:]):
+        return TruncatedShardError(
+            f"{where}: expected a header of {_BLOCK} bytes at offset {at}, the file ends at {end}"
         )
+    return MissingEndError(
+        f"{where}: expected a block of zeros at offset {at}, which ends a tar, the file ends at {end}: it was cut off, "
+        'and samples may be missing; copy it again, or read what is left with truncated="warn"'
+    )
 
 
 # -- writing ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -23,10 +24,10 @@ from shardex.errors import (
     TruncatedShardError,
     UnsafeError,
 )
-from shardex.files import Index, Scan, find
+from shardex.files import Files, Index, Scan, find
 from shardex.formats import tar_fields
 from shardex.formats.sample_writer import SeriesWriter, check_shard_options
-from shardex.formats.tar_blocks import header, members, padding, tar_series
+from shardex.formats.tar_blocks import Member, MissingEndError, header, members, padding, tar_series
 from shardex.formats.tar_remote_headers import header_bytes
 from shardex.schema import MSGPACK, Features, Opaque, Optional, Text, contains
 from shardex.sources import LocalSource, Source
@@ -41,11 +42,18 @@ _MOST_EXTENSIONS = 256
 
 @dataclass(frozen=True)
 class TarScanner:
-    """Finds the samples of a tar: where each begins, and offset (0 if there is none) and length of each field."""
+    """Finds the samples of a tar: where each begins, and offset (0 if there is none) and length of each field.
 
-    name: str = "tar 1"
-    """Name and version of the scanner; a new version rebuilds indexes."""
+    With `read_truncated` a tar that was cut off has the samples before the cut.
+    """
+
+    read_truncated: bool = False
     in_python: bool = True
+
+    @property
+    def name(self) -> str:
+        """Name and version of the scanner; a new version rebuilds indexes."""
+        return "tar 1 truncated" if self.read_truncated else "tar 1"
 
     def scan(self, source: Source, path: str) -> Scan:
         """Return `start`, and `.offset` (from there) and `.length` of each extension."""
@@ -54,7 +62,8 @@ class TarScanner:
         numbers: dict[str, int] = {}
         seen: list[int] = []
         row, current, first = -1, "", 0
-        for name, start, begin, size in members(header_bytes(source, path), where):
+        found, cuts = members(header_bytes(source, path), where), list[TruncatedShardError]()
+        for name, start, begin, size in until_cut(found, cuts) if self.read_truncated else found:
             if (split := split_name(name, where)) is None:
                 continue
             key, extension = split
@@ -73,7 +82,8 @@ class TarScanner:
             which.append(number)
             offsets.append(begin - first)
             lengths.append(size)
-        return {"start": np.array(starts), **_by_extension(numbers, len(starts), rows, which, offsets, lengths)}
+        scan = {"start": np.array(starts), **_by_extension(numbers, len(starts), rows, which, offsets, lengths)}
+        return _without_partial_sample(scan, cuts[0]) if cuts else scan
 
 
 def split_name(name: str, where: str) -> tuple[str, str] | None:
@@ -121,28 +131,80 @@ def _by_extension(numbers: dict[str, int], count: int, *columns: array[int]) -> 
 
 # -- damaged tars -------------------------------------------------------------------------------------------------
 
+TRUNCATED = ("error", "warn")
+"""Values of the option `truncated`: what happens when a tar was cut off."""
 
-def check_end(path: str) -> None:
-    """Raise an error for a local tar without final zero blocks: it was cut off, its last sample may lack a field."""
-    if any(_mapped(path)[-512:]):
-        raise TruncatedShardError(f"{path}: expected empty blocks at the end, got none")
+
+def check_truncated(truncated: str) -> bool:
+    """Return whether truncated tars are read; raise an error if the option has another value."""
+    if truncated not in TRUNCATED:
+        raise ArgumentError(f"expected truncated to be one of {', '.join(TRUNCATED)}, got {truncated!r}")
+    return truncated == "warn"
+
+
+def until_cut(found: Iterator[Member], cuts: list[TruncatedShardError]) -> Iterator[Member]:
+    """Yield the members of a tar up to the place where it was cut off; the error is added to `cuts`."""
+    try:
+        yield from found
+    except TruncatedShardError as error:
+        cuts.append(error)
+
+
+def _without_partial_sample(scan: Scan, cut: TruncatedShardError) -> Scan:
+    """Leave out the last sample of a tar that was cut off, unless the cut is after a sample that looks complete.
+
+    It looks complete if it has each field that all the others have; the only sample never does.
+    """
+    fields = [column for name, column in scan.items() if name.endswith(".offset")]
+    lacks_field = any(column[:-1].all() and not column[-1] for column in fields)
+    is_partial = lacks_field or len(scan["start"]) < 2 or not isinstance(cut, MissingEndError)
+    return {name: column[:-1] for name, column in scan.items()} if is_partial else scan
+
+
+def check_end(source: Source, path: str) -> None:
+    """Raise an error for a tar without the zeros at its end: it was cut off, its last sample may lack a field."""
+    if path.lower().endswith(".tar"):
+        for _ in members(header_bytes(source, path), os.path.join(source.url, path)):
+            pass
+
+
+def warn_if_truncated(files: Files, starts: Mapping[int, int]) -> None:
+    """Warn about tars that were cut off; `starts` has the offset of a late header of each file by its number."""
+
+    def cut_of(number: int) -> list[TruncatedShardError]:
+        cuts: list[TruncatedShardError] = []
+        data = header_bytes(files.source, files.paths[number])
+        for _ in until_cut(members(data, files.name(number), starts[number]), cuts):
+            pass
+        return cuts
+
+    cuts = [cut for found in files.source.for_each(cut_of, starts) for cut in found]
+    if cuts:
+        more = f" (and {len(cuts) - 1} more files)" if len(cuts) > 1 else ""
+        warnings.warn(f"{cuts[0]}{more}", stacklevel=5)
 
 
 def keep_readable_part(path: str) -> bool:
-    """Replace a damaged tar (or the link to it) by a copy of its readable samples, except the last one.
+    """Replace a damaged tar (or the link to it) by a copy of its readable samples.
 
-    The last one may lack fields. Returns False, and changes nothing, if no sample is left.
+    The last one is left out if it may lack fields. Returns False, and changes nothing, if no sample is left.
     """
-    data, key, end = _mapped(path), None, 0
+    data, starts = _mapped(path), list[int]()
     with suppress(ShardexError):
+        key = None
         for member in members(data, path):
             if (split := split_name(member.name, path)) is not None and split[0] != key:
-                key, end = split[0], member.start
-    if end:
+                key = split[0]
+                starts.append(member.start)
+    with suppress(ShardexError):
+        scan = TarScanner(read_truncated=True).scan(LocalSource(os.path.dirname(path)), os.path.basename(path))
+        if len(scan["start"]) == len(starts):
+            starts.append(len(data))
+    if end := starts[-1] if len(starts) > 1 else 0:
         os.unlink(path)
         with open(path, "xb") as out:
             out.write(data[:end])
-            out.write(bytes(1024))
+            out.write(bytes(-end % 512 + 1024))
     return end > 0
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from shardex.formats import format_named, recognise
 from shardex.kernel import Columns, Integers
 from shardex.progress import Bar
 from shardex.rows import ListRows
+from shardex.sources import LocalSource
 from shardex.store.data_file_reader import read_pieces
 
 Read = Callable[[Integers], Columns]
@@ -170,6 +173,7 @@ def open_readable_files(what: What, **options: Any) -> Iterator[ReadableFiles]:
     format = options.pop("format", None) or recognise(files)
     try:
         dataset = open_dataset(what, format=format, **options)
+        files.source.for_each(partial(format_named(format).check_end, files.source), files.paths)
     except (ArgumentError, SchemaError):  # the options are wrong, not the files
         raise
     except ShardexError as error:
@@ -192,7 +196,7 @@ def _open_files(files: Files, format: str, options: dict[str, Any], folder: str,
         _link_or_copy(files, number, alone)
         try:
             open_dataset([alone], format=format, **options)
-            container.check_end(alone)
+            container.check_end(LocalSource(os.path.dirname(alone)), os.path.basename(alone))
         except ShardexError as error:
             errors.append(str(error).replace(os.path.join(folder, str(number)), files.source.url))
             if not container.keep_readable_part(alone):
@@ -201,12 +205,21 @@ def _open_files(files: Files, format: str, options: dict[str, Any], folder: str,
         good.append(_with_folder(os.path.join(links, path)))
         os.rename(alone, good[-1])
     try:
-        dataset = open_dataset(links if files.folder else good, format=format, **options)
+        if good:
+            dataset = open_dataset(links if files.folder else good, format=format, **options)
+        else:  # the files belong together
+            dataset = _open_damaged(files, format, {**options, **container.options_for_damaged})
     except ShardexError:
         dataset = Dataset(ListRows([]))
     found = ReadableFiles(dataset, files.source.url, links=links)
     found.refused = [found.split_error(why) for why in errors or [str(whole)]]
     return found
+
+
+def _open_damaged(files: Files, format: str, options: dict[str, Any]) -> Dataset:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the caller reports what is damaged
+        return open_dataset(files.what, format=format, **options)
 
 
 def _link_or_copy(files: Files, number: int, target: str) -> None:
