@@ -45,8 +45,9 @@ Each class also inherits the built-in exception that a caller would expect, so `
 
 from __future__ import annotations
 
+import difflib
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 __all__ = [
@@ -87,7 +88,9 @@ __all__ = [
     "UnsafeError",
     "VersionExpired",
     "WorkerError",
+    "nearest",
     "storage_errors",
+    "unknown_field",
 ]
 
 
@@ -253,6 +256,29 @@ class MissingExtraError(ShardexError, ImportError):
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
         return MissingExtraError, self._arguments
+
+
+def nearest(name: object, known: Iterable[object]) -> str:
+    """Return a hint with the known name that a misspelt one is nearest to; empty if none is near.
+
+    >>> nearest("batchsize", ["batch_size", "seed"]), nearest("x", ["seed"])
+    (": did you mean 'batch_size'?", '')
+    """
+    texts = [one for one in known if isinstance(one, str)]
+    by_lower = {one.lower(): one for one in texts}
+    found = difflib.get_close_matches(str(name).lower(), by_lower, 1)
+    return f": did you mean {by_lower[found[0]]!r}?" if found else ""
+
+
+def unknown_field(name: object, known: Iterable[object], advice: str = "") -> FieldError:
+    """Return the error for a field that is not there: the fields that are, the nearest one, and advice.
+
+    >>> print(unknown_field("nam", ["x", "name"]))
+    expected one of the fields x, name, got 'nam': did you mean 'name'?
+    """
+    names = list(known)
+    listed = ", ".join(map(str, names)) or "(there are none)"
+    return FieldError(f"expected one of the fields {listed}, got {name!r}{nearest(name, names)}{advice}")
 
 
 _BY_ERRNO: dict[int, type[SourceError]] = {

@@ -116,8 +116,8 @@ def test_select_of_unknown_fields_raises() -> None:
     ds = sx.open(DATA)
     with pytest.raises(FieldError, match="expected one of the fields x, name, got 'nme'"):
         ds.select("nme")
-    with pytest.raises(ArgumentError, match="fields are chosen by select"):
-        ds["x"]
+    with pytest.raises(ArgumentError, match=r"choose fields with select\(\['x'\]\)"):
+        ds[["x"]]
     with pytest.raises(FieldError):
         ds.select("x").read([0], ["name"])
     with pytest.raises(ArgumentError, match="at least 1 for batch_size"):
@@ -129,8 +129,8 @@ def test_arguments_of_wrong_types_raise() -> None:
     for method, argument in (("take", 2.5), ("shuffled", 2.5), ("split", math.nan), ("read", [1.7])):
         with pytest.raises(ArgumentError, match="expected"):
             getattr(ds, method)(argument)
-    with pytest.raises(ArgumentError, match="expected datasets as arguments, got list"):
-        sx.concat([ds, ds])  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="expected datasets as arguments, got int - at argument 1"):
+        sx.concat([ds, 3])  # type: ignore[list-item]
     with pytest.raises(SchemaError, match="expected a field, a sample's number or a slice"):
         next(ds.ordered(2))[1.5]
     with pytest.raises(NotFoundError, match="expected at least one file"):

@@ -6,11 +6,13 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 
 - `dataset`: the class `Dataset`
 - `open`: files, rows and lists to a `Dataset`; `index` also saves an index for SQL or checksums
+- `views`: sorted views, field errors, the text that describes a view, and iterators over batches
+- `dataset_dict`: several datasets by name
 - `load_dataset`: named splits (train, test, ...) of files
 - `splits`: which files belong to which split
-- `layers`: rows converted to a class, or mapped by a function
+- `layers`: rows converted to a class, mapped by a function, or with other names for their fields
 - `typed_views`: finds the layer for a type or lens, and writes changed views back
-- `combine`: `concat` and `join`
+- `combine`, `combined_rows`: `concat` and `join`
 - `mix`: mixtures in exact proportions
 - `sql`: parses a query, reads the columns it uses, and runs it
 - `sql_sandbox`: DuckDB without access to files, network or settings
@@ -23,16 +25,19 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 
 from shardex.dataset.combine import concat, join
 from shardex.dataset.dataset import Dataset
+from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.from_arrow import from_arrow, from_huggingface
 from shardex.dataset.layers import innermost_rows
-from shardex.dataset.load_dataset import DatasetDict, load_dataset
+from shardex.dataset.load_dataset import load_dataset
 from shardex.dataset.mix import MixRows, mix, temperature
 from shardex.dataset.open import index, open
 from shardex.dataset.read_size import ReadSize
 from shardex.dataset.typed_views import changes, lens_to
+from shardex.dataset.views import DataIterator
 from shardex.dataset.writer import Writer, create, write
 
 __all__ = [
+    "DataIterator",
     "Dataset",
     "DatasetDict",
     "MixRows",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import chain as chain_iterables
 from typing import Any, Generic, SupportsIndex, TypeVar, overload
 
 import numpy as np
@@ -17,16 +17,28 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.dataset import to_arrow as stream
+from shardex.dataset.combined_rows import concat_rows
+from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.huggingface import to_huggingface
-from shardex.dataset.layers import Layer, MappedRows, TypedRows, innermost_rows, sample_type_of
+from shardex.dataset.layers import Layer, MappedRows, RenamedRows, sample_type_of
 from shardex.dataset.read_size import read_chunks
 from shardex.dataset.sql import Limits, Params, condition, select, view_columns, view_matching, view_present
 from shardex.dataset.typed_views import check_callable, lens_view, typed_view
-from shardex.errors import ArgumentError, MissingExtraError, RowError, SchemaError, ShardexError, UnknownKeyError
-from shardex.files import display_name
-from shardex.formats import ShardRows
+from shardex.dataset.views import (
+    PLUMBING,
+    DataIterator,
+    check_column,
+    description,
+    field_names,
+    function_name,
+    new_names,
+    note,
+    sorted_positions,
+    split_view,
+)
+from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.kernel import Columns, Integers, digest
-from shardex.order import Order, Pick, Shuffle, Span, chain, positions_of, split_bounds
+from shardex.order import Order, Pick, Shuffle, Span, chain, positions_of
 from shardex.progress import Bar
 from shardex.rows import (
     AbstractRows,
@@ -46,22 +58,29 @@ U = TypeVar("U")
 class Dataset(AbstractRows, Generic[T_co]):
     """A sequence of samples. An integer gives a sample; a slice, a list or a mask gives a view, which copies nothing.
 
+    The name of a field gives its column: the values of all samples, stacked if they are numbers or arrays of one shape.
+
     >>> import shardex as sx
     >>> ds = sx.open([{"x": k, "name": f"n{k}"} for k in range(10)])
     >>> ds[3]
     DictSample(x=3, name='n3')
     >>> ds[2:8:2].select("x").read([0, 2])["x"]
     array([2, 6])
+    >>> ds["name"][:3]
+    ['n0', 'n1', 'n2']
     >>> [batch.x.tolist() for batch in ds.where("x < 6").ordered(4)]
     [[0, 1, 2, 3], [4, 5]]
     """
 
-    __slots__ = ("_direct", "_fields", "_identity", "_length", "_make", "_order", "_read_sample", "_rows")
+    __slots__ = ("_direct", "_fields", "_identity", "_length", "_make", "_notes", "_order", "_read_sample", "_rows")
 
-    def __init__(self, rows: Rows, order: Order | None = None, fields: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, rows: Rows, order: Order | None = None, fields: Sequence[str] | None = None, notes: Sequence[str] = ()
+    ) -> None:
         self._rows = rows if isinstance(rows, AbstractRows) else AdaptedRows(rows)
         self._order: Order = Span(len(rows)) if order is None else order
         self._fields = None if fields is None else tuple(fields)
+        self._notes = tuple(notes)
         self._length = len(self._order)
         self._identity = self._order == Span(self._length)
         self._read_sample = self._rows.sample
@@ -98,21 +117,36 @@ class Dataset(AbstractRows, Generic[T_co]):
             self._rows.advise(self._order.rows(normalise(positions, self._length)), self._chosen(fields))
 
     @overload
+    def __getitem__(self, where: str) -> Any: ...
+    @overload
     def __getitem__(self, where: slice | Sequence[Any] | NDArray[Any]) -> Dataset[T_co]: ...
     @overload
     def __getitem__(self, where: SupportsIndex) -> T_co: ...
     def __getitem__(self, where: Any) -> Any:
-        """Return a sample for an integer, a view for a slice, a list of positions or a mask."""
+        """Return a sample for an integer, a view for a slice, a list of positions or a mask, a column for a field."""
         if type(where) is int and 0 <= where < self._length and self._direct is not None:
             return self._make(self._direct(where, self._fields))
         try:
             position = operator.index(where)
         except TypeError:
-            return self._view(where)
+            return self._column(where) if isinstance(where, str) else self._view(where)
         length = self._length
         if not -length <= position < length:
             raise RowError(f"expected a position from {-length} to {length - 1}, got {where}")
         return self._make(self.sample(position % length))
+
+    def _column(self, name: str) -> Any:
+        check_column(self, name)
+        return Batch(self.read(slice(None), [name]))[name]
+
+    def head(self, count: int = 5) -> list[T_co]:
+        """Return the first samples as a list; `take` returns a view of them.
+
+        >>> import shardex as sx
+        >>> sx.open([{"x": k} for k in range(10)]).head(2)
+        [DictSample(x=0), DictSample(x=1)]
+        """
+        return list(self.take(count))
 
     def get(self, key: Any) -> T_co:
         """Return the sample with this key; raise an error if there is none.
@@ -146,8 +180,8 @@ class Dataset(AbstractRows, Generic[T_co]):
         return Batch(self.read(normalise(positions, len(self))))
 
     def __iter__(self) -> Iterator[T_co]:
-        for columns in self.chunks():
-            yield from map(self._make, columns.to_samples())
+        samples = chain_iterables.from_iterable(map(self._make, columns.to_samples()) for columns in self.chunks())
+        return DataIterator(samples, lambda: f"samples of {self}")
 
     def _chosen(self, fields: Sequence[str] | None) -> Sequence[str] | None:
         if fields is None or self._fields is None:
@@ -183,6 +217,11 @@ class Dataset(AbstractRows, Generic[T_co]):
         return self._fields
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done to get this view, in words for its `repr`."""
+        return self._notes
+
+    @property
     def rows(self) -> AbstractRows:
         """The rows that this dataset is a view of."""
         return self._rows
@@ -208,33 +247,75 @@ class Dataset(AbstractRows, Generic[T_co]):
         return digest(self._rows.fingerprint, self._order)
 
     def __repr__(self) -> str:
-        try:
-            fields = str(self.features)
-        except ShardexError as error:  # repr must not fail
-            fields = f"unknown fields, {error}"
-        typed = f"[{self._rows.sample_type.__name__}]" if isinstance(self._rows, TypedRows) and not self._fields else ""
-        return f"Dataset{typed}({len(self)} samples: {fields}{_origin(innermost_rows(self._rows))})"
+        return description(self)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in PLUMBING]
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self.fields
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Dataset, (self._rows, self._order, self._fields)
+        return Dataset, (self._rows, self._order, self._fields, self._notes)
 
     # -- views ---------------------------------------------------------------------------------------------
 
-    def through(self, order: Order) -> Dataset[T_co]:
-        """Return a view: position p of it is position ``order.rows(p)`` of this dataset."""
-        return Dataset(self._rows, chain(order, self._order), self._fields)
+    def through(self, order: Order, note: str = "") -> Dataset[T_co]:
+        """Return a view: position p of it is position ``order.rows(p)`` of this dataset; `note` is for its `repr`."""
+        return Dataset(self._rows, chain(order, self._order), self._fields, [*self._notes, *filter(None, [note])])
 
     def _view(self, where: Any) -> Dataset[T_co]:
         if isinstance(where, slice):
             start, stop, step = where.indices(len(self))
-            return self.through(Span(len(range(start, stop, step)), start, step))
-        if isinstance(where, str):
-            raise ArgumentError(f"expected positions, got {where!r} (fields are chosen by select)")
+            return self.through(Span(len(range(start, stop, step)), start, step), "" if step == 1 else f"step {step}")
+        if isinstance(where, list | tuple) and where and all(isinstance(one, str) for one in where):
+            raise ArgumentError(f"expected positions, got names; choose fields with select({list(where)!r:.200})")
         return self.through(Pick(normalise(where, len(self))))
 
-    def select(self, *fields: str) -> Dataset:
-        """Return a view of these fields, in this order; its samples are `DictSample`."""
-        return Dataset(self._rows, self._order, check_fields(self.fields, fields))
+    def select(self, *fields: str | Sequence[str]) -> Dataset:
+        """Return a view of these fields, in this order; its samples are `DictSample`.
+
+        >>> import shardex as sx
+        >>> ds = sx.open([{"x": 1, "y": 2, "z": 3}])
+        >>> ds.select("z", "x")[0], ds.select(["y"])[0]
+        (DictSample(z=3, x=1), DictSample(y=2))
+        """
+        return Dataset(self._rows, self._order, check_fields(self.fields, field_names(fields)), self._notes)
+
+    def drop(self, *fields: str | Sequence[str]) -> Dataset:
+        """Return a view without these fields.
+
+        >>> import shardex as sx
+        >>> sx.open([{"x": 1, "y": 2, "z": 3}]).drop("x", "z")[0]
+        DictSample(y=2)
+        """
+        out = check_fields(known := self.fields, field_names(fields))
+        return self.select([name for name in known if name not in out])
+
+    def rename(self, names: Mapping[str, str] | None = None, /, **more: str) -> Dataset:
+        """Return a view with other names for some fields: a dict of old and new names, or ``old="new"``.
+
+        >>> import shardex as sx
+        >>> sx.open([{"img": 1, "y": 2}]).rename(img="image")[0]
+        DictSample(image=1, y=2)
+        """
+        return self._over(RenamedRows(self._rows, new_names(self.fields, {**(names or {}), **more})))
+
+    def sort(self, *fields: str | Sequence[str], descending: bool = False) -> Dataset[T_co]:
+        """Return a view in the order of the values of a field, or of several; samples with equal values stay in order.
+
+        None and NaN come last. The columns are read now; the view stores the row numbers.
+
+        >>> import shardex as sx
+        >>> sx.open([{"x": 2}, {"x": 3}, {"x": 1}]).sort("x", descending=True)["x"]
+        array([3, 2, 1])
+        """
+        order = Pick(sorted_positions(self, names := field_names(fields), descending))
+        return self.through(order, f"sorted by {', '.join(names)}{', descending' * bool(descending)}")
+
+    def __add__(self, other: Dataset[T_co]) -> Dataset[T_co]:
+        """Return the samples of this dataset, then those of another with the same fields, as `concat` does."""
+        return Dataset(concat_rows([self, other])) if isinstance(other, Dataset) else NotImplemented
 
     def take(self, count: int) -> Dataset[T_co]:
         """Return a view of the first `count` samples."""
@@ -252,16 +333,25 @@ class Dataset(AbstractRows, Generic[T_co]):
         >>> sorted(s.x for s in ds)
         [0, 1, 2, 3, 4]
         """
-        return self.through(Shuffle(len(self), whole_number("seed", seed), whole_number("epoch", epoch)))
+        return self.through(Shuffle(len(self), whole_number("seed", seed), whole_number("epoch", epoch)), "shuffled")
 
-    def split(self, *shares: float) -> tuple[Dataset[T_co], ...]:
+    @overload
+    def split(self, shares: Mapping[str, float], /, *, seed: int | None = None) -> DatasetDict: ...
+    @overload
+    def split(self, *shares: float | Sequence[float], seed: int | None = None) -> tuple[Dataset[T_co], ...]: ...
+    def split(self, *shares: Any, seed: int | None = None) -> Any:
         """Cut into consecutive parts with these shares of the samples; the remaining share is one more part.
 
+        With a seed the samples are shuffled first. Shares with names give a `DatasetDict`.
+
         >>> import shardex as sx
-        >>> [len(part) for part in sx.open([{"x": k} for k in range(10)]).split(0.8)]
-        [8, 2]
+        >>> ds = sx.open([{"x": k} for k in range(10)])
+        >>> [len(part) for part in ds.split(0.8)], [len(part) for part in ds.split([0.5, 0.3, 0.2], seed=0)]
+        ([8, 2], [5, 3, 2])
+        >>> ds.split({"train": 0.8, "test": 0.2}, seed=0).num_rows
+        {'train': 8, 'test': 2}
         """
-        return tuple(self[a:b] for a, b in pairwise(split_bounds(len(self), shares)))
+        return split_view(self if seed is None else self.shuffle(seed), shares)
 
     # -- typed and mapped views ---------------------------------------------------------------------------
 
@@ -302,7 +392,7 @@ class Dataset(AbstractRows, Generic[T_co]):
         array([2, 6])
         """
         check_callable(function)
-        return self._over(MappedRows(self._rows, function, self._fields))
+        return self._over(MappedRows(self._rows, function, self._fields), note("mapped by", function_name(function)))
 
     def filter(self, predicate: Callable[[T_co], object], *, progress: bool | None = None) -> Dataset[T_co]:
         """Return a view of the samples for which a function is true. All samples are read now; `where` is faster.
@@ -314,11 +404,13 @@ class Dataset(AbstractRows, Generic[T_co]):
         check_callable(predicate)
         quiet = None if progress is None else not progress
         samples = Bar(self, total=len(self), desc="filter", unit=" samples", disable=quiet, leave=False)
-        return self.through(Pick(np.flatnonzero([bool(predicate(sample)) for sample in samples])))
+        chosen = Pick(np.flatnonzero([bool(predicate(sample)) for sample in samples]))
+        return self.through(chosen, note("filtered by", function_name(predicate)))
 
-    def _over(self, rows: AbstractRows) -> Dataset[Any]:
+    def _over(self, rows: AbstractRows, note: str = "") -> Dataset[Any]:
         """Return a dataset over a layer of this one's rows, in the order of this view."""
-        return Dataset(rows, self._order, self._fields if rows is self._rows else None)
+        fields = self._fields if rows is self._rows else None
+        return Dataset(rows, self._order, fields, [*self._notes, *filter(None, [note])])
 
     # -- SQL -----------------------------------------------------------------------------------------------
 
@@ -337,7 +429,7 @@ class Dataset(AbstractRows, Generic[T_co]):
         [7, 9]
         """
         query, limits = condition(text, self._sql_features), Limits(timeout, memory_limit)
-        return self.through(Pick(view_matching(self, query, params, limits)))
+        return self.through(Pick(view_matching(self, query, params, limits)), note("where", text))
 
     def sql(
         self, text: str, params: Params = None, *, timeout: float | None = None, memory_limit: str | None = None
@@ -379,13 +471,17 @@ class Dataset(AbstractRows, Generic[T_co]):
         >>> [batch.x.tolist() for batch in sx.open([{"x": k} for k in range(5)]).ordered(2)]
         [[0, 1], [2, 3], [4]]
         """
-        return self._batches(Span(len(self)), whole_number("batch_size", batch_size, 1), drop_last)
+        size = whole_number("batch_size", batch_size, 1)
+        batches = self._batches(Span(len(self)), size, drop_last)
+        return DataIterator(batches, lambda: f"batches of {size} samples, in order, of {self}")
 
     def shuffled(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0, drop_last: bool = False
     ) -> Iterator[Batch[T_co]]:
         """Yield batches of all samples in random order, chosen by seed and epoch: a full shuffle, without a buffer."""
-        return self._batches(Shuffle(len(self), seed, epoch), whole_number("batch_size", batch_size, 1), drop_last)
+        size = whole_number("batch_size", batch_size, 1)
+        batches = self._batches(Shuffle(len(self), seed, epoch), size, drop_last)
+        return DataIterator(batches, lambda: f"batches of {size} samples, shuffled, of {self}")
 
     def _batches(self, order: Order, size: int, drop_last: bool) -> Iterator[Batch[T_co]]:
         for columns in self.chunks(order, size):
@@ -413,18 +509,4 @@ class Dataset(AbstractRows, Generic[T_co]):
 
     def to_pandas(self, fields: Sequence[str] | None = None) -> Any:
         """Return all samples as a `pandas.DataFrame`."""
-        try:
-            import pandas  # noqa: F401
-        except ImportError:
-            raise MissingExtraError("pandas", "pandas", "to_pandas") from None
-        return self.to_arrow(fields).to_pandas()
-
-
-def _origin(rows: AbstractRows) -> str:
-    if isinstance(rows, ShardRows):
-        what = display_name(rows.opened.what) if isinstance(rows.opened.what, str) else f"{len(rows.opened.what)} files"
-        count = len(rows.shard_names())
-        return f" - {rows.opened.format}, {count} shard{'s' * (count != 1)}, {what}"
-    if isinstance(rows, Dataset):
-        return ""
-    return f" - {type(rows.rows if isinstance(rows, AdaptedRows) else rows).__name__}"
+        return stream.to_pandas(self.to_arrow(fields))

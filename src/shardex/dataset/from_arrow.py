@@ -13,8 +13,8 @@ import pyarrow as pa
 from shardex.arrow import map_type, storage_type
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.dataset import Dataset
+from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.huggingface import import_datasets, rows_of
-from shardex.dataset.load_dataset import DatasetDict
 from shardex.errors import ArgumentError, FormatError
 from shardex.schema import Features
 

@@ -1,13 +1,14 @@
-"""Layers: rows over other rows with the same row numbers. `Dataset.as_type`, `view` and `map` make them.
+"""Layers: rows over other rows with the same row numbers. `Dataset.as_type`, `view`, `map` and `rename` make them.
 
 `TypedRows` convert the fields of the rows below to those of a class, column by column; `MappedRows` call a function for
-each sample. Orders, keys and file names of the rows below stay valid. Every layer has a sample type.
+each sample; `RenamedRows` have other names for fields. Orders, keys and file names of the rows below stay valid. Every
+layer has a sample type.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -249,3 +250,72 @@ class MappedRows(Layer):
 
 def _columns(samples: Sequence[Any], names: Sequence[str]) -> Columns:
     return Columns({name: [one.get(name, MISSING) for one in samples] for name in names}, len(samples))
+
+
+# -- other names ----------------------------------------------------------------------------------------------
+
+
+class RenamedRows(Layer):
+    """Some fields of the rows below, under new names. `names` has the new name of each field by its old one."""
+
+    def __init__(self, below: AbstractRows, names: Mapping[str, str]) -> None:
+        self.below = below
+        self._names = dict(names)
+        self._old = {new: old for old, new in names.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RenamedRows, (self.below, self._names)
+
+    @property
+    def sample_type(self) -> type[Any]:
+        """Samples are untyped: a class has the old names."""
+        return DictSample
+
+    def make(self, values: dict[str, Any]) -> DictSample:
+        """Return an untyped sample."""
+        return DictSample(values)
+
+    @property
+    def features(self) -> Features:
+        """Features of the rows below under the new names."""
+        below = self.below.features
+        return Features({new: below[old] for new, old in self._old.items()})
+
+    @property
+    def in_python(self) -> bool:
+        """That of the rows below."""
+        return self.below.in_python
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the rows below: the samples are the same."""
+        return self.below.fingerprint
+
+    def _old_names(self, fields: Sequence[str] | None) -> list[str]:
+        return [self._old[name] for name in check_fields(list(self._old), fields)]
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Read the columns below and rename them."""
+        found = self.below.read(rows, self._old_names(fields))
+        return Columns({self._names[old]: column for old, column in found.data.items()}, len(found))
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Read one sample below and rename its fields."""
+        found = self.below.sample(row, self._old_names(fields))
+        return {self._names[old]: value for old, value in found.items()}
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Start fetching the fields below."""
+        self.below.advise(rows, self._old_names(fields))
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """The column below."""
+        return self.below.column(self._old[name])
+
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
+        """Return the columns below under the new names."""
+        return self.below.sql_columns(self._old_names(names)).rename_columns(list(names))
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Return which rows have a value, from the rows below."""
+        return self.below.present(self._old[name])

@@ -1,4 +1,4 @@
-"""`load_dataset`: folders, patterns and files as named splits, each a `Dataset`; `DatasetDict` holds several.
+"""`load_dataset`: folders, patterns and files as named splits, each a `Dataset`.
 
 `splits.py` finds the files of each split by their names; `open` opens them, so everything that it accepts works here.
 """
@@ -7,111 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any, Self, overload
+from typing import Any, overload
 
 from shardex.dataset.combine import concat
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.huggingface import import_datasets
+from shardex.dataset.dataset_dict import DatasetDict, unknown_split
 from shardex.dataset.open import open as open_dataset
-from shardex.dataset.splits import DEFAULT, DataFiles, Paths, SplitFinder, SplitSlice, Unit, parse_splits
-from shardex.errors import ArgumentError, UnknownSplitError
+from shardex.dataset.splits import DataFiles, Paths, SplitFinder, SplitSlice, Unit, parse_splits
 
 _PLACES = ("cache", "cache_limit", "access")
 """Options of `open` that listing remote files needs too."""
-_OF_ONE_SPLIT = ("ordered", "shuffled", "head", "list_shards")
-
-
-class DatasetDict(dict[str, Dataset]):
-    """Splits by name, each a `Dataset`.
-
-    `select`, `take`, `skip`, `shuffle`, `where`, `map`, `filter` and `as_type` apply to all splits and return a
-    `DatasetDict`. `ordered`, `shuffled`, `head` and `list_shards` work if there is only one split.
-
-    >>> from shardex import open
-    >>> splits = DatasetDict(train=open([{"x": 1, "y": 2}, {"x": 3, "y": 4}]), test=open([{"x": 5, "y": 6}]))
-    >>> splits.select("x")["test"][0], splits.num_rows
-    (DictSample(x=5), {'train': 2, 'test': 1})
-    >>> splits["dev"]
-    Traceback (most recent call last):
-    shardex.errors.UnknownSplitError: expected one of the splits train, test, got 'dev'
-    """
-
-    def __init__(self, splits: Mapping[str, Dataset] | None = None, /, **named: Dataset) -> None:
-        super().__init__({**(splits or {}), **named})
-        for name, one in self.items():
-            if not isinstance(name, str) or not isinstance(one, Dataset):
-                raise ArgumentError(f"expected names of splits and datasets, got {name!r} and {type(one).__name__}")
-
-    def __missing__(self, name: str) -> Dataset:
-        raise _unknown(name, self)
-
-    @property
-    def num_rows(self) -> dict[str, int]:
-        """Number of samples of each split."""
-        return {name: len(one) for name, one in self.items()}
-
-    def each(self, method: str, *arguments: Any, **options: Any) -> Self:
-        """Call a method of each split that returns a view."""
-        return type(self)({name: getattr(one, method)(*arguments, **options) for name, one in self.items()})
-
-    def select(self, *fields: str) -> Self:
-        """Choose these fields of each split."""
-        return self.each("select", *fields)
-
-    def take(self, count: int) -> Self:
-        """Take the first samples of each split."""
-        return self.each("take", count)
-
-    def skip(self, count: int) -> Self:
-        """Skip the first samples of each split."""
-        return self.each("skip", count)
-
-    def shuffle(self, seed: int = 0, epoch: int = 0) -> Self:
-        """Shuffle each split."""
-        return self.each("shuffle", seed, epoch)
-
-    def where(self, text: str, *arguments: Any, **options: Any) -> Self:
-        """Choose the samples of each split for which an SQL condition holds."""
-        return self.each("where", text, *arguments, **options)
-
-    def map(self, function: Any, **options: Any) -> Self:
-        """Apply a function to the samples of each split when they are read."""
-        return self.each("map", function, **options)
-
-    def filter(self, function: Any, **options: Any) -> Self:
-        """Choose the samples of each split for which a function is true."""
-        return self.each("filter", function, **options)
-
-    def as_type(self, sample_type: Any, **options: Any) -> Self:
-        """View each split as samples of a type."""
-        return self.each("as_type", sample_type, **options)
-
-    def to_huggingface(self) -> Any:
-        """Return all splits as a Hugging Face `datasets.DatasetDict`."""
-        return import_datasets("to_huggingface").DatasetDict({name: one.to_huggingface() for name, one in self.items()})
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _OF_ONE_SPLIT and len(self) == 1:
-            return getattr(next(iter(self.values())), name)
-        if name.startswith("_") or not hasattr(Dataset, name):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        example = next(iter(self), DEFAULT)
-        raise AttributeError(
-            f"expected a split for {name!r}, got all of {_names(self)}: choose one, [{example!r}].{name}"
-        )
-
-    def __repr__(self) -> str:
-        width = max(map(len, self), default=0)
-        lines = "".join(f"    {name:{width}}  {one}\n" for name, one in self.items())
-        return f"{type(self).__name__}(\n{lines})" if lines else f"{type(self).__name__}()"
-
-
-def _names(splits: Mapping[str, Any]) -> str:
-    return ", ".join(splits) or "no splits"
-
-
-def _unknown(name: Any, splits: Mapping[str, Any]) -> UnknownSplitError:
-    return UnknownSplitError(f"expected one of the splits {_names(splits)}, got {name!r}")
 
 
 # -- load -----------------------------------------------------------------------------------------------------
@@ -174,7 +79,7 @@ def load_dataset(
     chosen = parse_splits(split)
     for one in chosen:
         if one.split not in units:
-            raise _unknown(one.split, units)
+            raise unknown_split(one.split, units)
     opened = {name: _open(units[name], sample_type, options) for name in dict.fromkeys(one.split for one in chosen)}
     parts = [_part(opened[one.split], one) for one in chosen]
     return parts[0] if len(parts) == 1 else concat(*parts)

@@ -11,7 +11,8 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from shardex.dataset.combine import ConcatRows, concat, with_common_type
+from shardex.dataset.combine import concat
+from shardex.dataset.combined_rows import ConcatRows, with_common_type
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.layers import innermost_rows
 from shardex.errors import ArgumentError
@@ -54,7 +55,7 @@ def mix(
     [0, 1, 2, -1, 3, 4, 5, -2, 6, 7, 8, -1]
     """
     named = _named(datasets)
-    rows = MixRows(cast(ConcatRows, innermost_rows(concat(*named.values()).rows)).parts, list(named))
+    rows = MixRows(cast(ConcatRows, innermost_rows(concat(list(named.values())).rows)).parts, list(named))
     if length is None:
         length = len(rows)
     if length < 0:
@@ -62,8 +63,8 @@ def mix(
     if seed is not None:
         seed = operator.index(seed)
     start = 0, _whole(rows.sizes, weights)
-    mixed: Dataset[Any] = Dataset(rows, Mix(tuple(rows.sizes.values()), (start,), length, seed))
-    return with_common_type(mixed, list(named.values()))
+    order = Mix(tuple(rows.sizes.values()), (start,), length, seed)
+    return Dataset(with_common_type(rows, list(named.values())), order, notes=(f"mixed from {', '.join(named)}",))
 
 
 def reweighted(mixture: Dataset[T_co], position: int, weights: Weights) -> Dataset[T_co]:
@@ -77,7 +78,7 @@ def reweighted(mixture: Dataset[T_co], position: int, weights: Weights) -> Datas
     order, rows = mixture.order, innermost_rows(mixture.rows)
     if not isinstance(order, Mix) or not isinstance(rows, MixRows):
         raise ArgumentError(f"expected a dataset made by mix, got {mixture!r}; reweight it before making views")
-    return Dataset(mixture.rows, order.reweighted(position, _whole(rows.sizes, weights)), mixture.chosen)
+    return Dataset(mixture.rows, order.reweighted(position, _whole(rows.sizes, weights)), mixture.chosen, mixture.notes)
 
 
 def temperature(

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from shardex.arrow import arrow_schema, arrow_type, to_table
 from shardex.dataset.arrow_rows import ArrowRows
-from shardex.errors import SchemaError
+from shardex.errors import MissingExtraError, SchemaError
 from shardex.kernel import Columns
 from shardex.order import Span
 from shardex.schema import Feature, Features, Opaque, contains, unwrap_optional
@@ -71,6 +71,15 @@ def _batches(chunks: Iterable[Columns], features: Features, schema: pa.Schema) -
 def table(view: Dataset[Any]) -> pa.Table:
     """Return all samples as one table; stored Arrow columns of the right types are not copied."""
     return batches(view).read_all() if (stored := stored_table(view)) is None else stored
+
+
+def to_pandas(found: pa.Table) -> Any:
+    """Return a table as a `pandas.DataFrame`."""
+    try:
+        import pandas  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("pandas", "pandas", "to_pandas") from None
+    return found.to_pandas()
 
 
 def stored_table(view: Dataset[Any]) -> pa.Table | None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from shardex.errors import FieldError, FormatError, SchemaError
+from shardex.errors import FormatError, SchemaError, unknown_field
 from shardex.kernel.buffers import Integers, Segments
 from shardex.kernel.gather import Ranges
 
@@ -238,7 +238,10 @@ class Columns:
         try:
             return self.data[name]
         except KeyError:
-            raise FieldError(f"expected one of the fields {', '.join(self.data)}, got {name!r}") from None
+            raise unknown_field(name, self.data) from None
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self.names
 
     def __repr__(self) -> str:
         return f"Columns({self._length} rows: {', '.join(self.data)})"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 
 import numpy as np
 
-from shardex.errors import FieldError, RowError, SchemaError
+from shardex.errors import FieldError, RowError, SchemaError, unknown_field
 from shardex.kernel import MISSING, Column, Columns, Ragged
 from shardex.schema import MSGPACK
 
@@ -36,11 +36,17 @@ class DictSample(dict[str, Any]):
 
     __slots__ = ()
 
+    def __missing__(self, name: str) -> Any:
+        raise unknown_field(name, self)
+
     def __getattr__(self, name: str) -> Any:
         try:
             return self[name]
-        except KeyError:
-            raise AttributeError(f"expected one of the fields {', '.join(self)}, got {name!r}") from None
+        except KeyError as error:
+            raise AttributeError(str(error)) from None
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self]
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
@@ -182,6 +188,9 @@ class Batch(Generic[T_co]):
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.columns.names]
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self.keys()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Batch) and self.keys() == other.keys() and list(self) == list(other)

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from shardex.errors import ArgumentError, FieldError, FormatError, SchemaError
+from shardex.errors import ArgumentError, FormatError, SchemaError, unknown_field
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 SCALARS = ("bool", *_INTEGERS, "float16", "float32", "float64")
@@ -306,7 +306,7 @@ class Features(Mapping[str, Feature]):
         try:
             return self._fields[name]
         except KeyError:
-            raise FieldError(f"expected one of the fields {', '.join(self._fields)}, got {name!r}") from None
+            raise unknown_field(name, self._fields) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
@@ -370,7 +370,7 @@ def check_fields(known: SequenceOf[str], fields: SequenceOf[str] | None) -> list
         raise ArgumentError(f"expected a list of field names, got the text {fields!r}")
     for name in fields:
         if name not in known:
-            raise FieldError(f"expected one of the fields {', '.join(known)}, got {name!r}")
+            raise unknown_field(name, known)
     return list(fields)
 
 

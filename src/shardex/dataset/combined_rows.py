@@ -1,0 +1,172 @@
+"""Rows made of datasets: `ConcatRows` has their samples one after another, `JoinRows` their fields side by side.
+
+A part may be any view of any format. `concat_rows` checks that the parts fit together; `combine.py` makes datasets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardex.arrow import concat_tables
+from shardex.dataset.typed_views import typed_view
+from shardex.errors import SchemaError
+from shardex.kernel import Columns, Integers, digest
+from shardex.rows import AbstractRows, JoinedRows, Table
+from shardex.schema import Array, ClassLabel, Feature, Features, Value, unwrap_optional
+
+if TYPE_CHECKING:
+    from shardex.dataset.dataset import Dataset
+
+
+class ConcatRows(AbstractRows):
+    """The rows of several datasets, one after another."""
+
+    def __init__(self, parts: Sequence[Dataset[Any]]) -> None:
+        self.parts = list(parts)
+        self.starts: Integers = np.cumsum([0, *map(len, self.parts)], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    @property
+    def features(self) -> Features:
+        """Features of the first part; all parts have the same fields."""
+        return self.parts[0].features
+
+    @property
+    def in_python(self) -> bool:
+        """True if it is true for any part."""
+        return any(part.in_python for part in self.parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """Made from those of all parts."""
+        return digest("concat", [part.fingerprint for part in self.parts])
+
+    def _shares(self, rows: Integers) -> Iterator[tuple[Dataset[Any], Integers, Integers]]:
+        """Yield each part that has some of the rows, their positions in it, and their places in `rows`."""
+        which = np.searchsorted(self.starts, rows, "right") - 1
+        for number in np.unique(which).tolist() or [0]:
+            here = np.flatnonzero(which == number)
+            yield self.parts[number], rows[here] - self.starts[number], here
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Read from each part its rows."""
+        shares = list(self._shares(rows))
+        parts = [part.read(positions, fields) for part, positions, _ in shares]
+        return Columns.scatter(parts, [here for _, _, here in shares])
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Start fetching the rows of each part."""
+        for part, positions, _ in self._shares(rows[(rows >= 0) & (rows < len(self))]):
+            part.advise(positions, fields)
+
+    def shards(self, rows: Integers) -> list[str]:
+        """File names from the parts."""
+        found = [""] * len(rows)
+        for part, positions, here in self._shares(rows):
+            for place, name in zip(here.tolist(), part.shards(positions), strict=True):
+                found[place] = name
+        return found
+
+    @property
+    def extracted(self) -> Features:
+        """Extracted columns that all parts have."""
+        first, *others = self.parts
+        return Features({n: f for n, f in first.extracted.items() if all(n in part.extracted for part in others)})
+
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
+        """Columns of all parts, one after another."""
+        return concat_tables(part.sql_columns(names) for part in self.parts)
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Ask each part."""
+        return np.concatenate([part.present(name) for part in self.parts])
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Read from the part that has the row."""
+        number = int(np.searchsorted(self.starts, row, "right")) - 1
+        return self.parts[number].sample(row - int(self.starts[number]), fields)
+
+
+class JoinRows(JoinedRows):
+    """The fields of several datasets of one length, side by side."""
+
+    def __init__(self, parts: Sequence[Dataset[Any]]) -> None:
+        super().__init__({name: part for part in parts for name in part.fields})
+        self.parts = list(parts)
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    @property
+    def features(self) -> Features:
+        """Features of all parts."""
+        return Features({name: feature for part in self.parts for name, feature in part.features.items()})
+
+    @property
+    def in_python(self) -> bool:
+        """True if it is true for any part."""
+        return any(part.in_python for part in self.parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """Made from those of all parts."""
+        return digest("join", [part.fingerprint for part in self.parts])
+
+    def shards(self, rows: Integers) -> list[str]:
+        """The files of the first part."""
+        return self.parts[0].shards(rows)
+
+    @property
+    def extracted(self) -> Features:
+        """Extracted columns of all parts, except those named like a field."""
+        every = {name: feature for part in reversed(self.parts) for name, feature in part.extracted.items()}
+        return Features({name: feature for name, feature in every.items() if name not in self._table_of})
+
+    def _table_with(self, name: str) -> Table:
+        if name in self._table_of:
+            return self._table_of[name]
+        return next(part for part in self.parts if name in part.extracted)
+
+
+def _check_same_types(first: Dataset[Any], other: Dataset[Any], number: int) -> None:
+    """Raise if numbers have different types: they would not stack in batches that hold samples of both datasets."""
+    if not len(first) or not len(other):
+        return
+    for name, feature in first.features.items():
+        wanted, found = _number_feature(feature), _number_feature(other.features[name])
+        if wanted != found and None not in (wanted, found):
+            raise SchemaError(
+                f"expected {wanted} as in the first dataset, got {found} - at dataset {number}, field {name}; open it "
+                "with that schema, or write it again with it (sx.write)"
+            )
+
+
+def _number_feature(feature: Feature) -> Feature | None:
+    """Return the feature of a field of numbers, without `Optional`; None for other fields."""
+    inner = unwrap_optional(feature)
+    return inner if isinstance(inner, Value | Array | ClassLabel) else None
+
+
+def concat_rows(datasets: Sequence[Dataset[Any]]) -> AbstractRows:
+    """Return the rows of all datasets, one after another, with their sample type if all have the same one."""
+    first = datasets[0].fields
+    for number, other in enumerate(datasets):
+        if sorted(other.fields) != sorted(first):
+            known, found = ", ".join(first), ", ".join(other.fields)
+            raise SchemaError(f"expected the fields of the first dataset ({known}), got {found} - at dataset {number}")
+        _check_same_types(datasets[0], other, number)
+    rows = ConcatRows([other if other.fields == first else other.select(*first) for other in datasets])
+    return with_common_type(rows, datasets)
+
+
+def with_common_type(rows: AbstractRows, parts: Sequence[Dataset[Any]]) -> AbstractRows:
+    """Return rows made of datasets with the sample type of these, if all have the same one."""
+    kinds = {part.sample_type for part in parts}
+    return typed_view(rows, None, kinds.pop()) if len(kinds) == 1 else rows

@@ -1,0 +1,179 @@
+"""What views need besides an order: sorted positions, columns by name, the text of a `repr`, and iterators.
+
+In: a dataset and what a user asked for. Out: positions, parts, field names, errors and text.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from shardex.arrow import is_queryable
+from shardex.dataset.dataset_dict import DatasetDict
+from shardex.dataset.layers import TypedRows, innermost_rows
+from shardex.errors import ArgumentError, SchemaError, ShardexError, unknown_field
+from shardex.files import display_name
+from shardex.formats import ShardRows
+from shardex.kernel import Integers
+from shardex.order import split_bounds
+from shardex.rows import AbstractRows, AdaptedRows
+from shardex.schema import Json, check_fields, unwrap_optional
+
+if TYPE_CHECKING:
+    from shardex.dataset.dataset import Dataset
+
+T = TypeVar("T")
+
+PLUMBING = frozenset(
+    (
+        *("advise", "chosen", "chunks", "column", "extracted", "in_python", "notes"),
+        *("order", "present", "rows", "sample", "sql_columns", "through"),
+    )
+)
+"""Methods of `Dataset` that other parts of shardex call; `dir` leaves them out."""
+_MAX_NOTE = 80
+"""Characters of a condition that a `repr` shows."""
+
+
+# -- fields ---------------------------------------------------------------------------------------------------
+
+
+def field_names(fields: Sequence[Any]) -> list[str]:
+    """Return field names that were passed one by one, or in one list.
+
+    >>> field_names(["a", "b"]), field_names([["a", "b"]])
+    (['a', 'b'], ['a', 'b'])
+    """
+    one_list = len(fields) == 1 and isinstance(fields[0], Sequence) and not isinstance(fields[0], str)
+    names = list(fields[0] if one_list else fields)
+    for name in names:
+        if not isinstance(name, str):
+            raise ArgumentError(f"expected names of fields, got {name!r:.200}")
+    return names
+
+
+def check_column(view: Dataset[Any], name: str) -> None:
+    """Raise if there is no such field; the user may have meant a key."""
+    if name not in (known := view.fields):
+        keyed = view.rows.key_lookup is not None
+        raise unknown_field(name, known, f"; a sample is found by its key with get({name!r})" if keyed else "")
+
+
+def new_names(known: Sequence[str], names: Mapping[str, str]) -> dict[str, str]:
+    """Return the new name of every field, by its old name; raise if two would have the same.
+
+    >>> new_names(["x", "y"], {"x": "z"})
+    {'x': 'z', 'y': 'y'}
+    """
+    check_fields(known, list(names))
+    renamed = {name: names.get(name, name) for name in known}
+    for old, new in names.items():
+        if not isinstance(new, str) or not new:
+            raise SchemaError(f"expected a field name, got {new!r} as the new name of {old!r}")
+        if sum(one == new for one in renamed.values()) > 1:
+            raise SchemaError(f"expected different field names, got {new!r} twice - at the new name of {old!r}")
+    return renamed
+
+
+def sorted_positions(view: Dataset[Any], fields: Sequence[str], descending: bool) -> Integers:
+    """Return all positions in the order of these fields' values: equal ones stay in order, NaN and None come last."""
+    if not fields:
+        raise ArgumentError("expected at least one field to sort by, got none")
+    import pyarrow.compute as pc
+
+    check_fields(view.fields, fields)
+    for name in fields:
+        feature = unwrap_optional(view.features[name])
+        if not is_queryable(feature) or isinstance(feature, Json):
+            raise _not_sortable(name, str(feature))
+    table = view.sql_columns(fields)
+    for column in table.schema:
+        if pa.types.is_nested(column.type):
+            raise _not_sortable(column.name, str(view.features[column.name]))
+    order = "descending" if descending else "ascending"
+    try:
+        found = pc.sort_indices(table, sort_keys=[(name, order) for name in fields])
+    except pa.ArrowException as error:
+        raise SchemaError(f"expected fields that can be sorted, got {', '.join(fields)}: {error}") from None
+    return np.frombuffer(found.buffers()[1], np.uint64, len(view)).astype(np.int64)  # to_numpy would import pandas
+
+
+def _not_sortable(name: str, found: str) -> SchemaError:
+    return SchemaError(
+        f"expected a field of numbers, text, bytes or times to sort by, got {found} - at field {name}; sort by a value "
+        "in it with sql: SELECT _row FROM ds ORDER BY ..."
+    )
+
+
+def split_view(view: Dataset[Any], shares: Sequence[Any]) -> Any:
+    """Return consecutive parts of a view: a tuple, or a `DatasetDict` if the shares have names."""
+    given = shares[0] if len(shares) == 1 and isinstance(shares[0], Mapping | Sequence) else shares
+    bounds = split_bounds(len(view), list(given.values()) if isinstance(given, Mapping) else given)
+    parts = tuple(view[a:b] for a, b in itertools.pairwise(bounds))
+    if not isinstance(given, Mapping):
+        return parts
+    if len(parts) != len(given):
+        raise ArgumentError(f"expected named shares that add up to 1, got {dict(given)}")
+    return DatasetDict(dict(zip(given, parts, strict=True)))
+
+
+# -- text -----------------------------------------------------------------------------------------------------
+
+
+def note(words: str, what: object) -> str:
+    """Return a part of the description of a view, for example a condition on one line."""
+    text = " ".join(str(what).split())
+    return f"{words} {text if len(text) <= _MAX_NOTE else text[: _MAX_NOTE - 3] + '...'}"
+
+
+def function_name(function: Any) -> str:
+    """Return a short name of a function."""
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", type(function).__name__)
+    return str(name).rpartition("<locals>.")[2]
+
+
+def description(view: Dataset[Any]) -> str:
+    """Return the `repr` of a dataset: how many samples, what was chosen, the fields, and where they come from."""
+    try:
+        fields = str(view.features)
+    except ShardexError as error:  # repr must not fail
+        fields = f"unknown fields, {error}"
+    rows = view.rows
+    typed = f"[{rows.sample_type.__name__}]" if isinstance(rows, TypedRows) and view.chosen is None else ""
+    part = f"{len(view):,} of {len(rows):,}" if len(view) < len(rows) else f"{len(view):,}"
+    what = "".join(f", {one}" for one in view.notes)
+    return f"Dataset{typed}({part} samples{what}: {fields}{_origin(innermost_rows(rows))})"
+
+
+def _origin(rows: AbstractRows) -> str:
+    if isinstance(rows, ShardRows):
+        what = rows.opened.what
+        shown = display_name(what) if isinstance(what, str) else f"{len(what)} file{'s' * (len(what) != 1)}"
+        count = len(rows.shard_names())
+        return f" - {rows.opened.format}, {count} shard{'s' * (count != 1)}, {shown}"
+    if hasattr(rows, "through"):
+        return ""
+    return f" - {type(rows.rows if isinstance(rows, AdaptedRows) else rows).__name__}"
+
+
+class DataIterator(itertools.chain[T]):
+    """An iterator whose `repr` says what it iterates over; `next` is that of `itertools`, in C.
+
+    >>> DataIterator(iter([1, 2]), lambda: "two numbers")
+    Iterator(two numbers)
+    """
+
+    _text: Callable[[], str]
+
+    def __new__(cls, items: Iterator[T], text: Callable[[], str]) -> Self:
+        """Return the iterator; `text` is called when it is shown."""
+        self = super().__new__(cls, items)
+        self._text = text
+        return self
+
+    def __repr__(self) -> str:
+        return f"Iterator({self._text()})"
