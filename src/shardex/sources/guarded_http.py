@@ -39,6 +39,20 @@ _SCHEMES = ("http", "https", "s3", "gs", "az")
 _MAX_REDIRECTS = 5
 _REDIRECTS = {301, 302, 303, 307, 308}
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_PUBLIC_V6 = ipaddress.ip_network("2000::/3")
+"""The only IPv6 addresses that are assigned to hosts of the public internet."""
+_SPECIAL = [
+    ipaddress.ip_network(one)
+    for one in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16"),
+        *("192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
+        *("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20"),
+    )
+]
+"""The special-purpose address registries of IANA (RFC 6890), and multicast: `ipaddress` lacks the newer entries."""
+_ISATAP = (0x00005EFE, 0x02005EFE)
+"""Third quarter of an IPv6 address whose last quarter is an IPv4 address (RFC 5214)."""
 
 
 def check_untrusted(url: str) -> str:
@@ -90,14 +104,12 @@ def is_public(address: str) -> bool:
     """
     one = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(one, ipaddress.IPv6Address):
-        wrapped = [one.ipv4_mapped, one.sixtofour, *(one.teredo or ())]
-        if one in _NAT64:
-            wrapped.append(ipaddress.IPv4Address(int(one) & 0xFFFFFFFF))
-        inner = [str(address) for address in wrapped if address is not None]
-        if inner:
-            return all(is_public(address) for address in inner)
-    special = one.is_private or one.is_loopback or one.is_link_local or one.is_multicast or one.is_reserved
-    return one.is_global and not special and not one.is_unspecified
+        inner = ipaddress.IPv4Address(int(one) & 0xFFFFFFFF)
+        if one.ipv4_mapped or one in _NAT64:
+            return is_public(str(inner))
+        if one not in _PUBLIC_V6 or ((int(one) >> 32) & 0xFFFFFFFF in _ISATAP and not is_public(str(inner))):
+            return False
+    return not any(one in network for network in _SPECIAL)
 
 
 def _read_headers(connection: HTTPConnection, seconds: float) -> HTTPResponse:
