@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -268,3 +269,23 @@ def test_remove_empty_folders_keeps_files(tmp_path: Path) -> None:
     place.remove("b/x")
     place.remove_empty_folders("b")
     assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "folder"])
+def test_only_regular_files_are_opened(tmp_path: Path, kind: str) -> None:
+    """A pipe without a writer would wait for ever, and reading a device may have effects."""
+    path = tmp_path / "a"
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as one:
+                one.bind(str(path))
+        case "device":
+            path.symlink_to(os.devnull)
+        case _:
+            path.mkdir()
+    place = LocalSource(tmp_path)
+    for read in (lambda: place.map("a"), lambda: place.load("a"), lambda: place.read("a", [ByteRange(0, 1)])):
+        with pytest.raises(SourceError, match=r"regular file|No such device"):
+            read()

@@ -36,11 +36,9 @@ def load_sidecars(files: Files, kind: str, decode: Callable[[memoryview, str], D
     found = []
     for place, path in _places(files, kind):
         try:
-            data = place.map(path)
+            found.append(decode(place.map(path), os.path.join(place.url, path)))
         except NotFoundError:
             continue
-        try:
-            found.append(decode(data, os.path.join(place.url, path)))
         except (ShardexError, KeyError, TypeError) as error:
             warnings.warn(f"{error}; {remedy}", stacklevel=5)
     return found

@@ -13,14 +13,16 @@ import io
 import mmap
 import os
 import secrets
+import stat
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from functools import cache
 from typing import Any, BinaryIO
 
-from shardex.errors import TruncatedShardError, storage_errors
+from shardex.errors import PathError, TruncatedShardError, storage_errors
 from shardex.sources.byte_ranges import ByteRange, read_merged
 from shardex.sources.protocols import Place, Stat, check_path
 
@@ -31,6 +33,12 @@ _GAP = 16 << 10
 _LARGEST_READ = 8 << 20
 _FIXED = 0x10
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe (FIFO)"),
+    (stat.S_ISSOCK, "a socket"),
+    (lambda mode: True, "a device"),
+)
 _IN_MEMORY = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
 
 
@@ -47,6 +55,9 @@ class LocalSource(Place):
 
     is_remote = False
 
+    _real_root: str | None = None
+    """The root without links, if files must be inside of it."""
+
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.url = self.root = os.path.abspath(os.fspath(root))
 
@@ -55,12 +66,24 @@ class LocalSource(Place):
 
     def path(self, path: str) -> str:
         """Return the absolute path of a file."""
-        return os.path.join(self.root, check_path(path))
+        full = os.path.join(self.root, check_path(path))
+        if self._real_root is not None and not (real := os.path.realpath(full)).startswith(self._real_root):
+            raise PathError(
+                f"{full}: expected a file inside the dataset's folder, got a link to {real}; if you trust the dataset, "
+                "open it with trust_paths=True"
+            )
+        return full
+
+    def contained(self) -> LocalSource:
+        """Return this folder as a source that refuses links to files outside of it."""
+        source = copy(self)
+        source._real_root = os.path.join(os.path.realpath(self.root), "")
+        return source
 
     def stat(self, path: str) -> Stat:
         """Return size and modification time; the time is the tag."""
         with storage_errors(full := self.path(path), "look at"):
-            found = os.stat(full)
+            _check_regular((found := os.stat(full)).st_mode)
         return Stat(found.st_size, str(found.st_mtime_ns), found.st_mtime)
 
     def paths(self, prefix: str = "") -> list[str]:
@@ -78,21 +101,22 @@ class LocalSource(Place):
         full = self.path(path)
 
         def read(parts: Sequence[ByteRange]) -> list[memoryview]:
-            return [memoryview(_pread(file.fileno(), part, full)) for part in parts]
+            return [memoryview(_pread(descriptor, part, full)) for part in parts]
 
-        with storage_errors(full, "read"), open(full, "rb", buffering=0) as file:
+        with storage_errors(full, "read"), open_regular(full) as descriptor:
             return read_merged(ranges, read, gap=_GAP, largest=_LARGEST_READ)
 
     def map(self, path: str) -> memoryview:
         """Map a file; the mapping exists as long as the view."""
         full = self.path(path)
-        with storage_errors(full, "map"), open(full, "rb", buffering=0) as file:
-            block = map_block(os.fstat(file.fileno()).st_size, file.fileno())
+        with storage_errors(full, "map"), open_regular(full) as descriptor:
+            block = map_block(os.fstat(descriptor).st_size, descriptor)
         return memoryview(block).cast("B").toreadonly()
 
     @contextmanager
     def local_file(self, path: str) -> Iterator[str | None]:
         """Yield the path of the file."""
+        self.stat(path)
         yield self.path(path)
 
     def put(self, path: str, data: Any) -> None:
@@ -236,6 +260,20 @@ def sync_folder(folder: str) -> None:
     """Make the names in a folder durable."""
     with open_descriptor(folder, os.O_RDONLY) as descriptor:
         os.fsync(descriptor)
+
+
+@contextmanager
+def open_regular(path: str) -> Iterator[int]:
+    """Open a file for reading; refuse pipes, sockets and devices, whose reads may wait for ever or have effects."""
+    with open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK) as descriptor:
+        _check_regular(os.fstat(descriptor).st_mode)
+        yield descriptor
+
+
+def _check_regular(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = next(name for is_kind, name in _KINDS if is_kind(mode))
+        raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, f"expected a regular file, got {kind}")
 
 
 @contextmanager

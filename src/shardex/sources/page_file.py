@@ -33,7 +33,8 @@ PAGE = max(4096, mmap.PAGESIZE)
 _PAGES_PER_CHECKSUM = 16
 """Maximum number of pages per journal record; pages that another process recorded are checked a record at a time."""
 _RECORD = np.dtype([("first", "<u8"), ("count", "<u8"), ("xxh3", "<u8")])
-_OPEN = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+_OPEN = os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
+"""Opens neither links nor, for ever waiting, pipes."""
 
 
 class PageBuffer:

@@ -107,6 +107,10 @@ class Source(ABC):
         """Yield the path of the complete file on a local disk, valid inside the context; None if there is none."""
         yield None
 
+    def contained(self) -> Source:
+        """Return this source without access to files outside of its root; only local folders can have links to some."""
+        return self
+
     @property
     def cache_folder(self) -> str | None:
         """Folder for data derived from these files; None if nothing may be written to disk."""

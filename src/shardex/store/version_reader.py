@@ -45,7 +45,7 @@ class VersionReader:
         trust_paths: bool = False,
         examined: Mapping[str, DataFileReader] | None = None,
     ) -> None:
-        self.source = source
+        self.source = source if trust_paths else source.contained()
         self.manifest = manifest
         self._trust_paths = trust_paths
         self._examined = examined
