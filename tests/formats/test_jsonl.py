@@ -1,12 +1,15 @@
 """JSON Lines and text lines: finding, decoding, errors with file, line and column, writing."""
 
+import bz2
+import gzip
 import hashlib
 import json
+import lzma
 import math
 import os
 import pickle
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -452,6 +455,33 @@ def test_which_files_of_a_folder_are_read(tmp_path: Path) -> None:
         open_rows(tmp_path / "other", "jsonl")
     with pytest.raises(ArgumentError, match=r"expected options of the format jsonl \(schema, decode, .*got 'speed'"):
         open_rows(tmp_path, "jsonl", speed=1)
+
+
+def test_json_files_are_json_lines_if_the_format_is_named(tmp_path: Path) -> None:
+    dump(tmp_path / "lines.json", {"a": 1}, {"a": 2})
+    assert every(opened(tmp_path / "lines.json")) == [{"a": 1}, {"a": 2}]
+    assert every(opened(tmp_path)) == [{"a": 1}, {"a": 2}]
+    put(tmp_path / "b.txt", b"text\n")
+    assert len(texts(tmp_path)) == 1
+    with pytest.raises(ArgumentError, match="files of one kind"):
+        open_rows([tmp_path / "lines.json", tmp_path / "b.txt"], "jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "pack", "tool"),
+    [
+        ("a.jsonl.gz", gzip.compress, "gzip"),
+        ("a.jsonl", gzip.compress, "gzip"),
+        ("a.jsonl.bz2", bz2.compress, "bzip2"),
+        ("a.txt.xz", lzma.compress, "xz"),
+    ],
+)
+def test_compressed_lines_raise(tmp_path: Path, name: str, pack: Callable[[bytes], bytes], tool: str) -> None:
+    put(tmp_path / name, pack(b'{"a": 1}\n' * 100))
+    with pytest.raises(FormatError, match=f"{name}: expected lines of text, got a file compressed by {tool}; unpack"):
+        open_rows(tmp_path / name, "jsonl")
+    put(tmp_path / "b.txt", b"BZh is no compressed text\n")
+    assert texts(tmp_path / "b.txt").sample(0) == {"text": "BZh is no compressed text"}
 
 
 # -- the index ------------------------------------------------------------------------------------------------

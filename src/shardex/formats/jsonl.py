@@ -27,6 +27,8 @@ from shardex.schema import Bytes, Features, Optional, Text, check_fields
 from shardex.sources import Source
 
 _TEXT = (".txt",)
+_JSON = (*JSON_LINES, ".json")
+"""Extensions of files of JSON lines, if the format is named."""
 _BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -90,7 +92,7 @@ def _all_json(paths: Sequence[str]) -> bool:
 def _line_files(files: Files) -> Files:
     if not files.folder:
         return files
-    for extensions in (JSON_LINES, _TEXT):
+    for extensions in (JSON_LINES, _TEXT, _JSON):
         if (found := files.having(*extensions)).paths:
             return found
     raise UnknownFormatError(
@@ -100,9 +102,10 @@ def _line_files(files: Files) -> Files:
 
 
 def _decode_of(files: Files) -> str:
-    if _all_json(files.paths):
+    json_files = [path.lower().endswith(_JSON) for path in files.paths]
+    if all(json_files):
         return "json"
-    if any(path.lower().endswith(JSON_LINES) for path in files.paths):
+    if any(json_files):
         raise ArgumentError(f"{files}: expected files of one kind, got JSON lines and others; choose with decode=")
     return "text"
 

@@ -8,6 +8,7 @@ makes one compact JSON object of each sample.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import SchemaError
+from shardex.errors import FormatError, SchemaError
 from shardex.files import Scan
+from shardex.formats.registry import COMPRESSED
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
 from shardex.kernel import Bytes, Integers, line_ends
 from shardex.schema import Array, Features, encode_plain_json, nested_features
@@ -29,6 +31,9 @@ _PIECE = 4 << 20
 _AHEAD = 8
 """Pieces of a remote file that are fetched ahead of the one that is scanned."""
 _BOM = b"\xef\xbb\xbf"
+_HEAD = 6
+"""Bytes at the beginning of a file that show a byte order mark or a compression."""
+_COMPRESSED_NAMES = (".gz", ".bz2", ".xz", ".zst")
 _NEWLINE, _RETURN, _SPACE = b"\n\r "
 
 
@@ -55,7 +60,9 @@ class LineScanner:
     def scan(self, source: Source, path: str) -> Scan:
         """Return offsets and lengths of the lines of one file."""
         size = source.stat(path).size
-        begin, piece = _after_mark(source, path, size), _PIECE
+        head = bytes(source.read(path, [ByteRange(0, min(size, _HEAD))])[0])
+        self._refuse_compressed(head, os.path.join(source.url, path))
+        begin, piece = len(_BOM) if head.startswith(_BOM) else 0, _PIECE
         offsets, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         while begin < size:
             for one in _after(begin + piece, size):
@@ -73,6 +80,12 @@ class LineScanner:
                 piece *= 2  # a line longer than the piece
             del data  # before the next piece is read, so that it takes the same memory
         return {"offset": np.concatenate(offsets), "length": np.concatenate(lengths)}
+
+    def _refuse_compressed(self, head: bytes, name: str) -> None:
+        """Raise an error for a compressed file; plain text may begin with the same bytes, but then not by its name."""
+        tool = next((tool for first, tool in COMPRESSED.items() if head.startswith(first)), None)
+        if tool is not None and (self.skip_blank or name.lower().endswith(_COMPRESSED_NAMES)):
+            raise FormatError(f"{name}: expected lines of text, got a file compressed by {tool}; unpack it first")
 
     def _lines(self, data: Bytes, ends: Integers) -> tuple[Integers, Integers]:
         starts, stops = np.empty_like(ends), ends - 1
@@ -105,12 +118,6 @@ def _after(begin: int, size: int) -> list[ByteRange]:
     """Return the pieces after the one that is read."""
     stop = min(begin + _AHEAD * _PIECE, size)
     return [ByteRange(at, min(_PIECE, stop - at)) for at in range(begin, stop, _PIECE)]
-
-
-def _after_mark(source: Source, path: str, size: int) -> int:
-    if size < len(_BOM):
-        return 0
-    return len(_BOM) if bytes(source.read(path, [ByteRange(0, len(_BOM))])[0]) == _BOM else 0
 
 
 # -- writing --------------------------------------------------------------------------------------------------
