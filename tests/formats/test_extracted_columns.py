@@ -142,8 +142,9 @@ def test_keys_that_were_not_extracted_are_read(folder: Path) -> None:
         {"lang": "en", "c": 6},
         {"lang": "fr", "c": 7},
     ]
-    with pytest.raises(QueryError, match='"note" not found'):
-        ds.where("note IS NULL OR note = 'x'")
+    with pytest.raises(QueryError, match='"nothing" not found'):
+        ds.where("nothing IS NULL OR nothing = 'x'")
+    assert len(ds.where("note IS NOT NULL AND note <> ''")) == 19
     assert len(index(folder, ["note"]).where("note IS NOT NULL")) == 19
 
 

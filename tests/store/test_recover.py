@@ -246,11 +246,13 @@ def test_damaged_lines_of_jsonl(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "a.jsonl").write_text("\n".join(lines)[:-5])
     done = recover(tmp_path / "d", tmp_path / "new")
+    assert [one.samples for one in done.lost] == [range(1), range(99, 100)]
+    assert [s.x for s in sx.open(done.path)] == [*range(1, 50), "fifty", *range(51, 99)]
+    assert str(sx.open(done.path).features) == "x json, t text or none"
+    done = recover(tmp_path / "d", tmp_path / "told", schema={"x": int, "t": str})
     assert [one.samples for one in done.lost] == [range(k, k + 1) for k in (0, 50, 60, 99)]
     assert [s.x for s in sx.open(done.path)] == [k for k in range(100) if k not in (0, 50, 60, 99)]
     assert "expected text, got nothing" in done.lost[2].why
-    done = recover(tmp_path / "d", tmp_path / "told", schema={"x": dict, "t": str | None})
-    assert [one.samples for one in done.lost] == [range(1), range(99, 100)]
     assert not (tmp_path / "d" / "new").exists()
 
 

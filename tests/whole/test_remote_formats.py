@@ -437,3 +437,16 @@ def test_wrong_cache_options_raise(lines: Path) -> None:
             sx.open(fake_remote_url(lines), **options)
     ds = sx.open(fake_remote_url(lines), access="whole", cache=str(lines.parent / "own"), cache_limit="1 GB")
     assert len(ds) == 4 and (lines.parent / "own" / "pages").is_dir() and len(pickle.dumps(ds)) < 2000
+
+
+def test_uneven_json_lines_have_the_same_fields_as_local_ones(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    extras: list[dict[str, float]] = [{}, {"late": 0.5}, {"late": 2}]
+    for number, extra in enumerate(extras):
+        (folder / f"{number}.jsonl").write_text((json.dumps({"a": number, **extra}) + "\n") * 50)
+    remote, local = sx.open(fake_remote_url(folder), cache=tmp_path / "cache"), sx.open(folder)
+    assert str(remote.features) == str(local.features) == "a int64, late float64 or none"
+    assert list(remote) == list(local)
+    assert remote[149] == {"a": 2, "late": 2.0}
+    assert remote.to_arrow() == local.to_arrow()

@@ -107,6 +107,8 @@ def info(what: What, format: Format = None, option: Options = None, as_json: AsJ
         "bytes": _bytes_on_disk(rows),
         "fingerprint": rows.fingerprint,
     }
+    if (sampled := getattr(rows, "sampled_rows", None)) is not None:
+        facts["fields found in"] = f"{sampled:,} samples (-o infer_from=all reads all)"
     if as_json:
         print_json({**facts, "fields": rows.features.to_json()})
         return

@@ -9,6 +9,7 @@ samples into staged shards (`sample_writer`).
 
 - `registry`: the table of formats; recognises and opens files
 - `record_rows`: rows that are byte ranges of files
+- `record_fields`: the fields of records without a schema: all keys, each with a feature that fits its values
 - `table_rows`: rows of Arrow and Parquet files
 - `sample_writer`: base class of writers that encode sample by sample into numbered shards
 - `extracted_columns`: values of JSON keys, extracted once for SQL

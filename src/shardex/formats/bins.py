@@ -14,6 +14,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from shardex.errors import (
@@ -26,6 +27,7 @@ from shardex.errors import (
 )
 from shardex.files import Files
 from shardex.formats.jsonl_lines import refuse_bytes, to_json
+from shardex.formats.record_fields import MakeDecoder
 from shardex.formats.record_rows import DictRows, MappedIndex
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import SampleWriter
@@ -52,6 +54,10 @@ _FLUSH = 64 << 20
 """Bytes that are buffered for all bins together."""
 _TRIPLE = struct.Struct("<III")
 _FEATURES: dict[str, Feature] = {"raw": Bytes(), "text": Text()}
+_DECODERS: dict[str, MakeDecoder] = {
+    "json": lambda kind: msgspec.json.Decoder(kind).decode,
+    "msgpack": lambda kind: msgspec.msgpack.Decoder(kind).decode,
+}
 
 
 def recognise(files: Files) -> int:
@@ -134,8 +140,9 @@ class BinRows(DictRows):
             if list(schema.values()) != [feature]:
                 raise SchemaError(f"expected one field of {feature} for decode={decode!r}, got {schema}")
         field = next(iter(schema)) if schema is not None and len(schema) == 1 else "data"
-        super().__init__(files, index, schema, field)
+        super().__init__(files, index, schema, field, "bins")
         self._decode, self._raw = codec.decode, codec is RAW
+        self._make_decoder = _DECODERS.get(decode)
         self.in_python = not self._raw
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
@@ -187,6 +194,8 @@ class BinRows(DictRows):
         try:
             return self._decode(record)
         except ShardexError as error:
+            if row < 0:  # the scan of all keys skips the packet
+                raise
             raise type(error)(f"{self.location(row)}: {error}") from None
 
 

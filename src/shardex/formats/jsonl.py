@@ -48,13 +48,15 @@ def open(
     schema: Features | None = None,
     decode: str | None = None,
     attributes: Sequence[str] | None = None,
+    infer_from: str | None = None,
     rebuild: bool = False,
     progress: bool | None = None,
     trust_paths: bool = False,
 ) -> JsonLines | TextLines:
     """Open the lines of these files; `decode` is "json", "text" or "bytes", by default according to the extensions.
 
-    `attributes` names keys whose values are extracted now into columns for SQL.
+    `attributes` names keys whose values are extracted now into columns for SQL. Without a schema, the fields are found
+    in the lines: in "all" of them or in a "sample" (`infer_from`), by default in all up to 2 GiB.
     """
     if decode not in (None, "json", "text", "bytes"):
         raise ArgumentError(f'expected decode to be "json", "text" or "bytes", got {decode!r}')
@@ -73,7 +75,8 @@ def open(
         )
     if decode != "json":
         return TextLines(files, index, decode, features)
-    rows = JsonLines(files, index, features)
+    rows = JsonLines(files, index, features, infer_from)
+    rows.rebuild = rebuild
     if attributes or rebuild:
         rows.extraction.extract(attributes or (), rebuild=rebuild, progress=progress)
     return rows
@@ -126,15 +129,16 @@ class JsonLines(_LineRows, ExtractedRows, DictRows):
 
     _decode_errors = _BROKEN
 
-    def __init__(self, files: Files, index: Locations, schema: Features | None) -> None:
-        super().__init__(files, index, schema, "value")
+    def __init__(self, files: Files, index: Locations, schema: Features | None, infer_from: str | None = None) -> None:
+        super().__init__(files, index, schema, "value", "jsonl", infer_from)
         self._decode = msgspec.json.Decoder().decode
-        self._pickers: dict[tuple[str, ...], Any] = {}
+        self._make_decoder = lambda kind: msgspec.json.Decoder(kind).decode
+        self._pickers: dict[tuple[tuple[str, ...], bool], Any] = {}
         self.extraction = Extraction(files, index.files if isinstance(index, Index) else (), "jsonl")
 
     def values(self, rows: Integers, keys: Sequence[str]) -> Mapping[str, list[Any]]:
         """Return the values of these keys; None where a line has no such key."""
-        return self._values(self.ranges(rows).bytes(), rows, list(keys))
+        return self._values(self.ranges(rows).bytes(), rows, list(keys), False)
 
     @property
     def extracted(self) -> Features:
@@ -142,29 +146,34 @@ class JsonLines(_LineRows, ExtractedRows, DictRows):
         schema, found = self._schema or Features({}), self.extraction.features.items()
         return Features({key: f for key, f in found if key not in schema or Optional(schema[key]) == f})
 
-    def _values(self, records: list[bytes], rows: Integers, names: list[str] | None) -> Mapping[str, Any]:
-        decode = None if names is None else self._picker(tuple(dict.fromkeys(names)))
-        if names is None or decode is None:
-            return super()._values(records, rows, names)
+    def _values(self, records: list[bytes], rows: Integers, names: list[str], every: bool) -> Mapping[str, list[Any]]:
+        strict = every and self._schema is None and self.sampled_rows is not None
+        decode = None if every and self._as_map else self._picker(tuple(dict.fromkeys(names)), strict)
+        if decode is None:
+            return super()._values(records, rows, names, every)
         try:
             found = list(map(decode, records))
         except _BROKEN:  # a line is no object or no JSON: decode all keys, for an error that names the line
-            return super()._values(records, rows, names)
+            return super()._values(records, rows, names, every)
         return {n: [getattr(line, f"f{k}") for line in found] for k, n in enumerate(dict.fromkeys(names))}
 
-    def _picker(self, names: tuple[str, ...]) -> Any:
-        """Return a decoder of these fields only, which is much faster than decoding all; None if none exists."""
+    def _picker(self, names: tuple[str, ...], strict: bool) -> Any:
+        """Return a decoder of these fields only, which is much faster than decoding all; None if none exists.
+
+        With `strict` it raises an error for a line that has other keys.
+        """
         missing = None if self._schema is None else MISSING
-        if names not in self._pickers:
+        if (names, strict) not in self._pickers:
             if len(self._pickers) == 64:
                 self._pickers.clear()
             fields = [(f"f{k}", Any, missing) for k in range(len(names))]
+            renamed = {f"f{k}": name for k, name in enumerate(names)}
             try:
-                kind = msgspec.defstruct("Line", fields, rename={f"f{k}": name for k, name in enumerate(names)})
-                self._pickers[names] = msgspec.json.Decoder(kind).decode
+                kind = msgspec.defstruct("Line", fields, rename=renamed, forbid_unknown_fields=strict)
+                self._pickers[names, strict] = msgspec.json.Decoder(kind).decode
             except ValueError:  # a name with a quote: msgspec has no struct for it
-                self._pickers[names] = None
-        return self._pickers[names]
+                self._pickers[names, strict] = None
+        return self._pickers[names, strict]
 
     def _decode_or_explain(self, record: bytes, row: int) -> Any:
         """Decode a line by the standard library, which accepts NaN and lone surrogates and reports error positions."""
@@ -177,6 +186,8 @@ class JsonLines(_LineRows, ExtractedRows, DictRows):
                 self._refuse(row, record, error)
 
     def _refuse(self, row: int, line: bytes, error: Exception) -> NoReturn:
+        if row < 0:  # the scan of all keys skips the line
+            raise FormatError(f"expected JSON, got {line[:60]!r}")
         if isinstance(error, json.JSONDecodeError):
             at, why = len(error.doc[: error.pos].encode(errors="surrogatepass")), error.msg
         elif isinstance(error, UnicodeDecodeError):

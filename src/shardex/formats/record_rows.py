@@ -19,11 +19,30 @@ from typing import Any
 
 import numpy as np
 
-from shardex.errors import FieldError, FormatError, RowError, ShardexError, StaleIndexError, TruncatedShardError
+from shardex.errors import (
+    FieldError,
+    FormatError,
+    RowError,
+    SchemaError,
+    ShardexError,
+    StaleIndexError,
+    TruncatedShardError,
+)
 from shardex.files import Files, Index, IndexedFile
+from shardex.formats.record_fields import KeyScan, MakeDecoder, RecordFields, check_infer_from, record_fields
 from shardex.formats.registry import ShardRows
-from shardex.kernel import MISSING, Bytes, Columns, Integers, Ranges, Segments, take
-from shardex.schema import Features, check_fields, infer_or_json, to_columns, to_sample
+from shardex.kernel import MISSING, Bytes, Column, Columns, Integers, Ranges, Segments, take
+from shardex.schema import (
+    Feature,
+    Features,
+    Value,
+    check_fields,
+    fits_unchanged,
+    infer_or_json,
+    to_columns,
+    to_sample,
+    unwrap_optional,
+)
 
 _INFER_FROM = 16
 
@@ -170,42 +189,102 @@ class DictRows(RecordRows):
     """Rows whose records decode to one dict of fields each; any other value becomes the field `value_field`.
 
     Records are decoded by `_decode`. If that raises one of `_decode_errors`, `_decode_or_explain` tries again and
-    raises an error that names the place.
+    raises an error that names the place. Without a schema, the fields are the keys of all records (`record_fields`);
+    a key that a record lacks is None in it.
     """
 
     _decode: Callable[[bytes], Any]
     _decode_errors: tuple[type[Exception], ...]
+    _make_decoder: MakeDecoder | None = None
+    """Makes decoders for the scan of all keys; None if records are no JSON and no MessagePack."""
+    rebuild = False
+    """True to find the fields again, although they were saved."""
 
-    def __init__(self, files: Files, index: Locations, schema: Features | None, value_field: str) -> None:
+    def __init__(
+        self,
+        files: Files,
+        index: Locations,
+        schema: Features | None,
+        value_field: str,
+        format: str,
+        infer_from: str | None = None,
+    ) -> None:
         super().__init__(files, index)
-        self._schema, self._value_field = schema, value_field
+        check_infer_from(infer_from)
+        self._schema, self._value_field, self._format, self._infer_from = schema, value_field, format, infer_from
 
     @abstractmethod
     def _decode_or_explain(self, record: bytes, row: int) -> Any:
         """Decode a record for which `_decode` raised an error, or raise an error that names the place."""
 
+    # -- fields ------------------------------------------------------------------------------------------------
+
     @cached_property
     def features(self) -> Features:
-        """The schema, or without one the features of the first samples."""
+        """The schema, or without one the keys of all records."""
         if self._schema is not None:
             return self._schema
+        return self._found.features(self._value_field) if self._found else self._features_of_first()
+
+    @cached_property
+    def _found(self) -> RecordFields | None:
+        """The keys of all records; None if there is a schema, or if the records have none."""
+        if self._schema is not None or self._make_decoder is None:
+            return None
+        make_decoder = self._make_decoder
+        new_scan = lambda: KeyScan(make_decoder, self._sample_or_none)  # noqa: E731
+        return record_fields(self, self._format, new_scan, self._infer_from, rebuild=self.rebuild)
+
+    def scan_keys(self, rows: Integers, scan: KeyScan) -> None:
+        """Add the keys of these records; without those that cannot be read, a read of them raises an error."""
+        try:
+            scan.add(self.ranges(rows).bytes())
+        except FormatError:
+            for row in rows.tolist():
+                with suppress(FormatError):
+                    scan.add([self.record(row).tobytes()])
+
+    def _sample_or_none(self, record: bytes) -> dict[str, Any] | None:
+        try:
+            value = self._decode_or_explain(record, -1)
+        except ShardexError:  # a read of the record raises it, with its place
+            return None
+        return value if type(value) is dict else {self._value_field: value}
+
+    def _features_of_first(self) -> Features:
         rows = np.arange(min(len(self), _INFER_FROM))
         return infer_or_json(self._samples(self.ranges(rows).bytes(), rows)) if len(rows) else Features({})
+
+    @cached_property
+    def sampled_rows(self) -> int | None:
+        """Number of records from which the fields were found; None if they are known otherwise, or all were read."""
+        return self._found.rows if self._found is not None and not self._found.complete else None
 
     @cached_property
     def _field_names(self) -> list[str]:
         return list(self.features)
 
-    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Decode these records.
+    @cached_property
+    def _float_fields(self) -> list[str]:
+        """Fields of floats, in which a record may have an integer."""
+        found = [n for n, f in self.features.items() if unwrap_optional(f) == Value("float64")]
+        return found if self._schema is None else []
 
-        Without a schema: all keys of these samples if `fields` is None, otherwise None where a sample has no such key.
-        """
+    @cached_property
+    def _as_map(self) -> bool:
+        return self._found is not None and self._found.as_map
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Decode these records."""
         names = self._checked(fields)
         if not len(rows):
-            return to_columns({n: [] for n in (self.features if names is None else names)}, 0, self.features, str)
-        values = self._values(self.ranges(rows).bytes(), rows, names)
-        return to_columns(values, len(rows), self._schema, self._where(rows))
+            return to_columns({n: [] for n in names}, 0, self.features, str)
+        values = self._values(self.ranges(rows).bytes(), rows, names, fields is None)
+        if self._schema is not None or self._found is None:
+            return to_columns(values, len(rows), self._schema, self._where(rows))
+        return self._inferred_columns(values, rows)
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Decode one record."""
@@ -214,31 +293,86 @@ class DictRows(RecordRows):
             value = self._decode(record)
         except self._decode_errors:
             value = self._decode_or_explain(record, row)
-        sample = value if type(value) is dict else {self._value_field: value}
-        if fields is None and self._schema is None:
-            return sample
-        return to_sample(sample, self._checked(fields), self._schema, lambda _: self.location(row))
+        sample = value if type(value) is dict and not self._as_map else {self._value_field: value}
+        if self._schema is not None or self._found is None:
+            return to_sample(sample, self._checked(fields), self._schema, lambda _: self.location(row))
+        return self._inferred_sample(sample, row, fields)
 
-    def _checked(self, fields: Sequence[str] | None) -> list[str] | None:
-        """Return the fields to read; None for all keys, if there is no schema."""
-        if fields is None and self._schema is None:
-            return None
+    def _inferred_sample(self, sample: dict[str, Any], row: int, fields: Sequence[str] | None) -> dict[str, Any]:
+        """Return the fields of a record; a key that it lacks is None, an integer in a field of floats a float."""
+        if fields is None and self.sampled_rows is not None:
+            self._refuse_new_keys([sample], np.array([row]))
+        names = self._field_names if fields is None else self._checked(fields)
+        if fields is not None or len(sample) < len(names):
+            sample = {name: sample.get(name) for name in names}
+        for name in self._float_fields:
+            if type(sample.get(name)) is int:
+                sample[name] = float(sample[name])
+        if self.sampled_rows is not None:
+            self._inferred_columns({name: [value] for name, value in sample.items()}, np.array([row]))
+        return sample
+
+    def _inferred_columns(self, values: Mapping[str, list[Any]], rows: Integers) -> Columns:
+        """Return values as columns of the features that were found; they fit, unless only a sample was read."""
+        if self.sampled_rows is not None:
+            for name, column in values.items():
+                if not all(map(fits_unchanged(self.features[name]), column)):
+                    self._refuse_misfits(column, name, rows)
+        return Columns({name: _stacked(column, self.features[name]) for name, column in values.items()}, len(rows))
+
+    def _refuse_misfits(self, column: list[Any], name: str, rows: Integers) -> None:
+        """Raise for a value that does not fit the feature; integers fit a float."""
+        try:
+            to_columns({name: column}, len(rows), self.features, self._where(rows))
+        except SchemaError as error:
+            raise SchemaError(f"{error}; {self._remedy}") from None
+
+    def _refuse_new_keys(self, samples: list[dict[str, Any]], rows: Integers) -> None:
+        known = self.features.keys()
+        for sample, row in zip(samples, rows.tolist(), strict=True):
+            if new := next((name for name in sample if name not in known), None):
+                raise SchemaError(
+                    f"{self.location(row)}: expected the fields {', '.join(known)}, got {new!r} too; {self._remedy}"
+                )
+
+    @property
+    def _remedy(self) -> str:
+        return (
+            f"the fields were found in {self.sampled_rows} of {len(self)} samples: "
+            'open with infer_from="all" to read all of them once, or name the fields with schema='
+        )
+
+    def _checked(self, fields: Sequence[str] | None) -> list[str]:
+        """Return the fields to read."""
         try:
             return check_fields(self._field_names, fields)
         except FieldError as error:
-            raise FieldError(f"{error} (name a field that only later samples have with schema=)") from None
+            if self._schema is None and self.sampled_rows is not None:
+                raise FieldError(f"{error}; {self._remedy}") from None
+            raise
 
     def _samples(self, records: list[bytes], rows: Integers) -> list[dict[str, Any]]:
         try:
             values = list(map(self._decode, records))
         except self._decode_errors:
             values = [self._decode_or_explain(one, row) for one, row in zip(records, rows.tolist(), strict=True)]
-        return [value if type(value) is dict else {self._value_field: value} for value in values]
+        as_map = self._schema is None and self._as_map
+        return [value if type(value) is dict and not as_map else {self._value_field: value} for value in values]
 
-    def _values(self, records: list[bytes], rows: Integers, names: list[str] | None) -> Mapping[str, Any]:
-        """Return the values of these fields (None: of all keys), as a list for each."""
+    def _values(self, records: list[bytes], rows: Integers, names: list[str], every: bool) -> Mapping[str, list[Any]]:
+        """Return the values of these fields, as a list for each; `every`: they are all fields, refuse other keys."""
         samples = self._samples(records, rows)
-        if names is None:
-            return Columns.from_samples(samples).data
+        if every and self._schema is None and self.sampled_rows is not None:
+            self._refuse_new_keys(samples, rows)
         missing = None if self._schema is None else MISSING
         return {name: [sample.get(name, missing) for sample in samples] for name in names}
+
+
+def _stacked(values: list[Any], feature: Feature) -> Column:
+    """Return values that fit a feature as a column: an array if they are numbers and none is missing."""
+    inner = unwrap_optional(feature)
+    if not isinstance(inner, Value):
+        return values
+    if inner is feature or None not in values:
+        return np.array(values, inner.dtype)
+    return [float(value) if type(value) is int else value for value in values] if inner.dtype == "float64" else values

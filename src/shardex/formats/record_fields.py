@@ -1,0 +1,306 @@
+"""The fields of records without a schema (JSON lines, MessagePack): all keys, each with a feature that fits its values.
+
+Every record is decoded once, by a decoder that accepts only the keys and types found so far, which is as fast as
+decoding to dicts; a record that it refuses adds its keys and types (`KeyScan`). A key that some records lack is
+optional; a key whose values are lists, objects or of several types is `Json`. The result is a sidecar file next to the
+index, and only data files that changed are read again. Of data above `COMPLETE_BYTES`, a sample of the records is read,
+unless the user asks for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Protocol
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from shardex.errors import ArgumentError
+from shardex.files import Files, Index, IndexedFile, decode_sidecar, encode_sidecar, load_sidecars, save_sidecar
+from shardex.kernel import Integers
+from shardex.progress import Bar
+from shardex.schema import Bytes, Feature, Features, Json, Optional, Text, Value
+
+VERSION = 1
+COMPLETE_BYTES = 2 << 30
+"""Total size of records up to which all are read: about five seconds, once."""
+_SAVED_BYTES = 1 << 20
+"""Total size of records from which on the result is saved; reading fewer takes no longer than reading the result."""
+MAX_KEYS = 4096
+"""Objects with more different keys are maps, not samples: each is one value."""
+_BLOCK_ROWS = 1 << 14
+_SAMPLED_BLOCKS, _SAMPLED_ROWS = 400, 256
+"""Number and length of the runs of records that are read if not all are."""
+
+MakeDecoder = Callable[[Any], Callable[[bytes], Any]]
+"""Returns a function that decodes a record as a type of msgspec."""
+Kinds = dict[str, list[str]]
+"""For each key the kinds of its values, and "missing" if a record lacks it."""
+
+_TYPES: dict[str, Any] = {
+    "null": None,
+    "bool": bool,
+    "int": Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)],
+    "long": Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)],
+    "big": int,
+    "float": float,
+    "text": str,
+    "bytes": bytes,
+    "list": list,
+    "object": dict,
+}
+"""Types of msgspec for each kind; integers by whether float64 and int64 hold them."""
+_INTEGERS = ("int", "long", "big")
+_FEATURES: dict[frozenset[str], Feature] = {
+    frozenset({"bool"}): Value("bool"),
+    frozenset({"int"}): Value("int64"),
+    frozenset({"long"}): Value("int64"),
+    frozenset({"int", "long"}): Value("int64"),
+    frozenset({"float"}): Value("float64"),
+    frozenset({"int", "float"}): Value("float64"),
+    frozenset({"text"}): Text(),
+    frozenset({"bytes"}): Bytes(),
+}
+_REFUSALS = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+def feature_of_kinds(kinds: Iterable[str]) -> Feature:
+    """Return the feature that fits all values of these kinds.
+
+    >>> str(feature_of_kinds(["int", "float", "missing"])), str(feature_of_kinds(["int", "text"]))
+    ('float64 or none', 'json')
+    """
+    found = frozenset(kinds)
+    feature = _FEATURES.get(found - {"null", "missing"}, Json())
+    return Optional(feature) if found & {"null", "missing"} else feature
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "bool"
+        case int():
+            return "int" if abs(value) <= 1 << 53 else "long" if -(1 << 63) <= value < 1 << 63 else "big"
+        case float():
+            return "float"
+        case str():
+            return "text"
+        case bytes():
+            return "bytes"
+    return "list" if isinstance(value, list) else "object"
+
+
+class KeyScan:
+    """Keys and kinds of values of the records that were added.
+
+    >>> scan = KeyScan(lambda kind: msgspec.json.Decoder(kind).decode, msgspec.json.decode)
+    >>> scan.add([b'{"a": 1}', b'{"a": 2.5, "b": "x"}']); scan.kinds
+    {'a': ['float', 'int'], 'b': ['missing', 'text']}
+    """
+
+    def __init__(self, make_decoder: MakeDecoder, decode: Callable[[bytes], Mapping[str, Any] | None]) -> None:
+        self.rows = 0
+        self._make_decoder, self._decode = make_decoder, decode
+        self._found: dict[str, set[str]] = {}
+        self._accepts: Callable[[bytes], Any] = self._refuse
+        self._seen, self._changed = False, False
+        self._refused, self._patience = 0, 1
+
+    @property
+    def kinds(self) -> Kinds:
+        """For each key the kinds of its values."""
+        return {name: sorted(kinds) for name, kinds in self._found.items()}
+
+    def add(self, records: Sequence[bytes]) -> None:
+        """Add records; those that cannot be decoded are skipped, a read of them raises an error."""
+        rest = iter(records)
+        while len(self._found) <= MAX_KEYS:
+            try:
+                accepts = self._accepts
+                for record in rest:
+                    accepts(record)
+            except _REFUSALS:
+                self._add(self._decode(record))
+                self._rebuild()
+            else:
+                break
+        self.rows += len(records)
+
+    def _add(self, sample: Mapping[str, Any] | None) -> None:
+        if sample is None:
+            return
+        for name, value in sample.items():
+            if (kinds := self._found.get(name)) is None:
+                kinds = self._found[name] = {"missing"} if self._seen else set()
+                self._changed = True
+            if (kind := _kind(value)) not in kinds:
+                kinds.add(kind)
+                self._changed = True
+        self._seen = True
+        if len(sample) < len(self._found):
+            for name in self._found.keys() - sample.keys():
+                self._changed |= "missing" not in self._found[name]
+                self._found[name].add("missing")
+
+    def _rebuild(self) -> None:
+        """Make a decoder that accepts all that was found; each time after twice as many refused records."""
+        self._refused += 1
+        if self._refused < self._patience or not self._changed:
+            return
+        self._patience, self._changed = 2 * self._refused, False
+        fields: list[Any] = []
+        for number, kinds in enumerate(self._found.values()):
+            field = (f"f{number}", _type_of(kinds))
+            fields.append((*field, None) if "missing" in kinds else field)
+        names = {f"f{number}": name for number, name in enumerate(self._found)}
+        try:
+            kind = msgspec.defstruct("Record", fields, rename=names, kw_only=True, forbid_unknown_fields=True, gc=False)
+            self._accepts = self._make_decoder(kind)
+        except (ValueError, TypeError):  # a name with a quote, or types that msgspec cannot tell apart
+            self._accepts = self._refuse
+
+    def _refuse(self, record: bytes) -> None:
+        raise ValueError
+
+
+def _type_of(kinds: set[str]) -> Any:
+    """Return the type of msgspec that accepts values of these kinds only."""
+    if "float" in kinds and not kinds & {*_INTEGERS}:
+        kinds = kinds | {"int"}  # a float alone would accept any integer
+    widest = next((kind for kind in reversed(_INTEGERS) if kind in kinds), None)
+    types = [kind for name, kind in _TYPES.items() if name in kinds and (name not in _INTEGERS or name == widest)]
+    joined = types[0] if types else None
+    for kind in types[1:]:
+        joined = joined | kind if joined is not None else kind | None
+    return joined
+
+
+# -- the fields of a dataset ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RecordFields:
+    """What was found in the records of a dataset."""
+
+    kinds: Kinds
+    rows: int
+    """Number of records that were read."""
+    complete: bool
+    """True if all records were read."""
+
+    @property
+    def as_map(self) -> bool:
+        """True if objects are maps, not samples: there are too many different keys, or one that no field can have."""
+        return len(self.kinds) > MAX_KEYS or "" in self.kinds
+
+    def features(self, value_field: str) -> Features:
+        """Return the features of all keys; of maps, one field of JSON."""
+        if self.as_map:
+            return Features({value_field: Json()})
+        return Features({name: feature_of_kinds(kinds) for name, kinds in self.kinds.items()})
+
+
+class Records(Protocol):
+    """Rows whose records are scanned."""
+
+    files: Files
+    index: Any
+
+    def __len__(self) -> int:
+        """Number of records."""
+
+    def scan_keys(self, rows: Integers, scan: KeyScan) -> None:
+        """Add the records of these rows."""
+
+
+def record_fields(
+    rows: Records, format: str, new_scan: Callable[[], KeyScan], infer_from: str | None, *, rebuild: bool = False
+) -> RecordFields:
+    """Return the fields of all records: saved ones if they are up to date, otherwise they are found now and saved.
+
+    `infer_from` is "all" or "sample"; None reads all records if they are not too large. `rebuild` ignores saved ones.
+    """
+    size = sum(file.size for file in rows.index.files)
+    complete = infer_from == "all" or (infer_from is None and size <= COMPLETE_BYTES)
+    kind = f"{format}-fields 1"
+    saved = [] if rebuild else load_sidecars(rows.files, kind, _Saved, "finding the fields again")
+    for one in saved:
+        if one.fingerprint == rows.index.fingerprint and (one.complete or not complete):
+            return one.fields
+    known = {file: found for one in saved if one.complete for file, found in one.found.items()} if complete else {}
+    parts = _scan(rows, new_scan, known) if complete else [_sampled(rows, new_scan())]
+    head = {
+        "version": VERSION,
+        "fingerprint": rows.index.fingerprint,
+        "complete": complete,
+        "files": [asdict(file) for file in rows.index.files] if isinstance(rows.index, Index) and complete else [],
+        "found": [{"rows": count, "kinds": kinds} for count, kinds in parts],
+        "blocks": [],
+    }
+    if size >= _SAVED_BYTES:
+        save_sidecar(rows.files, kind, encode_sidecar(head, pa.schema([]), []))
+    return _joined(parts, complete)
+
+
+Part = tuple[int, Kinds]
+"""Number of records and the kinds of their values."""
+
+
+class _Saved:
+    def __init__(self, data: memoryview, name: str) -> None:
+        _, head = decode_sidecar(data, name, VERSION, lambda head: pa.schema([]))
+        self.fingerprint: str = head["fingerprint"]
+        self.complete: bool = head["complete"]
+        parts: list[Part] = [(part["rows"], part["kinds"]) for part in head["found"]]
+        self.fields = _joined(parts, self.complete)
+        self.found = dict(zip((IndexedFile(**file) for file in head["files"]), parts, strict=False))
+
+
+def _joined(parts: Sequence[Part], complete: bool) -> RecordFields:
+    kinds: dict[str, set[str]] = {}
+    for _, found in parts:
+        for name, some in found.items():
+            kinds.setdefault(name, set()).update(some)
+    for rows, found in parts:
+        if rows:
+            for name in kinds.keys() - found.keys():
+                kinds[name].add("missing")
+    return RecordFields({name: sorted(some) for name, some in kinds.items()}, sum(rows for rows, _ in parts), complete)
+
+
+def _scan(rows: Records, new_scan: Callable[[], KeyScan], known: Mapping[IndexedFile, Part]) -> list[Part]:
+    """Read all records of each file that is not known; all at once if the index does not go file by file."""
+    files = rows.index.files if isinstance(rows.index, Index) else [None]
+    counts = [len(rows) if file is None else file.rows for file in files]
+    parts, begin = [], 0
+    with Bar(total=len(rows), unit=" samples", unit_scale=True, desc="fields", disable=None, delay=1) as bar:
+        for file, count in zip(files, counts, strict=True):
+            if file is None or (part := known.get(file)) is None:
+                scan = new_scan()
+                for first in range(begin, begin + count, _BLOCK_ROWS):
+                    rows.scan_keys(np.arange(first, min(first + _BLOCK_ROWS, begin + count)), scan)
+                    bar.update(min(_BLOCK_ROWS, begin + count - first))
+                part = scan.rows, scan.kinds
+            parts.append(part)
+            begin += count
+    return parts
+
+
+def _sampled(rows: Records, scan: KeyScan) -> Part:
+    """Read runs of records that are spread evenly, the first and the last included."""
+    last = max(0, len(rows) - _SAMPLED_ROWS)
+    starts = np.unique(np.linspace(0, last, _SAMPLED_BLOCKS).astype(np.int64))
+    runs = starts[:, None] + np.arange(min(_SAMPLED_ROWS, len(rows)))
+    for some in np.array_split(np.unique(runs), 8):
+        rows.scan_keys(some, scan)
+    return scan.rows, scan.kinds
+
+
+def check_infer_from(infer_from: str | None) -> None:
+    """Raise an error for a value that the option does not have."""
+    if infer_from not in (None, "all", "sample"):
+        raise ArgumentError(f'expected infer_from to be "all" or "sample", got {infer_from!r}')
