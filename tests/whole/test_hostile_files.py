@@ -1,16 +1,21 @@
-"""Files that somebody made to harm the reader: pipes instead of files, links that lead out of a folder."""
+"""Files that somebody made to harm the reader: pipes, links that lead out of a folder, small files that expand."""
 
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import shardex as sx
-from shardex.errors import PathError, ShardexError
+from shardex.arrow import DecodeLimit
+from shardex.errors import FormatError, PathError, ShardexError
 from shardex.sources import LocalSource
 from shardex.store.manifest import read_manifest
 
@@ -88,3 +93,114 @@ def test_links_to_shards_in_a_folder_are_followed(tmp_path: Path, format: str) -
     for path in (tmp_path / "d").iterdir():
         (tmp_path / "links" / path.name).symlink_to(path)
     assert len(list(sx.open(tmp_path / "links"))) == len(SAMPLES)
+
+
+# -- small files that expand -------------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+def parquet(path: Path, column: Any, **options: Any) -> None:
+    pq.write_table(pa.table({"s": column}), path, compression="zstd", **options)
+
+
+def arrow(path: Path, column: Any, new: Any = pa.ipc.new_file, **options: Any) -> None:
+    batch = pa.record_batch({"s": column})
+    with (
+        pa.OSFile(str(path), "wb") as file,
+        new(file, batch.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer,
+    ):
+        writer.write_batch(batch)
+
+
+def repeated(text: str, count: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
+
+
+def one_run(count: int) -> pa.Array:
+    return pa.RunEndEncodedArray.from_arrays(pa.array([count], pa.int64()), pa.array([7], pa.int64()))
+
+
+def same_view(text: str, count: int) -> pa.Array:
+    view = struct.pack("<i4sii", len(text), text[:4].encode(), 0, 0)
+    return pa.Array.from_buffers(pa.string_view(), count, [None, *map(pa.py_buffer, (view * count, text.encode()))])
+
+
+BOMBS: dict[str, Callable[[Path], None]] = {
+    "dictionary.parquet": lambda path: parquet(path, repeated("x" * MIB, 50), store_schema=False),
+    "texts.parquet": lambda path: parquet(path, ["x" * MIB] * 50, use_dictionary=False),
+    "numbers.parquet": lambda path: parquet(path, np.zeros(6 * MIB), row_group_size=6 * MIB),
+    "nulls.parquet": lambda path: parquet(path, pa.nulls(6 * MIB, pa.int64()), row_group_size=6 * MIB),
+    "lists.parquet": lambda path: parquet(
+        path, pa.ListArray.from_arrays([0, 50], repeated("x" * MIB, 50)), store_schema=False
+    ),
+    "delta.parquet": lambda path: parquet(
+        path, ["x" * MIB] * 50, use_dictionary=False, column_encoding={"s": "DELTA_BYTE_ARRAY"}
+    ),
+    "file.arrow": lambda path: arrow(path, np.zeros(6 * MIB), compression="zstd"),
+    "lz4.arrow": lambda path: arrow(path, np.zeros(6 * MIB), compression="lz4"),
+    "stream.arrow": lambda path: arrow(path, np.zeros(6 * MIB), pa.ipc.new_stream, compression="zstd"),
+    "dictionary.arrow": lambda path: arrow(
+        path, pa.DictionaryArray.from_arrays(pa.array([0]), pa.array(["x" * 50 * MIB])), compression="zstd"
+    ),
+    "runs.arrow": lambda path: arrow(path, one_run(6 * MIB)),
+    "views.arrow": lambda path: arrow(path, same_view("x" * MIB, 50)),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_small_file_that_expands_is_refused_before_it_is_decoded(tmp_path: Path, name: str) -> None:
+    BOMBS[name](tmp_path / name)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(FormatError, match=rf"{name}.*expected at most 33554432 bytes.*higher max_decoded_bytes"):
+        list(sx.open(tmp_path / name, max_decoded_bytes=32 * MIB))
+    assert pa.total_allocated_bytes() - before < 8 * MIB
+    assert len(sx.open(tmp_path / name, max_decoded_bytes="1 GB").read([0])["s"]) == 1
+
+
+def test_whole_columns_are_bounded(tmp_path: Path) -> None:
+    """Each row group is small, but a query reads a column of all of them."""
+    parquet(tmp_path / "a.parquet", np.zeros(6 * MIB), row_group_size=MIB)
+    ds = sx.open(tmp_path / "a.parquet", max_decoded_bytes=32 * MIB)
+    assert ds[6 * MIB - 1].s == 0
+    with pytest.raises(FormatError, match=r"a.parquet.*column s up to here: expected at most 33554432 bytes"):
+        ds.where("s = 1")
+
+
+def test_environment_sets_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parquet(tmp_path / "a.parquet", np.zeros(MIB))
+    monkeypatch.setenv("SHARDEX_MAX_DECODED_BYTES", "1 MB")
+    with pytest.raises(FormatError, match="expected at most 1000000 bytes after decoding"):
+        sx.open(tmp_path / "a.parquet")[0]
+
+
+def test_by_default_the_limit_grows_with_the_file(tmp_path: Path) -> None:
+    """Large files that compress as usual need no setting; only a tiny file that expands a lot is suspicious."""
+    limit = DecodeLimit()
+    limit.check(1 << 30, 10, "a small file")
+    limit.check(64 << 30, 1 << 30, "a large file")
+    with pytest.raises(FormatError, match="got 4900000000 from 93000"):
+        limit.check(4_900_000_000, 93_000, "a bomb")
+
+
+def varint(number: int) -> bytes:
+    """Return a number as Thrift writes it."""
+    found = bytearray()
+    while number >= 0x80:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def test_sizes_in_the_footer_are_not_believed(tmp_path: Path) -> None:
+    """The pages say 50 MiB, the footer says a few bytes."""
+    parquet(tmp_path / "a.parquet", ["x" * MIB] * 50, use_dictionary=False)
+    column = pq.ParquetFile(tmp_path / "a.parquet").metadata.row_group(0).column(0)
+    data = (tmp_path / "a.parquet").read_bytes()
+    said = varint(2 * column.total_uncompressed_size)
+    assert said in data
+    lie = bytes(byte & 0x80 for byte in said[:-1]) + b"\x00"  # the same length, but zero
+    (tmp_path / "a.parquet").write_bytes(data.replace(said, lie))
+    assert pq.ParquetFile(tmp_path / "a.parquet").metadata.row_group(0).column(0).total_uncompressed_size == 0
+    with pytest.raises(FormatError, match="expected at most 33554432 bytes"):
+        list(sx.open(tmp_path / "a.parquet", max_decoded_bytes=32 * MIB))

@@ -20,15 +20,17 @@ the kernel cannot copy, are converted by `decode`.
 """
 
 from shardex.arrow.batch_builder import BatchBuilder
-from shardex.arrow.decode import decode_array, list_bounds, list_parts, storage_array, to_list
-from shardex.arrow.decoded_table import CACHE_BYTES, DecodedTable
+from shardex.arrow.decode import decode_array, expanded_size, list_bounds, list_parts, storage_array, to_list
+from shardex.arrow.decoded_table import CACHE_BYTES, DecodedTable, DecodeLimit
 from shardex.arrow.ipc_footer import (
     FOOTER_TAIL,
     Block,
     batch_is_compressed,
+    decompressed_size,
     footer_blocks,
     footer_size,
     open_ipc_file,
+    stream_blocks,
     valid_batch,
 )
 from shardex.arrow.mapped_table import MappedTable
@@ -62,6 +64,7 @@ __all__ = [
     "FOOTER_TAIL",
     "BatchBuilder",
     "Block",
+    "DecodeLimit",
     "DecodedTable",
     "MappedTable",
     "arrow_schema",
@@ -71,6 +74,8 @@ __all__ = [
     "concat_columns",
     "concat_tables",
     "decode_array",
+    "decompressed_size",
+    "expanded_size",
     "feature_of_values",
     "features_of_arrow",
     "footer_blocks",
@@ -88,6 +93,7 @@ __all__ = [
     "sql_table",
     "storage_array",
     "storage_type",
+    "stream_blocks",
     "take_table",
     "to_list",
     "to_table",

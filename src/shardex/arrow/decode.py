@@ -65,6 +65,34 @@ def storage_array(array: pa.Array) -> pa.Array:
     return array.cast(storage_type(array.type)) if views else array
 
 
+def expanded_size(batch: pa.RecordBatch | pa.Table) -> int:
+    """Return the bytes that `storage_array` makes of run-end encoded columns and of views, which can be huge."""
+    return sum(_expanded(chunk) for column in batch.columns for chunk in getattr(column, "chunks", [column]))
+
+
+def _expanded(array: pa.Array) -> int:
+    if isinstance(array, pa.RunEndEncodedArray):
+        counts = np.diff(array.run_ends.to_numpy(zero_copy_only=False).astype(np.int64), prepend=0)
+        return int(counts @ _value_sizes(array.values)) if len(counts) else 0
+    views = pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type)
+    return int(_value_sizes(array).sum()) if views else 0
+
+
+def _value_sizes(array: pa.Array) -> Integers:
+    """Return the size of each value of an array."""
+    kind = array.type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        views = np.frombuffer(array.buffers()[1] or b"", np.int32)[4 * array.offset :][: 4 * len(array) : 4]
+        return np.where(array.is_valid().to_numpy(zero_copy_only=False), views, 0).astype(np.int64)
+    if is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        from pyarrow import compute
+
+        lengths = compute.binary_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+        return np.asarray(lengths, np.int64)
+    size = -(-kind.bit_width // 8) if pa.types.is_primitive(kind) else array.nbytes  # of nested ones, the most
+    return np.full(len(array), size, np.int64)
+
+
 def decode_value(array: pa.Array, row: int, feature: Feature) -> Any:
     """Return one value of an array."""
     return Columns({"": decode_array(array.slice(row, 1), feature)}, 1).sample(0)[""]

@@ -6,6 +6,7 @@ group once. Only the requested columns are decoded; an LRU cache keeps those of 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -15,23 +16,54 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.decode import decode_array, decode_value, storage_array, take_rows
+from shardex.arrow.decode import decode_array, decode_value, expanded_size, storage_array, take_rows
 from shardex.arrow.sql_columns import sql_table, valid_mask
 from shardex.arrow.types import storage_type
 from shardex.errors import FormatError
 from shardex.kernel import Columns, Integers, Ranges
 from shardex.schema import Features, check_fields
+from shardex.sources import parse_size
 
 CACHE_BYTES = 256 << 20
+_ALWAYS_ALLOWED = 1 << 30
+_ALLOWED_RATIO = 64
 
 Decode = Callable[[int, list[str]], pa.RecordBatch | pa.Table]
+
+
+class DecodeLimit:
+    """The most bytes that one group of rows, or a column, may decode to: a small file can expand to any size.
+
+    `given` is a number of bytes, or text such as "4 GB"; by default ``SHARDEX_MAX_DECODED_BYTES``, else 1 GiB or 64
+    times the encoded size, whichever is more.
+
+    >>> DecodeLimit("1 kB").check(2000, 10, "a.parquet")
+    Traceback (most recent call last):
+    shardex.errors.FormatError: a.parquet: expected at most 1000 bytes after decoding, got 2000 from 10; if you trust...
+    """
+
+    def __init__(self, given: int | str | None = None) -> None:
+        given = given or os.environ.get("SHARDEX_MAX_DECODED_BYTES")
+        self._given = None if given is None else parse_size(given)
+
+    def allowed(self, encoded: int) -> int:
+        """Return the limit for this many encoded bytes."""
+        return max(_ALWAYS_ALLOWED, _ALLOWED_RATIO * encoded) if self._given is None else self._given
+
+    def check(self, decoded: int, encoded: int, where: str) -> None:
+        """Raise an error if decoding would take too much memory."""
+        if decoded > (limit := self.allowed(encoded)):
+            raise FormatError(
+                f"{where}: expected at most {limit} bytes after decoding, got {decoded} from {encoded}; if you trust "
+                "the file, open it with a higher max_decoded_bytes, or set SHARDEX_MAX_DECODED_BYTES"
+            )
 
 
 class DecodedTable:
     """Consecutive groups of rows; `decode(k, names)` returns these columns of group k, which has `rows[k]` rows.
 
     `extents(groups, names)` are the byte ranges of these columns. If the files are remote, a read downloads the ranges
-    of all its groups at once.
+    of all its groups at once. `encoded_bytes` is the size of all files: `limit` bounds whole columns by it.
 
     >>> from shardex.schema import Value
     >>> group = pa.record_batch({"x": [5, 6, 7]})
@@ -51,8 +83,11 @@ class DecodedTable:
         cache_bytes: int = CACHE_BYTES,
         extents: Callable[[Sequence[int], Sequence[str]], Ranges] | None = None,
         is_remote: bool = False,
+        limit: DecodeLimit | None = None,
+        encoded_bytes: int = 0,
     ) -> None:
         self.features = features
+        self._limit, self._encoded_bytes = limit or DecodeLimit(), encoded_bytes
         self._schema = schema
         self._starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
         self._decode = decode
@@ -95,7 +130,11 @@ class DecodedTable:
         """Return a whole field; decodes the groups that are not cached."""
         if self._is_remote:
             self.advise(self._starts[:-1], [name])
-        arrays = [self._arrays(group, [name])[name] for group in range(len(self._starts) - 1)]
+        arrays, decoded = list[pa.Array](), 0
+        for group in range(len(self._starts) - 1):
+            arrays.append(self._arrays(group, [name])[name])
+            decoded += arrays[-1].nbytes
+            self._limit.check(decoded, self._encoded_bytes, f"{self._name(group)}, column {name} up to here")
         return pa.chunked_array(arrays, storage_type(self._schema.field(name).type))
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
@@ -130,6 +169,7 @@ class DecodedTable:
         try:
             table = self._decode(group, names)
             table.validate(full=True)
+            self._limit.check(expanded_size(table), table.nbytes, self._name(group))
             found = {name: storage_array(_whole(table.column(name))) for name in names}
         except (pa.ArrowException, OSError) as error:
             raise FormatError(f"{self._name(group)}: expected rows, got bytes that Arrow refuses: {error}") from None

@@ -19,7 +19,8 @@ from shardex.errors import FormatError
 FOOTER_TAIL = 10
 """Bytes at the end of a file: the size of the footer, and the magic."""
 _MAGIC = b"ARROW1"
-_COMPRESSION = 3
+_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
+_BUFFERS, _COMPRESSION = 2, 3
 _CONTINUES = 0xFFFFFFFF
 
 
@@ -80,14 +81,70 @@ def footer_blocks(footer: bytes, size: int, where: str) -> tuple[list[Block], li
 
 def batch_is_compressed(head: bytes, where: str) -> bool:
     """Return whether the body of a batch is compressed, given its header."""
-    start = 8 if _u32(head, 0) == _CONTINUES else 4
     try:
-        message = start + _u32(head, start)
-        at = _field(head, message, 2)
-        batch = at + _u32(head, at)
-        return bool(_field(head, batch, _COMPRESSION))
+        return bool(_field(head, _batch(head, _message(head)), _COMPRESSION))
     except (struct.error, IndexError):
         raise FormatError(f"{where}: expected the header of a batch, got something else") from None
+
+
+def decompressed_size(data: Any, block: Block, where: str) -> int:
+    """Return the size of the body of a batch, or of a dictionary, after decompression, which may be huge.
+
+    Each compressed buffer begins with its decompressed size.
+    """
+    head = bytes(data[block.begin : block.begin + block.head])
+    body = data[block.begin + block.head : block.end]
+    try:
+        batch = _batch(head, _message(head))
+        if not _field(head, batch, _COMPRESSION):
+            return block.body
+        vector = _field(head, batch, _BUFFERS)
+        vector += _u32(head, vector)
+        spans = struct.unpack_from(f"<{2 * _u32(head, vector)}q", head, vector + 4)
+        sizes = [
+            struct.unpack_from("<q", body, at)[0] for at, size in zip(spans[::2], spans[1::2], strict=True) if size
+        ]
+    except (struct.error, IndexError):
+        raise FormatError(f"{where}: expected the header of a batch, got something else") from None
+    return block.body + sum(int(size) for size in sizes if size > 0)
+
+
+def stream_blocks(data: Any, where: str) -> list[Block]:
+    """Return the positions of the batches and dictionaries in an Arrow IPC stream."""
+    found, at = list[Block](), 0
+    try:
+        while at + 4 <= len(data):
+            start = at + (8 if _u32(data, at) == _CONTINUES else 4)
+            if not (length := _u32(data, start - 4)):
+                break  # the end of the stream
+            head = bytes(data[at : start + length])
+            message = _message(head)
+            kind, body = _field(head, message, 1), _field(head, message, 3)
+            size = struct.unpack_from("<q", head, body)[0] if body else 0
+            if size < 0:
+                raise IndexError
+            if kind and head[kind] in (_DICTIONARY_BATCH, _RECORD_BATCH):
+                found.append(Block(at, start + length - at, size))
+            at = start + length + size
+    except (struct.error, IndexError):
+        raise FormatError(f"{where}: expected an Arrow IPC stream, got something else at byte {at}") from None
+    return found
+
+
+def _message(head: bytes) -> int:
+    """Return the position of the message in the bytes of a header."""
+    start = 8 if _u32(head, 0) == _CONTINUES else 4
+    return start + _u32(head, start)
+
+
+def _batch(head: bytes, message: int) -> int:
+    """Return the position of the record batch that is in a message, or in the dictionary in it."""
+    at = _field(head, message, 2)
+    batch = at + _u32(head, at)
+    if (kind := _field(head, message, 1)) and head[kind] == _DICTIONARY_BATCH:
+        at = _field(head, batch, 1)
+        batch = at + _u32(head, at)
+    return batch
 
 
 def _blocks(footer: bytes, field: int) -> list[Block]:

@@ -15,6 +15,7 @@ samples into staged shards (`sample_writer`).
 - `extracted_columns`: values of JSON keys, extracted once for SQL
 - `arrow_files`: Arrow IPC files and streams of other tools
 - `parquet`: Parquet files
+- `parquet_pages`: how much memory Parquet columns take, computed before they are decoded
 - `jsonl`, `jsonl_lines`: JSON Lines and text files; `jsonl_lines` scans and writes lines
 - `tar`: WebDataset tars as rows
 - `tar_members`: scans tars for samples, writes tars, reads damaged ones

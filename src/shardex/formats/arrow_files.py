@@ -19,14 +19,18 @@ from shardex.arrow import (
     FOOTER_TAIL,
     Block,
     DecodedTable,
+    DecodeLimit,
     MappedTable,
     batch_is_compressed,
     check_column_names,
+    decompressed_size,
+    expanded_size,
     features_of_arrow,
     footer_blocks,
     footer_size,
     open_ipc_file,
     schema_text,
+    stream_blocks,
     valid_batch,
 )
 from shardex.errors import FormatError, TruncatedShardError
@@ -55,14 +59,17 @@ class _Shard:
     """True if loading a batch decompresses it."""
 
 
-def open_files(files: Files, schema: Features | None) -> TableRows:
-    """Open the rows of all files, which must have the same schema."""
+def open_files(files: Files, schema: Features | None, max_decoded_bytes: int | str | None = None) -> TableRows:
+    """Open the rows of all files, which must have the same schema.
+
+    A batch that would take more than `max_decoded_bytes` raises an error (see `DecodeLimit`).
+    """
     files, counts = _shards_in_order(files)
     if not files.paths:
         raise FormatError(f"{files}: expected at least one Arrow file, got none")
     digest = files_digest(files)
     names = [files.name(number) for number in range(len(files.paths))]
-    opened = _OpenFiles(files, names)
+    opened = _OpenFiles(files, names, DecodeLimit(max_decoded_bytes))
     shards = opened.shards()
     _check(shards, names, counts)
     features = features_of_arrow(shards[0].schema, schema, {null for shard in shards for null in shard.nulls})
@@ -88,10 +95,14 @@ def _table(shards: list[_Shard], features: Features, opened: _OpenFiles) -> Mapp
         return shards[file].load(batch, fields)
 
     if any(shard.compressed for shard in shards):
-        return DecodedTable(features, schema, rows, load, opened.batch_name)
+        return DecodedTable(
+            features, schema, rows, load, opened.batch_name, limit=opened.limit, encoded_bytes=opened.encoded_bytes
+        )
 
     def load_valid(number: int) -> pa.RecordBatch:
-        return valid_batch(load(number), opened.batch_name(number))
+        batch = valid_batch(load(number), opened.batch_name(number))
+        opened.limit.check(expanded_size(batch), batch.nbytes, opened.batch_name(number))
+        return batch
 
     table = MappedTable(features, schema, rows, load_valid, opened.batch_name, opened.extents, opened.is_remote)
     opened.close_batches = weakref.WeakMethod(table.close_batches)
@@ -140,13 +151,15 @@ def _uncompressed(
     return _Shard(schema, [batch.num_rows for batch in batches], load, nulls, compressed=False)
 
 
-def _stream(data: memoryview, where: str) -> _Shard:
+def _stream(data: memoryview, where: str, limit: DecodeLimit) -> _Shard:
     try:
         stream = pa.ipc.open_stream(pa.py_buffer(data))
         check_column_names(stream.schema)
-        found = list(stream)
+        size = sum(decompressed_size(data, block, where) for block in stream_blocks(data, where))
+        found = list(stream) if size <= limit.allowed(len(data)) else []
     except (*_REFUSED, FormatError) as error:
         raise FormatError(f"{where}: expected an Arrow IPC file or stream, got {bytes(data[:8])!r}: {error}") from None
+    limit.check(size, len(data), where)
     return _uncompressed(stream.schema, found, lambda number, fields: found[number])
 
 
@@ -156,8 +169,9 @@ def _stream(data: memoryview, where: str) -> _Shard:
 class _OpenFiles:
     """Files whose footers and batch headers are fetched when they are opened, and whose batches when they are read."""
 
-    def __init__(self, files: Files, names: list[str]) -> None:
-        self._files, self._names = files, names
+    def __init__(self, files: Files, names: list[str], limit: DecodeLimit) -> None:
+        self._files, self._names, self.limit = files, names, limit
+        self.encoded_bytes = 0
         self.is_remote = files.source.is_remote
         self._data = files.source.buffer_table(files.paths, close_file=self._close_file)
         self._readers: list[pa.ipc.RecordBatchFileReader | None] = [None] * len(names)
@@ -177,17 +191,18 @@ class _OpenFiles:
         """Open all files: fetch their ends together, then the headers of their batches."""
         every = range(len(self._names))
         files = [self._data.open(number) for number in every]
+        self.encoded_bytes = sum(data.size for data in files)
         footers = fetch_footers(self._data, [data.size for data in files], self._footer_size, head=len(_MAGIC))
         for n, (data, footer) in enumerate(zip(files, footers, strict=True)):
             if footer:
                 self._blocks[n] = footer_blocks(data[data.size - footer :].tobytes(), data.size, self._names[n])
         self._fetch([(n, *extent) for n in every for extent in self._headers(n)])
-        shards = [
-            self._shard(n) if footers[n] else _stream(self._files.source.load(self._files.paths[n]), self._names[n])
-            for n in every
-        ]
+        shards = [self._shard(n) if footers[n] else self._stream(n) for n in every]
         self.places = [(n, k) for n in every for k in range(len(shards[n].rows))]
         return shards
+
+    def _stream(self, number: int) -> _Shard:
+        return _stream(self._files.source.load(self._files.paths[number]), self._names[number], self.limit)
 
     def _footer_size(self, number: int) -> int:
         """Return the size of the footer of a file; 0 for a stream, which has none."""
@@ -213,6 +228,10 @@ class _OpenFiles:
         where, data, blocks = self._names[number], self._data.open(number), self._blocks[number][1]
         if any(batch_is_compressed(data[one.begin : one.begin + one.head].tobytes(), where) for one in blocks):
             self._fetch([(number, 0, data.size)])
+            for k, block in enumerate([*self._blocks[number][0], *blocks]):
+                self.limit.check(
+                    decompressed_size(data.data, block, where), block.end - block.begin, f"{where}, message {k}"
+                )
             return _compressed_file(data.data, where)
         reader = self._reader(number)
         found = [_get(reader, k, where) for k in range(len(blocks))]

@@ -14,9 +14,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardex.arrow import CACHE_BYTES, BatchBuilder, DecodedTable, check_column_names, features_of_arrow, schema_text
+from shardex.arrow import (
+    CACHE_BYTES,
+    BatchBuilder,
+    DecodedTable,
+    DecodeLimit,
+    check_column_names,
+    features_of_arrow,
+    schema_text,
+)
 from shardex.errors import ArgumentError, FormatError, SchemaError, storage_errors
 from shardex.files import Files, StagedWriter
+from shardex.formats.parquet_pages import DecodedSize, decoded_size, delta_bytes, repeated_bytes
 from shardex.formats.registry import Format
 from shardex.formats.table_rows import TableRows, fetch_footers, files_digest, ranges_at
 from shardex.kernel import Ranges
@@ -33,9 +42,18 @@ def recognise(files: Files) -> int:
     return bool(files.having(*_EXTENSIONS).paths)
 
 
-def open(files: Files, *, schema: Features | None = None, cache_bytes: int = CACHE_BYTES) -> TableRows:
-    """Open the rows of Parquet files; at most `cache_bytes` of decoded groups are cached."""
-    groups = _Groups(files.having(*_EXTENSIONS) if files.folder else files)
+def open(
+    files: Files,
+    *,
+    schema: Features | None = None,
+    cache_bytes: int = CACHE_BYTES,
+    max_decoded_bytes: int | str | None = None,
+) -> TableRows:
+    """Open the rows of Parquet files; at most `cache_bytes` of decoded groups are cached.
+
+    A group whose columns would take more than `max_decoded_bytes` raises an error (see `DecodeLimit`).
+    """
+    groups = _Groups(files.having(*_EXTENSIONS) if files.folder else files, DecodeLimit(max_decoded_bytes))
     ours = b"shardex" in (groups.schema.metadata or {})
     features = features_of_arrow(groups.schema, schema, () if ours else groups.nulls())
     table = DecodedTable(
@@ -47,6 +65,8 @@ def open(files: Files, *, schema: Features | None = None, cache_bytes: int = CAC
         cache_bytes,
         groups.extents,
         files.source.is_remote,
+        groups.limit,
+        groups.encoded_bytes,
     )
     return TableRows([table], groups.rows_of_files, features, groups.digest, groups.files)
 
@@ -54,14 +74,18 @@ def open(files: Files, *, schema: Features | None = None, cache_bytes: int = CAC
 class _Groups:
     """The row groups of all files."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, limit: DecodeLimit) -> None:
         if not files.paths:
             raise FormatError(f"{files}: expected at least one Parquet file, got none")
         self.digest = files_digest(files)
         self.files = [files.name(number) for number in range(len(files.paths))]
+        self.limit = limit
+        self._small: set[tuple[int, int]] = set()
+        """Groups and leaf columns that were found to be small enough to decode."""
         self._open: dict[int, pq.ParquetFile] = {}
         self._data = files.source.buffer_table(files.paths, close_file=self._close_file)
         data = [self._data.open(number) for number in range(len(self.files))]
+        self.encoded_bytes = sum(one.size for one in data)
         fetch_footers(self._data, [one.size for one in data], self._footer_size)
         readers = [_reader(one, name) for one, name in zip(data, self.files, strict=True)]
         self._metadata = [reader.metadata for reader in readers]
@@ -100,11 +124,55 @@ class _Groups:
 
     def decode(self, number: int, names: list[str]) -> pa.Table:
         """Decode these columns of a group."""
-        file, group = self._places[number]
         held = self.extents([number], names).hold()
-        table = self._reader(file).read_row_group(group, columns=names)
+        table = self._small_table(number, names)
         del held
         return table
+
+    def _small_table(self, number: int, names: list[str]) -> pa.Table:
+        """Decode columns of a group; raise an error if they take too much memory. Each is looked at once."""
+        file, group = self._places[number]
+        leaves = [leaf for name in names for leaf in self._leaves[name]]
+        if not self._small.issuperset((number, leaf) for leaf in leaves):
+            metadata, where = self._metadata[file].row_group(group), self.name(number)
+            encoded = sum(metadata.column(leaf).total_compressed_size for leaf in leaves)
+            sizes = {self._columns[leaf]: self._decoded_size(file, metadata, leaf, where) for leaf in leaves}
+            sure, most = (sum(getattr(size, name) for size in sizes.values()) for name in ("sure", "most"))
+            self.limit.check(sure, encoded, where)
+            table = self._measured(number, names, sizes, sure, encoded) if most > self.limit.allowed(encoded) else None
+            self._small.update((number, leaf) for leaf in leaves)
+            if table is not None:
+                return table
+        return self._reader(file).read_row_group(group, columns=names)
+
+    def _measured(
+        self, number: int, names: list[str], sizes: dict[str, DecodedSize], sure: int, encoded: int
+    ) -> pa.Table | None:
+        """Measure columns that repeat long values; return them if they could be decoded on the way."""
+        file, group = self._places[number]
+        delta = delta_bytes(self._reader(file), group, sizes, self.limit.allowed(encoded))
+        self.limit.check(sure + delta, encoded, self.name(number))
+        repeats = [path for path, size in sizes.items() if size.most > size.sure and not size.longest_delta]
+        reader = _reader(self._data.open(file), self.files[file], self._metadata[file], repeats)
+        table = reader.read_row_group(group, columns=names)
+        self.limit.check(sure + delta + repeated_bytes(table), encoded, self.name(number))
+        if any(pa.types.is_nested(field.type) for field in table.schema):
+            return None
+        return table.cast(pa.schema([self.schema.field(name) for name in table.column_names]))
+
+    def _decoded_size(self, file: int, metadata: pq.RowGroupMetaData, leaf: int, where: str) -> DecodedSize:
+        column, kind = metadata.column(leaf), self._metadata[file].schema.column(leaf)
+        begin, length = _chunk(column)
+        data = self._data.open(file).data[begin : begin + length]
+        width = {"BYTE_ARRAY": None, "FIXED_LEN_BYTE_ARRAY": max(kind.length, 1)}.get(kind.physical_type, 8)
+        try:
+            size = decoded_size(data, column.num_values, width)
+        except IndexError:
+            raise FormatError(
+                f"{where}, column {kind.path}: expected the header of a page, got something else"
+            ) from None
+        rows = metadata.num_rows * (width or 4) if not kind.max_repetition_level else 0
+        return DecodedSize(max(size.sure, rows), max(size.most, rows), size.longest_delta)
 
     def extents(self, numbers: Iterable[int], names: Collection[str]) -> Ranges:
         """Return the byte ranges of these columns of groups."""
@@ -117,7 +185,7 @@ class _Groups:
         file, group = self._places[number]
         metadata = self._metadata[file].row_group(group)
         for column in map(metadata.column, leaves):
-            yield file, column.dictionary_page_offset or column.data_page_offset, column.total_compressed_size
+            yield file, *_chunk(column)
 
     def nulls(self) -> set[str]:
         """Return the columns that may have nulls: those whose statistics do not exclude it."""
@@ -131,15 +199,27 @@ class _Groups:
         return {f.name for f in self.schema if f.nullable and any(_below(path, f.name) for path in found)}
 
 
+def _chunk(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """Return offset and length of the pages of a column chunk."""
+    begins = [begin for begin in (column.dictionary_page_offset, column.data_page_offset) if begin]
+    return min(begins, default=0), column.total_compressed_size
+
+
 def _below(path: str, name: str) -> bool:
     return path == name or path.startswith(f"{name}.")
 
 
-def _reader(data: Any, name: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+def _reader(
+    data: Any, name: str, metadata: pq.FileMetaData | None = None, as_dictionaries: Collection[str] = ()
+) -> pq.ParquetFile:
     try:
         # Reading ahead (pre_buffer) is not thread-safe, and the file is mapped anyway.
         reader = pq.ParquetFile(
-            pa.BufferReader(pa.py_buffer(data)), metadata=metadata, pre_buffer=False, page_checksum_verification=True
+            pa.BufferReader(pa.py_buffer(data)),
+            metadata=metadata,
+            read_dictionary=list(as_dictionaries),
+            pre_buffer=False,
+            page_checksum_verification=True,
         )
         check_column_names(reader.schema_arrow)
     except (pa.ArrowException, OSError, ValueError) as error:

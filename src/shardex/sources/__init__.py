@@ -37,6 +37,7 @@ from shardex.sources.credentials import (
 )
 from shardex.sources.io_threads import fetches_started
 from shardex.sources.local import LocalSource, make_folder, sync_folder
+from shardex.sources.page_cache import parse_size
 from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, check_path
 from shardex.sources.url import absolute_path, is_url, open_source, place_of
 
@@ -61,6 +62,7 @@ __all__ = [
     "is_url",
     "make_folder",
     "open_source",
+    "parse_size",
     "place_of",
     "redact_url",
     "storage",

@@ -33,11 +33,17 @@ def _latest(files: Files) -> int:
 
 
 def open(
-    files: Files, *, schema: Features | None = None, version: int | None = None, trust_paths: bool = False
+    files: Files,
+    *,
+    schema: Features | None = None,
+    version: int | None = None,
+    trust_paths: bool = False,
+    max_decoded_bytes: int | str | None = None,
 ) -> TableRows | EditedRows:
     """Return the rows of a native dataset (of its latest version, or of `version`), or of plain Arrow files.
 
     With `trust_paths` fields may be stored in shards outside the folder, which the manifest names (see `adopt`).
+    `max_decoded_bytes` bounds the memory for one batch of plain Arrow files.
     """
     if latest := _latest(files):
         return _open_native(files.source, latest if version is None else version, schema, trust_paths)
@@ -46,7 +52,7 @@ def open(
     if files.folder and (found := files.having(*EXTENSIONS).paths) and all(map(_DATA_FILE.fullmatch, found)):
         raise FormatError(f"{files}: expected a manifest, got only data: its writer has not finished")
     _refuse_data_files(files)
-    return open_files(files, schema)
+    return open_files(files, schema, max_decoded_bytes)
 
 
 def _refuse_data_files(files: Files) -> None:
