@@ -273,7 +273,7 @@ class CountingSource(CachedSource):
         ([20_000] * 3000, 1, False, 0.05, 20),
         ([100_000, 3000] * 300, 2, False, 0.03, 30),
         ([30_000] * 400, 1, True, 0.15, 60),
-        (np.random.default_rng(2).integers(15_000, 25_000, 500), 1, False, 0.05, 600),
+        (np.random.default_rng(2).integers(15_000, 25_000, 500), 1, False, 0.08, 80),
         ([100] * 4000, 4, False, 1.01, 80),
     ],
     ids=["one size", "two sizes", "long names", "any size", "small"],
@@ -315,6 +315,33 @@ def test_read_fetches_only_the_ranges_of_its_rows(make: Any, made: Any, remotes:
     total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     assert 0 < remote.bytes_read < total / 8
     assert len(remote.reads) <= 3 * 6 + 3
+
+
+@pytest.mark.parametrize("names", ["{}", "folders-with-long-names/" * 5 + "{}"])
+@pytest.mark.parametrize("layout", ["parts", "msgpack"])
+def test_all_fields_of_a_tar_are_fetched_together(
+    names: str, layout: str, tmp_path: Path, remotes: list[FakeRemote]
+) -> None:
+    """One request for a file, by `read`, by `ds[i]` and for the keys, which may be in extended headers."""
+    schema = {"__key__": str, **{name: sx.Array("float32", (9000,)) for name in "abcd"}, "e": str, "n": str | None}
+    with sx.create(tmp_path / "d", schema, format="tar", layout=layout) as out:
+        for k in range(40):
+            values = {name: np.full(9000, k, np.float32) for name in "abcd"}
+            out.append(__key__=names.format(k), e=f"{k}", n=None if k % 2 else "n", **values)
+    del schema["__key__"]
+    local = sx.open(tmp_path / "d", schema=schema)
+    asks: list[Callable[[Dataset], Any]] = [
+        lambda ds: ds.read([20, 21, 30]).to_samples(),
+        lambda ds: ds[25],
+        lambda ds: ds.read([23, 30], ["__key__"])["__key__"],
+        lambda ds: ds.read([28, 29], ["n", "b", "e"]).to_samples(),
+    ]
+    for number, ask in enumerate(asks):
+        ds = sx.open(fake_remote_url(tmp_path / "d"), schema=schema, access="ranged", cache=tmp_path / f"cache{number}")
+        assert len(ds) == 40 and ds.fields
+        remotes[-1].reads.clear()
+        assert str(ask(ds)) == str(ask(local))
+        assert len(remotes[-1].reads) == 1
 
 
 def test_record_batches_of_several_files_are_fetched_concurrently(made: Any, remotes: list[FakeRemote]) -> None:

@@ -21,7 +21,7 @@ samples into staged shards (`sample_writer`).
 - `tar_members`: scans tars for samples, writes tars, reads damaged ones
 - `tar_fields`: encodes and decodes one field of a sample in a tar
 - `tar_blocks`: parses and writes tar headers
-- `tar_remote_headers`: reads the headers of remote tars in few requests
+- `tar_remote_headers`, `tar_lanes`: read the headers of remote tars in few round trips, from several places at once
 - `columns_tar`, `columns_tar_writer`: a SQLite table and tars for each field (synthefy-dataset-utils)
 - `tokens`, `token_files`: files of raw numbers as windows or samples; `token_files` scans and writes them
 - `bins`: length-prefixed records in numbered bins (splitdataloader)

@@ -241,7 +241,9 @@ class ColumnsRows(RecordRows):
         """Read these samples: one gather per field, and one query if `id` or `metadata` is wanted."""
         rows = np.asarray(rows, np.int64)
         names = check_fields(list(self.features), fields)
+        held = self.hold(rows, names)
         columns: dict[str, Column] = {name: self._column(name, rows) for name in names if name in self._arrays}
+        del held
         if len(columns) < len(set(names)):
             described = self._ids_and_metadata(rows)
             columns["id"] = columns.get("id", [name for name, _ in described])
@@ -303,7 +305,9 @@ class ColumnsRows(RecordRows):
         """Read one sample."""
         names = check_fields(list(self.features), fields)
         _, at = self.index.values(row)
+        held = None if self.data.fetch is None else self.hold(np.array([row]), names)
         out = {name: self._value(name, row, at) for name in names if name in self._arrays}
+        del held
         if len(out) < len(set(names)):
             sample_id, text = self._ids_and_metadata(np.array([row]))[0]
             out = {"id": sample_id, "metadata": self._metadata(sample_id, text) if "metadata" in names else None, **out}

@@ -161,6 +161,13 @@ class RecordRows(ShardRows):
         """Return the byte ranges that a read of these rows and fields needs."""
         return self.ranges(rows)
 
+    def hold(self, rows: Integers, fields: Sequence[str] | None) -> Any:
+        """Fetch the bytes of all these fields at once if the files are remote.
+
+        They stay available as long as the returned object lives.
+        """
+        return None if self.data.fetch is None else self.needed_ranges(rows, fields).hold()
+
     def shards(self, rows: Integers) -> list[str]:
         """Path of the file that holds each row."""
         return [self.files.name(number) for number in self.index.file(rows).tolist()]

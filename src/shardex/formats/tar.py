@@ -37,8 +37,7 @@ from shardex.formats.tar_members import (
     keep_readable_part,
     warn_if_truncated,
 )
-from shardex.formats.tar_remote_headers import header_bytes
-from shardex.kernel import MISSING, Column, Columns, Integers, Ranges
+from shardex.kernel import MISSING, Bytes, Column, Columns, Integers, Ranges, Segments
 from shardex.schema import (
     MSGPACK,
     Feature,
@@ -54,6 +53,8 @@ from shardex.schema import (
 from shardex.sources import Source
 
 _INFER_FROM = 16
+_LONGEST_HEADER = 64 << 10
+"""Maximum bytes that are fetched to read a key."""
 
 
 def recognise(files: Files) -> int:
@@ -188,8 +189,16 @@ class TarRows(ExtractedRows):
             for extension in self._extensions_of(fields)
         ]
         if fields is None or KEY in fields:
-            places.append((which, start, np.full(len(rows), 512)))
+            places.append((which, start, self._header_sizes(rows)))
         return Ranges.concat(self.data, places)
+
+    def _header_sizes(self, rows: Integers) -> Integers:
+        """Return the size of the first header of each sample, with extended ones: they end at its first member."""
+        sizes = np.full(len(rows), _LONGEST_HEADER)
+        for extension in self.extensions:
+            offset = self.index.read(f"{extension}.offset", rows)
+            np.minimum(sizes, offset, out=sizes, where=offset > 0)
+        return sizes
 
     def _extensions_of(self, fields: Sequence[str] | None) -> set[str]:
         """Return the extensions that hold these fields."""
@@ -203,12 +212,14 @@ class TarRows(ExtractedRows):
         names = check_fields(self._names, fields)
         start = self.index.read("start", rows)  # raises for rows outside
         which = self.index.file(rows) if len(self) else rows
+        held = self.hold(rows, names)
         columns: dict[str, Column] = self._from_maps(rows, [n for n in names if n != KEY]) if self._as_map else {}
         for name in names:
             if name == KEY:
                 columns[name] = self._keys(which, start)
             elif name not in columns:
                 columns[name] = self._column(self._extension_of[name], self.features[name], rows, which, start)
+        del held
         return Columns({name: columns[name] for name in names}, len(rows))
 
     def _column(
@@ -232,8 +243,7 @@ class TarRows(ExtractedRows):
     def _key_in(self, block: bytes, number: int, start: int) -> str:
         name = plain_name(block)
         if name is None:
-            data = header_bytes(self.files.source, self.files.paths[number], self.data.open(number))
-            name = next(members(data, self.files.name(number), start)).name
+            name = next(members(_FileBytes(self.data, number), self.files.name(number), start)).name
         return name[: name.find(".", name.rfind("/") + 1)]
 
     def _from_maps(self, rows: Integers, names: list[str]) -> dict[str, Column]:
@@ -253,12 +263,16 @@ class TarRows(ExtractedRows):
         """Read one sample."""
         names = check_fields(self._names, fields)
         number, at = self.index.values(row)
+        held = None if self.data.fetch is None else self.hold(np.array([row]), names)
         if self._as_map:
-            return self._from_map(row, number, at, names)
-        return {
-            name: self._key(number, at["start"]) if name == KEY else self._value(name, row, number, at)
-            for name in names
-        }
+            found = self._from_map(row, number, at, names)
+        else:
+            found = {
+                name: self._key(number, at["start"]) if name == KEY else self._value(name, row, number, at)
+                for name in names
+            }
+        del held
+        return found
 
     def values(self, rows: Integers, keys: Sequence[str]) -> dict[str, list[Any]]:
         """Return the values of these keys in the JSON of samples; if several fields have a key, the first counts."""
@@ -268,11 +282,13 @@ class TarRows(ExtractedRows):
         which, start = self.index.file(rows), self.index.read("start", rows)
         found: dict[str, list[Any]] = {key: [None] * len(rows) for key in keys}
         json = [one for one in self.extensions if tar_fields.feature_of_extension(one) == Json()]
+        held = self.hold(rows, [name for name, extension in self._extension_of.items() if extension in json])
         for extension in reversed(json):
             for k, value in enumerate(self._column(extension, Optional(Json()), rows, which, start)):
                 if isinstance(value, dict):
                     for key in keys & value.keys():
                         found[key][k] = value[key]
+        del held
         return found
 
     @property
@@ -311,6 +327,19 @@ class TarRows(ExtractedRows):
     def _view(self, extension: str, number: int, at: dict[str, int]) -> memoryview:
         begin = at["start"] + at[f"{extension}.offset"]
         return self.data.slice(number, begin, begin + at[f"{extension}.length"]).data
+
+
+class _FileBytes:
+    """The bytes of a file in a table, for reading headers: they are fetched if necessary."""
+
+    def __init__(self, table: Segments, number: int) -> None:
+        self._table, self._number = table, number
+
+    def __len__(self) -> int:
+        return int(self._table.open(self._number).size)
+
+    def __getitem__(self, where: slice) -> Bytes:
+        return self._table.slice(self._number, where.start, where.stop)
 
 
 def _map(view: memoryview, k: int, where: Where) -> dict[str, Any]:

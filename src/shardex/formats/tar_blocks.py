@@ -17,14 +17,16 @@ from shardex.files import Stage
 from shardex.formats.registry import COMPRESSED
 from shardex.formats.sample_writer import ShardSeries
 
-_BLOCK = 512
+BLOCK = 512
+"""Headers and the bytes of members begin at multiples of this."""
 _RECORD = 10240
 _LARGEST_OCTAL = 8**11 - 1
 _LONGEST_EXTENSION = 1 << 20
 _BUFFER = 1 << 20
 
 _REGULAR = b"0\x007"
-_EXTENDED = b"xXgLK"
+EXTENDED = b"xXgLK"
+"""Types of headers that describe the member after them."""
 _SPECIAL = dict(zip(b"12346", ("hard link", "symbolic link", "character device", "block device", "pipe"), strict=True))
 
 
@@ -57,29 +59,29 @@ def members(data: Any, where: str, start: int = 0) -> Iterator[Member]:
     first = at = start
     local: dict[str, bytes] = {}
     shared: dict[str, bytes] = {}
-    while at + _BLOCK <= end:
-        block = bytes(view[at : at + _BLOCK])
+    while at + BLOCK <= end:
+        block = bytes(view[at : at + BLOCK])
         if not _intact(block):
             if not any(block):
                 _check_rest(view, at, where)
                 break
             raise _damaged(block, at, where)
         kind = block[156]
-        begin = at + _BLOCK
+        begin = at + BLOCK
         size = _size(block, local, shared, at, where)
         if begin + size > end:
             raise TruncatedShardError(f"{where}: expected {size} bytes from offset {begin} on, the file ends at {end}")
         if kind in _REGULAR:
             name = _name(block, local)
-            at = begin + (size + 511 & -_BLOCK)
+            at = begin + (size + 511 & -BLOCK)
             if kind or not name.endswith("/"):
                 yield Member(name, first, begin, size)
-        elif kind in _EXTENDED:
+        elif kind in EXTENDED:
             _extend(shared if kind == ord("g") else local, kind, view[begin : begin + size], at, where)
-            at = begin + (size + 511 & -_BLOCK)
+            at = begin + (size + 511 & -BLOCK)
             continue
         else:
-            at = begin if kind == ord("5") else begin + (size + 511 & -_BLOCK)
+            at = begin if kind == ord("5") else begin + (size + 511 & -BLOCK)
             _refuse(kind, block, local, first, where)
         first = at
         if local:
@@ -95,6 +97,20 @@ def plain_name(block: bytes) -> str | None:
     ('a/b.txt', None)
     """
     return _name(block, {}) if block[156] in _REGULAR else None
+
+
+def next_header(block: Any, at: int) -> int:
+    """Return the offset of the header after the one at `at`, as its size says; 0 if this is no header.
+
+    A size in an extended header before it is not considered.
+
+    >>> next_header(header("a.txt", 600), 512), next_header(bytes(512), 512)
+    (2048, 0)
+    """
+    head = bytes(block)
+    if not any(head[:1]) or not _intact(head) or (size := _number(head[124:136])) < 0:
+        return 0
+    return at + BLOCK + (0 if head[156] == ord("5") else size + 511 & -BLOCK)
 
 
 def _intact(block: bytes) -> bool:
@@ -124,7 +140,7 @@ def _number(field: bytes) -> int:
 def _size(block: bytes, local: dict[str, bytes], shared: dict[str, bytes], at: int, where: str) -> int:
     stored: bytes | None = None
     if local or shared:
-        stored = local.get("size", shared.get("size")) if block[156] not in _EXTENDED else None
+        stored = local.get("size", shared.get("size")) if block[156] not in EXTENDED else None
     try:
         if stored is not None:
             size = int(stored)
@@ -237,7 +253,7 @@ def _cut_off(view: Any, first: int, at: int, where: str) -> FormatError:
         )
     if at < end and any(view[at:]):
         return TruncatedShardError(
-            f"{where}: expected a header of {_BLOCK} bytes at offset {at}, the file ends at {end}"
+            f"{where}: expected a header of {BLOCK} bytes at offset {at}, the file ends at {end}"
         )
     return MissingEndError(
         f"{where}: expected a block of zeros at offset {at}, which ends a tar, the file ends at {end}: it was cut off, "
@@ -250,7 +266,7 @@ def _cut_off(view: Any, first: int, at: int, where: str) -> FormatError:
 
 def padding(size: int) -> bytes:
     """Return the zeros that fill the last block of a member."""
-    return bytes(-size % _BLOCK)
+    return bytes(-size % BLOCK)
 
 
 def header(name: str, size: int) -> bytes:
@@ -304,10 +320,10 @@ def tar_series(
     >>> series.write(header("a.txt", 2) + b"hi" + padding(2)); series.finish(); len(stage.place.load("0.tar"))
     10240
     """
-    limit = {} if size is None else {"size": size - 2 * _BLOCK}
+    limit = {} if size is None else {"size": size - 2 * BLOCK}
     return ShardSeries(stage, name, first, rows=rows, buffer=_BUFFER, end=_end_of_tar, **limit)
 
 
 def _end_of_tar(size: int) -> bytes:
     """Two blocks of zeros, and more up to a whole record."""
-    return bytes(2 * _BLOCK + -(size + 2 * _BLOCK) % _RECORD)
+    return bytes(2 * BLOCK + -(size + 2 * BLOCK) % _RECORD)
