@@ -4,7 +4,7 @@
 these two. `AbstractRows` is the base class of all rows of this package: the same two methods are abstract, and
 everything else that datasets, loaders and SQL use has a default. `AdaptedRows` adds these defaults to a user's
 two-method object; `Dataset` wraps such objects once, so no other module tests which methods rows have. `JoinedRows` put
-fields of several tables side by side; `ListRows` are rows of a list.
+fields of several tables side by side; `ListRows` are rows of a list, `ColumnRows` rows of columns in memory.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow import DecodedTable, MappedTable, concat_columns, samples_table
-from shardex.errors import ArgumentError, RowError
-from shardex.kernel import MISSING, Column, Columns, Integers, digest
+from shardex.errors import ArgumentError, RowError, SchemaError
+from shardex.kernel import MISSING, Column, Columns, Integers, Ragged, digest
 from shardex.progress import Bar
-from shardex.schema import Features, check_fields, infer
+from shardex.schema import Feature, Features, Json, check_fields, infer
 
 __all__ = [
     "AbstractRows",
     "AdaptedRows",
+    "ColumnRows",
     "JoinedRows",
     "Keyed",
     "ListRows",
@@ -321,6 +322,72 @@ class ListRows(AbstractRows):
         names = check_fields(self._names, fields)
         samples = [self.samples[row] for row in rows.tolist()]
         return Columns({name: [sample.get(name, MISSING) for sample in samples] for name in names}, len(rows)).stack()
+
+
+class ColumnRows(AbstractRows):
+    """Rows of columns in memory: arrays with a row per sample, or lists.
+
+    >>> ColumnRows({"x": np.arange(3, dtype="i2"), "name": ["a", "b", "c"]}).sample(1)
+    {'x': 1, 'name': 'b'}
+    """
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        data = {name: _memory_column(name, column) for name, column in columns.items()}
+        lengths = {name: len(column) for name, column in data.items()}
+        if len({*lengths.values()}) > 1:
+            raise SchemaError(f"expected columns of one length, got {lengths}")
+        self.columns = Columns(data).stack()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ColumnRows, (self.columns.data,)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @property
+    def in_python(self) -> bool:
+        """True if a column is a list."""
+        return any(isinstance(column, list) for column in self.columns.data.values())
+
+    @cached_property
+    def features(self) -> Features:
+        """Features of the arrays' dtypes and shapes, and those that fit all values of lists."""
+        return Features({name: _memory_feature(name, column) for name, column in self.columns.data.items()})
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the samples, the same as that of a list of them."""
+        count = _FINGERPRINT_SAMPLES
+        ends = [*range(min(count, len(self))), *range(max(count, len(self) - count), len(self))]
+        return digest("samples", len(self), self.columns.take(ends).to_samples())
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Pick the rows of each column."""
+        return self.columns.select(check_fields(self.columns.names, fields)).take(rows)
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Pick one value of each column."""
+        return self.columns.select(check_fields(self.columns.names, fields)).sample(row)
+
+
+def _memory_column(name: str, column: Any) -> Column:
+    """Return a list, or an array with at least one dimension; text and objects are lists."""
+    if isinstance(column, list | tuple | Ragged):
+        return list(column) if isinstance(column, tuple) else column
+    if hasattr(column, "__array__"):
+        array = np.asarray(column)
+        if array.ndim:
+            return array.tolist() if array.dtype.kind in "OSUT" else array
+    raise ArgumentError(
+        f"expected columns as arrays or lists with a value for each sample, got {type(column).__name__} - at field "
+        f"{name}; wrap one sample in a list, and open the files of several splits with load_dataset(data_files=...)"
+    )
+
+
+def _memory_feature(name: str, column: Column) -> Feature:
+    if isinstance(column, np.ndarray):
+        return infer([{name: np.zeros(column.shape[1:], column.dtype)[()]}])[name]
+    return infer([{name: value} for value in column]).get(name, Json())
 
 
 # -- row numbers ------------------------------------------------------------------------------------------------

@@ -445,7 +445,7 @@ def test_opening_data_that_does_not_match_names_the_fields(tmp_path: Path, forma
         with pytest.raises(SchemaError, match=r"field name is text, not int64; field y \(float64\) is missing$"):
             sx.open(tmp_path / "d", Wrong, format=format)
     with pytest.raises(
-        SchemaError, match=r"expected a sample type \(DictSample or a class made by @packable\), got int"
+        SchemaError, match=r"expected a sample type \(DictSample, or a class .* a dataclass, .*\), got int"
     ):
         sx.open(tmp_path / "d", int)
 

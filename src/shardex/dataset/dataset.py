@@ -126,10 +126,12 @@ class Dataset(AbstractRows, Generic[T_co]):
         """Return a sample for an integer, a view for a slice, a list of positions or a mask, a column for a field."""
         if type(where) is int and 0 <= where < self._length and self._direct is not None:
             return self._make(self._direct(where, self._fields))
+        if isinstance(where, str):
+            return self._column(where)
         try:
             position = operator.index(where)
         except TypeError:
-            return self._column(where) if isinstance(where, str) else self._view(where)
+            return self._view(where)
         length = self._length
         if not -length <= position < length:
             raise RowError(f"expected a position from {-length} to {length - 1}, got {where}")

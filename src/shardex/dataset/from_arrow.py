@@ -6,7 +6,8 @@ that every dataset exports (`to_arrow.py`).
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -17,6 +18,13 @@ from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.huggingface import import_datasets, rows_of
 from shardex.errors import ArgumentError, FormatError
 from shardex.schema import Features
+
+
+class ArrowStream(Protocol):
+    """A table that exports Arrow data, as those of pandas, polars and pyarrow do."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Return an Arrow stream."""
 
 
 def from_arrow(data: Any, schema: Any = None) -> Dataset:
@@ -31,6 +39,35 @@ def from_arrow(data: Any, schema: Any = None) -> Dataset:
     if isinstance(data, Dataset):
         return data
     return Dataset(ArrowRows(_table(data), None if schema is None else Features.of(schema)))
+
+
+def is_table(data: Any) -> bool:
+    """Return True for data that `from_arrow` or `from_huggingface` takes; False for a dataset of shardex.
+
+    >>> is_table(pa.table({"x": [1]})), is_table([{"x": 1}])
+    (True, False)
+    """
+    if isinstance(data, Dataset):
+        return False
+    return _is_huggingface(data) or hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+
+
+def _is_huggingface(data: Any) -> bool:
+    datasets = sys.modules.get("datasets")
+    return datasets is not None and isinstance(data, datasets.Dataset | datasets.DatasetDict)
+
+
+def from_table(data: Any, schema: Any = None) -> Dataset:
+    """Return a dataset over a table of another tool."""
+    if not _is_huggingface(data):
+        return from_arrow(data, schema)
+    if isinstance(data, dict):
+        raise ArgumentError(
+            f"expected one split, got all of {', '.join(map(str, data))}: pass one of them, or use from_huggingface"
+        )
+    if schema is not None:
+        raise ArgumentError("expected no schema for a Hugging Face dataset, which has features, got one: cast it first")
+    return from_huggingface(data)  # type: ignore[no-any-return]
 
 
 def _table(data: Any) -> pa.Table:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Columns, Integers, digest
 from shardex.rows import AbstractRows, Keyed
-from shardex.samples import ClassFitter, DictSample, fields_of, is_packable, record_of, schema_conflicts
+from shardex.samples import ClassFitter, DictSample, fields_of, is_sample_class, record_of, schema_conflicts
 from shardex.schema import Features, check_fields, infer
 
 _INFER_FROM = 16
@@ -179,7 +179,7 @@ class MappedRows(Layer):
     @cached_property
     def features(self) -> Features:
         """Features of the class, or inferred from the first results."""
-        if is_packable(self.sample_type):
+        if is_sample_class(self.sample_type):
             return record_of(self.sample_type).features
         return infer([fields_of(one) for one in self._results(np.arange(min(len(self), _INFER_FROM)))])
 
@@ -197,12 +197,12 @@ class MappedRows(Layer):
     def make(self, values: dict[str, Any]) -> Any:
         """Return a sample of the type; the type is known after the first result."""
         kind = self.sample_type
-        return record_of(kind).make(values) if is_packable(kind) else DictSample(values)
+        return record_of(kind).make(values) if is_sample_class(kind) else DictSample(values)
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Read the rows below, call the function for each sample, and stack the results."""
         samples = [fields_of(one) for one in self._results(rows)]
-        if is_packable(self.sample_type):
+        if is_sample_class(self.sample_type):
             names = check_fields(list(self.features), fields)
             return self._fitter.columns(_columns(samples, names), names, lambda k: self._place(rows[k]))
         known = list(dict.fromkeys(name for one in samples for name in one)) or list(self.features)
@@ -213,7 +213,7 @@ class MappedRows(Layer):
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Call the function for one sample."""
         values = fields_of(self._results(np.array([row]))[0])
-        if is_packable(self.sample_type):
+        if is_sample_class(self.sample_type):
             names = check_fields(list(self.features), fields)
             return self._fitter.sample(values, names, lambda _: self._place(row))
         if fields is not None:
@@ -238,7 +238,7 @@ class MappedRows(Layer):
         except Exception as error:
             error.add_note(f"in {self.function!r} at {self._place(row)}")
             raise
-        kind = type(result) if is_packable(type(result)) else DictSample
+        kind = type(result) if is_sample_class(type(result)) else DictSample
         if kind is DictSample:
             fields_of(result)  # an error if it is no mapping
         self._type = self._type or kind

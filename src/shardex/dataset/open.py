@@ -1,4 +1,4 @@
-"""`open`: files of any format, rows and lists of samples as a `Dataset`; `index` also stores columns for SQL."""
+"""`open`: files of any format, and samples and tables in memory as a `Dataset`; `index` also stores columns for SQL."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from shardex.dataset.dataset import Dataset
+from shardex.dataset.from_arrow import ArrowStream, from_table, is_table
 from shardex.dataset.layers import TypedRows
 from shardex.dataset.typed_views import check_type, features_wanted_by
 from shardex.errors import ArgumentError
 from shardex.files import What
 from shardex.formats import open_rows
-from shardex.rows import AbstractRows, ListRows, Rows
-from shardex.samples import PackableSample, T_co, fields_of
+from shardex.rows import AbstractRows, ColumnRows, ListRows, Rows
+from shardex.samples import T_co, fields_of, is_sample_class
 from shardex.schema import Features
 
-Data = What | Rows | Sequence[Any]
-"""Argument of `open`: paths, rows, or a list of samples."""
+Data = What | Rows | Sequence[Any] | Mapping[str, Any] | ArrowStream
+"""Argument of `open`: paths, rows, a list of samples, columns by name, or a table of another tool."""
 
 
 @overload
@@ -34,17 +35,22 @@ def open(
 def open(
     what: Any, sample_type: Any = None, *, format: str | None = None, schema: Any = None, **options: Any
 ) -> Dataset[Any]:
-    """Open data as a dataset: a folder, a file, a glob, a brace pattern, a list of files, a URL, rows, or samples.
+    """Open data as a dataset: a folder, a file, a glob, a brace pattern, a list of files, a URL, or data in memory.
+
+    Data in memory is a list of samples, a dict of columns, a pandas or polars DataFrame, a pyarrow table, a Hugging
+    Face dataset, or rows (see `Rows`).
 
     Remote files (``s3://bucket/train-{000..099}.tar``) are read by ranges and cached: `cache` is the folder (False: in
     memory), `cache_limit` its size ("50 GB"), and `access` is "auto", "ranged" or "whole".
 
-    `sample_type`, a class made by `packable`, is the type of the samples. Pass `format` if file names do not show
-    it, `schema` if files do not store one; other options are those of the format.
+    `sample_type`, a class made by `packable` or a dataclass, is the type of the samples. Pass `format` if file names
+    do not show it, `schema` if files do not store one; other options are those of the format.
 
     >>> ds = open([{"x": 1}, {"x": 2}])
     >>> len(ds), ds[-1]
     (2, DictSample(x=2))
+    >>> open({"x": [1, 2], "name": ["a", "b"]})[0]
+    DictSample(x=1, name='a')
     """
     rows = _rows_of(what, sample_type, format, schema, options)
     opened: Dataset[Any] = rows if isinstance(rows, Dataset) else Dataset(rows)
@@ -55,23 +61,35 @@ def _rows_of(what: Any, sample_type: Any, format: str | None, schema: Any, optio
     """Return the rows; files that store no schema are read with that of the sample type."""
     if sample_type is not None:
         check_type(sample_type)
-    samples = isinstance(what, list | tuple) and len(what) > 0 and all(isinstance(one, _SAMPLES) for one in what)
-    if samples or (isinstance(what, Rows) and not isinstance(what, Sequence)):
-        if format is not None or schema is not None or options:
+    in_memory = _in_memory(what, schema)
+    if in_memory is not None:
+        if format is not None or options or (schema is not None and not is_table(what)):
             raise ArgumentError("expected no format, schema or options with rows or samples in memory, got some")
-        return _rows_of_samples(what) if samples else what
+        return in_memory
     if schema is not None:
         options["schema"] = Features.of(schema)
     return open_rows(what, format, wanted=features_wanted_by(sample_type), **options)
 
 
-_SAMPLES = (Mapping, PackableSample)
+def _in_memory(what: Any, schema: Any) -> Any:
+    """Return rows of data that is in memory, None for files."""
+    if isinstance(what, list | tuple) and len(what) > 0 and all(map(_is_sample, what)):
+        return _rows_of_samples(what)
+    if isinstance(what, Rows) and not isinstance(what, Sequence):
+        return what
+    if is_table(what):
+        return from_table(what, schema)
+    return ColumnRows(what) if isinstance(what, Mapping) else None
+
+
+def _is_sample(one: Any) -> bool:
+    return isinstance(one, Mapping) or is_sample_class(type(one))
 
 
 def _rows_of_samples(samples: Sequence[Any]) -> AbstractRows:
     """Return rows of a list of samples, typed if all are of one class."""
     kinds = {type(one) for one in samples}
-    if any(issubclass(kind, PackableSample) for kind in kinds):
+    if any(map(is_sample_class, kinds)):
         rows = ListRows([fields_of(one) for one in samples])
         return TypedRows(rows, kinds.pop()) if len(kinds) == 1 else rows
     return ListRows(samples)

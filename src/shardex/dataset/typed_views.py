@@ -22,8 +22,9 @@ from shardex.samples import (
     FieldSubset,
     Lens,
     fields_of,
-    is_packable,
+    is_sample_class,
     record_of,
+    sample_from,
     schema_conflicts,
     type_name,
 )
@@ -32,8 +33,11 @@ from shardex.schema import Feature, Features, Optional, describe
 
 def check_type(kind: Any) -> None:
     """Raise if it is not a sample type."""
-    if not (is_packable(kind) or kind is DictSample):
-        raise SchemaError(f"expected a sample type (DictSample or a class made by @packable), got {type_name(kind)}")
+    if not (is_sample_class(kind) or kind is DictSample):
+        raise SchemaError(
+            "expected a sample type (DictSample, or a class with annotated fields: one made by @packable, a dataclass, "
+            f"a pydantic model, a NamedTuple or a TypedDict), got {type_name(kind)}"
+        )
 
 
 def check_callable(function: Any) -> None:
@@ -44,7 +48,7 @@ def check_callable(function: Any) -> None:
 
 def features_wanted_by(kind: Any) -> Features | None:
     """Return the features that files are decoded with for a sample type; fields with a default are optional."""
-    if not is_packable(kind):
+    if not is_sample_class(kind):
         return None
     record = record_of(kind)
     return Features({name: Optional(f) if name in record.defaults else f for name, f in record.features.items()})
@@ -60,9 +64,9 @@ def typed_view(rows: AbstractRows, fields: Sequence[str] | None, kind: Any) -> A
         rows, fields = lens_view(rows, fields, one), None
     if sample_type_of(rows, fields) is kind:
         return rows
-    if is_packable(current) and is_packable(kind):
+    if is_sample_class(current) and is_sample_class(kind):
         FieldSubset(current, kind)  # its error names the fields of the two classes that do not fit
-    return TypedRows(rows, kind, fields) if is_packable(kind) else MappedRows(rows, _untyped, fields, DictSample)
+    return TypedRows(rows, kind, fields) if is_sample_class(kind) else MappedRows(rows, _untyped, fields, DictSample)
 
 
 def _untyped(sample: Any) -> DictSample:
@@ -74,9 +78,9 @@ def lens_view(rows: AbstractRows, fields: Sequence[str] | None, lens: Lens[Any, 
     if not isinstance(lens, Lens):
         raise LensError(f"expected a lens, made by @lens or Lens(...), got {type_name(type(lens))}")
     current, source = sample_type_of(rows, fields), lens.source
-    if is_packable(source) and not issubclass(current, source):
+    if is_sample_class(source) and not (current is source or issubclass(current, source)):
         rows, fields = TypedRows(rows, source, fields), None
-    return MappedRows(rows, lens, fields, lens.view if is_packable(lens.view) or lens.view is DictSample else None)
+    return MappedRows(rows, lens, fields, lens.view if is_sample_class(lens.view) or lens.view is DictSample else None)
 
 
 # -- putting views back ----------------------------------------------------------------------------------------
@@ -106,7 +110,7 @@ def changes(source: Mapping[str, Any], view: Any, lens: Lens[Any, Any]) -> dict[
     >>> changes(sample, {"y": 2, "z": 4}, lens_to({"y": 2, "z": 4}, {}))
     {'z': 4}
     """
-    before = _typed_sample(source, lens.source if is_packable(lens.source) else DictSample)
+    before = _typed_sample(source, lens.source if is_sample_class(lens.source) else DictSample)
     after = lens.put(_typed_view(view, lens), copy.deepcopy(before))  # a putter may modify its argument
     old, new = fields_of(before), fields_of(after)
     return {name: value for name, value in new.items() if name not in old or not _unchanged(old[name], value)}
@@ -131,11 +135,11 @@ def _unchanged(old: Any, new: Any) -> bool:
 def lens_to(view: Any, features: Mapping[str, Feature]) -> Lens[Any, Any]:
     """Return the lens from samples with these features to views of this type."""
     kind = type(view)
-    if not is_packable(kind):
+    if not is_sample_class(kind):
         return Lens(_untyped, _merged, source=DictSample, view=DictSample)
     if not (problems := _problems(features, kind)):
         return Lens.between(DictSample, kind)
-    fitting = [one for one in LENSES.sources(kind) if is_packable(one) and not _problems(features, one)]
+    fitting = [one for one in LENSES.sources(kind) if is_sample_class(one) and not _problems(features, one)]
     if len(fitting) == 1:
         return Lens.between(fitting[0], kind)
     found = f"several, from {' and from '.join(map(type_name, fitting))}" if fitting else f"none: {'; '.join(problems)}"
@@ -164,9 +168,9 @@ def _typed_sample(source: Mapping[str, Any], kind: Any) -> Any:
 
 def _typed_view(view: Any, lens: Lens[Any, Any]) -> Any:
     """Return the view in the type that the lens puts back; a mapping of its fields is converted."""
-    if is_packable(lens.view) and isinstance(view, Mapping):
-        return lens.view.from_data(view)
-    if is_packable(lens.view) and not isinstance(view, lens.view):
+    if is_sample_class(lens.view) and isinstance(view, Mapping):
+        return sample_from(lens.view, view)
+    if is_sample_class(lens.view) and not isinstance(view, lens.view):
         wanted, found = type_name(lens.view), type_name(type(view))
         raise LensError(f"expected a view of the type {wanted}, got {found} - at {lens.label}")
     return DictSample(view) if isinstance(view, Mapping) else view

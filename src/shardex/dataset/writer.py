@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Any
 
 from shardex.dataset.dataset import Dataset
+from shardex.dataset.from_arrow import is_table
+from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.typed_views import put_views
 from shardex.errors import ArgumentError, SchemaError
 from shardex.files import AllOrNothing
 from shardex.formats import ShardWriter, check_options, format_named
 from shardex.progress import Bar
-from shardex.samples import Lens, PackableSample, fields_of, is_packable
+from shardex.rows import Rows
+from shardex.samples import Lens, fields_of, is_sample_class
 from shardex.schema import Features, infer
 from shardex.sources import place_of
 
@@ -43,7 +46,7 @@ def create(
 
 def write(
     path: str | os.PathLike[str],
-    samples: Iterable[Any],
+    samples: Iterable[Any] | Data,
     schema: Any = None,
     *,
     format: str = "arrow",
@@ -53,7 +56,7 @@ def write(
     onto: Dataset[Any] | None = None,
     **options: Any,
 ) -> Dataset:
-    """Write all samples of a list, a generator or a dataset, and open the result.
+    """Write all samples of a list, a generator, a dataset, or anything else that `open` takes, and open the result.
 
     With a lens in `through`, `samples` are views: each is put back into the sample of `onto` at the same position, and
     the results are written. Without `onto` the lens must be able to make a sample from a view alone.
@@ -62,18 +65,19 @@ def write(
     >>> write(tempfile.mkdtemp() + "/d", [{"x": 1}, {"x": 2}])[1]
     DictSample(x=2)
     """
-    total = len(samples) if isinstance(samples, Sized) else None
-    if schema is None and isinstance(given := samples if through is None else onto, Dataset):
+    source = _opened(samples)
+    total = len(source) if isinstance(source, Sized) else None
+    if schema is None and isinstance(given := source if through is None else onto, Dataset):
         schema = given.features
     if through is not None:
-        schema = schema or (Features.of(through.source) if is_packable(through.source) else None)
+        schema = schema or (Features.of(through.source) if is_sample_class(through.source) else None)
         sources = None if onto is None else (sample for some in onto.chunks() for sample in some.to_samples())
-        samples = put_views(samples, through, sources)
+        source = put_views(source, through, sources)
     elif onto is not None:
         raise ArgumentError("expected through=, a lens that puts views into samples, together with onto=, got none")
     with create(path, schema, format=format, mode=mode, **options) as out:
         out.extend(
-            Bar(samples, desc="write", unit=" samples", total=total, disable=None if progress is None else not progress)
+            Bar(source, desc="write", unit=" samples", total=total, disable=None if progress is None else not progress)
         )
     return open_dataset(out.path, format=format)
 
@@ -99,7 +103,7 @@ class Writer(AllOrNothing):
             self._shards = self._begin(Features.of(schema))
 
     def append(self, sample: Any = None, /, **fields: Any) -> None:
-        """Append one sample: a mapping, an instance of a `packable` class, or keywords."""
+        """Append one sample: a mapping, an instance of a `packable` class, a dataclass or the like, or keywords."""
         sample = fields if sample is None else self._mapping(sample)
         if fields and sample is not fields:
             sample = {**sample, **fields}
@@ -117,7 +121,7 @@ class Writer(AllOrNothing):
             fields = fields_of(sample)
         except SchemaError as error:
             raise SchemaError(f"{error} - at sample {self.samples}") from None
-        if self._shards is None and not self._waiting and not self._closed and isinstance(sample, PackableSample):
+        if self._shards is None and not self._waiting and not self._closed and is_sample_class(type(sample)):
             self._shards = self._begin(Features.of(type(sample)))
         return fields
 
@@ -134,9 +138,9 @@ class Writer(AllOrNothing):
                 self._shards.append(sample)
         self._waiting = []
 
-    def extend(self, samples: Iterable[Any]) -> None:
-        """Append many samples."""
-        for sample in samples:
+    def extend(self, samples: Iterable[Any] | Data) -> None:
+        """Append many samples: of an iterable, a DataFrame, or a dict of columns."""
+        for sample in _opened(samples):
             if self._shards is None or self._closed:
                 self.append(self._mapping(sample))
             else:  # fast path
@@ -153,6 +157,15 @@ class Writer(AllOrNothing):
         self._waiting = []
         if self._shards is not None:
             self._shards.abort()
+
+
+def _opened(samples: Any) -> Any:
+    """Return an iterable of samples; anything else that `open` takes is opened as a dataset."""
+    paths = list(samples[:1]) if isinstance(samples, list | tuple) else [samples]
+    if any(isinstance(one, str | os.PathLike) for one in paths):
+        return open_dataset(samples)
+    rows = isinstance(samples, Rows) and not isinstance(samples, Dataset)
+    return open_dataset(samples) if rows or is_table(samples) or isinstance(samples, Mapping) else samples
 
 
 def _copied(value: Any) -> Any:

@@ -1,8 +1,9 @@
 """Represents samples and batches: untyped, or as classes of the user, with lenses between types.
 
 In: columns and plain values that were read; classes and functions of users. Out: `DictSample`, `Batch`, instances of
-`packable` classes. A `Record` describes a class: its fields, features and conversions. `Dataset.as_type` uses the
-shortest path of registered lenses between two types, or takes a subset of the fields if there is no path.
+sample classes: those that `packable` makes, dataclasses, pydantic models, named tuples and typed dicts. A `Record`
+describes a class: its fields, features and conversions. `Dataset.as_type` uses the shortest path of registered lenses
+between two types, or takes a subset of the fields if there is no path.
 
 - `sample`: `DictSample` and `Batch`
 - `packable`: `@packable` and `PackableSample`
@@ -13,9 +14,9 @@ shortest path of registered lenses between two types, or takes a subset of the f
 - `field_subset`: view of samples as a class that has some of their fields
 """
 
-from shardex.samples.class_record import record_of
-from shardex.samples.field_subset import FieldSubset, is_packable, schema_conflicts
-from shardex.samples.fit_sample import ClassFitter
+from shardex.samples.class_record import is_sample_class, record_of
+from shardex.samples.field_subset import FieldSubset, schema_conflicts
+from shardex.samples.fit_sample import ClassFitter, sample_from
 from shardex.samples.lens import LENSES, Lens, lens
 from shardex.samples.lens_graph import type_name
 from shardex.samples.packable import PackableSample, packable
@@ -31,11 +32,12 @@ __all__ = [
     "PackableSample",
     "T_co",
     "fields_of",
-    "is_packable",
+    "is_sample_class",
     "lens",
     "packable",
     "record_of",
     "sample_constructor",
+    "sample_from",
     "schema_conflicts",
     "type_name",
 ]

@@ -13,6 +13,7 @@ import enum
 import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -61,7 +62,7 @@ def conversion_of(hint: Any, json: bool = False) -> Conversion:
         return _of_dict(*arguments)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return Conversion(lambda value: _member(value, hint).value, lambda value: _member(value, hint))
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+    if is_sample_class(hint):
         return Conversion(lambda value: _values(value, hint), lambda value: record_of(hint, json).make(dict(value)))
     return Conversion()
 
@@ -175,13 +176,35 @@ def _values(value: Any, kind: type) -> Any:
     """Return the plain form of an instance, or of a dict of its fields."""
     if isinstance(value, Mapping):
         return record_of(kind).plain(value)
-    if isinstance(value, kind):
+    if not typing.is_typeddict(kind) and isinstance(value, kind):
         return record_of(kind).values(value)
     raise SchemaError(f"expected a {kind.__name__}, got {describe(value)}")
 
 
+def is_sample_class(kind: Any) -> bool:
+    """Return True for a class whose instances are samples: made by `packable`, or one that Python users have.
+
+    These are dataclasses, pydantic models, named tuples with annotations and typed dicts.
+
+    >>> class Point(NamedTuple):
+    ...     x: int
+    >>> is_sample_class(Point), is_sample_class(dict), is_sample_class(tuple)
+    (True, False, False)
+    """
+    return isinstance(kind, type) and (
+        dataclasses.is_dataclass(kind)
+        or typing.is_typeddict(kind)
+        or _is_pydantic(kind)
+        or (issubclass(kind, tuple) and hasattr(kind, "_fields") and bool(getattr(kind, "__annotations__", None)))
+    )
+
+
+def _is_pydantic(kind: type) -> bool:
+    return isinstance(getattr(kind, "model_fields", None), Mapping)
+
+
 class Record(Generic[T]):
-    """The fields of a dataclass, and the conversion of its samples.
+    """The fields of a class, and the conversion of its samples.
 
     >>> @dataclasses.dataclass
     ... class Point:
@@ -198,12 +221,9 @@ class Record(Generic[T]):
         hints = hints_of(kind)
         self.names = tuple(hints)
         self.features = Features.of(kind)
-        self.defaults: dict[str, Callable[[], Any]] = {
-            field.name: default
-            for field in dataclasses.fields(kind)  # type: ignore[arg-type]  # record_of has checked it
-            if field.init and (default := _default_of(field))
-        }
+        self.defaults = _defaults(kind)
         """Functions that return the typed default of a field."""
+        self._make = _pydantic_constructor(kind) if _is_pydantic(kind) else kind
         conversions = {name: conversion_of(hint, json) for name, hint in hints.items()}
         self._plain = {name: conversion.plain for name, conversion in conversions.items() if conversion.plain}
         self._typed = [(name, conversion.typed) for name, conversion in conversions.items() if conversion.typed]
@@ -236,7 +256,17 @@ class Record(Generic[T]):
                 values[name] = convert(values[name])
             except SchemaError as error:
                 raise SchemaError(f"{error} - at field {name} of {self.kind.__name__}") from None
-        return self.kind(**values)
+        return self._make(**values)
+
+
+def _defaults(kind: Any) -> dict[str, Callable[[], Any]]:
+    """Return functions that make the default of each field that has one."""
+    if dataclasses.is_dataclass(kind):
+        return {one.name: make for one in dataclasses.fields(kind) if one.init and (make := _default_of(one))}
+    if _is_pydantic(kind):
+        optional = {name: one for name, one in kind.model_fields.items() if not one.is_required()}
+        return {name: partial(one.get_default, call_default_factory=True) for name, one in optional.items()}
+    return {name: partial(_unchanged, value) for name, value in getattr(kind, "_field_defaults", {}).items()}
 
 
 def _default_of(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
@@ -245,16 +275,29 @@ def _default_of(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
     return None if field.default is dataclasses.MISSING else lambda: field.default
 
 
+def _pydantic_constructor(kind: Any) -> Any:
+    """Return a function that makes an instance of a pydantic model, validated, from values by field name."""
+    aliases = {name: one.alias for name, one in kind.model_fields.items() if one.alias is not None}
+
+    def make(**values: Any) -> Any:
+        try:
+            return kind(**{aliases.get(name, name): value for name, value in values.items()})
+        except ValueError as error:
+            raise SchemaError(f"expected values that {kind.__name__} accepts, got others: {error}") from error
+
+    return make
+
+
 _records: tuple[WeakKeyDictionary[type, Record[Any]], ...] = (WeakKeyDictionary(), WeakKeyDictionary())
 """Records of classes, and of classes inside JSON."""
 
 
 def record_of(kind: type[T], json: bool = False) -> Record[T]:
-    """Return the record of a dataclass, from a cache."""
+    """Return the record of a sample class, from a cache."""
     if (known := _records[json].get(kind)) is not None:
         return known
-    if not dataclasses.is_dataclass(kind):
-        raise SchemaError(f"expected a class made by @packable, got {kind!r}")
+    if not is_sample_class(kind):
+        raise SchemaError(f"expected a class made by @packable, or a dataclass, got {kind!r}")
     try:
         record = _records[json][kind] = Record(kind, json)
     except RecursionError:

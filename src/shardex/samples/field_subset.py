@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import LensError
-from shardex.samples.class_record import record_of
+from shardex.samples.class_record import is_sample_class, record_of
+from shardex.samples.fit_sample import sample_from
 from shardex.samples.lens_graph import type_name
-from shardex.samples.packable import PackableSample
 from shardex.samples.sample import DictSample, fields_of, same
 from shardex.schema import (
     Array,
@@ -31,11 +31,6 @@ from shardex.schema import (
     Value,
     unwrap_optional,
 )
-
-
-def is_packable(kind: Any) -> bool:
-    """Return True for a class made by `packable`."""
-    return isinstance(kind, type) and issubclass(kind, PackableSample)
 
 
 def schema_conflicts(
@@ -111,7 +106,7 @@ class FieldSubset:
 
     def __post_init__(self) -> None:
         ends = f"from {type_name(self.source)} to {type_name(self.view)}"
-        if not is_packable(self.view) or not (is_packable(self.source) or self.source is DictSample):
+        if not is_sample_class(self.view) or not (is_sample_class(self.source) or self.source is DictSample):
             raise LensError(f"expected a lens {ends}, got none: make one with @lens")
         record = record_of(self.view)
         if self.source is DictSample:
@@ -125,7 +120,7 @@ class FieldSubset:
     def get(self, sample: Any) -> Any:
         """Return the view of a sample: the fields that its class has."""
         values, names = fields_of(sample), record_of(self.view).names
-        return self.view.from_data({name: values[name] for name in names if name in values})
+        return sample_from(self.view, {name: values[name] for name in names if name in values})
 
     def put(self, view: Any, source: Any) -> Any:
         """Return the sample with the fields of the view replaced."""
@@ -135,4 +130,4 @@ class FieldSubset:
                 merged[name] = value
             elif value is not None and not same(record.default(name), value):
                 raise LensError(f"expected a sample with the field {name} to put {value!r:.80} into, got one without")
-        return DictSample(merged) if self.source is DictSample else self.source.from_data(merged)
+        return DictSample(merged) if self.source is DictSample else sample_from(self.source, merged)

@@ -7,17 +7,49 @@ adds the defaults of the class for missing values, and sample, field and class t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Column, Columns
-from shardex.samples.class_record import Record
-from shardex.schema import Json, Optional, cast_column, fit, fit_column, fits_unchanged, is_stacked, located
+from shardex.samples.class_record import Record, record_of
+from shardex.schema import Json, Optional, cast_column, describe, fit, fit_column, fits_unchanged, is_stacked, located
 
+T = TypeVar("T")
 Where = Callable[[int], str]
 """Returns the place of the k-th sample, for messages."""
+
+
+def sample_from(kind: type[T], data: Mapping[str, Any]) -> T:
+    """Return a sample of a class from values, which must fit; optional fields and those with a default may be missing.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Point:
+    ...     x: int
+    ...     y: float = 0.5
+    >>> sample_from(Point, {"x": 3})
+    Point(x=3, y=0.5)
+    """
+    if not isinstance(data, Mapping):
+        raise SchemaError(f"expected a mapping of the fields of {kind.__name__}, got {describe(data)}")
+    record = record_of(kind)
+    if unknown := [str(name) for name in data if name not in record.features]:
+        has = ", ".join(record.names)
+        raise SchemaError(f"expected the fields {has} of {kind.__name__}, got {', '.join(unknown)} too")
+    return record.make(fitted(record, record.plain(data)))
+
+
+def fitted(record: Record[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain values converted to their features, with defaults for missing ones."""
+    out = {}
+    for name, feature in record.features.items():
+        try:
+            out[name] = fit(values[name] if name in values else record.default(name), feature)
+        except SchemaError as error:
+            raise located(error, f"field {name} of {record.kind.__name__}") from None
+    return out
 
 
 class ClassFitter:

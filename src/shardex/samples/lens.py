@@ -18,9 +18,9 @@ from functools import reduce
 from typing import Any, Generic, TypeVar, cast
 
 from shardex.errors import LawError, LensError
+from shardex.samples.class_record import is_sample_class
 from shardex.samples.field_subset import FieldSubset
 from shardex.samples.lens_graph import LensGraph, type_name
-from shardex.samples.packable import PackableSample
 from shardex.samples.sample import DictSample, fields_of, same, short
 from shardex.schema import describe
 
@@ -277,7 +277,7 @@ def _owner(method: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """Return the fields of a sample, so that types that compare by identity can be compared."""
-    return fields_of(value) if isinstance(value, Mapping | PackableSample) else value
+    return fields_of(value) if isinstance(value, Mapping) or is_sample_class(type(value)) else value
 
 
 # -- functions of lenses, at module level because these can be pickled ------------------------------------------

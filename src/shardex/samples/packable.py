@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeVar, dataclass_transform, overload
 
 from shardex.errors import FormatError, SchemaError
-from shardex.samples.class_record import Record, record_of
+from shardex.samples.class_record import record_of
+from shardex.samples.fit_sample import fitted, sample_from
 from shardex.samples.sample import new_key, same, short
-from shardex.schema import MSGPACK, describe, fit, located
+from shardex.schema import MSGPACK, describe
 
 C = TypeVar("C")
 
@@ -66,13 +67,7 @@ class PackableSample:
 
         Arrays may be the compact bytes of `packed`, enums their values, nested samples dicts.
         """
-        if not isinstance(data, Mapping):
-            raise SchemaError(f"expected a mapping of the fields of {cls.__name__}, got {describe(data)}")
-        record = record_of(cls)
-        if unknown := [str(name) for name in data if name not in record.features]:
-            has = ", ".join(record.names)
-            raise SchemaError(f"expected the fields {has} of {cls.__name__}, got {', '.join(unknown)} too")
-        return record.make(_fitted(record, record.plain(data)))
+        return sample_from(cls, data)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -95,7 +90,7 @@ class PackableSample:
     def packed(self) -> bytes:
         """The sample as MessagePack; `SchemaError` if a value does not fit its field."""
         record = record_of(type(self))
-        return MSGPACK.encode(_fitted(record, record.values(self)))
+        return MSGPACK.encode(fitted(record, record.values(self)))
 
     @property
     def as_wds(self) -> dict[str, Any]:
@@ -109,17 +104,6 @@ _RESERVED = {name for name in vars(PackableSample) if not name.startswith("__")}
 def _names(sample: Any) -> list[str]:
     """Return the names of the fields of a sample or a class."""
     return [field.name for field in dataclasses.fields(sample)]
-
-
-def _fitted(record: Record[Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Return plain values converted to their features, with defaults for missing ones."""
-    out = {}
-    for name, feature in record.features.items():
-        try:
-            out[name] = fit(values[name] if name in values else record.default(name), feature)
-        except SchemaError as error:
-            raise located(error, f"field {name} of {record.kind.__name__}") from None
-    return out
 
 
 @overload

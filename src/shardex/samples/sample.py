@@ -1,7 +1,6 @@
 """Samples and batches for users: `DictSample` and `Batch`, with fields by attribute or by name.
 
-Datasets make both from `Columns`. Samples of a class are in `packable`; this module only uses their methods `to_dict`
-and `from_values`.
+Datasets make both from `Columns`. Samples of a class are converted by its `Record` (`class_record`).
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import numpy as np
 
 from shardex.errors import FieldError, RowError, SchemaError, unknown_field
 from shardex.kernel import MISSING, Column, Columns, Ragged
+from shardex.samples.class_record import is_sample_class, record_of
 from shardex.schema import MSGPACK
 
 if TYPE_CHECKING:
@@ -93,25 +93,27 @@ def new_key() -> str:
 
 
 def fields_of(sample: Any) -> Mapping[str, Any]:
-    """Return the fields of a sample, a mapping or one of a `packable` class, as plain values.
+    """Return the fields of a sample, a mapping or an instance of a sample class, as plain values.
 
     >>> fields_of({"x": 1})
     {'x': 1}
     >>> fields_of(3)
     Traceback (most recent call last):
-    shardex.errors.SchemaError: expected a sample as a mapping of fields, or one of a @packable class, got int
+    shardex.errors.SchemaError: expected a sample as a mapping of fields, or one of a @packable or dataclass, got int
     """
     if isinstance(sample, Mapping):
         return sample
-    if (to_dict := getattr(type(sample), "to_dict", None)) is None:
-        found = type(sample).__name__
-        raise SchemaError(f"expected a sample as a mapping of fields, or one of a @packable class, got {found}")
+    if is_sample_class(kind := type(sample)):
+        return record_of(kind).values(sample)
+    if (to_dict := getattr(kind, "to_dict", None) or getattr(kind, "_asdict", None)) is None:
+        found = f"expected a sample as a mapping of fields, or one of a @packable or dataclass, got {kind.__name__}"
+        raise SchemaError(found)
     return cast(Mapping[str, Any], to_dict(sample))
 
 
 def sample_constructor(kind: type[T_co]) -> Callable[[dict[str, Any]], T_co]:
     """Return the function that makes a sample of this type from plain values that fit."""
-    return cast(Callable[[dict[str, Any]], T_co], getattr(kind, "from_values", kind))
+    return record_of(kind).make if is_sample_class(kind) else cast(Callable[[dict[str, Any]], T_co], kind)
 
 
 class Batch(Generic[T_co]):

@@ -446,7 +446,18 @@ def hints_of(schema: type) -> dict[str, Any]:
         raise SchemaError(f"expected annotations that the module of {schema.__name__} defines, got: {error}") from None
     if dataclasses.is_dataclass(schema):
         return {field.name: hints[field.name] for field in dataclasses.fields(schema) if field.init}
+    if isinstance(fields := getattr(schema, "model_fields", None), Mapping):  # of a pydantic model
+        return {name: hints[name] for name in fields}
+    if typing.is_typeddict(schema):
+        return {name: _of_typed_dict(hint, name in vars(schema)["__required_keys__"]) for name, hint in hints.items()}
     return {name: hint for name, hint in hints.items() if ClassVar not in (hint, typing.get_origin(hint))}
+
+
+def _of_typed_dict(hint: Any, required: bool) -> Any:
+    """Return the type of a key of a typed dict; one that may be missing is optional."""
+    while typing.get_origin(hint) in (typing.Required, typing.NotRequired):
+        hint = typing.get_args(hint)[0]
+    return hint if required else typing.Optional[hint]  # noqa: UP045
 
 
 def _of_generic(hint: Any) -> Feature | None:

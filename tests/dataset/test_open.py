@@ -1,0 +1,85 @@
+"""`open` and `write` take what users have in memory: columns, tables of other tools, samples of any kind."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+
+import shardex as sx
+from shardex.errors import ArgumentError, SchemaError
+
+X = np.arange(4, dtype="int16")
+V = np.arange(8, dtype="float32").reshape(4, 2)
+
+
+def tables() -> dict[str, Any]:
+    columns = {"x": X, "name": ["a", "b", "c", "d"]}
+    return {
+        "pandas": pd.DataFrame(columns),
+        "polars": pl.DataFrame(columns),
+        "pyarrow": pa.table(columns),
+        "columns": columns,
+        "huggingface": datasets.Dataset.from_dict(columns).cast_column("x", datasets.Value("int16")),
+    }
+
+
+@pytest.mark.parametrize("kind", list(tables()))
+def test_tables_are_opened_and_written(tmp_path: Path, kind: str) -> None:
+    table = tables()[kind]
+    for ds in (sx.open(table), sx.write(tmp_path / "d", table), sx.write(tmp_path / "e", table, format="jsonl")):
+        assert ds["x"].tolist() == [0, 1, 2, 3] and ds[1].name == "b"
+    assert str(sx.open(table).features) == str(sx.open(tmp_path / "d").features) == "x int16, name text"
+    assert [batch.x.tolist() for batch in sx.Loader(table, 3)] == [[0, 1, 2], [3]]
+    with sx.create(tmp_path / "f") as out:
+        out.extend(table)
+    assert sx.open(tmp_path / "f")["name"] == ["a", "b", "c", "d"]
+
+
+def test_columns_of_arrays() -> None:
+    ds = sx.open({"x": X, "v": V, "t": torch.arange(4), "s": np.array(list("abcd")), "r": [X[:k] for k in range(4)]})
+    assert str(ds.features) == "x int16, v float32[2], t int64, s text, r int16[?]"
+    assert ds[2].v.tolist() == [4, 5] and ds[-1].s == "d" and ds[3].r.tolist() == [0, 1, 2]
+    assert ds.read([3, 1], ["v"])["v"].tolist() == [[6, 7], [2, 3]]
+    assert len(ds.where("x > 1 AND s <> 'd'")) == 1
+    assert pickle.loads(pickle.dumps(ds))[1].t == 1
+    assert ds.fingerprint == sx.open({**ds.rows.columns.data}).fingerprint  # type: ignore[attr-defined]
+    assert sx.open({"x": X[:0]}).features["x"] == sx.Value("int16")
+
+
+def test_columns_that_are_none_raise() -> None:
+    with pytest.raises(SchemaError, match=r"columns of one length, got \{'x': 4, 'y': 2\}"):
+        sx.open({"x": X, "y": [1, 2]})
+    with pytest.raises(ArgumentError, match=r"got str - at field train; .*load_dataset\(data_files="):
+        sx.open({"train": "a.jsonl"})
+    with pytest.raises(ArgumentError, match="got int - at field x; wrap one sample in a list"):
+        sx.open({"x": 1})
+    with pytest.raises(ArgumentError, match="expected no format"):
+        sx.open({"x": X}, format="tar")
+
+
+def test_a_table_takes_a_schema_and_a_type() -> None:
+    ds = sx.open(pa.table({"j": ['{"a": 1}']}), schema={"j": dict})
+    assert ds[0].j == {"a": 1}
+
+
+def test_a_dataset_dict_of_hugging_face_needs_a_split() -> None:
+    hub = datasets.DatasetDict(train=tables()["huggingface"])
+    with pytest.raises(ArgumentError, match="expected one split, got all of train"):
+        sx.open(hub)
+    assert len(sx.open(hub["train"])) == 4
+
+
+def test_write_takes_paths_and_rows(tmp_path: Path) -> None:
+    first = sx.write(tmp_path / "a", [{"x": 1}, {"x": 2}])
+    assert sx.write(tmp_path / "b", tmp_path / "a", format="parquet")["x"].tolist() == [1, 2]
+    assert sx.write(tmp_path / "c", str(tmp_path / "a"), format="tar")["x.cls"].tolist() == [1, 2]
+    assert sx.write(tmp_path / "d", first.rows)["x"].tolist() == [1, 2]
+    files = sorted((tmp_path / "b").glob("*.parquet"))
+    assert sx.write(tmp_path / "e", files)["x"].tolist() == [1, 2]
