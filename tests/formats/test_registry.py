@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from shardex.errors import AlreadyExistsError, UnknownFormatError
+import shardex as sx
+from shardex.errors import AlreadyExistsError, ArgumentError, SchemaError, UnknownFormatError
 from shardex.formats import FORMATS, format_named
 from shardex.schema import Array, Features
 from shardex.sources import place_of
@@ -33,6 +37,39 @@ def test_existing_schema(tmp_path: Path, format: str) -> None:
 def test_unknown_format_raises() -> None:
     with pytest.raises(UnknownFormatError, match=r"expected a format out of arrow, bins, .*, got 'csv'"):
         format_named("csv")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fromat": "tokens"}, "expected options of open and of formats .*, got 'fromat': did you mean 'format'?"),
+        ({"chace": "x"}, "got 'chace': did you mean 'cache'?"),
+        ({"format": "tokens", "dtyp": "uint16"}, "of the format tokens .*, got 'dtyp': did you mean 'dtype'?"),
+        ({"format": "tokens", "nothing_like_it": 1}, "got 'nothing_like_it'$"),
+        ({"format": "jsnl"}, "got 'jsnl': did you mean 'jsonl'?"),
+    ],
+)
+def test_a_misspelt_option_names_the_nearest_one(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    (tmp_path / "a.bin").write_bytes(bytes(20))
+    with pytest.raises((ArgumentError, UnknownFormatError), match=message.replace("?", r"\?")):
+        sx.open(tmp_path / "a.bin", **options)
+
+
+def test_a_misspelt_option_of_create_names_the_nearest_one(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="got 'shardsize': did you mean 'shard_size'"):
+        sx.write(tmp_path / "d", [{"x": 1}], shardsize=3)
+
+
+def test_a_format_as_the_second_argument_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match="got 'tar'; name a format with format='tar'"):
+        sx.open(tmp_path, "tar")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.dtype("uint16"), "uint16"])
+def test_dtypes_are_given_as_text_or_as_numpy_types(tmp_path: Path, dtype: Any) -> None:
+    np.arange(20, dtype=np.uint16).tofile(tmp_path / "a.bin")
+    ds = sx.open(tmp_path / "a.bin", format="tokens", dtype=dtype, window=10)
+    assert ds[1].tokens[0] == 10 and pickle.loads(pickle.dumps(ds))[1].tokens[0] == 10
 
 
 def test_format_modules_are_imported_when_needed() -> None:

@@ -236,7 +236,8 @@ def test_invalid_features_are_refused(make: typing.Callable[[], Feature]) -> Non
 
 
 def test_fixed_and_ragged_shapes() -> None:
-    assert Array("f4", [np.int64(3), None]) == Array("float32", (3, None))  # type: ignore[arg-type]
+    assert Array("f4", [np.int64(3), None]) == Array(np.float32, (3, None)) == Array(np.dtype("<f4"), (3, None))
+    assert Value(np.int8) == Value(np.dtype("int8")) == Value("int8") and Value(float) == Value("float64")
     shapes: list[tuple[int | None, ...] | None] = [
         (),
         (3,),

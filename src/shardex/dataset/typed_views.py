@@ -34,6 +34,8 @@ from shardex.schema import Feature, Features, Optional, describe
 def check_type(kind: Any) -> None:
     """Raise if it is not a sample type."""
     if not (is_sample_class(kind) or kind is DictSample):
+        if isinstance(kind, str):
+            raise SchemaError(f"expected a class as the sample type, got {kind!r}; name a format with format={kind!r}")
         raise SchemaError(
             "expected a sample type (DictSample, or a class with annotated fields: one made by @packable, a dataclass, "
             f"a pydantic model, a NamedTuple or a TypedDict), got {type_name(kind)}"

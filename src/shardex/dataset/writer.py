@@ -87,7 +87,7 @@ class Writer(AllOrNothing):
 
     def __init__(self, path: str, schema: Any, format: str, mode: str, options: Mapping[str, Any]) -> None:
         module = format_named(format)
-        check_options(module.create, format, options)
+        options = check_options(module.create, format, options)
         self._place = place_of(path)
         self.path = self._place.url
         self._begin: Callable[[Features], ShardWriter] = lambda features: module.create(

@@ -46,7 +46,7 @@ def check_mode(place: Place, mode: str, *, known: bool = False) -> bool:
         exists = known or (bool(place.paths()) if place.is_remote else _has_content(path))
     if exists and mode == "create":
         remedy = 'pass mode="append" or mode="overwrite"'
-        raise AlreadyExistsError(errno.EEXIST, f"something is there already; {remedy}", path)
+        raise AlreadyExistsError(errno.EEXIST, f"a file or folder exists there already; {remedy}", path)
     if exists and not place.is_remote and not os.path.isdir(path):
         raise AlreadyExistsError(errno.EEXIST, "expected a folder, got a file", path)
     return exists
@@ -116,7 +116,7 @@ class Stage:
         if not self._target.is_remote or self.mode not in MODES:
             return check_mode(self._target, self.mode)
         if self._target.paths():
-            problem = "something is there already, and at a URL files of this format are not replaced or added to"
+            problem = "files exist there already, and at a URL files of this format are not replaced or added to"
             remedy = 'in one step: write to another URL, or with format="arrow", which can be edited anywhere'
             raise AlreadyExistsError(errno.EEXIST, f"{problem} {remedy}", self.path)
         return False

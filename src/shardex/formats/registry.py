@@ -17,10 +17,12 @@ from functools import cached_property
 from types import NoneType
 from typing import Any, Protocol, cast, get_args
 
-from shardex.errors import ArgumentError, FormatError, StaleIndexError, UnknownFormatError
+import numpy as np
+
+from shardex.errors import ArgumentError, FormatError, StaleIndexError, UnknownFormatError, nearest
 from shardex.files import Files, What, check_mode, display_name, find, with_checksums
 from shardex.rows import AbstractRows, Keyed
-from shardex.schema import Features
+from shardex.schema import Features, dtype_text
 from shardex.sources import ByteRange, Place, Source
 
 FORMATS: dict[str, str] = {
@@ -38,6 +40,8 @@ _ONCE = ("rebuild", "progress", "attributes", "checksums")
 """Options that have an effect while opening, and are not needed to open the same data again."""
 _ACCESS = ("cache", "cache_limit", "access", "trusted")
 """Options of all formats: how remote files are read on this machine."""
+_EVERY = ("sample_type", "format", "checksums", *_ACCESS)
+"""Options of `open` for every format, which an option may be a misspelling of."""
 
 
 class ShardWriter(Protocol):
@@ -142,7 +146,9 @@ def _open_again(opened: Opened, fingerprint: str) -> ShardRows:
 def format_named(name: str) -> Format:
     """Return the format of this name; imports its module when it is first needed."""
     if name not in FORMATS:
-        raise UnknownFormatError(f"expected a format out of {', '.join(sorted(FORMATS))}, got {name!r}")
+        raise UnknownFormatError(
+            f"expected a format out of {', '.join(sorted(FORMATS))}, got {name!r}{nearest(name, FORMATS)}"
+        )
     return cast(Format, importlib.import_module(FORMATS[name]).FORMAT)
 
 
@@ -153,6 +159,7 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
     `access` set how remote files are cached (see `find`); ``checksums=True`` stores checksums of the files, which are
     verified from now on (see `with_checksums`).
     """
+    _check_names(format, options)
     access = {option: options.pop(option) for option in _ACCESS if option in options}
     files, make = find(what, **access), bool(options.pop("checksums", False))
     name = format or recognise(files)
@@ -162,30 +169,57 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
         options = {option: options[option] for option in options if option not in ("rebuild", "progress")}
     if wanted is not None and not container.self_describing:
         options.setdefault("schema", wanted)
-    check_options(container.open, name, options)
+    options = check_options(container.open, name, options)
     rows = container.open(files, **options)
     again = {option: value for option, value in options.items() if option not in _ONCE}
     rows.opened = Opened(files.what, name, {**again, **rows.pinned}, access)
     return rows
 
 
+def _check_names(format: str | None, options: Mapping[str, Any]) -> None:
+    """Raise ArgumentError for an option that `open` does not have, before files are looked for."""
+    if not options.keys() - {"schema", *_EVERY}:
+        return
+    checksums = ("rebuild", "progress") if options.get("checksums") else ()
+    known = {
+        *_EVERY,
+        *checksums,
+        *(option for name in ([format] if format else FORMATS) for option in _options_of(name)),
+    }
+    for option in options:
+        if option not in known:
+            of = f"the format {format}" if format else "open and of formats"
+            has = ", ".join(sorted(known))
+            raise ArgumentError(f"expected options of {of} ({has}), got {option!r}{nearest(option, known)}")
+
+
+def _options_of(name: str) -> list[str]:
+    parameters = inspect.signature(format_named(name).open).parameters.values()
+    return [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+
+
 _PLAIN = (bool, int, float, str, NoneType)
 
 
-def check_options(function: Any, name: str, options: Mapping[str, Any]) -> None:
-    """Raise ArgumentError for an option that a format does not have, or a value of the wrong type."""
+def check_options(function: Any, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options, dtypes as text; ArgumentError for one that a format does not have, or of the wrong type."""
     if not options:
-        return
+        return {}
+    options = dict(options)
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     known = {one.name: one.annotation for one in parameters if one.kind is one.KEYWORD_ONLY}
-    for option, value in options.items():
+    for option, given in options.items():
         if option not in known:
             has = ", ".join(known) or "none"
-            raise ArgumentError(f"expected options of the format {name} ({has}), got {option!r}")
+            raise ArgumentError(
+                f"expected options of the format {name} ({has}), got {option!r}{nearest(option, known)}"
+            )
         kinds = get_args(known[option]) or (known[option],)
+        value = options[option] = dtype_text(given) if str in kinds and isinstance(given, type | np.dtype) else given
         if all(kind in _PLAIN for kind in kinds) and type(value) not in kinds:
             wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
             raise ArgumentError(f"expected {wanted} for the option {option} of the format {name}, got {value!r}")
+    return options
 
 
 def recognise(files: Files) -> str:
@@ -222,4 +256,5 @@ def _describe(files: Files) -> str:
     except (FormatError, OSError):
         head = b""
     compressed = ", compressed: unpack it first" if head.startswith(tuple(COMPRESSED)) else ""
-    return f"{len(files.paths)} files ({counted}), {first} beginning with {head!r}{compressed}"
+    count = len(files.paths)
+    return f"{count} file{'s' * (count != 1)} ({counted}), {first} beginning with {head!r}{compressed}"

@@ -17,10 +17,11 @@ import typing
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import msgspec
 import numpy as np
+from numpy.typing import DTypeLike
 
 from shardex.errors import ArgumentError, FormatError, SchemaError, unknown_field
 
@@ -47,14 +48,21 @@ class Feature:
 class Value(Feature):
     """One number or boolean of a numpy dtype.
 
-    >>> str(Value("int32"))
-    'int32'
+    >>> str(Value("int32")), str(Value(np.int8))
+    ('int32', 'int8')
     """
 
     kind: ClassVar[str] = "value"
     dtype: str
 
+    if TYPE_CHECKING:  # at run time the one of the dataclass
+
+        def __init__(self, dtype: DTypeLike) -> None: ...
+
     def __post_init__(self) -> None:
+        given: Any = self.dtype
+        if isinstance(given, type | np.dtype):
+            object.__setattr__(self, "dtype", dtype_text(given))
         if self.dtype not in SCALARS:
             raise SchemaError(f"expected one of the dtypes {', '.join(SCALARS)}, got {self.dtype!r}")
 
@@ -94,6 +102,12 @@ class Array(Feature):
     kind: ClassVar[str] = "array"
     dtype: str | None = None
     shape: tuple[int | None, ...] | None = None
+
+    if TYPE_CHECKING:  # at run time the one of the dataclass
+
+        def __init__(
+            self, dtype: DTypeLike | None = None, shape: SequenceOf[SupportsIndex | None] | None = None
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if self.shape is not None:
@@ -136,6 +150,19 @@ def is_storable(dtype: np.dtype[Any]) -> bool:
     """
     max_size = 16 if dtype.kind == "c" else 8
     return dtype.kind in _ARRAY_KINDS and dtype.isnative and dtype.itemsize <= max_size
+
+
+def dtype_text(dtype: Any) -> str:
+    """Return the name of a dtype or scalar type, with the byte order if it is not that of the machine.
+
+    >>> dtype_text(np.uint16), dtype_text(np.dtype("<f4")), dtype_text(float)
+    ('uint16', 'float32', 'float64')
+    """
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        return repr(dtype)
+    return found.name if found.isnative else found.str
 
 
 def _checked_shape(shape: Any) -> tuple[int | None, ...]:
