@@ -213,7 +213,7 @@ def test_data_folder_of_a_native_dataset_raises(tmp_path: Path) -> None:
 
 def test_options_are_those_of_open(folder: Path) -> None:
     assert load_dataset(folder, split="test", decode="text")[0].text == '{"x": 100}'
-    with pytest.raises(ArgumentError, match="expected options of the format jsonl"):
+    with pytest.raises(ArgumentError, match="expected options of open and of formats"):
         load_dataset(folder, nonsense=1)
 
 
