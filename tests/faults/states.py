@@ -13,8 +13,9 @@ import numpy as np
 
 import shardex as sx
 from shardex.sources import LocalSource
-from shardex.store import clean, history
+from shardex.store import clean, history, versions_in
 from shardex.store.manifest import files_of, read_manifest
+from shardex.store.version_numbers import is_version_name
 from tests.faults.jobs import EDITS, after, make
 
 State = dict[int, str]
@@ -71,14 +72,10 @@ def check_usable(folder: str | Path, before: State) -> None:
 
 
 def files(folder: str | Path) -> set[str]:
-    """Return the files that belong to a dataset: manifests and the files that they name."""
+    """Return the files that belong to a dataset: manifests, those of removed versions, and the files that they name."""
     place = LocalSource(folder)
-    manifests = place.paths("_shardex/")
-    return {*manifests, *(file.path for path in manifests for file in files_of(read_manifest(place, _number(path))))}
-
-
-def _number(path: str) -> int:
-    return int(path.removeprefix("_shardex/").removesuffix(".json"))
+    names = {path for path in place.paths("_shardex/") if is_version_name(path)}
+    return names | {file.path for number in versions_in(place) for file in files_of(read_manifest(place, number))}
 
 
 class Models:

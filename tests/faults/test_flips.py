@@ -14,7 +14,8 @@ import shardex as sx
 from shardex.errors import ShardexError
 from shardex.sources import LocalSource
 from shardex.store import history
-from shardex.store.manifest import DataFile, Manifest, manifest_path, read_manifest
+from shardex.store.manifest import DataFile, Manifest, read_manifest
+from shardex.store.version_numbers import manifest_path
 from tests.faults.processes import FULL
 from tests.faults.states import signature
 

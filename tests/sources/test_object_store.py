@@ -167,9 +167,10 @@ def test_listing_and_writing_on_a_web_server_raise(files: FaultyServer) -> None:
     for ask in (lambda: place.put("x", b""), lambda: place.put_if_absent("x", b""), place.draft):
         with pytest.raises(AccessDeniedError, match="only read"):
             ask()
-    for change in (place.touch, place.remove):
-        with pytest.raises(AccessDeniedError, match="only read"):
-            change("a.bin")
+    with pytest.raises(AccessDeniedError, match="only read"):
+        place.copy("a.bin", "b.bin")
+    with pytest.raises(AccessDeniedError, match="only read"):
+        place.remove("a.bin")
     with pytest.raises(NotFoundError, match="missing"):
         place.load("missing")
     with pytest.raises(AccessDeniedError, match="403 Forbidden; see shardex"):
@@ -200,12 +201,12 @@ def test_a_large_file_is_uploaded_in_parts(bucket: str, monkeypatch: pytest.Monk
     assert place.stat("again") == ObjectSource(bucket).stat("again")
 
 
-def test_touch_keeps_the_tag(bucket: str) -> None:
-    reader, writer = ObjectSource(bucket), ObjectSource(bucket)
-    writer.put("a", DATA)
-    reader.stat("a")
-    writer.touch("a")
-    assert bytes(reader.read("a", [WANTED])[0]) == slice_of(DATA, WANTED)
+def test_a_copy_is_a_file_of_its_own(bucket: str) -> None:
+    place = ObjectSource(bucket)
+    place.put("a", DATA)
+    place.copy("a", "b/c")
+    place.remove("a")
+    assert bytes(place.read("b/c", [WANTED])[0]) == slice_of(DATA, WANTED)
 
 
 def test_a_store_that_ignores_conditions_raises(careless_bucket: str) -> None:

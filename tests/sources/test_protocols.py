@@ -6,6 +6,7 @@ import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -199,20 +200,21 @@ def test_put_if_absent_by_threads_has_one_winner(place: Place) -> None:
         assert bytes(place.map(name)) == bytes([winner])
 
 
-def test_put_and_touch_set_the_time(place: Place) -> None:
+def test_put_and_copy_set_the_time(place: Place) -> None:
     place.put("a", b"content")
     before = place.stat("a")
     assert before.modified > 0
+    copies = (f"folder/{number}" for number in count())
 
-    def touch_and_compare() -> bool:
-        place.touch("a")
-        return place.stat("a").modified > before.modified
+    def copy_and_compare() -> bool:
+        place.copy("a", copy := next(copies))
+        return place.stat(copy).modified > before.modified
 
-    assert becomes_true(touch_and_compare)  # some storages have times in seconds
-    assert bytes(place.load("a")) == b"content"
-    assert place.paths() == ["a"]
+    assert becomes_true(copy_and_compare)  # some storages have times in seconds
+    place.remove("a")
+    assert bytes(place.load("folder/0")) == b"content"
     with pytest.raises(NotFoundError, match="missing"):
-        place.touch("missing")
+        place.copy("missing", "folder/x")
 
 
 def test_a_draft_is_visible_after_publish(place: Place) -> None:

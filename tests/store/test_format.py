@@ -26,7 +26,8 @@ from shardex.errors import ChecksumError, FormatError, NotFoundError, SchemaErro
 from shardex.schema import Features
 from shardex.sources import LocalSource
 from shardex.store import data_files as fragments
-from shardex.store.manifest import DataFile, Fragment, Manifest, manifest_path, publish, read_manifest
+from shardex.store.manifest import DataFile, Fragment, Manifest, publish, read_manifest
+from shardex.store.version_numbers import manifest_path
 from tests.strategies import datasets
 
 SCHEMA = {"n": "int8", "s": str}

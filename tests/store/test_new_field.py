@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 import shardex as sx
 from shardex.errors import SchemaError
+from shardex.sources import LocalSource
+from shardex.store.manifest import Fragment, publish, read_manifest
 
 
 @pytest.fixture(params=[False, True], ids=["all rows", "one deleted"])
@@ -71,3 +74,51 @@ def test_values_that_do_not_fit_raise(folder: Path, feature: Any, values: Any, m
     with pytest.raises(SchemaError, match=message):
         add(folder, feature, values)
     assert sx.open(folder).fields == ["x"]
+
+
+# -- two fields of equal content --------------------------------------------------------------------------------------
+
+
+def test_two_fields_with_the_same_values(tmp_path: Path) -> None:
+    """A field is added, renamed, and added again with the same values."""
+    folder = tmp_path / "d"
+    sx.write(folder, [{"x": k} for k in range(4)], shard_rows=2)
+    with sx.edit(folder) as tx:
+        tx.add_field("a", "int64", range(4))
+    with sx.edit(folder) as tx:
+        tx.rename_field("a", "b")
+    with sx.edit(folder) as tx:
+        tx.add_field("a", "int64", range(4))
+    check_two_fields(folder)
+
+
+def test_two_fields_in_one_file(tmp_path: Path) -> None:
+    """Older versions of shardex named files by content, so that two fields may share one."""
+    folder = tmp_path / "d"
+    sx.write(folder, [{"x": k} for k in range(4)], shard_rows=2)
+    with sx.edit(folder) as tx:
+        tx.add_field("b", "int64", range(4))
+    place, fragments = LocalSource(folder), list[Fragment]()
+    manifest = read_manifest(place, 2)
+    for fragment in manifest.fragments:
+        base, added = fragment.groups
+        again = msgspec.structs.replace(added, fields={"a": "b"})
+        fragments.append(msgspec.structs.replace(fragment, groups=[base, added, again]))
+    schema = {**manifest.schema, "a": manifest.schema["b"]}
+    assert publish(place, 3, msgspec.structs.replace(manifest, fragments=fragments, schema=schema))
+    check_two_fields(folder)
+    with sx.edit(folder) as tx:
+        tx.update(1, a=7)
+        tx.drop_field("b")
+    assert list(sx.open(folder).read([0, 1, 2])["a"]) == [0, 7, 2]
+
+
+def check_two_fields(folder: Path) -> None:
+    expected = [{"x": k, "b": k, "a": k} for k in range(4)]
+    ds = sx.open(folder)
+    assert [dict(ds[k]) for k in range(4)] == expected == [dict(sample) for sample in ds]
+    assert ds.read([3, 0], ["a"])["a"].tolist() == [3, 0]
+    assert len(ds.where("a = 2 AND b = 2")) == 1
+    assert sx.verify(folder) == []
+    assert sx.recover(folder, folder.parent / "saved").samples == 4
+    assert [dict(sample) for sample in sx.open(folder.parent / "saved")] == expected

@@ -16,7 +16,8 @@ from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFo
 from shardex.sources import LocalSource
 from shardex.store import data_files as fragments
 from shardex.store import recover, verify
-from shardex.store.manifest import Manifest, latest_version, manifest_path, read_manifest
+from shardex.store.manifest import Manifest, read_manifest
+from shardex.store.version_numbers import latest_version, manifest_path
 
 SCHEMA = {"n": int, "v": sx.Array("float32", (2,)), "s": str, "o": str | None}
 

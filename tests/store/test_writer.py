@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from shardex.errors import AlreadyExistsError, ArgumentError, ClosedError, Forma
 from shardex.schema import Features
 from shardex.sources import LocalSource
 from shardex.store import data_files as fragments
-from shardex.store.manifest import latest_version, read_manifest
+from shardex.store.manifest import read_manifest
+from shardex.store.version_numbers import latest_version
 from shardex.store.writer import ArrowWriter
 
 SCHEMA = {"n": int, "s": str | None, "x": sx.Array("float32", (None, 2))}
@@ -37,7 +39,9 @@ def writer(folder: Path, mode: str = "create", **options: Any) -> ArrowWriter:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    """Return the content of all files, by their names without random numbers."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {re.sub("-[0-9a-f]{16}", "", str(path.relative_to(folder))): path.read_bytes() for path in files}
 
 
 def numbers(folder: Path) -> list[int]:
@@ -69,10 +73,12 @@ def test_refused_samples_do_not_change_the_files(tmp_path: Path, monkeypatch: py
     assert list(tree(tmp_path / "a")) == list(tree(tmp_path / "b"))
 
 
-def test_two_shards_of_the_same_samples_are_one_file(tmp_path: Path) -> None:
+def test_files_of_the_same_samples_have_different_names_and_equal_fingerprints(tmp_path: Path) -> None:
+    """A name that is used once is never used again, so that `clean` removes no file that a new version needs."""
     ds = sx.write(tmp_path / "d", samples(3) * 4, SCHEMA, shard_rows=3)
     assert [s.n for s in ds] == [0, 1, 2] * 4
-    assert len(list((tmp_path / "d" / "data").iterdir())) == 1
+    assert len(list((tmp_path / "d" / "data").iterdir())) == 4 and len(tree(tmp_path / "d")) == 2
+    assert sx.write(tmp_path / "e", samples(3) * 4, SCHEMA, shard_rows=3).fingerprint == ds.fingerprint
 
 
 def test_shards_end_by_rows_or_bytes_and_batches_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

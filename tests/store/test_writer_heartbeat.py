@@ -15,7 +15,7 @@ from shardex.errors import CommitConflict, ShardexError
 from shardex.sources import LocalSource, Place, place_of
 from shardex.sources.memory import MemorySource
 from shardex.store import writer_heartbeat
-from shardex.store.manifest import latest_version
+from shardex.store.version_numbers import latest_version
 from shardex.store.writer_heartbeat import WriterHeartbeat, oldest_writer_start
 from tests.locations import KINDS, new_location
 from tests.waiting import becomes_true

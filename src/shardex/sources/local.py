@@ -142,10 +142,14 @@ class LocalSource(Place):
         """Start a temporary file in the folder, which `publish` renames."""
         return LocalDraft(self)
 
-    def touch(self, path: str) -> None:
-        """Set the time of a file to now."""
-        with storage_errors(full := self.path(path), "touch"):
+    def copy(self, path: str, to: str) -> None:
+        """Link the file under a second name; both get the current time."""
+        full, target = self.path(path), self.path(to)
+        with storage_errors(full, "copy"):
             os.utime(full)
+            make_folder(os.path.dirname(target))
+            os.link(full, target)
+            sync_folder(os.path.dirname(target))
 
     def remove(self, path: str) -> None:
         """Delete a file."""

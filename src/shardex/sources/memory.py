@@ -75,10 +75,9 @@ class MemorySource(Place):
         """Start a temporary file whose content `publish` stores."""
         return TemporaryDraft(self.put)
 
-    def touch(self, path: str) -> None:
-        """Set the modification time to now."""
-        self._get(path)
-        self._times[path] = time.time()
+    def copy(self, path: str, to: str) -> None:
+        """Store the same content under a second path."""
+        self.put(to, self._get(path))
 
     def remove(self, path: str) -> None:
         """Delete a file."""

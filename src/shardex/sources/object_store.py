@@ -223,18 +223,12 @@ class ObjectSource(Place):
             got = f"got {found.size} with the tag {found.tag}"
             raise RemoteWriteError(errno.EIO, f"{expected}, {got}", self._redacted(path))
 
-    def touch(self, path: str) -> None:
-        """Copy a file onto itself; on S3, which refuses that, by way of a temporary file."""
-        key, temporary, client = self._writable(path), self._temporary_key(), self._writing_client(path)
-        self._pins.pop(path, None)
-        if self._bucket.scheme != "s3":
-            return self._ask(path, "touch", lambda: client.copy(key, key), 0)
-        size = self._ask(path, "touch", lambda: client.head(key)).size
-        self._ask(path, "touch", lambda: client.copy(key, temporary), size)
-        try:
-            self._ask(path, "touch", lambda: client.copy(temporary, key), size)
-        finally:
-            self._ask(path, "clean up after touching", lambda: client.delete(temporary), 0)
+    def copy(self, path: str, to: str) -> None:
+        """Copy a file inside the bucket."""
+        key, target, client = self._writable(path), self._writable(to), self._writing_client(path)
+        self._pins.pop(to, None)
+        size = self._ask(path, "copy", lambda: client.head(key)).size
+        self._ask(path, "copy", lambda: client.copy(key, target), size)
 
     def remove(self, path: str) -> None:
         """Delete a file."""

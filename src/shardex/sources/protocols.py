@@ -160,8 +160,8 @@ class Sink(ABC):
         """Start a file that is too large for memory."""
 
     @abstractmethod
-    def touch(self, path: str) -> None:
-        """Set the modification time of a file to now; raise an error if it does not exist."""
+    def copy(self, path: str, to: str) -> None:
+        """Give a file a second name, or copy it inside the storage; the modification time of `to` is now."""
 
     @abstractmethod
     def remove(self, path: str) -> None:

@@ -1,11 +1,12 @@
 """The native dataset: Arrow files with checksums, and one manifest for each version.
 
 In: paths or URLs, samples and edits. Out: rows (through `shardex.open`, which finds `store.format` in the table of
-formats), new versions, and lists of problems. Data files never change: a writer adds files named by a hash of their
-content, then publishes a manifest that names them, by put-if-absent.
+formats), new versions, and lists of problems. Data files never change: a writer adds files under new names, then
+publishes a manifest that names them, by put-if-absent.
 
 Describing a version:
 - `manifest`: schema, fragments, overlays and deleted rows, as JSON
+- `version_numbers`: which versions exist; no number is used twice, also if its version was removed
 - `row_ids`: permanent ids of rows, and which rows are not deleted
 - `inventory`: the versions and data files that exist
 Reading:
@@ -33,9 +34,9 @@ Maintenance:
 from shardex.store.adopt import adopt
 from shardex.store.edit import Edit, edit
 from shardex.store.inventory import native_place
-from shardex.store.manifest import versions_in
 from shardex.store.recover import Lost, Recovered, recover
 from shardex.store.verify import Problem, leftovers, verify
+from shardex.store.version_numbers import versions_in
 from shardex.store.versions import GRACE, Version, clean, compact, history, restore
 
 __all__ = [

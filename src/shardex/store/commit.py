@@ -21,7 +21,8 @@ from shardex.kernel import Integers
 from shardex.schema import Feature, Features, Optional
 from shardex.sources import Place
 from shardex.store.data_file_reader import read_ids
-from shardex.store.manifest import DataFile, Foreign, Fragment, Manifest, latest_version, publish
+from shardex.store.manifest import DataFile, Foreign, Fragment, Manifest, publish
+from shardex.store.version_numbers import at_latest, latest_version
 
 _TRIES = 1000
 _FEW = 3
@@ -106,10 +107,12 @@ def counted(count: int, noun: str) -> str:
 def publish_next(place: Place, version: int, make: Callable[[int], Manifest]) -> int:
     """Publish `make(version)` as the next version and return its number.
 
-    If other writers have published that number first, `make` is called again with the number of their latest version.
+    If other writers have published that number first, or `clean` has removed the version that `make` reads, `make` is
+    called again with the number of the latest version.
     """
     for _ in range(_TRIES):
-        if publish(place, version + 1, make(version)):
+        version, made = at_latest(place, lambda number: (number, make(number)), version)
+        if publish(place, version + 1, made):
             return version + 1
         version = latest_version(place)
     raise CommitConflict(
@@ -236,8 +239,8 @@ class _Since:
     """Changes of others between two versions."""
 
     def __init__(self, base: Manifest, latest: Manifest, ids: ReadIds) -> None:
-        before_deleted, after_deleted = ({file.path for file in one.deleted} for one in (base, latest))
-        self.deleted = _concatenated([ids(file) for file in latest.deleted if file.path not in before_deleted])
+        before_deleted, after_deleted = ({_content(file) for file in one.deleted} for one in (base, latest))
+        self.deleted = _concatenated([ids(file) for file in latest.deleted if _content(file) not in before_deleted])
         self.restored = not before_deleted <= after_deleted
         self.overlays = [Overlay(file, ids(file)) for file in _added(base.overlays, latest.overlays)]
         firsts = {fragment.first for fragment in latest.fragments}
@@ -254,18 +257,23 @@ class _Since:
 
 
 def _added(before: list[DataFile], after: list[DataFile]) -> Iterator[DataFile]:
-    """Yield the files that were added; equal content has an equal name, so one file may occur for two fields."""
-    left = Counter((file.path, *sorted(file.fields.items())) for file in before)
+    """Yield the files that were added; several may have equal content."""
+    left = Counter((_content(file), *sorted(file.fields.items())) for file in before)
     for file in after:
-        identity = (file.path, *sorted(file.fields.items()))
+        identity = (_content(file), *sorted(file.fields.items()))
         left[identity] -= 1
         if left[identity] < 0:
             yield file
 
 
+def _content(file: DataFile) -> str:
+    """Return the part of a path that stands for the content: a restored version names copies of files."""
+    return file.path[: len("data/") + 32]
+
+
 def _columns(fragment: Fragment) -> dict[str, tuple[str, str]]:
-    """Return the file and the column of each field."""
-    found = {name: (file.path, column) for file in fragment.groups for name, column in file.fields.items()}
+    """Return the content of the file and the column of each field."""
+    found = {name: (_content(file), column) for file in fragment.groups for name, column in file.fields.items()}
     theirs = {} if fragment.foreign is None else fragment.foreign.fields
     return found | {name: ("", column) for name, column in theirs.items()}
 

@@ -4,7 +4,7 @@ A `DataFileReader` is strict at first: a wrong size, a wrong foot (end of the fi
 `examine` reads the whole file and lists all damage; from then on the reader is tolerant and reads every intact batch,
 even if the file is cut off or its foot is damaged. That works because a batch is self-contained except for the schema,
 which is stored twice: before the first batch and in the foot. `examine_files` examines the files of whole versions, for
-`verify` and `recover`. `content_name` checks a file that no manifest describes.
+`verify` and `recover`. `matches_its_name` checks a file that no manifest describes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shardex.kernel import Integers
 from shardex.progress import Bar
 from shardex.sources import ByteRange, Source
 from shardex.store.inventory import Use, number_column
-from shardex.store.manifest import DataFile
+from shardex.store.manifest import DataFile, content_path, without_numbers
 
 _ARROW_ERRORS = (pa.ArrowException, OSError, ShardexError)
 _MAGIC_SIZE = 8
@@ -296,17 +296,17 @@ def read_ids(source: Source, file: DataFile) -> Integers:
 # -- without a manifest ------------------------------------------------------------------------------------------
 
 
-def content_name(source: Source, path: str) -> str | None:
-    """Return the path that a data file with this content has; None if it is not an Arrow file."""
+def matches_its_name(source: Source, path: str) -> bool:
+    """Return True if a data file has the content that its name stands for; False if it is damaged."""
     try:
         size = source.stat(path).size
         length = footer_size(_bytes(source, path, max(0, size - FOOTER_TAIL), size), size, path)
         _, batches = footer_blocks(_bytes(source, path, size - length, size - FOOTER_TAIL), size, path)
         ends = sorted(block.end for block in batches)
-        digests = [_digest(source, path, begin, end) for begin, end in pairwise([0, *ends, size])]
+        *digests, foot = (_digest(source, path, begin, end) for begin, end in pairwise([0, *ends, size]))
     except ShardexError:
-        return None
-    return f"data/{xxhash.xxh3_128_hexdigest(''.join(digests).encode())}.arrow"
+        return False
+    return content_path(digests, foot).encode() == without_numbers(path.encode())
 
 
 def _bytes(source: Source, path: str, begin: int, end: int) -> bytes:

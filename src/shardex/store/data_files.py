@@ -1,4 +1,4 @@
-"""Writes the data files of a native dataset: under temporary names, synced, then renamed by their content.
+"""Writes the data files of a native dataset: under temporary names, synced, then renamed.
 
 `ShardWriter` writes one Arrow file and computes its checksums; `FragmentWriter` splits samples into batches and shards.
 A file is part of a dataset only if a manifest lists it (`commit`), so files that a crash leaves behind are never read.
@@ -23,7 +23,7 @@ from shardex.kernel import Columns
 from shardex.schema import Features
 from shardex.sources import Draft, Place
 from shardex.store.keys import encode_keys, hash_keys
-from shardex.store.manifest import Batch, DataFile, Fragment
+from shardex.store.manifest import Batch, DataFile, Fragment, new_data_path
 
 BATCH_BYTES = 2 << 20
 """Size of a batch. The checksum of a batch is compared when a row of it is first read: half a millisecond for 2 MiB,
@@ -62,7 +62,7 @@ class _HashingFile:
 
 
 class ShardWriter:
-    """One Arrow file: written under a temporary name, finished, then published under the name of its content."""
+    """One Arrow file: written under a temporary name, finished, then published under a name of its own."""
 
     def __init__(self, place: Place, schema: pa.Schema) -> None:
         self._place = place
@@ -102,8 +102,7 @@ class ShardWriter:
         """Give the file its name and return its entry for a manifest."""
         if self._published is not None:
             return self._published
-        identity = xxhash.xxh3_128_hexdigest("".join([*(batch.xxh3 for batch in self._batches), self._foot]).encode())
-        path = f"data/{identity}.arrow"
+        path = new_data_path((batch.xxh3 for batch in self._batches), self._foot)
         self._draft.publish(path)
         self._published = DataFile(path, self._sink.position, self._fields, self._batches, self._foot)
         return self._published
@@ -227,7 +226,7 @@ class FragmentWriter:
         ]
 
     def discard(self) -> None:
-        """Remove temporary files. Published ones stay: another writer may use a file with the same content."""
+        """Remove temporary files. Published ones stay: a manifest that names them may have been published."""
         done: Sequence[ShardWriter | None] = [one for both in self._done for one in both]
         for shard in (*done, self._shard):
             if shard is not None:

@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 from shardex.arrow import arrow_schema
 from shardex.dataset import Dataset, changes, lens_to
 from shardex.dataset import open as open_dataset
-from shardex.errors import ArgumentError, FieldError, FormatError, RowError, SchemaError
+from shardex.errors import ArgumentError, FieldError, RowError, SchemaError
 from shardex.files import AllOrNothing
 from shardex.kernel import Integers
 from shardex.progress import Bar
 from shardex.rows import Keyed, normalise
 from shardex.samples import Lens, fields_of
 from shardex.schema import Feature, Features, Optional
-from shardex.sources import place_of
 from shardex.store.commit import (
     AddField,
     Changes,
@@ -40,12 +39,14 @@ from shardex.store.commit import (
     publish_next,
 )
 from shardex.store.data_files import FragmentWriter, ShardWriter, write_numbers
+from shardex.store.inventory import existing_place
 from shardex.store.key_lookup import refuse_duplicates
-from shardex.store.manifest import Fragment, Manifest, latest_version, read_manifest
+from shardex.store.manifest import Fragment, Manifest, read_manifest
 from shardex.store.new_field import Values, batches
 from shardex.store.overlay_rows import EditedRows
 from shardex.store.row_ids import LiveRows
 from shardex.store.updates import Updates
+from shardex.store.version_numbers import at_latest
 from shardex.store.writer_heartbeat import WriterHeartbeat
 
 
@@ -74,13 +75,9 @@ class Edit(AllOrNothing):
     _noun = "transaction"
 
     def __init__(self, path: str, progress: bool | None = None, trust_paths: bool = False) -> None:
-        self._place = place_of(path)
+        self._place = existing_place(path)
         self.path = self._place.url
-        self._version = latest_version(self._place)
-        if not self._version:
-            raise FormatError(f"{path}: expected a native dataset, which can be edited, got something else")
-        self._base = read_manifest(self._place, self._version)
-        self.dataset: Dataset = open_dataset(self.path, version=self._version, trust_paths=trust_paths)
+        self._version, self._base, self.dataset = at_latest(self._place, partial(self._open, trust_paths))
         """The dataset as it was when the transaction began."""
         self._row_ids = self._base.row_ids
         self._quiet = None if progress is None else not progress
@@ -94,6 +91,10 @@ class Edit(AllOrNothing):
         self._heartbeat = WriterHeartbeat(self._place)
         self.version: int | None = None
         """Number of the version that was published, set at the end of the ``with`` block."""
+
+    def _open(self, trust_paths: bool, version: int) -> tuple[int, Manifest, Dataset]:
+        base = read_manifest(self._place, version)
+        return version, base, open_dataset(self.path, version=version, trust_paths=trust_paths)
 
     # -- samples ----------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 
 from shardex.arrow import arrow_schema, features_of_arrow
 from shardex.errors import FormatError
@@ -15,8 +16,9 @@ from shardex.formats import EXTENSIONS, Format, TableRows, open_files
 from shardex.schema import Features
 from shardex.sources import Source, place_of
 from shardex.store.key_lookup import KeyLookup
-from shardex.store.manifest import DATA_FILE, latest_version, read_manifest
+from shardex.store.manifest import DATA_FILE, read_manifest
 from shardex.store.overlay_rows import EditedRows
+from shardex.store.version_numbers import at_latest, latest_version
 from shardex.store.version_reader import VersionReader
 from shardex.store.writer import ArrowWriter
 
@@ -46,7 +48,9 @@ def open(
     `max_decoded_bytes` bounds the memory for one batch of plain Arrow files.
     """
     if latest := _latest(files):
-        return _open_native(files.source, latest if version is None else version, schema, trust_paths)
+        if version is not None:
+            return _open_native(files.source, schema, trust_paths, version)
+        return at_latest(files.source, partial(_open_native, files.source, schema, trust_paths), latest)
     if version is not None:
         raise FormatError(f"{files}: expected a native dataset, which has versions, got plain Arrow files")
     if files.folder and (found := files.having(*EXTENSIONS).paths) and all(map(_DATA_FILE.fullmatch, found)):
@@ -66,7 +70,7 @@ def _refuse_data_files(files: Files) -> None:
             )
 
 
-def _open_native(source: Source, version: int, schema: Features | None, trust_paths: bool) -> TableRows | EditedRows:
+def _open_native(source: Source, schema: Features | None, trust_paths: bool, version: int) -> TableRows | EditedRows:
     manifest = read_manifest(source, version)
     features = features_of_arrow(arrow_schema(manifest.features), schema) if schema else manifest.features
     reader = VersionReader(source, manifest, trust_paths=trust_paths)

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from shardex.arrow import arrow_schema
-from shardex.errors import SourceError
-from shardex.files import What
+from shardex.errors import FormatError, NotFoundError, SourceError
+from shardex.files import What, display_name
 from shardex.sources import Place, place_of
-from shardex.store.manifest import DATA_FILE, DataFile, Manifest, latest_version
+from shardex.store.manifest import DATA_FILE, DataFile, Manifest
+from shardex.store.version_numbers import latest_version
 
 _DATA = re.compile(DATA_FILE)
 
@@ -35,6 +36,24 @@ def native_place(path: What) -> Place | None:
         if error.errno == errno.ENOTSUP:  # a web server, which cannot list files
             return None
         raise
+
+
+def existing_place(path: str | os.PathLike[str]) -> Place:
+    """Return the place of a native dataset with at least one version; raise an error if there is none."""
+    place = place_of(path)
+    where = display_name(place.url)
+    if not place.is_remote and not os.path.isdir(place.url):
+        found = "a file" if os.path.exists(place.url) else "nothing"
+        kind: type[SourceError] = SourceError if os.path.exists(place.url) else NotFoundError
+        code = errno.ENOTDIR if os.path.exists(place.url) else errno.ENOENT
+        raise kind(code, f"expected the folder of a native dataset, which has versions, got {found}", where)
+    if not latest_version(place):
+        found = "a folder with other files" if place.paths() else "nothing"
+        raise FormatError(
+            f"{where}: expected a native dataset, which has versions and can be edited, got {found}; `sx.write` copies "
+            "data into a native dataset, `sx.adopt` makes one over shards of another format"
+        )
+    return place
 
 
 def data_files(place: Place) -> list[str]:

@@ -10,23 +10,31 @@ from __future__ import annotations
 
 import errno
 import re
+import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 import xxhash
 
-from shardex.errors import ChecksumError, FormatError, NotFoundError, ShardexError
-from shardex.files import STORE_FOLDER
+from shardex.errors import (
+    ChecksumError,
+    FormatError,
+    NotFoundError,
+    RemoteChangedError,
+    ShardexError,
+    VersionExpired,
+)
 from shardex.schema import Features, Optional
-from shardex.sources import Sink, Source, check_path
+from shardex.sources import Place, Source, check_path
 from shardex.store.row_ids import RowIds
+from shardex.store.version_numbers import claim_number, is_tombstone, latest_version, manifest_path
 
 FORMAT = 1
-DATA_FILE = r"data/[0-9a-f]{32}\.arrow"
-"""Regular expression of the paths of data files."""
-_NAME = re.compile(rf"{STORE_FOLDER}/([0-9]{{8}})\.json")
+DATA_FILE = r"data/[0-9a-f]{32}(-[0-9a-f]{16})?\.arrow"
+"""Regular expression of the paths of data files; see `new_data_path`."""
+_NUMBER = re.compile(rb"(data/[0-9a-f]{32})-[0-9a-f]{16}(\.arrow)")
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -105,6 +113,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """Time of publication in UTC; only for display."""
     change: str = ""
     """Description of the change, for display."""
+    commit: str = ""
+    """A random number, so that no two manifests are equal."""
     shardex: int = FORMAT
 
     @property
@@ -137,33 +147,51 @@ class _Numbered(msgspec.Struct):
     shardex: int
 
 
-def manifest_path(version: int) -> str:
-    """Return the path of a version's manifest.
+def with_paths(manifest: Manifest, paths: Mapping[str, str]) -> Manifest:
+    """Return a manifest that names other files with the same content; `paths` has their new paths."""
 
-    >>> manifest_path(7)
-    '_shardex/00000007.json'
+    def moved(files: list[DataFile]) -> list[DataFile]:
+        return [msgspec.structs.replace(file, path=paths.get(file.path, file.path)) for file in files]
+
+    fragments = [
+        msgspec.structs.replace(one, groups=moved(one.groups), keys=None if one.keys is None else moved([one.keys])[0])
+        for one in manifest.fragments
+    ]
+    return msgspec.structs.replace(
+        manifest, fragments=fragments, deleted=moved(manifest.deleted), overlays=moved(manifest.overlays)
+    )
+
+
+def content_path(batches: Iterable[str], foot: str) -> str:
+    """Return the path that stands for the content of a data file, from the checksums of its batches and its foot."""
+    return f"data/{xxhash.xxh3_128_hexdigest(''.join([*batches, foot]).encode())}.arrow"
+
+
+def new_data_path(batches: Iterable[str], foot: str) -> str:
+    """Return the path of a new data file: that of its content, with a random number.
+
+    No two files ever have the same path, even if their content is equal. So a file that no version names is never
+    named again, and `clean` can remove it at any time after it has looked at the versions.
     """
-    return f"{STORE_FOLDER}/{version:08d}.json"
+    return f"{content_path(batches, foot).removesuffix('.arrow')}-{_random_number()}.arrow"
 
 
-def latest_version(source: Source) -> int:
-    """Return the number of the current version of a dataset, 0 if there is none."""
-    return max(versions_in(source), default=0)
+def without_numbers(encoded: bytes) -> bytes:
+    """Return JSON with the paths of data files that stand for their content, so that equal content is equal JSON."""
+    return _NUMBER.sub(rb"\1\2", encoded)
 
 
-def versions_in(source: Source) -> list[int]:
-    """Return the numbers of the versions that have a manifest, damaged or not, in ascending order."""
-    found = (_NAME.fullmatch(path) for path in source.paths(STORE_FOLDER + "/"))
-    return sorted(int(match[1]) for match in found if match)
+def _random_number() -> str:
+    return secrets.token_hex(8)
 
 
-def publish(sink: Sink, version: int, manifest: Manifest) -> bool:
-    """Publish a version; return False if another writer has published that number first."""
+def publish(place: Place, version: int, manifest: Manifest) -> bool:
+    """Publish a version; return False if its number is used."""
     _check(manifest)  # otherwise readers would raise the error
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    plain = msgspec.json.encode(msgspec.structs.replace(manifest, made=made))
+    plain = msgspec.json.encode(msgspec.structs.replace(manifest, made=made, commit=_random_number()))
     sealed = _Sealed(xxhash.xxh3_64_hexdigest(plain), msgspec.Raw(plain))
-    return sink.put_if_absent(manifest_path(version), msgspec.json.encode(sealed) + b"\n")
+    return claim_number(place, version, sealed.xxh3, msgspec.json.encode(sealed) + b"\n")
 
 
 def read_manifest(source: Source, version: int) -> Manifest:
@@ -175,6 +203,12 @@ def read_manifest(source: Source, version: int) -> Manifest:
     except NotFoundError:
         latest = latest_version(source)
         raise NotFoundError(errno.ENOENT, f"no version {version}; the current one is {latest}", where) from None
+    except RemoteChangedError:  # a manifest is replaced only by a tombstone
+        data = b'{"removed":'
+    if is_tombstone(data):
+        latest = latest_version(source)
+        what = f"version {version} was removed by `clean`; the current one is {latest}"
+        raise VersionExpired(errno.ENOENT, what, where)
     try:
         manifest = _decode(data)
         _check(manifest)

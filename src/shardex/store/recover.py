@@ -17,16 +17,17 @@ from numpy.typing import NDArray
 
 from shardex.arrow import arrow_type, features_of_arrow, open_ipc_file, to_table
 from shardex.dataset import Dataset
-from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError
+from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError, VersionExpired
 from shardex.files import Files, What, check_mode
 from shardex.formats import open_files
 from shardex.kernel import MISSING, Columns, Integers
 from shardex.schema import JSON, Feature, Features, Json, Optional, infer_or_json
 from shardex.sources import Place, place_of
-from shardex.store.data_file_reader import content_name, examine_files
+from shardex.store.data_file_reader import examine_files, matches_its_name
 from shardex.store.inventory import Use, data_files, native_place, uses_of
-from shardex.store.manifest import DataFile, Manifest, manifest_path, read_manifest, versions_in
+from shardex.store.manifest import DataFile, Manifest, read_manifest
 from shardex.store.readable_rows import UnreadableRows, open_readable_files, read_readable, unreadable_ranges, with_bar
+from shardex.store.version_numbers import manifest_path, versions_in
 from shardex.store.version_reader import VersionReader
 from shardex.store.writer import ArrowWriter
 
@@ -78,6 +79,8 @@ def recover(path: What, target: str | os.PathLike[str], *, progress: bool | None
     for number in reversed(versions_in(place)):
         try:
             manifest = read_manifest(place, number)
+        except VersionExpired:  # `clean` removed it
+            continue
         except ShardexError as error:
             where = f"{place.url}/{manifest_path(number)}: "
             notes.append(f"version {number} is lost: {str(error).removeprefix(where)}")
@@ -170,7 +173,7 @@ def _recover_unnamed(place: Place, out: _Output, notes: list[str]) -> Recovered:
     lost: list[Lost] = []
     kinds: dict[Features, dict[str, int]] = {}
     for path in sorted(data_files(place), key=lambda path: (place.stat(path).modified, path)):
-        if content_name(place, path) != path:
+        if not matches_its_name(place, path):
             lost.append(Lost(path, None, "expected content that matches the checksum in its name, got other bytes"))
         elif (found := _samples_in(place, path)) is not None:
             kinds.setdefault(found[0], {})[path] = found[1]

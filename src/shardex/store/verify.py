@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import FormatError, NotFoundError, ShardexError
+from shardex.errors import FormatError, NotFoundError, ShardexError, VersionExpired
 from shardex.files import STORE_FOLDER, What, display_name
 from shardex.formats import TableRows
 from shardex.kernel import Integers
@@ -26,9 +26,10 @@ from shardex.sources import Place
 from shardex.store.data_file_reader import Damage, examine_files, read_ids, read_numbers
 from shardex.store.inventory import Use, native_place, uses_of
 from shardex.store.keys import encode_keys, hash_keys
-from shardex.store.manifest import DataFile, Fragment, Manifest, manifest_path, read_manifest, versions_in
+from shardex.store.manifest import DataFile, Fragment, Manifest, read_manifest
 from shardex.store.readable_rows import UnreadableRows, open_readable_files, read_readable, unreadable_ranges, with_bar
 from shardex.store.row_ids import LiveRows
+from shardex.store.version_numbers import is_version_name, manifest_path, versions_in
 from shardex.store.version_reader import VersionReader
 
 
@@ -77,12 +78,11 @@ def leftovers(path: str | os.PathLike[str]) -> list[str]:
         raise FormatError(f"{os.fspath(path)}: expected a native dataset, got something else")
     named = set()
     for number in versions_in(place):
-        named.add(manifest_path(number))
         try:
             named |= {use.file.path for use in uses_of(read_manifest(place, number))}
         except ShardexError:
             continue
-    return [name for name in place.paths() if name not in named]
+    return [name for name in place.paths() if name not in named and not is_version_name(name)]
 
 
 # -- other formats ------------------------------------------------------------------------------------------------
@@ -130,9 +130,11 @@ class _Inspection:
             path = manifest_path(number)
             try:
                 found[number] = read_manifest(self._place, number)
-            except NotFoundError:
+            except NotFoundError as error:
                 if len(numbers) == 1:
                     raise
+                if isinstance(error, VersionExpired):  # `clean` removed it
+                    continue
                 what = "expected a manifest, as there are older and newer ones; it is missing"
                 self._report(path, what, versions=(number,))
             except ShardexError as error:

@@ -29,7 +29,7 @@ from shardex.schema import Features, check_fields
 from shardex.sources import Source
 from shardex.store.data_file_reader import DataFileReader
 from shardex.store.inventory import number_column
-from shardex.store.manifest import Batch, DataFile, Foreign, Fragment, Manifest
+from shardex.store.manifest import Batch, DataFile, Foreign, Fragment, Manifest, without_numbers
 from shardex.store.overlay_rows import EditedRows, OverlayTable
 from shardex.store.row_ids import LiveRows, RowIds
 
@@ -60,29 +60,30 @@ class VersionReader:
     def base_rows(self, features: Features) -> TableRows:
         """Return some fields of all physical rows as they were first written, deleted rows included."""
         manifest, source = self.manifest, self.source
-        groups: dict[tuple[str, ...], list[str]] = {}
+        groups: dict[tuple[int, ...], list[str]] = {}
         foreign = next((one.foreign for one in manifest.fragments if one.foreign is not None), None)
         for name in features:
             if foreign is None or name not in foreign.fields:
-                paths = (file.path if (file := _file_of(one, name)) else "" for one in manifest.fragments)
-                groups.setdefault(tuple(paths), []).append(name)
+                numbers = tuple(_group_of(one, name) for one in manifest.fragments)
+                groups.setdefault(numbers, []).append(name)
         tables: list[Table] = []
         if foreign is not None:
             self._check_trust(foreign)
             tables.append(_ForeignTable(foreign, features, manifest.fragments[0].rows))
-        for names in groups.values():
+        for numbers, names in groups.items():
             schema = arrow_schema(
                 manifest.features.select(names)
             )  # the stored features; `features` may come from the user
             fields = {name: schema.field(name) for name in names}
-            files = [_file_of(one, names[0]) for one in manifest.fragments]
             readers = [
-                _NullBatch(source, one.rows, schema) if file is None else self._reader(file, fields)
-                for one, file in zip(manifest.fragments, files, strict=True)
+                (_NullBatch(source, one.rows, schema), {})
+                if number < 0
+                else (self._reader(one.groups[number], fields), one.groups[number].fields)
+                for one, number in zip(manifest.fragments, numbers, strict=True)
             ]
             tables.append(self._table(readers, features.select(names), schema))
         content = [manifest.schema, manifest.fragments, manifest.deleted, manifest.overlays]
-        digest = xxhash.xxh3_64_hexdigest(msgspec.json.encode(content))
+        digest = xxhash.xxh3_64_hexdigest(without_numbers(msgspec.json.encode(content)))
         rows = TableRows(tables, [one.rows for one in manifest.fragments], features, digest, _shards(source, manifest))
         rows.in_python = foreign is not None
         return rows
@@ -105,7 +106,7 @@ class VersionReader:
             schema = arrow_schema(self.manifest.features.select(names))
             reader = self._reader(file, {name: schema.field(name) for name in names})
             if reader.readable:
-                table = self._table([reader], features.select(names), schema, only_readable=True)
+                table = self._table([(reader, file.fields)], features.select(names), schema, only_readable=True)
                 found.append((OverlayTable(table, partial(self._physical_rows, file)), names))
         return found
 
@@ -128,7 +129,7 @@ class VersionReader:
 
     def _table(
         self,
-        readers: Sequence[DataFileReader],
+        readers: Sequence[tuple[DataFileReader, Mapping[str, str]]],
         features: Features,
         schema: pa.Schema,
         only_readable: bool = False,
@@ -150,8 +151,9 @@ class VersionReader:
             )
 
 
-def _file_of(fragment: Fragment, name: str) -> DataFile | None:
-    return next((file for file in fragment.groups if name in file.fields), None)
+def _group_of(fragment: Fragment, name: str) -> int:
+    """Return the number of the file that holds a field; -1 if there is none."""
+    return next((number for number, file in enumerate(fragment.groups) if name in file.fields), -1)
 
 
 def _shards(source: Source, manifest: Manifest) -> list[str]:
@@ -180,10 +182,20 @@ class _NullBatch(DataFileReader):
 
 
 class _Batches:
-    """The record batches of several files as one sequence, with the fields of `schema`."""
+    """The record batches of several files as one sequence, with the fields of `schema`.
 
-    def __init__(self, source: Source, files: Sequence[DataFileReader], schema: pa.Schema, only_readable: bool) -> None:
-        self._files = files
+    Each file comes with the column of each field. A reader may serve several fields of equal content, in one column.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        readers: Sequence[tuple[DataFileReader, Mapping[str, str]]],
+        schema: pa.Schema,
+        only_readable: bool,
+    ) -> None:
+        self._files = files = [reader for reader, _ in readers]
+        self._columns = [[fields.get(name, name) for name in schema.names] for _, fields in readers]
         self._schema = schema
         self._names = schema.names
         self._mapped = source.buffer_table([one.file.path for one in files], lambda k: files[k].data, self._close_file)
@@ -199,8 +211,7 @@ class _Batches:
     def load(self, number: int) -> pa.RecordBatch:
         """Return a checked batch with columns named as the fields."""
         file, batch = self._places[number]
-        found, fields = self._files[file].batch(batch), self._files[file].file.fields
-        columns = [fields.get(name, name) for name in self._names]
+        found, columns = self._files[file].batch(batch), self._columns[file]
         if columns == self._names == found.schema.names:
             return found
         return pa.RecordBatch.from_arrays([found.column(name) for name in columns], schema=self._schema)

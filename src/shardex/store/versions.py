@@ -11,30 +11,32 @@ import secrets
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 import msgspec
 import numpy as np
 
 from shardex.dataset import open as open_dataset
-from shardex.errors import ArgumentError, CommitConflict, FormatError
+from shardex.errors import ArgumentError, CommitConflict, VersionExpired
 from shardex.kernel import Integers
 from shardex.progress import Bar
-from shardex.sources import Place, place_of
+from shardex.sources import Place
 from shardex.store.commit import counted, publish_next, with_ids
 from shardex.store.data_file_reader import read_ids
 from shardex.store.data_files import FragmentWriter
+from shardex.store.inventory import existing_place
 from shardex.store.manifest import (
     DataFile,
     Fragment,
     Manifest,
     files_of,
-    latest_version,
-    manifest_path,
+    new_data_path,
     publish,
     read_manifest,
-    versions_in,
+    with_paths,
 )
+from shardex.store.version_numbers import at_latest, manifest_path, remove_versions, versions_in
 from shardex.store.writer_heartbeat import WRITER_FILE, WriterHeartbeat, oldest_writer_start
 
 GRACE = 3600.0
@@ -55,13 +57,6 @@ class Version:
     """Time of publication in UTC; only for display."""
 
 
-def _place(path: Path) -> Place:
-    place = place_of(path)
-    if not latest_version(place):
-        raise FormatError(f"{place.url}: expected a native dataset, which has versions, got something else")
-    return place
-
-
 def history(path: Path) -> list[Version]:
     """Return all versions that still exist, the oldest first.
 
@@ -70,22 +65,30 @@ def history(path: Path) -> list[Version]:
     >>> [(version.number, version.samples, version.change) for version in history(folder)]
     [(1, 1, 'create: 1 sample'), (2, 3, 'append: 2 samples')]
     """
-    place = _place(path)
+    place = existing_place(path)
     numbers = versions_in(place)
-    manifests = place.for_each(lambda number: read_manifest(place, number), numbers)
-    return [Version(number, one.rows, one.change, one.made) for number, one in zip(numbers, manifests, strict=True)]
+    manifests = place.for_each(partial(_if_exists, place), numbers)
+    found = ((number, one) for number, one in zip(numbers, manifests, strict=True) if one is not None)
+    return [Version(number, one.rows, one.change, one.made) for number, one in found]
 
 
 def restore(path: Path, version: int) -> int:
-    """Publish the content of an older version as a new version and return its number."""
-    place = _place(path)
-    latest = latest_version(place)
-    current, old = read_manifest(place, latest), read_manifest(place, version)
-    again = msgspec.structs.replace(old, change=f"restore: version {version}", ids=max(current.ids, old.ids))
+    """Publish the content of an older version as a new version and return its number.
+
+    Files that the current version does not use are copied inside the storage (linked, in a local folder).
+    """
+    place = existing_place(path)
+    old = read_manifest(place, version)
+    latest, current = at_latest(place, lambda number: (number, read_manifest(place, number)))
     with closing(WriterHeartbeat(place)) as heartbeat:
-        # `clean` keeps young files, so the files of the old version are safe until the new version lists them.
+        # `clean` may be about to remove the files of the old version, but not new ones.
         stay = {file.path for file in files_of(current)}
-        place.for_each(place.touch, sorted({file.path for file in files_of(old)} - stay))
+        files = {file.path: file for file in files_of(old) if file.path not in stay}
+        paths = {path: new_data_path((batch.xxh3 for batch in f.batches), f.foot) for path, f in files.items()}
+        place.for_each(lambda path: place.copy(path, paths[path]), paths)
+        again = msgspec.structs.replace(
+            with_paths(old, paths), change=f"restore: version {version}", ids=max(current.ids, old.ids)
+        )
         heartbeat.check(again, current)
         if not publish(place, latest + 1, again):
             raise CommitConflict(
@@ -104,12 +107,11 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
     """
     if keep < 1:
         raise ArgumentError(f"expected at least one version to keep, got keep={keep}")
-    place = _place(path)
-    numbers = versions_in(place)
-    kept = place.for_each(lambda number: read_manifest(place, number), numbers[-keep:])
-    named = {file.path for manifest in kept for file in files_of(manifest)}
+    place = existing_place(path)
+    # Writers before versions: one that ends in between has published its files.
     now = _storage_time(place)
     writers_since = oldest_writer_start(place, now, grace)
+    first, named = _kept(place, keep)
 
     def remove_if_old(name: str) -> bool:
         """Remove a file that is old enough and that no live writer has written."""
@@ -121,9 +123,25 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
         return False
 
     # Manifests first, each removal synced: a power loss must not bring back a version whose files are gone.
-    removed = [name for number in numbers[:-keep] if _remove(place, name := manifest_path(number))]
+    removed = [manifest_path(number) for number in remove_versions(place, first)]
     waste = [name for name in place.paths() if WRITER_FILE.fullmatch(name) and name not in named]
     return removed + [name for name, gone in zip(waste, place.for_each(remove_if_old, waste), strict=True) if gone]
+
+
+def _kept(place: Place, keep: int) -> tuple[int, set[str]]:
+    """Return the first version to keep, and the data files of this and all later ones."""
+    while True:
+        numbers = versions_in(place)[-keep:]
+        manifests = dict(zip(numbers, place.for_each(partial(_if_exists, place), numbers), strict=True))
+        if manifests[numbers[-1]] is not None:  # else there are newer ones
+            found = {number: manifest for number, manifest in manifests.items() if manifest is not None}
+            return min(found), {file.path for manifest in found.values() for file in files_of(manifest)}
+
+
+def _if_exists(place: Place, version: int) -> Manifest | None:
+    with suppress(VersionExpired):  # another `clean` has removed it meanwhile
+        return read_manifest(place, version)
+    return None
 
 
 def _storage_time(place: Place) -> float:
@@ -133,14 +151,8 @@ def _storage_time(place: Place) -> float:
         place.put(probe, b"")
         return place.stat(probe).modified
     finally:
-        _remove(place, probe)
-
-
-def _remove(place: Place, name: str) -> bool:
-    with suppress(FileNotFoundError):
-        place.remove(name)
-        return True
-    return False
+        with suppress(FileNotFoundError):
+            place.remove(probe)
 
 
 # -- compaction -----------------------------------------------------------------------------------------------
@@ -152,9 +164,8 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
     Samples keep their values, order and rows. Returns the number of the new version, or None if there was nothing to
     do.
     """
-    place = _place(path)
-    version = latest_version(place)
-    base = read_manifest(place, version)
+    place = existing_place(path)
+    version, base = at_latest(place, lambda number: (number, read_manifest(place, number)))
     if any(fragment.foreign is not None for fragment in base.fragments):
         raise ArgumentError(f"{place.url}: expected a dataset without adopted shards to compact, got one with them")
     ds = open_dataset(place.url, version=version)

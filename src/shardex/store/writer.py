@@ -1,6 +1,6 @@
 """Writes a native dataset: data files under temporary names, and one manifest that publishes all of them at the end.
 
-Each data file is named by its content, so the same samples give the same files. Nothing is visible before the manifest
+The same samples give files with the same content. Nothing is visible before the manifest
 exists, and files that a crash leaves behind are in no manifest. If another writer has published a version in the
 meantime, an append is added to it and an overwrite replaces it.
 """
@@ -21,7 +21,8 @@ from shardex.sources import Place, place_of
 from shardex.store.commit import Changes, apply, counted, publish_next
 from shardex.store.data_files import FragmentWriter
 from shardex.store.key_lookup import check_key, refuse_duplicates
-from shardex.store.manifest import Manifest, latest_version, read_manifest
+from shardex.store.manifest import Manifest, read_manifest
+from shardex.store.version_numbers import latest_version
 from shardex.store.writer_heartbeat import WRITER_FILE, WriterHeartbeat
 
 _UNUSED_IDS = 1 << 48
@@ -133,7 +134,7 @@ class ArrowWriter(AllOrNothing):
         return made
 
     def _discard(self) -> None:
-        """Remove temporary files. Published ones stay: another writer may use a file with the same content."""
+        """Remove temporary files. Published ones stay: a manifest that names them may have been published."""
         self._fragments.discard()
         self._heartbeat.close()
         if self._new_folder or self.recovers:
