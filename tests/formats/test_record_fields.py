@@ -1,7 +1,9 @@
 """The fields of records without a schema: keys and types of all of them, saved, sampled for large data."""
 
+import io
 import json
 import random
+import tarfile
 from pathlib import Path
 from typing import Any, cast
 
@@ -168,3 +170,18 @@ def test_random_lines_give_one_answer(tmp_path: Path) -> None:
         assert sx.from_arrow(ds.to_arrow()).read(np.arange(40)).to_samples() == expected
         for name in ds.fields:
             assert len(ds.where(f'"{name}" IS NULL')) == sum(one[name] is None for one in expected)
+
+
+def test_maps_in_tars_have_the_keys_of_all_samples(tmp_path: Path) -> None:
+    samples: list[dict[str, Any]] = [{"a": k} for k in range(30)] + [{"a": 0.5, "late": "x"}]
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number, sample in enumerate(samples):
+            data = msgspec.msgpack.encode(sample)
+            info = tarfile.TarInfo(f"{number:04d}.msgpack")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    ds = sx.open(tmp_path / "a.tar")
+    assert str(ds.features) == "__key__ text, a float64, late text or none"
+    assert [one["late"] for one in ds] == [None] * 30 + ["x"]
+    assert repr(ds[3]["a"]) == repr(ds.read([3, 4])["a"].tolist()[0]) == "3.0"
+    assert ds.to_arrow().column("late").null_count == 30

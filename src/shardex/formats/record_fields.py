@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from shardex.errors import ArgumentError
 from shardex.files import Files, Index, IndexedFile, decode_sidecar, encode_sidecar, load_sidecars, save_sidecar
-from shardex.kernel import Integers
+from shardex.kernel import Column, Integers
 from shardex.progress import Bar
-from shardex.schema import Bytes, Feature, Features, Json, Optional, Text, Value
+from shardex.schema import Bytes, Feature, Features, Json, Optional, Text, Value, unwrap_optional
 
 VERSION = 1
 COMPLETE_BYTES = 2 << 30
@@ -304,3 +304,32 @@ def check_infer_from(infer_from: str | None) -> None:
     """Raise an error for a value that the option does not have."""
     if infer_from not in (None, "all", "sample"):
         raise ArgumentError(f'expected infer_from to be "all" or "sample", got {infer_from!r}')
+
+
+# -- values ----------------------------------------------------------------------------------------------------
+
+
+def inferred_column(values: list[Any], feature: Feature) -> Column:
+    """Return values that fit a feature as a column: an array if they are numbers and none is missing.
+
+    >>> inferred_column([1, 0.5], Value("float64")), inferred_column([1, None], Optional(Value("float64")))
+    (array([1. , 0.5]), [1.0, None])
+    """
+    inner = unwrap_optional(feature)
+    if not isinstance(inner, Value):
+        return values
+    if inner is feature or None not in values:
+        return np.array(values, inner.dtype)
+    return [float(value) if type(value) is int else value for value in values] if inner.dtype == "float64" else values
+
+
+def float_fields(features: Features) -> list[str]:
+    """Return the names of the fields of floats, in which a record may have an integer."""
+    return [name for name, feature in features.items() if unwrap_optional(feature) == Value("float64")]
+
+
+def integers_to_floats(sample: dict[str, Any], names: Sequence[str]) -> None:
+    """Convert integers in these fields of a sample to floats."""
+    for name in names:
+        if type(sample.get(name)) is int:
+            sample[name] = float(sample[name])

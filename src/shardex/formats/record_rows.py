@@ -29,19 +29,25 @@ from shardex.errors import (
     TruncatedShardError,
 )
 from shardex.files import Files, Index, IndexedFile
-from shardex.formats.record_fields import KeyScan, MakeDecoder, RecordFields, check_infer_from, record_fields
+from shardex.formats.record_fields import (
+    KeyScan,
+    MakeDecoder,
+    RecordFields,
+    check_infer_from,
+    float_fields,
+    inferred_column,
+    integers_to_floats,
+    record_fields,
+)
 from shardex.formats.registry import ShardRows
-from shardex.kernel import MISSING, Bytes, Column, Columns, Integers, Ranges, Segments, take
+from shardex.kernel import MISSING, Bytes, Columns, Integers, Ranges, Segments, take
 from shardex.schema import (
-    Feature,
     Features,
-    Value,
     check_fields,
     fits_unchanged,
     infer_or_json,
     to_columns,
     to_sample,
-    unwrap_optional,
 )
 
 _INFER_FROM = 16
@@ -273,9 +279,7 @@ class DictRows(RecordRows):
 
     @cached_property
     def _float_fields(self) -> list[str]:
-        """Fields of floats, in which a record may have an integer."""
-        found = [n for n, f in self.features.items() if unwrap_optional(f) == Value("float64")]
-        return found if self._schema is None else []
+        return float_fields(self.features)
 
     @cached_property
     def _as_map(self) -> bool:
@@ -312,9 +316,7 @@ class DictRows(RecordRows):
         names = self._field_names if fields is None else self._checked(fields)
         if fields is not None or len(sample) < len(names):
             sample = {name: sample.get(name) for name in names}
-        for name in self._float_fields:
-            if type(sample.get(name)) is int:
-                sample[name] = float(sample[name])
+        integers_to_floats(sample, self._float_fields)
         if self.sampled_rows is not None:
             self._inferred_columns({name: [value] for name, value in sample.items()}, np.array([row]))
         return sample
@@ -325,7 +327,9 @@ class DictRows(RecordRows):
             for name, column in values.items():
                 if not all(map(fits_unchanged(self.features[name]), column)):
                     self._refuse_misfits(column, name, rows)
-        return Columns({name: _stacked(column, self.features[name]) for name, column in values.items()}, len(rows))
+        return Columns(
+            {name: inferred_column(column, self.features[name]) for name, column in values.items()}, len(rows)
+        )
 
     def _refuse_misfits(self, column: list[Any], name: str, rows: Integers) -> None:
         """Raise for a value that does not fit the feature; integers fit a float."""
@@ -373,13 +377,3 @@ class DictRows(RecordRows):
             self._refuse_new_keys(samples, rows)
         missing = None if self._schema is None else MISSING
         return {name: [sample.get(name, missing) for sample in samples] for name in names}
-
-
-def _stacked(values: list[Any], feature: Feature) -> Column:
-    """Return values that fit a feature as a column: an array if they are numbers and none is missing."""
-    inner = unwrap_optional(feature)
-    if not isinstance(inner, Value):
-        return values
-    if inner is feature or None not in values:
-        return np.array(values, inner.dtype)
-    return [float(value) if type(value) is int else value for value in values] if inner.dtype == "float64" else values

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +26,14 @@ from shardex.errors import FormatError, NotFoundError, SchemaError
 from shardex.files import Files, Index
 from shardex.formats import tar_fields
 from shardex.formats.extracted_columns import ExtractedRows, Extraction
+from shardex.formats.record_fields import (
+    MAX_KEYS,
+    KeyScan,
+    float_fields,
+    inferred_column,
+    integers_to_floats,
+    record_fields,
+)
 from shardex.formats.registry import Format
 from shardex.formats.tar_blocks import members, plain_name
 from shardex.formats.tar_fields import Where
@@ -46,13 +55,11 @@ from shardex.schema import (
     Optional,
     Text,
     check_fields,
-    infer_or_json,
     to_columns,
     to_sample,
 )
 from shardex.sources import Source
 
-_INFER_FROM = 16
 _LONGEST_HEADER = 64 << 10
 """Maximum bytes that are fetched to read a key."""
 
@@ -158,12 +165,28 @@ class TarRows(ExtractedRows):
 
     @cached_property
     def features(self) -> Features:
-        """`__key__` and one field per extension, or those of the first MessagePack maps."""
+        """`__key__` and one field per extension, or the keys of all MessagePack maps."""
         if self._as_map:
-            first = np.arange(min(_INFER_FROM, len(self)))
-            return Features({KEY: Text(), **infer_or_json(self._maps(first)), **self._schema})
+            return Features({KEY: Text(), **self._found_in_maps(), **self._schema})
         fields = {name: self._feature(name, extension) for name, extension in self._extension_of.items()}
         return Features({KEY: Text(), **fields})
+
+    def _found_in_maps(self) -> Features:
+        def new_scan() -> KeyScan:
+            return KeyScan(lambda kind: msgspec.msgpack.Decoder(kind).decode, _map_or_none)
+
+        found = record_fields(self, "tar", new_scan, None)
+        if found.as_map:
+            raise SchemaError(f"{self.files}: expected maps of fields, got more than {MAX_KEYS} different keys")
+        return found.features("msgpack")
+
+    def scan_keys(self, rows: Integers, scan: KeyScan) -> None:
+        """Add the keys of these maps."""
+        scan.add(self.needed_ranges(rows, ["msgpack"]).bytes())
+
+    @cached_property
+    def _float_fields(self) -> list[str]:
+        return [name for name in float_fields(self.features) if name not in self._schema]
 
     @cached_property
     def _names(self) -> list[str]:
@@ -253,7 +276,7 @@ class TarRows(ExtractedRows):
         typed = {n: [one.get(n, MISSING) for one in maps] for n in names if n in self._schema}
         plain = {n: [one.get(n) for one in maps] for n in names if n not in self._schema}
         declared = to_columns(typed, len(rows), self._schema, where)
-        return {**declared.data, **to_columns(plain, len(rows), None, where).data}
+        return {**declared.data, **{n: inferred_column(column, self.features[n]) for n, column in plain.items()}}
 
     def _maps(self, rows: Integers) -> list[dict[str, Any]]:
         where, views = self._where(rows), self.needed_ranges(rows, ["msgpack"]).views() if len(rows) else []
@@ -322,6 +345,7 @@ class TarRows(ExtractedRows):
         one = _map(self._view("msgpack", number, at), 0, lambda _: self.location(row))
         declared = [name for name in names if name in self._schema]
         found = {**one, **to_sample(one, declared, self._schema, lambda _: self.location(row))}
+        integers_to_floats(found, self._float_fields)
         return {name: self._key(number, at["start"]) if name == KEY else found.get(name) for name in names}
 
     def _view(self, extension: str, number: int, at: dict[str, int]) -> memoryview:
@@ -340,6 +364,14 @@ class _FileBytes:
 
     def __getitem__(self, where: slice) -> Bytes:
         return self._table.slice(self._number, where.start, where.stop)
+
+
+def _map_or_none(record: bytes) -> dict[str, Any] | None:
+    """Return the map of a record; None if it is something else, which a read refuses."""
+    try:
+        return _map(memoryview(record), 0, str)
+    except FormatError:
+        return None
 
 
 def _map(view: memoryview, k: int, where: Where) -> dict[str, Any]:
