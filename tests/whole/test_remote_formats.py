@@ -18,7 +18,7 @@ import pytest
 
 import shardex as sx
 from shardex.dataset import Dataset
-from shardex.errors import ArgumentError, NotFoundError, ShardexError
+from shardex.errors import ArgumentError, NotFoundError, SchemaError, ShardexError
 from shardex.formats.tar_members import TarScanner
 from shardex.sources import ByteRange, CachedSource, LocalSource
 from shardex.sources.url import SCHEMES
@@ -477,3 +477,20 @@ def test_uneven_json_lines_have_the_same_fields_as_local_ones(tmp_path: Path) ->
     assert list(remote) == list(local)
     assert remote[149] == {"a": 2, "late": 2.0}
     assert remote.to_arrow() == local.to_arrow()
+
+
+def test_fields_of_remote_maps_are_those_of_the_first(tmp_path: Path) -> None:
+    """To find all, the whole dataset would have to be downloaded."""
+    folder = tmp_path / "d"
+    with sx.create(folder, {"a": dict, "late": str | None}, format="tar", layout="msgpack") as out:
+        out.extend({"a": 1} for _ in range(20))
+    local = folder / "shard-000000.tar"
+    data = bytearray(local.read_bytes())
+    for at in [k for k in range(len(data)) if data.startswith(b"\xa4late\xc0", k)][:16]:
+        data[at : at + 6] = b"\xa4else\xc0"
+    local.write_bytes(data)
+    with pytest.raises(SchemaError, match=r"'late' too; the fields were found in the first 16 of 20 .* with schema="):
+        sx.open(fake_remote_url(folder))[18]
+    ds = sx.open(fake_remote_url(folder), schema={"late": str | None})
+    assert ds[18] == {"__key__": "000000018", "a": 1, "else": None, "late": None}
+    assert list(ds) == list(sx.open(folder))

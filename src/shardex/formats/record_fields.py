@@ -17,11 +17,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from shardex.errors import ArgumentError
+from shardex.errors import ArgumentError, SchemaError
 from shardex.files import Files, Index, IndexedFile, decode_sidecar, encode_sidecar, load_sidecars, save_sidecar
 from shardex.kernel import Column, Integers
 from shardex.progress import Bar
-from shardex.schema import Bytes, Feature, Features, Json, Optional, Text, Value, unwrap_optional
+from shardex.schema import Bytes, Feature, Features, Json, Optional, Text, Value, fit, unwrap_optional
 
 VERSION = 1
 COMPLETE_BYTES = 2 << 30
@@ -33,6 +33,8 @@ MAX_KEYS = 4096
 _BLOCK_ROWS = 1 << 14
 _SAMPLED_BLOCKS, _SAMPLED_ROWS = 400, 256
 """Number and length of the runs of records that are read if not all are."""
+_FIRST_ROWS = 16
+"""Number of records that are downloaded to find the fields."""
 
 MakeDecoder = Callable[[Any], Callable[[bytes], Any]]
 """Returns a function that decodes a record as a type of msgspec."""
@@ -222,9 +224,14 @@ def record_fields(
 ) -> RecordFields:
     """Return the fields of all records: saved ones if they are up to date, otherwise they are found now and saved.
 
-    `infer_from` is "all" or "sample"; None reads all records if they are not too large. `rebuild` ignores saved ones.
+    `infer_from` is "all" or "sample"; None reads all records if they are not too large, and only the first ones if they
+    must be downloaded for that. `rebuild` ignores saved ones.
     """
     size = sum(file.size for file in rows.index.files)
+    if infer_from is None and _must_be_downloaded(rows, format):
+        scan = new_scan()
+        rows.scan_keys(np.arange(min(_FIRST_ROWS, len(rows))), scan)
+        return RecordFields(scan.kinds, scan.rows, complete=len(rows) <= _FIRST_ROWS)
     complete = infer_from == "all" or (infer_from is None and size <= COMPLETE_BYTES)
     kind = f"{format}-fields 1"
     saved = [] if rebuild else load_sidecars(rows.files, kind, _Saved, "finding the fields again")
@@ -244,6 +251,11 @@ def record_fields(
     if size >= _SAVED_BYTES:
         save_sidecar(rows.files, kind, encode_sidecar(head, pa.schema([]), []))
     return _joined(parts, complete)
+
+
+def _must_be_downloaded(rows: Records, format: str) -> bool:
+    """Return whether records are remote and the index was made without reading them, as that of lines is not."""
+    return rows.files.source.is_remote and not (format == "jsonl" and isinstance(rows.index, Index))
 
 
 Part = tuple[int, Kinds]
@@ -333,3 +345,14 @@ def integers_to_floats(sample: dict[str, Any], names: Sequence[str]) -> None:
     for name in names:
         if type(sample.get(name)) is int:
             sample[name] = float(sample[name])
+
+
+def refuse_misfit(sample: Mapping[str, Any], features: Features, place: str, remedy: str) -> None:
+    """Raise an error if a record has a key that the features lack, or a value that does not fit."""
+    for name, value in sample.items():
+        if name not in features:
+            raise SchemaError(f"{place}: expected the fields {', '.join(features)}, got {name!r} too; {remedy}")
+        try:
+            fit(value, features[name], stored=True)
+        except SchemaError as error:
+            raise SchemaError(f"{place}: {error} - at field {name}; {remedy}") from None

@@ -29,10 +29,12 @@ from shardex.formats.extracted_columns import ExtractedRows, Extraction
 from shardex.formats.record_fields import (
     MAX_KEYS,
     KeyScan,
+    RecordFields,
     float_fields,
     inferred_column,
     integers_to_floats,
     record_fields,
+    refuse_misfit,
 )
 from shardex.formats.registry import Format
 from shardex.formats.tar_blocks import members, plain_name
@@ -167,18 +169,24 @@ class TarRows(ExtractedRows):
     def features(self) -> Features:
         """`__key__` and one field per extension, or the keys of all MessagePack maps."""
         if self._as_map:
-            return Features({KEY: Text(), **self._found_in_maps(), **self._schema})
+            return Features({KEY: Text(), **self._found_in_maps.features("msgpack"), **self._schema})
         fields = {name: self._feature(name, extension) for name, extension in self._extension_of.items()}
         return Features({KEY: Text(), **fields})
 
-    def _found_in_maps(self) -> Features:
+    @cached_property
+    def _found_in_maps(self) -> RecordFields:
         def new_scan() -> KeyScan:
             return KeyScan(lambda kind: msgspec.msgpack.Decoder(kind).decode, _map_or_none)
 
         found = record_fields(self, "tar", new_scan, None)
         if found.as_map:
             raise SchemaError(f"{self.files}: expected maps of fields, got more than {MAX_KEYS} different keys")
-        return found.features("msgpack")
+        return found
+
+    def _refuse_misfit(self, one: dict[str, Any], row: int) -> None:
+        found = {name: value for name, value in one.items() if name not in self._schema}
+        first = f"the fields were found in the first {self._found_in_maps.rows} of {len(self)} samples"
+        refuse_misfit(found, self.features, self.location(row), f"{first}: name the fields with schema=")
 
     def scan_keys(self, rows: Integers, scan: KeyScan) -> None:
         """Add the keys of these maps."""
@@ -273,6 +281,9 @@ class TarRows(ExtractedRows):
         if not names:
             return {}
         maps, where = self._maps(rows), self._where(rows)
+        if not self._found_in_maps.complete:
+            for one, row in zip(maps, rows.tolist(), strict=True):
+                self._refuse_misfit(one, row)
         typed = {n: [one.get(n, MISSING) for one in maps] for n in names if n in self._schema}
         plain = {n: [one.get(n) for one in maps] for n in names if n not in self._schema}
         declared = to_columns(typed, len(rows), self._schema, where)
@@ -343,6 +354,8 @@ class TarRows(ExtractedRows):
 
     def _from_map(self, row: int, number: int, at: dict[str, int], names: list[str]) -> dict[str, Any]:
         one = _map(self._view("msgpack", number, at), 0, lambda _: self.location(row))
+        if not self._found_in_maps.complete:
+            self._refuse_misfit(one, row)
         declared = [name for name in names if name in self._schema]
         found = {**one, **to_sample(one, declared, self._schema, lambda _: self.location(row))}
         integers_to_floats(found, self._float_fields)
