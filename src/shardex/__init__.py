@@ -34,7 +34,25 @@ from shardex.kernel import Columns, Ragged
 from shardex.loader import Loader
 from shardex.rows import Rows
 from shardex.samples import Batch, DictSample, Lens, PackableSample, lens, packable
-from shardex.schema import Array, Bytes, ClassLabel, Features, Json, Optional, Sequence, Struct, Text, Value
+from shardex.schema import (
+    Array,
+    Bytes,
+    ClassLabel,
+    Date,
+    Decimal,
+    Duration,
+    Features,
+    Json,
+    Map,
+    Null,
+    Optional,
+    Sequence,
+    Struct,
+    Text,
+    Time,
+    Timestamp,
+    Value,
+)
 from shardex.sources import storage
 from shardex.store import (
     Edit,
@@ -63,13 +81,18 @@ __all__ = [
     "Columns",
     "Dataset",
     "DatasetDict",
+    "Date",
+    "Decimal",
     "DictSample",
+    "Duration",
     "Edit",
     "Features",
     "Json",
     "Lens",
     "Loader",
     "Lost",
+    "Map",
+    "Null",
     "Optional",
     "PackableSample",
     "Problem",
@@ -80,6 +103,8 @@ __all__ = [
     "ShardexError",
     "Struct",
     "Text",
+    "Time",
+    "Timestamp",
     "Value",
     "Version",
     "Writer",

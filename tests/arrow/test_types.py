@@ -14,14 +14,21 @@ from shardex.schema import (
     Array,
     Bytes,
     ClassLabel,
+    Date,
+    Decimal,
+    Duration,
     Feature,
     Features,
     Json,
+    Map,
+    Null,
     Opaque,
     Optional,
     Sequence,
     Struct,
     Text,
+    Time,
+    Timestamp,
     Value,
 )
 from tests.strategies import features, schemas
@@ -108,13 +115,18 @@ def test_every_feature_can_be_declared_for_its_type(feature: Feature) -> None:
         (pa.list_(pa.bool_()), Sequence(Value("bool"))),
         (pa.list_(pa.bool_(), 2), Sequence(Value("bool"))),
         (pa.list_(pa.string()), Sequence(Text())),
-        (pa.list_(pa.dictionary(pa.int8(), pa.int64())), Sequence(Value("int64"))),
+        (pa.list_(pa.dictionary(pa.int8(), pa.int64())), Array("int64", (None,))),
         (pa.struct([("a", pa.string())]), Struct(Features.of({"a": str}))),
         (pa.struct([("a", pa.string()), ("a", pa.int8())]), Opaque("struct<a: string, a: int8>")),
-        (pa.timestamp("us", "UTC"), Opaque("timestamp[us, tz=UTC]")),
-        (pa.decimal128(5, 2), Opaque("decimal128(5, 2)")),
-        (pa.map_(pa.string(), pa.int8()), Opaque("map<string, int8>")),
-        (pa.null(), Opaque("null")),
+        (pa.timestamp("us", "UTC"), Timestamp("us", "UTC")),
+        (pa.decimal128(5, 2), Decimal(5, 2)),
+        (pa.map_(pa.string(), pa.int8()), Map(Text(), Value("int8"))),
+        (pa.null(), Null()),
+        (pa.date64(), Date()),
+        (pa.time32("s"), Time("s")),
+        (pa.duration("ns"), Duration("ns")),
+        (pa.decimal256(70, 3), Decimal(70, 3)),
+        (pa.month_day_nano_interval(), Opaque("month_day_nano_interval")),
         (pa.uuid(), Bytes()),
         (pa.json_(), Text()),
         (pa.fixed_shape_tensor(pa.float32(), [2, 3]), Array("float32", (2, 3))),
@@ -192,7 +204,7 @@ def test_declared_fields_must_exist() -> None:
 
 def test_fields_with_nulls_are_optional() -> None:
     schema = pa.schema([("a", pa.int8()), ("b", pa.binary()), ("c", pa.int8())])
-    found = features_of_arrow(schema, Features.of({"b": Array("int8", (2,))}), {"b", "c"})
+    found = features_of_arrow(schema, Features.of({"b": Array("int8", (2,))}), {("b",), ("c",)})
     assert str(found) == "a int8, b int8[2] or none, c int8 or none"
 
 

@@ -8,6 +8,7 @@ buffers of memory-mapped batches; `decoded_table` decodes Parquet row groups and
 the kernel cannot copy, are converted by `decode`.
 
 - `types`: Arrow types of features, and features of Arrow schemas
+- `storage`: Arrow arrays without encodings such as views; which parts have nulls
 - `encode`: values of one field to an Arrow array
 - `batch_builder`: samples to record batches
 - `to_table`: columns to a table
@@ -20,12 +21,13 @@ the kernel cannot copy, are converted by `decode`.
 """
 
 from shardex.arrow.batch_builder import BatchBuilder
-from shardex.arrow.decode import decode_array, expanded_size, list_bounds, list_parts, storage_array, to_list
+from shardex.arrow.decode import decode_array, list_bounds, list_parts, to_list
 from shardex.arrow.decoded_table import CACHE_BYTES, DecodedTable, DecodeLimit
 from shardex.arrow.ipc_footer import (
     FOOTER_TAIL,
     Block,
     batch_is_compressed,
+    batch_null_counts,
     decompressed_size,
     footer_blocks,
     footer_size,
@@ -45,8 +47,17 @@ from shardex.arrow.sql_columns import (
     true_or_null,
     valid_mask,
 )
+from shardex.arrow.storage import (
+    expanded_size,
+    is_number_item,
+    null_paths,
+    null_paths_of_counts,
+    nullable_paths,
+    storage_array,
+)
 from shardex.arrow.to_table import to_table
 from shardex.arrow.types import (
+    Path,
     arrow_schema,
     arrow_type,
     check_column_names,
@@ -67,9 +78,11 @@ __all__ = [
     "DecodeLimit",
     "DecodedTable",
     "MappedTable",
+    "Path",
     "arrow_schema",
     "arrow_type",
     "batch_is_compressed",
+    "batch_null_counts",
     "check_column_names",
     "concat_columns",
     "concat_tables",
@@ -81,11 +94,15 @@ __all__ = [
     "footer_blocks",
     "footer_size",
     "is_list",
+    "is_number_item",
     "is_queryable",
     "items_per_row",
     "list_bounds",
     "list_parts",
     "map_type",
+    "null_paths",
+    "null_paths_of_counts",
+    "nullable_paths",
     "number_array",
     "open_ipc_file",
     "samples_table",

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.types import fixed_sizes, is_binary, is_list, items_per_row, number_array, storage_type
-from shardex.errors import FormatError
-from shardex.kernel import Column, Columns, Integers, Ragged
+from shardex.arrow.storage import storage_array
+from shardex.arrow.types import fixed_sizes, is_binary, is_list, items_per_row, number_array, units_per_stored
+from shardex.errors import FormatError, SchemaError
+from shardex.kernel import Column, Columns, Integers, Ragged, TimeArray
 from shardex.schema import (
     COMPACT,
     JSON,
@@ -26,14 +27,24 @@ from shardex.schema import (
     Array,
     Bytes,
     ClassLabel,
+    Decimal,
+    Duration,
     Feature,
     Json,
+    Map,
+    Null,
     Sequence,
     Struct,
     Text,
+    Time,
+    TimeFeature,
+    Timestamp,
     Value,
+    check_keys,
     unwrap_optional,
 )
+
+_MS_PER_DAY = 86_400_000
 
 
 def decode_array(array: pa.Array, feature: Feature) -> Column:
@@ -51,46 +62,6 @@ def decode_array(array: pa.Array, feature: Feature) -> Column:
     valid = array.is_valid().to_numpy(zero_copy_only=False)
     values = iter(to_list(_column(array.drop_null(), inner)))
     return [next(values) if ok else None for ok in valid.tolist()]
-
-
-def storage_array(array: pa.Array) -> pa.Array:
-    """Return the array without extension types, run-end encoding and views; its type is `storage_type`."""
-    if isinstance(array, pa.ExtensionArray):
-        return storage_array(array.storage)
-    if isinstance(array, pa.RunEndEncodedArray):
-        from pyarrow import compute  # takes 40 ms to import, and few files need it
-
-        return storage_array(compute.run_end_decode(array))
-    views = pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type)
-    return array.cast(storage_type(array.type)) if views else array
-
-
-def expanded_size(batch: pa.RecordBatch | pa.Table) -> int:
-    """Return the bytes that `storage_array` makes of run-end encoded columns and of views, which can be huge."""
-    return sum(_expanded(chunk) for column in batch.columns for chunk in getattr(column, "chunks", [column]))
-
-
-def _expanded(array: pa.Array) -> int:
-    if isinstance(array, pa.RunEndEncodedArray):
-        counts = np.diff(array.run_ends.to_numpy(zero_copy_only=False).astype(np.int64), prepend=0)
-        return int(counts @ _value_sizes(array.values)) if len(counts) else 0
-    views = pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type)
-    return int(_value_sizes(array).sum()) if views else 0
-
-
-def _value_sizes(array: pa.Array) -> Integers:
-    """Return the size of each value of an array."""
-    kind = array.type
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        views = np.frombuffer(array.buffers()[1] or b"", np.int32)[4 * array.offset :][: 4 * len(array) : 4]
-        return np.where(array.is_valid().to_numpy(zero_copy_only=False), views, 0).astype(np.int64)
-    if is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        from pyarrow import compute
-
-        lengths = compute.binary_length(array).fill_null(0).to_numpy(zero_copy_only=False)
-        return np.asarray(lengths, np.int64)
-    size = -(-kind.bit_width // 8) if pa.types.is_primitive(kind) else array.nbytes  # of nested ones, the most
-    return np.full(len(array), size, np.int64)
 
 
 def decode_value(array: pa.Array, row: int, feature: Feature) -> Any:
@@ -137,9 +108,11 @@ def _first_bad(array: pa.Array, rows: Integers, feature: Feature) -> int:
 
 def to_list(column: Column) -> list[Any]:
     """Return the values of a column as a list; numbers as Python numbers."""
+    if isinstance(column, Ragged | TimeArray):
+        return column.to_list()
     if isinstance(column, np.ndarray):
         return column.tolist() if column.ndim == 1 and column.dtype.kind in "biuf" else list(column)
-    return column.to_list() if isinstance(column, Ragged) else column
+    return column
 
 
 def _column(array: pa.Array, feature: Feature) -> Column:
@@ -161,7 +134,33 @@ def _column(array: pa.Array, feature: Feature) -> Column:
             return _lists(array, feature)
         case Struct():
             return _structs(array, feature)
+        case TimeFeature():
+            return _times(array, feature)
+        case Decimal():
+            return list(array.to_pylist())
+        case Map():
+            return _maps(array, feature)
+        case Null():
+            return [None] * len(array)
     return _objects(array)
+
+
+def _times(array: pa.Array, feature: TimeFeature) -> TimeArray:
+    numbers = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64()).to_numpy(zero_copy_only=False)
+    return time_column(numbers, array.type, feature)
+
+
+def time_column(numbers: Integers, kind: pa.DataType, feature: TimeFeature) -> TimeArray:
+    """Return stored numbers of dates or times as a column; they may be in a finer unit (date64: milliseconds)."""
+    per_unit = _MS_PER_DAY if pa.types.is_date64(kind) else 1
+    if isinstance(feature, Timestamp | Time | Duration):
+        per_unit = units_per_stored(feature, kind) or 1
+    if per_unit == 1:
+        return feature.column(numbers)
+    whole, rest = np.divmod(numbers, per_unit)
+    if rest.any() and not pa.types.is_date64(kind):
+        raise FormatError(f"expected {feature}, got {kind} values that are more precise (declare a finer unit)")
+    return feature.column(whole)
 
 
 def _objects(array: pa.Array) -> list[Any]:
@@ -173,6 +172,27 @@ def _objects(array: pa.Array) -> list[Any]:
         return list(array.to_pylist())
     except (ValueError, TypeError, ArithmeticError, LookupError) as error:
         raise FormatError(f"expected {array.type} values that Python can represent, got others: {error}") from None
+
+
+def _maps(array: pa.MapArray, feature: Map) -> list[Any]:
+    offsets, entries = list_parts(array)
+    keys, values = to_list(decode_array(entries.field(0), feature.key)), decode_array(entries.field(1), feature.value)
+    pairs = list(zip(keys, to_list(values), strict=True))
+    found = [pairs[a:b] for a, b in pairwise(offsets.tolist())]
+    if not feature.is_dict:
+        return found
+    dicts = [dict(some) for some in found]
+    for one, some in zip(dicts, found, strict=True):
+        if len(one) < len(some):
+            _refuse_repeated([key for key, _ in some], feature)
+    return dicts
+
+
+def _refuse_repeated(keys: list[Any], feature: Map) -> None:
+    try:
+        check_keys(keys, feature)
+    except SchemaError as error:
+        raise FormatError(str(error)) from None
 
 
 def _structs(array: pa.StructArray, feature: Struct) -> list[dict[str, Any]]:

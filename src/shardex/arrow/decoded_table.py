@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.decode import decode_array, decode_value, expanded_size, storage_array, take_rows
+from shardex.arrow.decode import decode_array, decode_value, take_rows
 from shardex.arrow.sql_columns import sql_table, valid_mask
+from shardex.arrow.storage import expanded_size, storage_array
 from shardex.arrow.types import storage_type
 from shardex.errors import FormatError
 from shardex.kernel import Columns, Integers, Ranges
@@ -150,10 +151,13 @@ class DecodedTable:
         names = check_fields(list(self.features), fields)
         group = int(np.searchsorted(self._starts, row, "right")) - 1
         arrays, at = self._arrays(group, names), row - int(self._starts[group])
-        try:
-            return {name: decode_value(arrays[name], at, self.features[name]) for name in names}
-        except FormatError as error:
-            raise FormatError(f"{error} - at {self._name(group)}, sample {row}") from None
+        found = {}
+        for name in names:
+            try:
+                found[name] = decode_value(arrays[name], at, self.features[name])
+            except FormatError as error:
+                raise FormatError(f"{error} - at {self._name(group)}, sample {row}, field {name}") from None
+        return found
 
     def _arrays(self, group: int, names: Sequence[str] | Mapping[str, Any]) -> dict[str, pa.Array]:
         with self._lock:

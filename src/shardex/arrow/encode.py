@@ -26,20 +26,30 @@ from shardex.schema import (
     Array,
     Bytes,
     ClassLabel,
+    Decimal,
     Feature,
     Json,
+    Map,
+    Null,
     Optional,
     Sequence,
     Struct,
     Text,
+    TimeFeature,
     Value,
     dtype_bounds,
     fit_array,
     fit_class,
+    fit_null,
     fit_number,
+    is_missing,
     list_items,
+    map_items,
     struct_items,
+    unscaled,
 )
+
+_MAX_OFFSET = (1 << 31) - 1
 
 
 class Encoder(Protocol):
@@ -94,6 +104,14 @@ def encoder_of(feature: Feature) -> Encoder:
             return _Structs(feature)
         case Optional():
             return _Optionals(feature)
+        case TimeFeature():
+            return _Units(feature, feature.storage, feature.number)
+        case Decimal():
+            return _Decimals(feature)
+        case Map():
+            return _Maps(feature)
+        case Null():
+            return _Nulls()
     raise SchemaError(f"expected a feature that can be written, got {feature}")
 
 
@@ -140,6 +158,84 @@ class _Numbers:
         array = np.array(self._values, self._dtype)
         self._values = []
         return number_array(array)
+
+
+class _Units:
+    """Dates and times as numbers of units."""
+
+    def __init__(self, feature: Feature, dtype: str, number: Callable[[Any], int]) -> None:
+        self._type = arrow_type(feature)
+        self._dtype = np.dtype(dtype)
+        self._number = number
+        self._values: list[int] = []
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._values) * self._dtype.itemsize
+
+    def append(self, value: Any) -> None:
+        self._values.append(self._number(value))
+
+    def append_filler(self) -> None:
+        self._values.append(0)
+
+    def truncate(self, rows: int) -> None:
+        del self._values[rows:]
+
+    def finish(self) -> pa.Array:
+        data = np.array(self._values, self._dtype)
+        self._values = []
+        return pa.Array.from_buffers(self._type, len(data), [None, pa.py_buffer(data)], 0)
+
+
+class _Decimals:
+    """Decimal numbers as whole numbers of 16 or 32 bytes."""
+
+    def __init__(self, feature: Decimal) -> None:
+        self._feature = feature
+        self._type = arrow_type(feature)
+        self._width = int(self._type.byte_width)
+        self._pieces: list[bytes] = []
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._pieces) * self._width
+
+    def append(self, value: Any) -> None:
+        self._pieces.append(unscaled(value, self._feature).to_bytes(self._width, "little", signed=True))
+
+    def append_filler(self) -> None:
+        self._pieces.append(bytes(self._width))
+
+    def truncate(self, rows: int) -> None:
+        del self._pieces[rows:]
+
+    def finish(self) -> pa.Array:
+        pieces, self._pieces = self._pieces, []
+        return pa.Array.from_buffers(self._type, len(pieces), [None, pa.py_buffer(b"".join(pieces))], 0)
+
+
+class _Nulls:
+    """Values that are all none."""
+
+    nbytes = 0
+
+    def __init__(self) -> None:
+        self._rows = 0
+
+    def append(self, value: Any) -> None:
+        fit_null(value)
+        self._rows += 1
+
+    def append_filler(self) -> None:
+        self._rows += 1
+
+    def truncate(self, rows: int) -> None:
+        self._rows = min(self._rows, rows)
+
+    def finish(self) -> pa.Array:
+        rows, self._rows = self._rows, 0
+        return pa.nulls(rows)
 
 
 class _Pieces:
@@ -326,6 +422,45 @@ class _Lists:
         return pa.LargeListArray.from_arrays(offsets, self._inner.finish(), type=arrow_type(self._feature))
 
 
+class _Maps:
+    """Maps: the offsets, and encoders for all keys and all values."""
+
+    def __init__(self, feature: Map) -> None:
+        self._feature = feature
+        self._type = arrow_type(feature)
+        self._keys, self._items = encoder_of(feature.key), encoder_of(feature.value)
+        self._ends = [0]
+
+    @property
+    def nbytes(self) -> int:
+        return self._keys.nbytes + self._items.nbytes + 4 * len(self._ends)
+
+    def append(self, value: Any) -> None:
+        end = self._ends[-1]
+        for key, one in map_items(value, self._feature):
+            self._keys.append(key)
+            self._items.append(one)
+            end += 1
+        self._ends.append(end)
+
+    def append_filler(self) -> None:
+        self._ends.append(self._ends[-1])
+
+    def truncate(self, rows: int) -> None:
+        del self._ends[rows + 1 :]
+        self._keys.truncate(self._ends[-1])
+        self._items.truncate(self._ends[-1])
+
+    def finish(self) -> pa.Array:
+        if self._ends[-1] > _MAX_OFFSET:
+            raise SchemaError(f"expected at most {_MAX_OFFSET} entries of maps in a batch, got {self._ends[-1]}")
+        offsets = np.array(self._ends, np.int32)
+        self._ends = [0]
+        fields = [self._type.key_field, self._type.item_field]
+        entries = pa.StructArray.from_arrays([self._keys.finish(), self._items.finish()], fields=fields)
+        return pa.Array.from_buffers(self._type, len(offsets) - 1, [None, pa.py_buffer(offsets)], 0, children=[entries])
+
+
 class _Structs:
     """Structs: an encoder for each part."""
 
@@ -366,6 +501,8 @@ class _Optionals:
     """Values of another encoder, and which of them are not null."""
 
     def __init__(self, feature: Optional) -> None:
+        self._feature = feature
+        self._may_be_nat = isinstance(feature.feature, TimeFeature)
         self._inner = encoder_of(feature.feature)
         self._valid: list[bool] = []
 
@@ -374,7 +511,7 @@ class _Optionals:
         return self._inner.nbytes + len(self._valid)
 
     def append(self, value: Any) -> None:
-        if value is None:
+        if value is None or (self._may_be_nat and is_missing(value, self._feature)):
             self.append_filler()
         else:
             self._inner.append(value)
@@ -397,6 +534,8 @@ class _Optionals:
 def with_nulls(array: pa.Array, valid: NDArray[np.bool_]) -> pa.Array:
     """Return the array with nulls over its fillers, so that the same samples give the same bytes."""
     kind = array.type
+    if pa.types.is_null(kind):
+        return array
     bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
     if pa.types.is_struct(kind):
         children = [array.field(number) for number in range(kind.num_fields)]

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.decode import decode_array_bytes, decode_value, reshape, take_rows, to_list
+from shardex.arrow.decode import decode_array_bytes, decode_value, reshape, take_rows, time_column, to_list
 from shardex.arrow.types import fixed_sizes, is_binary, is_list, is_text, items_per_row, storage_dtype
 from shardex.errors import FormatError
 from shardex.kernel import Bytes as ByteArray
@@ -33,7 +33,7 @@ from shardex.kernel import (
     take,
     value_reader,
 )
-from shardex.schema import JSON, TEXT, Array, Bytes, ClassLabel, Feature, Json, Optional, Text, Value
+from shardex.schema import JSON, TEXT, Array, Bytes, ClassLabel, Feature, Json, Optional, Text, TimeFeature, Value
 
 
 class Chunks:
@@ -110,6 +110,8 @@ def reader_of(name: str, feature: Feature, kind: pa.DataType, chunks: Chunks) ->
             return _RaggedReader(name, feature, chunks, kind)
         case Array() if feature.shape and pa.types.is_struct(kind) and _has_sized_shapes(kind):
             return _ShapedReader(name, feature, chunks, kind)
+        case TimeFeature() if pa.types.is_temporal(kind):
+            return _TimeReader(name, feature, chunks, kind)
     return FieldReader(name, feature, chunks)
 
 
@@ -273,6 +275,26 @@ class _FixedWidthReader(FieldReader):
         rows = self._chunks.rows_in(chunk)
         view = _typed(self._data.open(chunk), self._dtype, rows * math.prod(self._shape)).reshape(rows, *self._shape)
         return view.__getitem__ if self._shape else view.item
+
+
+class _TimeReader(_FixedWidthReader):
+    """Dates and times: numbers of units."""
+
+    def __init__(self, name: str, feature: TimeFeature, chunks: Chunks, kind: pa.DataType) -> None:
+        super().__init__(name, feature, chunks, np.dtype(np.int32 if kind.bit_width == 32 else np.int64), ())
+        self._kind = kind
+        self._times = feature
+
+    def read(self, rows: Integers) -> Column:
+        return time_column(super().read(rows), self._kind, self._times)  # type: ignore[arg-type]
+
+    def getter(self, chunk: int) -> Getter:
+        numbers, times = super().getter(chunk), self._times
+
+        def get(row: int) -> Any:
+            return times.to_python(time_column(np.array([numbers(row)]), self._kind, times))[0]
+
+        return lambda row: self.located(chunk, row, get, row)
 
 
 class _Lists:

@@ -20,7 +20,8 @@ FOOTER_TAIL = 10
 """Bytes at the end of a file: the size of the footer, and the magic."""
 _MAGIC = b"ARROW1"
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
-_BUFFERS, _COMPRESSION = 2, 3
+_ROWS, _NODES, _BUFFERS, _COMPRESSION = 0, 1, 2, 3
+"""Numbers of fields in the header of a batch."""
 _CONTINUES = 0xFFFFFFFF
 
 
@@ -83,6 +84,23 @@ def batch_is_compressed(head: bytes, where: str) -> bool:
     """Return whether the body of a batch is compressed, given its header."""
     try:
         return bool(_field(head, _batch(head, _message(head)), _COMPRESSION))
+    except (struct.error, IndexError):
+        raise FormatError(f"{where}: expected the header of a batch, got something else") from None
+
+
+def batch_null_counts(head: bytes, where: str) -> tuple[int, list[int]]:
+    """Return the rows of a batch and the null counts of its fields, and of the parts inside them, given its header."""
+    try:
+        batch = _batch(head, _message(head))
+        rows, nodes = _field(head, batch, _ROWS), _field(head, batch, _NODES)
+        length = struct.unpack_from("<q", head, rows)[0] if rows else 0
+        if not nodes:
+            return length, []
+        vector = nodes + _u32(head, nodes)
+        count = _u32(head, vector)
+        if vector + 4 + 16 * count > len(head):
+            raise IndexError
+        return length, [struct.unpack_from("<q", head, vector + 12 + 16 * k)[0] for k in range(count)]
     except (struct.error, IndexError):
         raise FormatError(f"{where}: expected the header of a batch, got something else") from None
 

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.decode import storage_array
 from shardex.arrow.field_readers import Chunks, Getter, reader_of
 from shardex.arrow.sql_columns import sql_table, valid_mask
+from shardex.arrow.storage import storage_array
 from shardex.arrow.types import storage_type
 from shardex.errors import FormatError
 from shardex.kernel import Columns, Integers, Ranges
-from shardex.schema import Features, Optional, check_fields
+from shardex.schema import Features, Null, Optional, check_fields
 
 _FEW_ROWS = 1024
 _WIDE = 256
@@ -139,7 +139,7 @@ class MappedTable:
             raise FormatError(f"{self._chunks.name(chunk)}: expected {rows} rows, got {batch.num_rows}")
         for name, reader in self._readers.items():
             array = storage_array(batch.column(name))
-            if array.null_count and not isinstance(self.features[name], Optional):
+            if array.null_count and not isinstance(self.features[name], Optional | Null):
                 raise FormatError(
                     f"{self._chunks.name(chunk)}: expected a value in every row, got nulls - at field {name}"
                 )

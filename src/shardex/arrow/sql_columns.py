@@ -19,9 +19,24 @@ from shardex.arrow.to_table import to_table
 from shardex.arrow.types import is_binary, map_type, number_array
 from shardex.errors import FormatError, QueryError, SchemaError
 from shardex.kernel import MISSING, Columns, Integers
-from shardex.schema import Array, Feature, Features, Json, Optional, Sequence, Struct, Text, Value, unwrap_optional
+from shardex.schema import (
+    Array,
+    Decimal,
+    Feature,
+    Features,
+    Json,
+    Map,
+    Optional,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+    unwrap_optional,
+)
 
 _IS_JSON = {"ARROW:extension:name": "arrow.json", "ARROW:extension:metadata": ""}
+_SQL_DIGITS = 38
+"""Digits of the longest decimal number of DuckDB."""
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -42,6 +57,10 @@ def is_queryable(feature: Feature, *, inside: bool = False) -> bool:
             return False
         case Optional():
             return is_queryable(feature.feature, inside=inside)
+        case Decimal():
+            return feature.precision <= _SQL_DIGITS
+        case Map():
+            return is_queryable(feature.key, inside=True) and is_queryable(feature.value, inside=True)
         case Sequence():
             return is_queryable(feature.feature, inside=True)
         case Struct():

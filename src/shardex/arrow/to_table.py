@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from shardex.arrow.decode import to_list
 from shardex.arrow.encode import encoder_of, offsets_of, with_nulls
@@ -21,9 +22,11 @@ from shardex.schema import (
     Feature,
     Features,
     Json,
+    Null,
     Opaque,
     Optional,
     Text,
+    TimeFeature,
     Value,
     contains,
     located,
@@ -60,8 +63,12 @@ def _inferred(column: Column, name: str, kind: pa.DataType | None) -> pa.Array:
 
 def _from_numbers(column: Column, feature: Feature) -> pa.Array | None:
     """Return stacked or ragged numbers of the feature's dtype and shape as an array, without a copy; others `None`."""
-    if not isinstance(feature, Value | Array) or isinstance(column, list) or column.dtype != (feature.dtype or "O"):
+    if isinstance(column, list) or not isinstance(feature, Value | Array | TimeFeature):
         return None
+    if column.dtype != (feature.dtype or "O"):
+        return None
+    if isinstance(feature, TimeFeature):
+        return _from_times(column, feature)
     if isinstance(feature, Value):
         return number_array(column) if isinstance(column, np.ndarray) and column.ndim == 1 else None
     buffers, items = [None], column
@@ -76,11 +83,22 @@ def _from_numbers(column: Column, feature: Feature) -> pa.Array | None:
     return pa.Array.from_buffers(arrow_type(feature), len(column), buffers, 0, children=[values])
 
 
+def _from_times(column: NDArray[Any] | Ragged, feature: TimeFeature) -> pa.Array | None:
+    """Return dates and times as an array; `None` if some are missing."""
+    if not isinstance(column, np.ndarray) or column.ndim != 1 or np.isnat(column).any():
+        return None
+    numbers = np.ascontiguousarray(column).view(np.int64).view(np.ndarray)
+    stored = numbers.astype(feature.storage)
+    if (stored != numbers).any():
+        return None
+    return pa.Array.from_buffers(arrow_type(feature), len(stored), [None, pa.py_buffer(stored)], 0)
+
+
 def _encoded(column: Column, feature: Feature, name: str, first: int) -> pa.Array:
     values = [None if value is MISSING else value for value in to_list(column)]
     if (array := _from_python_values(values, unwrap_optional(feature))) is not None:
         return array
-    if any(value is None for value in values) and not isinstance(feature, Optional | Json):  # null is a value of JSON
+    if any(value is None for value in values) and not isinstance(feature, Optional | Json | Null):
         feature = Optional(feature)
     encoder = encoder_of(feature)
     for number, value in enumerate(values):

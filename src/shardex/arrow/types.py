@@ -10,7 +10,11 @@ Array, fixed shape     fixed_size_list of the flattened elements
 Array, ragged          large_list of the flattened elements (only the first size varies)
 Array, other shapes    struct of `values` (large_list) and `shape` (list of int64)
 ClassLabel             int32
-Sequence, Struct       large_list, struct
+Sequence, Struct, Map  large_list, struct, map
+Timestamp, Duration    timestamp (with the zone), duration
+Date, Time             date32, time32 or time64
+Decimal                decimal128, with more than 38 digits decimal256
+Null                   null
 Optional               the same, nullable
 =====================  ===================================================================
 
@@ -22,6 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,19 +36,33 @@ from numpy.typing import DTypeLike, NDArray
 from shardex.errors import FormatError, SchemaError, ShardexError
 from shardex.schema import (
     JSON,
+    SCALARS,
+    UNITS,
     Array,
     Bytes,
     ClassLabel,
+    Date,
+    Decimal,
+    Duration,
     Feature,
     Features,
     Json,
+    Map,
+    Null,
     Opaque,
     Optional,
     Sequence,
     Struct,
     Text,
+    Time,
+    Timestamp,
     Value,
 )
+
+Path = tuple[str, ...]
+"""A field, or a part inside it: its name, then the names of struct members, "item" of lists, "value" of maps."""
+_NARROW_DIGITS = 38
+"""Digits of decimal128."""
 
 
 def number_array(values: NDArray[Any]) -> pa.Array:
@@ -89,6 +108,21 @@ def arrow_type(feature: Feature) -> pa.DataType:
             return pa.struct([_field(name, inner) for name, inner in feature.fields.items()])
         case Optional():
             return arrow_type(feature.feature)
+        case Timestamp():
+            return pa.timestamp(feature.unit, feature.zone)
+        case Date():
+            return pa.date32()
+        case Time():
+            return pa.time32(feature.unit) if feature.unit in ("s", "ms") else pa.time64(feature.unit)
+        case Duration():
+            return pa.duration(feature.unit)
+        case Decimal():
+            kind = pa.decimal128 if feature.precision <= _NARROW_DIGITS else pa.decimal256
+            return kind(feature.precision, feature.scale)
+        case Map():
+            return pa.map_(_field("key", feature.key), _field("value", feature.value))
+        case Null():
+            return pa.null()
     raise SchemaError(f"expected a feature that can be written, got {feature}")
 
 
@@ -121,7 +155,7 @@ def fixed_sizes(feature: Array) -> tuple[int, ...]:
 
 
 def _field(name: str, feature: Feature) -> pa.Field:
-    return pa.field(name, arrow_type(feature), nullable=isinstance(feature, Optional))
+    return pa.field(name, arrow_type(feature), nullable=isinstance(feature, Optional | Null))
 
 
 def arrow_schema(features: Features) -> pa.Schema:
@@ -142,13 +176,16 @@ def schema_text(schema: pa.Schema) -> str:
 # -- from an Arrow schema ---------------------------------------------------------------------------------------
 
 
-def features_of_arrow(schema: pa.Schema, declared: Features | None = None, nulls: Collection[str] = ()) -> Features:
+def features_of_arrow(schema: pa.Schema, declared: Features | None = None, nulls: Collection[Path] = ()) -> Features:
     """Return the features of an Arrow schema: declared by the user, else from its metadata, else from its types.
 
-    Fields in `nulls`, which have null values, are optional in any case.
+    Fields and parts in `nulls`, which have null values, are optional. Lists of numbers are arrays, unless they have
+    nulls inside.
 
     >>> print(features_of_arrow(pa.schema([("x", pa.list_(pa.float32(), 3)), ("s", pa.string()), ("t", pa.date32())])))
-    x float32[3], s text, t date32[day]
+    x float32[3], s text, t date
+    >>> print(features_of_arrow(pa.schema([("x", pa.list_(pa.float32()))]), nulls={("x", "item")}))
+    x list of float32 or none
     >>> print(features_of_arrow(pa.schema([("x", pa.binary())]), Features.of({"x": Array("int8", (2, 2))})))
     x int8[2, 2]
     """
@@ -158,8 +195,9 @@ def features_of_arrow(schema: pa.Schema, declared: Features | None = None, nulls
         if name not in schema.names:
             raise SchemaError(f"expected one of the fields {', '.join(schema.names)}, got {name!r} in the schema")
     written = _features_in_metadata(schema)
-    found = {field.name: _read_as(field, declared.get(field.name), written.get(field.name)) for field in schema}
-    return Features({name: Optional(feature) if name in nulls else feature for name, feature in found.items()})
+    return Features(
+        {field.name: _read_as(field, declared.get(field.name), written.get(field.name), nulls) for field in schema}
+    )
 
 
 def check_column_names(schema: pa.Schema) -> None:
@@ -188,36 +226,81 @@ def _features_in_metadata(schema: pa.Schema) -> Mapping[str, Feature]:
         return {}
 
 
-def _read_as(field: pa.Field, declared: Feature | None, written: Feature | None) -> Feature:
+def _read_as(field: pa.Field, declared: Feature | None, written: Feature | None, nulls: Collection[Path]) -> Feature:
+    path = (field.name,)
     if declared is not None:
         if not _readable(declared, field.type):
             raise SchemaError(
                 f"expected a feature that {field.type} can be read as, got {declared} - at field {field.name}"
             )
-        return declared
+        return _optional_if(path in nulls, _with_nulls(declared, path, nulls) or declared)
     # Another tool may have changed the column and kept the metadata.
-    return written if written is not None and _readable(written, field.type) else _from_type(field.type)
+    kept = written is not None and _readable(written, field.type)
+    found = _with_nulls(written, path, nulls) if written is not None and kept else None
+    return _optional_if(path in nulls, found or _from_type(field.type, path, nulls))
 
 
-def storage_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type without extension types, run-end encoding and views.
+def _optional_if(null: bool, feature: Feature) -> Feature:
+    return Optional(feature) if null and not isinstance(feature, Null) else feature
 
-    >>> storage_type(pa.uuid()), storage_type(pa.string_view())
-    (FixedSizeBinaryType(fixed_size_binary[16]), DataType(large_string))
+
+def _with_nulls(feature: Feature, path: Path, nulls: Collection[Path]) -> Feature | None:
+    """Return the feature with optional parts where there are nulls; `None` if it cannot have such parts."""
+
+    def part(inner: Feature, name: str) -> Feature | None:
+        found = _with_nulls(inner, (*path, name), nulls)
+        return found and _optional_if((*path, name) in nulls, found)
+
+    match feature:
+        case Optional():
+            inner = _with_nulls(feature.feature, path, nulls)
+            return inner and Optional(inner)
+        case Sequence():
+            item = part(feature.feature, "item")
+            return item and Sequence(item)
+        case Struct():
+            parts = {name: part(inner, name) for name, inner in feature.fields.items()}
+            return None if None in parts.values() else Struct({name: one for name, one in parts.items() if one})
+        case Map():
+            value = part(feature.value, "value")
+            return value and Map(feature.key, value, feature.pairs)
+        case Array(dtype=str(dtype), shape=(_,)) if (*path, "item") in nulls and dtype in SCALARS:
+            return Sequence(Optional(Value(dtype)))
+        case Array() if (*path, "item") in nulls:
+            return None
+    return feature
+
+
+@lru_cache(1024)
+def storage_type(kind: pa.DataType, *, inside: bool = False) -> pa.DataType:
+    """Return the type without extension types, run-end encoding, views, and dictionaries inside other types.
+
+    >>> storage_type(pa.uuid()), storage_type(pa.list_(pa.string_view()))
+    (FixedSizeBinaryType(fixed_size_binary[16]), ListType(list<item: large_string>))
     """
+    types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        return storage_type(kind.storage_type)
-    if pa.types.is_run_end_encoded(kind):
-        return storage_type(kind.value_type)
-    if pa.types.is_string_view(kind):
+        return storage_type(kind.storage_type, inside=inside)
+    if types.is_run_end_encoded(kind):
+        return storage_type(kind.value_type, inside=inside)
+    if types.is_dictionary(kind):
+        values = storage_type(kind.value_type, inside=True)
+        return values if inside else pa.dictionary(kind.index_type, values, kind.ordered)
+    if types.is_string_view(kind):
         return pa.large_string()
-    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
+    if types.is_binary_view(kind):
+        return pa.large_binary()
+    if types.is_list_view(kind):
+        return storage_type(pa.list_(kind.value_field))
+    if types.is_large_list_view(kind):
+        return storage_type(pa.large_list(kind.value_field))
+    return _map_parts(kind, lambda part: storage_type(part, inside=True))
 
 
-def _value_type(kind: pa.DataType) -> pa.DataType:
+def value_type(kind: pa.DataType) -> pa.DataType:
     """Return the type of the values: the storage type, for dictionaries that of their values."""
     kind = storage_type(kind)
-    return _value_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
+    return value_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -242,23 +325,33 @@ def map_type(kind: pa.DataType, replace: Callable[[pa.DataType], pa.DataType]) -
     >>> map_type(pa.large_list(pa.string_view()), storage_type)
     LargeListType(large_list<item: large_string>)
     """
-    types = pa.types
-    if types.is_dictionary(kind):
+    if pa.types.is_dictionary(kind):
         return pa.dictionary(kind.index_type, map_type(kind.value_type, replace), kind.ordered)
-    if types.is_struct(kind):
-        return pa.struct([field.with_type(map_type(field.type, replace)) for field in kind])
-    if is_list(kind) or types.is_fixed_size_list(kind):
-        item = kind.value_field.with_type(map_type(kind.value_type, replace))
-        if types.is_fixed_size_list(kind):
-            return pa.list_(item, kind.list_size)
-        return pa.large_list(item) if types.is_large_list(kind) else pa.list_(item)
+    if kind.num_fields and (mapped := _map_parts(kind, lambda part: map_type(part, replace))) is not kind:
+        return mapped
     return replace(kind)
 
 
-def _from_type(kind: pa.DataType) -> Feature:
-    if (tensor := _from_tensor_type(kind)) is not None:
+def _map_parts(kind: pa.DataType, replace: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a list, struct or map with the types of its parts replaced; any other type unchanged."""
+    types = pa.types
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(replace(field.type)) for field in kind])
+    if types.is_map(kind):
+        key, value = kind.key_field, kind.item_field
+        return pa.map_(key.with_type(replace(key.type)), value.with_type(replace(value.type)), kind.keys_sorted)
+    if not (is_list(kind) or types.is_fixed_size_list(kind)):
+        return kind
+    item = kind.value_field.with_type(replace(kind.value_type))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(item, kind.list_size)
+    return pa.large_list(item) if types.is_large_list(kind) else pa.list_(item)
+
+
+def _from_type(kind: pa.DataType, path: Path, nulls: Collection[Path]) -> Feature:
+    if (*path, "item") not in nulls and (tensor := _from_tensor_type(kind)) is not None:
         return tensor
-    types, kind = pa.types, _value_type(kind)
+    types, kind = pa.types, value_type(kind)
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
         return Value(np.dtype(kind.to_pandas_dtype()).name)
     if is_text(kind):
@@ -266,10 +359,31 @@ def _from_type(kind: pa.DataType) -> Feature:
     if is_binary(kind):
         return Bytes()
     if types.is_fixed_size_list(kind) or is_list(kind):
-        return _from_list_type(kind)
+        return _from_list_type(kind, path, nulls)
     if types.is_struct(kind) and len({field.name for field in kind} - {""}) == kind.num_fields:
-        return Struct({field.name: _from_type(field.type) for field in kind})
-    return Opaque(str(kind))
+        return Struct({field.name: _part(field.type, (*path, field.name), nulls) for field in kind})
+    if types.is_map(kind):
+        return Map(_from_type(kind.key_type, (*path, "key"), ()), _part(kind.item_type, (*path, "value"), nulls))
+    return _from_simple_type(kind)
+
+
+def _from_simple_type(kind: pa.DataType) -> Feature:
+    types = pa.types
+    if types.is_timestamp(kind):
+        return Timestamp(kind.unit, kind.tz or None)
+    if types.is_date(kind):
+        return Date()
+    if types.is_time(kind):
+        return Time(kind.unit)
+    if types.is_duration(kind):
+        return Duration(kind.unit)
+    if types.is_decimal(kind):
+        return Decimal(kind.precision, kind.scale)
+    return Null() if types.is_null(kind) else Opaque(str(kind))
+
+
+def _part(kind: pa.DataType, path: Path, nulls: Collection[Path]) -> Feature:
+    return _optional_if(path in nulls, _from_type(kind, path, nulls))
 
 
 def _from_tensor_type(kind: pa.DataType) -> Feature | None:
@@ -280,25 +394,34 @@ def _from_tensor_type(kind: pa.DataType) -> Feature | None:
     return array if _readable(array, kind) else None
 
 
-def _from_list_type(kind: pa.DataType) -> Feature:
-    inner = _from_type(kind.value_type)
+def _from_list_type(kind: pa.DataType, path: Path, nulls: Collection[Path]) -> Feature:
+    inner = _part(kind.value_type, (*path, "item"), nulls)
     size = kind.list_size if pa.types.is_fixed_size_list(kind) else None
-    direct = kind.value_type == _value_type(kind.value_type)
-    if isinstance(inner, Value) and inner.dtype != "bool" and direct:
+    if isinstance(inner, Value) and inner.dtype != "bool":
         return Array(inner.dtype, (size,))
-    if size is not None and isinstance(inner, Array) and inner.fixed and direct:
+    if size is not None and isinstance(inner, Array) and inner.fixed:
         return Array(inner.dtype, (size, *(inner.shape or ())))
     return Sequence(inner)
 
 
 def _readable(feature: Feature, kind: pa.DataType) -> bool:
     """Return whether values of an Arrow type can be read as this feature."""
-    kind = _value_type(kind)
+    kind = value_type(kind)
     match feature:
         case Optional():
             return _readable(feature.feature, kind)
-        case Value():
+        case Value() | Null():
             return bool(kind == arrow_type(feature))
+        case Timestamp() | Time() | Duration():
+            return units_per_stored(feature, kind) is not None
+        case Date():
+            return bool(pa.types.is_date(kind))
+        case Decimal():
+            decimal = pa.types.is_decimal(kind)
+            return decimal and (kind.precision, kind.scale) == (feature.precision, feature.scale)
+        case Map():
+            parts = (feature.key, "key_type"), (feature.value, "item_type")
+            return pa.types.is_map(kind) and all(_readable(one, getattr(kind, name)) for one, name in parts)
         case ClassLabel():
             return bool(pa.types.is_integer(kind))
         case Text() | Bytes() | Json() | Array(dtype=None):
@@ -313,6 +436,26 @@ def _readable(feature: Feature, kind: pa.DataType) -> bool:
                 _readable(inner, kind.field(name).type) for name, inner in feature.fields.items()
             )
     return True
+
+
+def units_per_stored(feature: Timestamp | Time | Duration, kind: pa.DataType) -> int | None:
+    """Return how many stored units are one unit of the feature; `None` if its values cannot be read from the type.
+
+    Parquet has no seconds: they are stored as milliseconds.
+
+    >>> units_per_stored(Time("s"), pa.time32("ms")), units_per_stored(Time("us"), pa.time32("ms"))
+    (1000, None)
+    """
+    expected = arrow_type(feature)
+    if expected == kind:
+        return 1
+    if not any(
+        same(kind) and same(expected) for same in (pa.types.is_timestamp, pa.types.is_time, pa.types.is_duration)
+    ):
+        return None
+    steps = UNITS.index(kind.unit) - UNITS.index(feature.unit)
+    zones = getattr(kind, "tz", None) == getattr(expected, "tz", None)
+    return 1000**steps if zones and steps > 0 else None
 
 
 def _holds_array(feature: Array, kind: pa.DataType) -> bool:

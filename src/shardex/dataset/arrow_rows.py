@@ -6,18 +6,17 @@ copied then, batch by batch; all others are not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import MappedTable, features_of_arrow, storage_array, valid_batch
+from shardex.arrow import MappedTable, features_of_arrow, null_paths, valid_batch
 from shardex.kernel import Columns, Integers, digest
 from shardex.rows import JoinedRows
-from shardex.schema import Feature, Features, Json, Opaque, Optional, Struct, contains
-from shardex.schema import Sequence as SequenceOf
+from shardex.schema import Features, Json, Opaque, contains
 
 _SOME = 100
 """Number of rows at each end from which the fingerprint is computed."""
@@ -92,27 +91,12 @@ class ArrowRows(JoinedRows):
 
 def _features(table: pa.Table, schema: pa.Schema, given: Features | None) -> Features:
     json = {field.name: Json() for field in schema if isinstance(field.type, pa.JsonType)}
-    nulls = {name for name, column in zip(table.column_names, table.columns, strict=True) if column.null_count}
-    found = features_of_arrow(schema, Features({**json, **(given or {})}), nulls)
-    return Features({name: _with_nulls(feature, table.column(name).chunks) for name, feature in found.items()})
-
-
-def _with_nulls(feature: Feature, arrays: Iterable[pa.Array]) -> Feature:
-    """Return the feature with `Optional` around the nested parts that have nulls."""
-    plain = [storage_array(array) for array in arrays] if isinstance(feature, Optional | Struct | SequenceOf) else []
-    match feature:
-        case Optional():
-            return Optional(_with_nulls(feature.feature, plain))
-        case Struct() if all(pa.types.is_struct(array.type) for array in plain):
-            return Struct({n: _part(one, [array.field(n) for array in plain]) for n, one in feature.fields.items()})
-        case SequenceOf() if all(hasattr(array, "values") for array in plain):
-            return SequenceOf(_part(feature.feature, [array.values for array in plain]))
-    return feature
-
-
-def _part(feature: Feature, arrays: list[pa.Array]) -> Feature:
-    inner = _with_nulls(feature, arrays)
-    return Optional(inner) if any(array.null_count for array in arrays) else inner
+    nulls = {
+        path
+        for name, column in zip(table.column_names, table.columns, strict=True)
+        for path in null_paths(name, column.chunks)
+    }
+    return features_of_arrow(schema, Features({**json, **(given or {})}), nulls)
 
 
 # -- slices -----------------------------------------------------------------------------------------------------

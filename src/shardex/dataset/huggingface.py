@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import decode_array, features_of_arrow, items_per_row, list_bounds, list_parts, number_array, to_list
+from shardex.arrow import (
+    arrow_type,
+    decode_array,
+    features_of_arrow,
+    items_per_row,
+    list_bounds,
+    list_parts,
+    number_array,
+    to_list,
+)
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.to_arrow import check_names, table
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError
@@ -24,13 +33,17 @@ from shardex.schema import (
     Array,
     Bytes,
     ClassLabel,
+    Decimal,
     Feature,
     Features,
     Json,
+    Map,
+    Null,
     Opaque,
     Sequence,
     Struct,
     Text,
+    TimeFeature,
     Value,
     contains,
     unwrap_optional,
@@ -214,6 +227,12 @@ def _feature_to_hf(feature: Feature, field: pa.Field) -> Any:
     match inner:
         case Value():
             return datasets.Value(inner.dtype)
+        case TimeFeature() | Decimal() | Null():
+            kind = str(arrow_type(inner))
+            return datasets.Value("date32" if kind == "date32[day]" else kind)
+        case Map():
+            pair = {"key": _feature_to_hf(inner.key, field), "value": _feature_to_hf(inner.value, field)}
+            return datasets.List(pair)
         case Text():
             return datasets.Value("string")
         case Bytes():
@@ -265,6 +284,11 @@ def _array_to_hf(array: pa.Array, feature: Feature, kind: pa.DataType) -> pa.Arr
     match inner:
         case Json():
             return pa.ExtensionArray.from_storage(kind, _narrow(array, pa.string()))
+        case Map():
+            bounds, entries = list_parts(array)
+            pair = Struct({"key": inner.key, "value": inner.value})
+            items = _array_to_hf(entries, pair, kind.value_type)
+            return pa.ListArray.from_arrays(_offsets(bounds), items, mask=_mask(array))
         case Sequence():
             bounds, values = list_parts(array)
             items = _array_to_hf(values, inner.feature, kind.value_type)

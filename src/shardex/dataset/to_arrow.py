@@ -7,7 +7,6 @@ shards, tables of other tools) are not copied.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -37,7 +36,7 @@ def batches(view: Dataset[Any]) -> pa.RecordBatchReader:
     if isinstance(view.rows, ArrowRows) and (stored := stored_table(view)) is not None:
         return stored.to_reader()
     features, chunks = view.features, view.chunks(size=_MIN_ROWS)
-    types = {name: _type(feature) for name, feature in features.items()}
+    types = {name: _type(feature) or _stored_type(view, name) for name, feature in features.items()}
     if None in types.values() and (first := next(chunks, None)) is not None:
         guessed = to_table(first, features)
         types = {name: guessed.schema.field(name).type if kind is None else kind for name, kind in types.items()}
@@ -76,10 +75,12 @@ def table(view: Dataset[Any]) -> pa.Table:
 def to_pandas(found: pa.Table) -> Any:
     """Return a table as a `pandas.DataFrame`."""
     try:
-        import pandas  # noqa: F401
+        import pandas
     except ImportError:
         raise MissingExtraError("pandas", "pandas", "to_pandas") from None
-    return found.to_pandas()
+    # Python's time has no nanoseconds, so these stay in their Arrow type.
+    exact = {pa.time64("ns"): pandas.ArrowDtype(pa.time64("ns"))}
+    return found.to_pandas(types_mapper=exact.get)
 
 
 def stored_table(view: Dataset[Any]) -> pa.Table | None:
@@ -101,32 +102,17 @@ def stored_table(view: Dataset[Any]) -> pa.Table | None:
 
 # -- types ----------------------------------------------------------------------------------------------------
 
-_DECIMAL = re.compile(r"(decimal\d+)\((\d+), (-?\d+)\)")
-_TIMESTAMP = re.compile(r"timestamp\[(\w+), tz=(.+)\]")
-
 
 def _type(feature: Feature) -> pa.DataType | None:
     """Return the Arrow type of a field; None if it depends on the values."""
     inner = unwrap_optional(feature)
-    if isinstance(inner, Opaque):
-        return type_named(inner.type)
     return None if contains(inner, Opaque) else arrow_type(inner)
 
 
-def type_named(name: str) -> pa.DataType | None:
-    """Return the Arrow type with this text form; None for nested types.
-
-    >>> type_named("timestamp[us, tz=UTC]"), type_named("decimal128(10, 2)"), type_named("map<string, int64>")
-    (TimestampType(timestamp[us, tz=UTC]), Decimal128Type(decimal128(10, 2)), None)
-    """
-    if found := _TIMESTAMP.fullmatch(name):
-        return pa.timestamp(found[1], found[2])
-    if found := _DECIMAL.fullmatch(name):
-        return getattr(pa, found[1])(int(found[2]), int(found[3]))
-    try:
-        return pa.type_for_alias(name)
-    except ValueError:
-        return None
+def _stored_type(view: Dataset[Any], name: str) -> pa.DataType | None:
+    """Return the type of the stored column of a field without a type of its own; None if it is not stored as such."""
+    column = view.rows.column(name)
+    return None if column is None else column.type
 
 
 def _metadata(features: Features) -> dict[bytes, bytes]:

@@ -21,13 +21,17 @@ from shardex.arrow import (
     DecodedTable,
     DecodeLimit,
     MappedTable,
+    Path,
     batch_is_compressed,
+    batch_null_counts,
     check_column_names,
     decompressed_size,
     expanded_size,
     features_of_arrow,
     footer_blocks,
     footer_size,
+    null_paths,
+    null_paths_of_counts,
     open_ipc_file,
     schema_text,
     stream_blocks,
@@ -53,8 +57,8 @@ class _Shard:
     """Number of rows of each batch."""
     load: Callable[[int, list[str] | None], pa.RecordBatch]
     """Returns a batch with these columns, or all."""
-    nulls: set[str]
-    """Columns that have nulls; for compressed files, columns that may have nulls."""
+    nulls: set[Path]
+    """Columns, and parts inside them, that have nulls."""
     compressed: bool
     """True if loading a batch decompresses it."""
 
@@ -112,18 +116,18 @@ def _table(shards: list[_Shard], features: Features, opened: _OpenFiles) -> Mapp
 # -- one file -------------------------------------------------------------------------------------------------
 
 
-def _compressed_file(data: memoryview, where: str) -> _Shard:
+def _compressed_file(data: memoryview, heads: list[bytes], where: str) -> _Shard:
+    """Describe a compressed file; `heads` are the headers of its batches, which tell their rows and null counts."""
     reader = open_ipc_file(data, where)
     schema = reader.schema
-    # One column is decoded to count the rows of each batch.
-    probe = open_ipc_file(data, where, [_narrowest(schema)])
-    rows = [_get(probe, number, where).num_rows for number in range(reader.num_record_batches)]
+    counts = [batch_null_counts(head, where) for head in heads]
+    nulls = {path for _, some in counts for path in null_paths_of_counts(schema, some)}
 
     def load(number: int, fields: list[str] | None) -> pa.RecordBatch:
         some = open_ipc_file(data, where, map(schema.get_field_index, fields)) if fields else reader
         return _get(some, number, where)
 
-    return _Shard(schema, rows, load, {field.name for field in schema if field.nullable}, compressed=True)
+    return _Shard(schema, [rows for rows, _ in counts], load, nulls, compressed=True)
 
 
 def _get(reader: pa.ipc.RecordBatchFileReader, number: int, where: str) -> pa.RecordBatch:
@@ -133,20 +137,15 @@ def _get(reader: pa.ipc.RecordBatchFileReader, number: int, where: str) -> pa.Re
         raise FormatError(f"{where}: expected batch {number}, got bytes that Arrow refuses: {error}") from None
 
 
-def _narrowest(schema: pa.Schema) -> int:
-    widths = [field.type.bit_width if pa.types.is_primitive(field.type) else 1 << 20 for field in schema]
-    return widths.index(min(widths))
-
-
 def _uncompressed(
     schema: pa.Schema, batches: list[pa.RecordBatch], load: Callable[[int, list[str] | None], pa.RecordBatch]
 ) -> _Shard:
-    """Describe batches; run-end encoded columns count as having nulls, because their `null_count` counts none."""
+    """Describe batches, whose bodies are not fetched or validated yet."""
     nulls = {
-        field.name
+        path
         for batch in batches
-        for field, column in zip(schema, batch.columns, strict=True)
-        if column.null_count or pa.types.is_run_end_encoded(field.type)
+        for name, column in zip(schema.names, batch.columns, strict=True)
+        for path in null_paths(name, [column], in_memory=False)
     }
     return _Shard(schema, [batch.num_rows for batch in batches], load, nulls, compressed=False)
 
@@ -232,7 +231,8 @@ class _OpenFiles:
                 self.limit.check(
                     decompressed_size(data.data, block, where), block.end - block.begin, f"{where}, message {k}"
                 )
-            return _compressed_file(data.data, where)
+            heads = [data[one.begin : one.begin + one.head].tobytes() for one in blocks]
+            return _compressed_file(data.data, heads, where)
         reader = self._reader(number)
         found = [_get(reader, k, where) for k in range(len(blocks))]
         self._in_place.add(number)

@@ -19,11 +19,15 @@ from shardex.arrow import (
     BatchBuilder,
     DecodedTable,
     DecodeLimit,
+    Path,
     check_column_names,
     features_of_arrow,
+    is_number_item,
+    null_paths,
+    nullable_paths,
     schema_text,
 )
-from shardex.errors import ArgumentError, FormatError, SchemaError, storage_errors
+from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError, storage_errors
 from shardex.files import Files, StagedWriter
 from shardex.formats.parquet_pages import DecodedSize, decoded_size, delta_bytes, repeated_bytes
 from shardex.formats.registry import Format
@@ -34,6 +38,8 @@ from shardex.sources import LocalSource
 
 GROUP_BYTES = 64 << 20
 """Maximum bytes of a row group, even if it has fewer rows than `row_group_rows`."""
+_PROBE_BYTES, _REMOTE_PROBE_BYTES = 64 << 20, 4 << 20
+"""Bytes of nested columns that are decoded at most to find out where they have nulls."""
 _EXTENSIONS = (".parquet", ".pq")
 
 
@@ -83,6 +89,7 @@ class _Groups:
         self._small: set[tuple[int, int]] = set()
         """Groups and leaf columns that were found to be small enough to decode."""
         self._open: dict[int, pq.ParquetFile] = {}
+        self._is_remote = files.source.is_remote
         self._data = files.source.buffer_table(files.paths, close_file=self._close_file)
         data = [self._data.open(number) for number in range(len(self.files))]
         self.encoded_bytes = sum(one.size for one in data)
@@ -187,16 +194,50 @@ class _Groups:
         for column in map(metadata.column, leaves):
             yield file, *_chunk(column)
 
-    def nulls(self) -> set[str]:
-        """Return the columns that may have nulls: those whose statistics do not exclude it."""
-        found = set()
-        for number, group in self._places:
-            metadata = self._metadata[number].row_group(group)
-            for at, path in enumerate(self._columns):
-                statistics = metadata.column(at).statistics
-                if statistics is None or not statistics.has_null_count or statistics.null_count:
-                    found.add(path)
-        return {f.name for f in self.schema if f.nullable and any(_below(path, f.name) for path in found)}
+    def nulls(self) -> set[Path]:
+        """Return the columns, and parts inside them, that have nulls; where that is not known, those that may have.
+
+        The statistics of a nested column count nulls at all depths and empty lists together. To tell them apart, its
+        row groups that have some are decoded, up to a limit; beyond it, lists of numbers count as without nulls.
+        """
+        found: set[Path] = set()
+        left = _REMOTE_PROBE_BYTES if self._is_remote else _PROBE_BYTES
+        for field in self.schema:
+            leaves = [k for k, path in enumerate(self._columns) if _below(path, field.name)]
+            groups = [number for number in range(len(self._places)) if self._may_have_nulls(number, leaves)]
+            possible = set(nullable_paths(field))
+            if not groups or not possible:
+                continue
+            if possible == {(field.name,)}:
+                found |= possible
+                continue
+            for number in groups:
+                left -= self._stated_size(number, leaves)
+                if left < 0 or (known := self._probe(number, field.name)) is None:
+                    found |= {path for path in possible if not is_number_item(field, path)}
+                    break
+                found |= known
+        return found
+
+    def _may_have_nulls(self, number: int, leaves: Iterable[int]) -> bool:
+        file, group = self._places[number]
+        columns = map(self._metadata[file].row_group(group).column, leaves)
+        statistics = (column.statistics for column in columns)
+        return any(one is None or not one.has_null_count or one.null_count for one in statistics)
+
+    def _stated_size(self, number: int, leaves: Iterable[int]) -> int:
+        file, group = self._places[number]
+        columns = map(self._metadata[file].row_group(group).column, leaves)
+        return sum(column.total_uncompressed_size for column in columns)
+
+    def _probe(self, number: int, name: str) -> set[Path] | None:
+        """Return the paths of a column that have nulls in a group; None if it cannot be read, which a read reports."""
+        try:
+            column = self.decode(number, [name]).column(name)
+            column.validate(full=True)
+        except (pa.ArrowException, OSError, ShardexError):
+            return None
+        return null_paths(name, column.chunks)
 
 
 def _chunk(column: pq.ColumnChunkMetaData) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from typing import Any
 from shardex.errors import ArgumentError, SchemaError
 from shardex.files import Stage, StagedWriter
 from shardex.kernel import MISSING
-from shardex.schema import Features, Optional, fit_sample, fits_unchanged
+from shardex.schema import Features, Optional, fit_sample, fits_unchanged, plain_form
 
 _UNLIMITED = 1 << 62
 
@@ -40,6 +40,8 @@ class SampleWriter(StagedWriter):
         super().__init__(path, mode, owned, publish_last=publish_last)
         self._features = features
         self._checks = [(n, fits_unchanged(feature), isinstance(feature, Optional)) for n, feature in features.items()]
+        plain = [(name, plain_form(feature)) for name, feature in features.items()]
+        self._plain = [(name, convert) for name, convert in plain if convert is not None]
         self._samples = 0
         """Number of samples added so far."""
 
@@ -48,6 +50,8 @@ class SampleWriter(StagedWriter):
         if self._closed:
             self._check_open()
         fitted = self._fit(sample)
+        if self._plain:
+            fitted = {**fitted, **{name: convert(fitted[name]) for name, convert in self._plain}}
         try:
             record = self._encode(fitted)
         except SchemaError as error:

@@ -17,7 +17,7 @@ numpy code with the same results where no compiler is available (or with ``SHARD
 
 from shardex.kernel.array_pool import pooled_empty
 from shardex.kernel.buffers import Bytes, Fetch, Integers, Segments
-from shardex.kernel.columns import MISSING, Column, Columns, Ragged, value_mask
+from shardex.kernel.columns import MISSING, Column, Columns, Ragged, TimeArray, value_mask
 from shardex.kernel.fingerprint import digest
 from shardex.kernel.gather import Ranges, line_ends, locate, permute, row_ranges, take, value_reader
 
@@ -31,6 +31,7 @@ __all__ = [
     "Ragged",
     "Ranges",
     "Segments",
+    "TimeArray",
     "digest",
     "line_ends",
     "locate",

@@ -204,6 +204,32 @@ def _ends(sizes: Sequence[int] | Integers) -> Integers:
     return ends
 
 
+class TimeArray(np.ndarray[Any, Any]):
+    """A stacked column of dates or times, which knows the form of its values in samples.
+
+    `feature.to_python(array)` returns a list of values in that form. Users get a plain array (`Columns.__getitem__`).
+    """
+
+    feature: Any
+
+    def __new__(cls, array: NDArray[Any], feature: Any) -> TimeArray:
+        """Return a view of an array of datetime64 or timedelta64."""
+        made = array.view(cls)
+        made.feature = feature
+        return made
+
+    def __array_finalize__(self, made_from: Any) -> None:
+        self.feature = getattr(made_from, "feature", None)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return TimeArray, (self.view(np.ndarray), self.feature)
+
+    def to_list(self) -> list[Any]:
+        """Return the values as samples hold them."""
+        found: list[Any] = self.feature.to_python(self.view(np.ndarray))
+        return found
+
+
 Column = NDArray[Any] | Ragged | list[Any]
 
 
@@ -236,7 +262,8 @@ class Columns:
 
     def __getitem__(self, name: str) -> Any:  # the kind of column depends on the field
         try:
-            return self.data[name]
+            column = self.data[name]
+            return column.view(np.ndarray) if isinstance(column, TimeArray) else column
         except KeyError:
             raise unknown_field(name, self.data) from None
 
@@ -253,7 +280,7 @@ class Columns:
 
     def select(self, names: Sequence[str]) -> Columns:
         """Return only these fields, in this order."""
-        return Columns({name: self[name] for name in names}, self._length)
+        return Columns({name: self.data[name] if name in self.data else self[name] for name in names}, self._length)
 
     def slice(self, start: int, stop: int) -> Columns:
         """Return rows start to stop; arrays are views."""
@@ -329,14 +356,18 @@ class Columns:
 
 def _value(column: Column, row: int) -> Any:
     if isinstance(column, np.ndarray) and column.ndim == 1:
+        if isinstance(column, TimeArray):
+            return TimeArray(column[row : row + 1], column.feature).to_list()[0]
         return column.item(row) if column.dtype.kind in "biufc" else column[row]
     return column[row]
 
 
 def _values(column: Column) -> Sequence[Any]:
+    if isinstance(column, Ragged | TimeArray):
+        return column.to_list()
     if isinstance(column, np.ndarray):
         return column.tolist() if column.ndim == 1 and column.dtype.kind in "biufc" else list(column)
-    return column.to_list() if isinstance(column, Ragged) else column
+    return column
 
 
 def _take(column: Column, rows: Integers) -> Column:
@@ -349,10 +380,19 @@ def _concat(columns: list[Any]) -> Column:
     columns = [column for column in columns if len(column)] or columns[:1]
     first = columns[0]
     if all(isinstance(c, np.ndarray) and c.dtype == first.dtype and c.shape[1:] == first.shape[1:] for c in columns):
+        if any(isinstance(c, TimeArray) for c in columns):
+            return _concat_times(columns)
         return np.concatenate(columns)
     if all(isinstance(c, Ragged) and c.dtype == first.dtype and c.ndim == first.ndim for c in columns):
         return _concat_ragged(columns)
     return [value for column in columns for value in _values(column)]
+
+
+def _concat_times(columns: list[Any]) -> Column:
+    features = [getattr(column, "feature", None) for column in columns]
+    if any(feature != features[0] for feature in features):
+        return [value for column in columns for value in _values(column)]
+    return TimeArray(np.concatenate([column.view(np.ndarray) for column in columns]), features[0])
 
 
 def _concat_ragged(columns: list[Ragged]) -> Ragged:

@@ -56,7 +56,10 @@ def require_torch() -> Any:
 
 
 def to_tensors(columns: Columns, pin: bool = False) -> Columns:
-    """Return columns with each column of numbers as a tensor over the same memory; text and objects stay lists."""
+    """Return columns with each column of numbers as a tensor over the same memory; text and objects stay lists.
+
+    Dates and times are int64 tensors of their units; NaT is the lowest number.
+    """
     torch = require_torch()
     return Columns({name: _tensor(torch, column, name, pin) for name, column in columns.data.items()}, len(columns))
 
@@ -71,10 +74,12 @@ def _tensor(torch: Any, column: Any, name: str, pin: bool) -> Any:
         return Packed(_tensor(torch, column.values, name, pin), _tensor(torch, column.offsets, name, pin))
     if isinstance(column, list):
         return _list_to_tensor(torch, column, name, pin)
+    if column.dtype.kind in "Mm":
+        column = np.ascontiguousarray(column).view(np.int64)
     try:
         tensor = torch.from_numpy(column)
     except TypeError:
-        if column.dtype.kind in "OSUMmV":
+        if column.dtype.kind in "OSUV":
             raise SchemaError(
                 f"expected numbers for a tensor, got {column.dtype} - at field {name}; leave it out with fields= or "
                 "convert it in transform="

@@ -23,11 +23,13 @@ from shardex.schema import (
     ClassLabel,
     Feature,
     Json,
+    Map,
     Opaque,
     Optional,
     Sequence,
     Struct,
     Text,
+    Timestamp,
     Value,
     unwrap_optional,
 )
@@ -71,6 +73,10 @@ def may_fit(have: Feature, want: Feature) -> bool:
             return np.dtype(have.dtype if isinstance(have, Value) else "int64").kind in "iu"
         case Array(), Array():
             return _same_arrays(have, want)
+        case Timestamp(), Timestamp():
+            return (have.zone is None) == (want.zone is None)
+        case Map(), Map():
+            return may_fit(have.key, want.key) and may_fit(have.value, want.value)
         case Sequence(), Sequence():
             return may_fit(have.feature, want.feature)
         case Struct(), Struct():

@@ -4,9 +4,13 @@ In: schemas as dicts or annotated classes, and values from users and files. Out:
 field), and values that have the dtype and shape of their feature, or an error with the reason. `infer` makes features
 from samples. Writers call `fit` and then a codec; readers call a codec and then `fit`: both accept the same values.
 
-- `features`: the feature classes, `Features`, and features of types and annotations
+- `leaf_features`: features of numbers, text, bytes, JSON, arrays, classes, decimals, nulls
+- `time_features`: features of dates and times, and the conversion of their values
+- `features`: features that contain others, `Features`, and features of types and annotations
 - `infer`: features of samples
 - `fit`: converts values, samples and columns to their features
+- `plain_form`: values in the form that JSON and MessagePack hold
+- `decimals`: decimal numbers as whole numbers
 - `codecs`: JSON, MessagePack, text, number and raw bytes codecs; the table of all codecs
 - `array_codecs`: arrays as `.npy` and as the compact array format of atdata
 """
@@ -25,22 +29,15 @@ from shardex.schema.codecs import (
     codec_for_extension,
     encode_plain_json,
 )
+from shardex.schema.decimals import unscaled
 from shardex.schema.features import (
-    Array,
-    Bytes,
-    ClassLabel,
-    Feature,
     Features,
-    Json,
-    Opaque,
+    Map,
     Optional,
     Sequence,
     Struct,
-    Text,
-    Value,
     check_fields,
     contains,
-    dtype_text,
     feature_of,
     hints_of,
     nested_features,
@@ -48,24 +45,44 @@ from shardex.schema.features import (
 )
 from shardex.schema.fit import (
     cast_column,
+    check_keys,
     describe,
     dtype_bounds,
     fit,
     fit_array,
     fit_class,
     fit_column,
+    fit_null,
     fit_number,
     fit_sample,
     fits_unchanged,
+    is_missing,
     is_stacked,
     list_items,
     located,
+    map_items,
     refuse_unknown_fields,
     struct_items,
     to_columns,
     to_sample,
 )
 from shardex.schema.infer import infer, infer_or_json
+from shardex.schema.leaf_features import (
+    SCALARS,
+    Array,
+    Bytes,
+    ClassLabel,
+    Decimal,
+    Feature,
+    Json,
+    Null,
+    Opaque,
+    Text,
+    Value,
+    dtype_text,
+)
+from shardex.schema.plain_form import plain_form
+from shardex.schema.time_features import UNITS, Date, Duration, Time, TimeFeature, Timestamp
 
 __all__ = [
     "COMPACT",
@@ -74,22 +91,33 @@ __all__ = [
     "NPY",
     "NUMBER",
     "RAW",
+    "SCALARS",
     "TEXT",
+    "UNITS",
     "Array",
     "Bytes",
     "ClassLabel",
     "Codec",
+    "Date",
+    "Decimal",
+    "Duration",
     "Feature",
     "Features",
     "Json",
+    "Map",
+    "Null",
     "Opaque",
     "Optional",
     "Sequence",
     "Struct",
     "Text",
+    "Time",
+    "TimeFeature",
+    "Timestamp",
     "Value",
     "cast_column",
     "check_fields",
+    "check_keys",
     "codec_by_name",
     "codec_for_extension",
     "contains",
@@ -102,20 +130,25 @@ __all__ = [
     "fit_array",
     "fit_class",
     "fit_column",
+    "fit_null",
     "fit_number",
     "fit_sample",
     "fits_unchanged",
     "hints_of",
     "infer",
     "infer_or_json",
+    "is_missing",
     "is_stacked",
     "list_items",
     "located",
+    "map_items",
     "nested_features",
     "npy_header",
+    "plain_form",
     "refuse_unknown_fields",
     "struct_items",
     "to_columns",
     "to_sample",
+    "unscaled",
     "unwrap_optional",
 ]

@@ -1,223 +1,34 @@
 """Features: the type of each field of a sample, as frozen dataclasses that are stored as JSON with the data.
 
-Each subclass of `Feature` is one kind of field, `Features` maps field names to them. `feature_of` makes one from
-a dtype, a type or an annotation, so that schemas can be written as dicts of types or as classes. `infer` makes
-features from samples.
+Each subclass of `Feature` is one kind of field; this module has those that contain others (`leaf_features` and
+`time_features` have the rest). `Features` maps field names to them. `feature_of` makes one from a dtype, a type or an
+annotation, so that schemas can be written as dicts of types or as classes. `infer` makes features from samples.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import decimal
 import enum
 import hashlib
-import operator
 import reprlib
 import types
 import typing
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
-from numpy.typing import DTypeLike
 
 from shardex.errors import ArgumentError, FormatError, SchemaError, unknown_field
+from shardex.schema.leaf_features import Array, Bytes, ClassLabel, Decimal, Feature, Json, Null, Opaque, Text, Value
+from shardex.schema.time_features import UNITS, Date, Duration, Time, Timestamp
 
-_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-SCALARS = ("bool", *_INTEGERS, "float16", "float32", "float64")
-_ARRAY_KINDS = "biufcMm"
-
-
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """The type of one field; each subclass is one kind. `str()` gives the short form used in messages."""
-
-    kind: ClassVar[str]
-
-    def __str__(self) -> str:
-        return self.kind
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form, which `Features.from_json` reads."""
-        return {"kind": self.kind, **{f.name: _to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}}
-
-
-@dataclass(frozen=True, slots=True)
-class Value(Feature):
-    """One number or boolean of a numpy dtype.
-
-    >>> str(Value("int32")), str(Value(np.int8))
-    ('int32', 'int8')
-    """
-
-    kind: ClassVar[str] = "value"
-    dtype: str
-
-    if TYPE_CHECKING:  # at run time the one of the dataclass
-
-        def __init__(self, dtype: DTypeLike) -> None: ...
-
-    def __post_init__(self) -> None:
-        given: Any = self.dtype
-        if isinstance(given, type | np.dtype):
-            object.__setattr__(self, "dtype", dtype_text(given))
-        if self.dtype not in SCALARS:
-            raise SchemaError(f"expected one of the dtypes {', '.join(SCALARS)}, got {self.dtype!r}")
-
-    def __str__(self) -> str:
-        return self.dtype
-
-
-@dataclass(frozen=True, slots=True)
-class Text(Feature):
-    """A string."""
-
-    kind: ClassVar[str] = "text"
-
-
-@dataclass(frozen=True, slots=True)
-class Bytes(Feature):
-    """Raw bytes."""
-
-    kind: ClassVar[str] = "bytes"
-
-
-@dataclass(frozen=True, slots=True)
-class Json(Feature):
-    """Any value that JSON can hold."""
-
-    kind: ClassVar[str] = "json"
-
-
-@dataclass(frozen=True, slots=True)
-class Array(Feature):
-    """A numpy array. `None` inside the shape means any size; without a shape or dtype, any is accepted.
-
-    >>> str(Array("float32", (100,))), str(Array("uint8", (None, None, 3))), str(Array())
-    ('float32[100]', 'uint8[?, ?, 3]', 'any[...]')
-    """
-
-    kind: ClassVar[str] = "array"
-    dtype: str | None = None
-    shape: tuple[int | None, ...] | None = None
-
-    if TYPE_CHECKING:  # at run time the one of the dataclass
-
-        def __init__(
-            self, dtype: DTypeLike | None = None, shape: SequenceOf[SupportsIndex | None] | None = None
-        ) -> None: ...
-
-    def __post_init__(self) -> None:
-        if self.shape is not None:
-            object.__setattr__(self, "shape", _checked_shape(self.shape))
-        if self.dtype is None:
-            if self.shape is not None:
-                raise SchemaError(f"expected a dtype together with the shape {self.shape}, got none")
-            return
-        try:
-            dtype = np.dtype(self.dtype)
-        except TypeError as error:
-            raise SchemaError(f"expected a numpy dtype, got {self.dtype!r}: {error}") from None
-        if not is_storable(dtype):
-            raise SchemaError(
-                f"expected a native dtype of numbers, booleans or times, got {self.dtype!r} "
-                "(Array() takes arrays of any dtype)"
-            )
-        object.__setattr__(self, "dtype", dtype.name)
-
-    def __str__(self) -> str:
-        sizes = ["..."] if self.shape is None else ["?" if n is None else str(n) for n in self.shape]
-        return f"{self.dtype or 'any'}[{', '.join(sizes)}]"
-
-    @property
-    def fixed(self) -> bool:
-        """True if every sample has the same shape."""
-        return self.shape is not None and None not in self.shape
-
-    @property
-    def ragged(self) -> bool:
-        """True if only the first size varies and no other size is 0."""
-        return self.shape is not None and self.shape[:1] == (None,) and all(self.shape[1:])
-
-
-def is_storable(dtype: np.dtype[Any]) -> bool:
-    """Return True if `Array` supports this dtype: native numbers of at most 64 bits, complex, booleans, times.
-
-    >>> is_storable(np.dtype("float32")), is_storable(np.dtype("U3")), is_storable(np.dtype(">i4"))
-    (True, False, False)
-    """
-    max_size = 16 if dtype.kind == "c" else 8
-    return dtype.kind in _ARRAY_KINDS and dtype.isnative and dtype.itemsize <= max_size
-
-
-def dtype_text(dtype: Any) -> str:
-    """Return the name of a dtype or scalar type, with the byte order if it is not that of the machine.
-
-    >>> dtype_text(np.uint16), dtype_text(np.dtype("<f4")), dtype_text(float)
-    ('uint16', 'float32', 'float64')
-    """
-    try:
-        found: np.dtype[Any] = np.dtype(dtype)
-    except TypeError:
-        return repr(dtype)
-    return found.name if found.isnative else found.str
-
-
-def _checked_shape(shape: Any) -> tuple[int | None, ...]:
-    try:
-        sizes = tuple(None if size is None else operator.index(size) for size in shape)
-    except TypeError:
-        raise SchemaError(f"expected a shape such as (3, None), got {shape!r}") from None
-    if any(size is not None and size < 0 for size in sizes):
-        raise SchemaError(f"expected sizes of 0 or more, got shape {sizes}")
-    return sizes
-
-
-@dataclass(frozen=True, slots=True)
-class ClassLabel(Feature):
-    """One of several named classes, stored as its number.
-
-    >>> label = ClassLabel(("cat", "dog")); label.number("dog"), label.name(0)
-    (1, 'cat')
-    """
-
-    kind: ClassVar[str] = "class"
-    names: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        names: Any = self.names
-        if isinstance(names, str) or not all(isinstance(name, str) for name in names) or len({*names}) != len(names):
-            raise SchemaError(f"expected a list of different class names, got {names!r}")
-        object.__setattr__(self, "names", tuple(names))
-
-    def __str__(self) -> str:
-        return f"class of {len(self.names)}"
-
-    def number(self, name: str) -> int:
-        """Return the number of a class."""
-        try:
-            return self.names.index(name)
-        except ValueError:
-            raise SchemaError(f"expected one of the classes {', '.join(self.names[:20])}, got {name!r}") from None
-
-    def name(self, number: int) -> str:
-        """Return the name of a class."""
-        if not 0 <= number < len(self.names):
-            raise SchemaError(f"expected a class number below {len(self.names)}, got {number}")
-        return self.names[number]
-
-
-@dataclass(frozen=True, slots=True)
-class Opaque(Feature):
-    """An Arrow type that has no feature of its own (timestamp, decimal, ...); read as Python values, never written."""
-
-    kind: ClassVar[str] = "opaque"
-    type: str
-
-    def __str__(self) -> str:
-        return self.type
+_DECIMAL = Decimal(38, 9)
+"""The feature of the annotation `Decimal`, which has no digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +61,36 @@ class Struct(Feature):
 
     def __str__(self) -> str:
         return f"struct of {self.fields}"
+
+
+@dataclass(frozen=True, slots=True)
+class Map(Feature):
+    """Keys with values. In samples a dict; with `pairs`, or if keys cannot be keys of a dict, a list of tuples.
+
+    Each key of a dict occurs once; `pairs` also holds keys that occur several times.
+
+    >>> str(Map(str, int)), Map(str, int).is_dict, Map({"x": int}, str).is_dict
+    ('map of text to int64', True, False)
+    """
+
+    kind: ClassVar[str] = "map"
+    key: Feature
+    value: Feature
+    pairs: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", feature_of(self.key))
+        object.__setattr__(self, "value", feature_of(self.value))
+        if isinstance(self.key, Optional | Null):
+            raise SchemaError(f"expected keys that are never missing, got {self.key}")
+
+    @property
+    def is_dict(self) -> bool:
+        """True if samples hold dicts."""
+        return not self.pairs and not isinstance(self.key, Array | Json | Map | Opaque | Sequence | Struct)
+
+    def __str__(self) -> str:
+        return f"{'pairs' if self.pairs else 'map'} of {self.key} to {self.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,15 +127,18 @@ def nested_features(feature: Feature, name: str) -> Iterator[tuple[str, Feature]
     match feature:
         case Optional() | Sequence():
             yield from nested_features(feature.feature, name)
+        case Map():
+            yield from nested_features(feature.key, name)
+            yield from nested_features(feature.value, name)
         case Struct():
             for inner, one in feature.fields.items():
                 yield from nested_features(one, f"{name}.{inner}")
 
 
-def contains(feature: Feature, kind: type[Feature]) -> bool:
+def contains(feature: Feature, kind: type[Feature] | types.UnionType) -> bool:
     """Return whether a feature is of a kind, or has a part of this kind.
 
-    >>> contains(Sequence(Opaque("date32[day]")), Opaque), contains(Sequence(Text()), Opaque)
+    >>> contains(Sequence(Date()), Date), contains(Sequence(Text()), Date)
     (True, False)
     """
     return any(isinstance(part, kind) for _, part in nested_features(feature, ""))
@@ -375,14 +219,12 @@ class Features(Mapping[str, Feature]):
 
 
 _KINDS: dict[str, type[Feature]] = {
-    c.kind: c for c in (Value, Text, Bytes, Json, Array, ClassLabel, Sequence, Struct, Optional, Opaque)
+    c.kind: c
+    for c in (
+        *(Value, Text, Bytes, Json, Array, ClassLabel, Sequence, Struct, Optional, Opaque),
+        *(Timestamp, Date, Time, Duration, Decimal, Map, Null),
+    )
 }
-
-
-def _to_json(value: Any) -> Any:
-    if hasattr(value, "to_json"):
-        return value.to_json()
-    return list(value) if isinstance(value, tuple) else value
 
 
 def check_fields(known: SequenceOf[str], fields: SequenceOf[str] | None) -> list[str]:
@@ -405,8 +247,9 @@ def _from_json(plain: Any) -> Feature:
     try:
         rest = dict(plain)
         kind = _KINDS[rest.pop("kind")]
-        if "feature" in rest:
-            rest["feature"] = _from_json(rest["feature"])
+        for part in ("feature", "key", "value"):
+            if part in rest:
+                rest[part] = _from_json(rest[part])
         if "fields" in rest:
             rest["fields"] = Features.from_json(rest["fields"])
         return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in rest.items()})
@@ -429,8 +272,17 @@ _PLAIN_TYPES: dict[Any, Feature] = {
     tuple: Json(),
     Any: Json(),
     np.ndarray: Array(),
+    datetime.datetime: Timestamp("us"),
+    datetime.date: Date(),
+    datetime.time: Time("us"),
+    datetime.timedelta: Duration("us"),
+    decimal.Decimal: _DECIMAL,
+    types.NoneType: Null(),
 }
-_NAMED = {kind.__name__: _PLAIN_TYPES[kind] for kind in (int, float, str, bytes)} | {"text": Text(), "json": Json()}
+_NAMED: dict[str, Feature] = {kind.__name__: _PLAIN_TYPES[kind] for kind in (int, float, str, bytes)}
+_NAMED |= {"text": Text(), "json": Json(), "date": Date()}
+_NAMED |= {f"datetime64[{unit}]": Timestamp(unit) for unit in UNITS} | {"datetime64[D]": Date()}
+_NAMED |= {f"timedelta64[{unit}]": Duration(unit) for unit in UNITS}
 
 
 def feature_of(hint: Any) -> Feature:

@@ -23,23 +23,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import SchemaError
-from shardex.kernel import MISSING, Column, Columns, Ragged
+from shardex.errors import FormatError, SchemaError
+from shardex.kernel import MISSING, Column, Columns, Ragged, TimeArray
 from shardex.schema.array_codecs import decode_compact
-from shardex.schema.features import (
+from shardex.schema.decimals import scaled, unscaled
+from shardex.schema.features import Features, Map, Optional, Sequence, Struct, unwrap_optional
+from shardex.schema.leaf_features import (
     Array,
     Bytes,
     ClassLabel,
+    Decimal,
     Feature,
-    Features,
     Json,
-    Optional,
-    Sequence,
-    Struct,
+    Null,
     Text,
     Value,
-    unwrap_optional,
 )
+from shardex.schema.time_features import TimeFeature, from_text, is_missing_time
 
 Sample = Mapping[str, Any]
 Where = Callable[[int], str]
@@ -58,7 +58,9 @@ def fit(value: Any, feature: Feature, *, stored: bool = False) -> Any:
     """
     match feature:
         case Optional():
-            return None if value is None or value is MISSING else fit(value, feature.feature, stored=stored)
+            return None if is_missing(value, feature) else fit(value, feature.feature, stored=stored)
+        case Null():
+            return fit_null(value)
         case _ if value is MISSING:
             raise _missing(feature)
         case Value() if stored:
@@ -78,6 +80,12 @@ def fit(value: Any, feature: Feature, *, stored: bool = False) -> Any:
             return [fit(one, feature.feature, stored=stored) for one in list_items(value, feature)]
         case Struct():
             return {name: _fit_part(one, name, feature, stored) for name, one in struct_items(value, feature, stored)}
+        case TimeFeature():
+            return fit_time(value, feature, stored=stored)
+        case Decimal():
+            return scaled(unscaled(value, feature, stored=stored), feature)
+        case Map():
+            return _fit_map(value, feature, stored)
         case Text() | Bytes():
             raise SchemaError(f"expected {feature}, got {describe(value)}")
     return value
@@ -88,6 +96,13 @@ def _fit_part(value: Any, name: str, feature: Struct, stored: bool) -> Any:
         return fit(value, feature.fields[name], stored=stored)
     except SchemaError as error:
         raise SchemaError(f"{error} (in {name})") from None
+
+
+def is_missing(value: Any, feature: Optional) -> bool:
+    """Return whether a value stands for none: None, and NaT for dates and times."""
+    if value is None or value is MISSING:
+        return True
+    return isinstance(feature.feature, TimeFeature) and is_missing_time(value)
 
 
 def _missing(feature: Feature) -> SchemaError:
@@ -152,6 +167,26 @@ def fit_class(value: Any, feature: ClassLabel) -> int:
         raise SchemaError(f"expected {feature}, got {describe(value)}")
     feature.name(number)  # refuses numbers out of range
     return number
+
+
+def fit_time(value: Any, feature: TimeFeature, *, stored: bool = False) -> Any:
+    """Return a date or time as samples hold it.
+
+    >>> from shardex.schema.time_features import Date
+    >>> fit_time(np.datetime64("2024-01-31"), Date())
+    datetime.date(2024, 1, 31)
+    """
+    number = feature.number(from_text(value, feature) if stored else value)
+    try:
+        return feature.to_python(feature.column(np.array([number])))[0]
+    except FormatError as error:
+        raise SchemaError(str(error)) from None
+
+
+def fit_null(value: Any) -> None:
+    """Return None; any other value is an error."""
+    if value is not None and value is not MISSING:
+        raise SchemaError(f"expected none, got {describe(value)}")
 
 
 # -- arrays ---------------------------------------------------------------------------------------------------
@@ -249,6 +284,43 @@ def list_items(value: Any, feature: Sequence) -> Any:
     return value
 
 
+def map_items(value: Any, feature: Map) -> list[tuple[Any, Any]]:
+    """Return keys and values of a map, given as a mapping or as pairs.
+
+    >>> map_items({"a": 1}, Map(str, int)), map_items([("a", 1)], Map(str, int))
+    ([('a', 1)], [('a', 1)])
+    """
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if not isinstance(value, list | tuple) or not all(isinstance(p, list | tuple) and len(p) == 2 for p in value):
+        raise SchemaError(f"expected {feature}, got {describe(value)}")
+    pairs = [(key, one) for key, one in value]
+    if feature.is_dict:
+        check_keys([key for key, _ in pairs], feature)
+    return pairs
+
+
+def check_keys(keys: SequenceOf[Any], feature: Map) -> None:
+    """Raise if a key of a map that is a dict occurs twice."""
+    try:
+        repeated = len(set(keys)) < len(keys)
+    except TypeError:
+        raise SchemaError(f"expected keys of {feature}, got {describe(keys)}") from None
+    if repeated:
+        again = next(key for number, key in enumerate(keys) if key in keys[:number])
+        raise SchemaError(
+            f"expected each key once, got {describe(again)} twice (declare it as Map(..., pairs=True), a list of pairs)"
+        )
+
+
+def _fit_map(value: Any, feature: Map, stored: bool) -> Any:
+    pairs = [
+        (fit(key, feature.key, stored=stored), fit(one, feature.value, stored=stored))
+        for key, one in map_items(value, feature)
+    ]
+    return dict(pairs) if feature.is_dict else pairs
+
+
 def struct_items(value: Any, feature: Struct, stored: bool = False) -> list[tuple[str, Any]]:
     """Return name and value of each part of a struct, `None` for optional parts that are missing.
 
@@ -338,6 +410,8 @@ def fits_unchanged(feature: Feature) -> Callable[[Any], bool]:
             return lambda value: type(value) is bytes
         case Json():
             return lambda value: value is not MISSING
+        case Null():
+            return lambda value: value is None
         case Value(dtype="int64"):
             low, high = dtype_bounds("int64")
             return lambda value: type(value) is int and low <= value <= high
@@ -370,7 +444,7 @@ def fit_column(values: list[Any], feature: Feature, where: Where, name: str, *, 
     array([1. , 2.5], dtype=float32)
     """
     inner = unwrap_optional(feature)
-    if inner is not feature and any(value is None or value is MISSING for value in values):
+    if isinstance(feature, Optional) and any(is_missing(value, feature) for value in values):
         return [_fit_at(value, feature, k, where, name, stored=stored) for k, value in enumerate(values)]
     if (column := _stack_lists(values, inner)) is not None:
         return column
@@ -378,6 +452,8 @@ def fit_column(values: list[Any], feature: Feature, where: Where, name: str, *, 
     if isinstance(inner, Value | ClassLabel):
         with np.errstate(over="ignore"):
             return np.array(fitted, inner.dtype if isinstance(inner, Value) else np.int32)
+    if isinstance(inner, TimeFeature):
+        return inner.column(np.array([inner.number(value) for value in fitted], np.int64))
     return _stack_arrays(fitted, inner) if isinstance(inner, Array) and is_stacked(inner) else fitted
 
 
@@ -388,6 +464,8 @@ def cast_column(column: NDArray[Any] | Ragged, feature: Feature) -> Column | Non
     array([1, 2], dtype=int16)
     """
     inner = unwrap_optional(feature)
+    if isinstance(inner, TimeFeature):
+        return column if isinstance(column, TimeArray) and column.feature == inner else None
     if isinstance(inner, Value) and isinstance(column, np.ndarray) and column.ndim == 1:
         safe = np.can_cast(column.dtype, inner.dtype, "safe") and (column.dtype.kind == "b") == (inner.dtype == "bool")
         return column.astype(inner.dtype, copy=False) if safe else None
@@ -405,7 +483,7 @@ def is_stacked(feature: Feature) -> bool:
     inner = unwrap_optional(feature)
     if isinstance(inner, Array):
         return inner.dtype is not None and inner.shape is not None
-    return isinstance(inner, Value | ClassLabel)
+    return isinstance(inner, Value | ClassLabel | TimeFeature)
 
 
 def _stack_lists(values: list[Any], feature: Feature) -> Column | None:

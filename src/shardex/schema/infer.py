@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import functools
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
@@ -10,18 +12,32 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import SchemaError
-from shardex.schema.features import (
+from shardex.schema.decimals import digits_of
+from shardex.schema.features import Features, Optional, feature_of
+from shardex.schema.leaf_features import (
+    MAX_DIGITS,
     SCALARS,
     Array,
     Bytes,
+    Decimal,
     Feature,
-    Features,
     Json,
-    Optional,
     Value,
-    feature_of,
     is_storable,
 )
+from shardex.schema.time_features import (
+    UNITS,
+    Date,
+    Duration,
+    Time,
+    TimeFeature,
+    Timestamp,
+    is_missing_time,
+    zone_name,
+)
+
+_DIGITS = 38
+"""Digits of a decimal number, unless the values have more: those of decimal128."""
 
 
 def infer(samples: SequenceOf[Mapping[str, Any]]) -> Features:
@@ -54,9 +70,13 @@ def _by_field(samples: SequenceOf[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _of_field(values: list[Any], name: str) -> Feature:
-    features = [_of_value(value, name) for value in values if value is not None]
-    feature = functools.reduce(lambda a, b: _join(a, b, name), features) if features else Json()
-    return Optional(feature) if len(features) < len(values) else feature
+    given = [value for value in values if value is not None and not is_missing_time(value)]
+    if given and all(isinstance(value, decimal.Decimal) for value in given):
+        feature: Feature = _of_decimals(given, name)
+    else:
+        features = (_of_value(value, name) for value in given)
+        feature = functools.reduce(lambda a, b: _join(a, b, name), features) if given else Json()
+    return Optional(feature) if len(given) < len(values) else feature
 
 
 def _of_value(value: Any, name: str) -> Feature:
@@ -73,13 +93,62 @@ def _of_value(value: Any, name: str) -> Feature:
         return Bytes()
     if isinstance(value, dict | list | tuple):
         return Json()
+    if (feature := _of_time(value)) is not None:
+        return feature
+    if isinstance(value, decimal.Decimal):
+        return _of_decimals([value], name)
     found = type(value).__name__
     raise SchemaError(f"expected a number, text, bytes, array, list or dict, got {found} - at field {name}")
+
+
+def _of_time(value: Any) -> Feature | None:
+    """Return the feature of a date or time, `None` for other values."""
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        unit = np.datetime_data(value.dtype)[0]
+        if isinstance(value, np.datetime64) and unit in ("Y", "M", "W", "D"):
+            return Date()
+        unit = unit if unit in UNITS else "s" if unit in ("W", "D", "h", "m") else "ns"
+        return Timestamp(unit) if isinstance(value, np.datetime64) else Duration(unit)
+    nanoseconds = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)  # pandas has them
+    unit = "ns" if nanoseconds else "us"
+    if isinstance(value, datetime.datetime):
+        return Timestamp(unit, None if value.tzinfo is None else zone_name(value.tzinfo, value))
+    if isinstance(value, datetime.date):
+        return Date()
+    if isinstance(value, datetime.timedelta):
+        return Duration(unit)
+    return Time("us") if isinstance(value, datetime.time) and value.tzinfo is None else None
+
+
+def _of_decimals(values: list[decimal.Decimal], name: str) -> Decimal:
+    """Return the feature of decimal numbers: 38 digits if that is enough, as many after the point as they have."""
+    before, after = (max(counts) for counts in zip(*map(digits_of, values), strict=True))
+    if before + after > MAX_DIGITS:
+        raise SchemaError(f"expected decimal numbers of {MAX_DIGITS} digits, got {before + after} - at field {name}")
+    return Decimal(_DIGITS if before + after <= _DIGITS else MAX_DIGITS, after)
+
+
+def _join_times(a: TimeFeature, b: TimeFeature) -> Feature | None:
+    """Return the feature of both: the finer unit, and UTC for instants of different zones."""
+    match a, b:
+        case Timestamp(), Timestamp() if (a.zone is None) == (b.zone is None):
+            return Timestamp(_finer(a.unit, b.unit), a.zone if a.zone == b.zone else "UTC")
+        case Duration(), Duration():
+            return Duration(_finer(a.unit, b.unit))
+    return None
+
+
+def _finer(a: str, b: str) -> str:
+    return UNITS[max(UNITS.index(a), UNITS.index(b))]
 
 
 def _join(a: Feature, b: Feature, name: str) -> Feature:
     if a == b:
         return a
+    if isinstance(a, TimeFeature) and isinstance(b, TimeFeature) and (both_times := _join_times(a, b)) is not None:
+        return both_times
+    if isinstance(a, Decimal) and isinstance(b, Decimal):
+        return Decimal(max(a.precision, b.precision), max(a.scale, b.scale))
     if isinstance(a, Array) and isinstance(b, Array):
         if a.dtype != b.dtype or a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
             return Array(a.dtype) if a.dtype == b.dtype else Array()

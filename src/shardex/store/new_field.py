@@ -18,7 +18,22 @@ from shardex.arrow import arrow_schema, to_table
 from shardex.dataset import Dataset
 from shardex.errors import SchemaError
 from shardex.kernel import Columns
-from shardex.schema import Array, Bytes, Feature, Features, Json, Opaque, Optional, Sequence, Struct, Text, Value
+from shardex.schema import (
+    Array,
+    Bytes,
+    Feature,
+    Features,
+    Json,
+    Map,
+    Null,
+    Opaque,
+    Optional,
+    Sequence,
+    Struct,
+    Text,
+    TimeFeature,
+    Value,
+)
 from shardex.store.data_files import BATCH_BYTES
 
 _ROWS_AT_ONCE = 1 << 12
@@ -108,8 +123,12 @@ def blank(feature: Feature) -> Any:
     {'a': np.int8(0), 'b': ''}
     """
     match feature:
-        case Optional() | Json() | Opaque():
+        case Optional() | Json() | Null() | Opaque():
             return None
+        case TimeFeature():
+            return np.zeros((), feature.dtype)[()]
+        case Map():
+            return {}
         case Array():
             return np.zeros([size or 0 for size in feature.shape or ()], feature.dtype)
         case Value():
