@@ -37,6 +37,8 @@ class FaultyServer(ThreadingHTTPServer):
         """Number of GET requests by path."""
         self.headers: list[dict[str, str]] = []
         """The headers of every request."""
+        self.huge = 4 << 40
+        """Size that the mode ``huge`` declares."""
         self.over = threading.Event()
 
     def url(self, mode: str = "ok") -> str:
@@ -97,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.data = self.server.files.get(name, b"")
         self.begin, self.end = self._range()
         self.body = self.data[self.begin : self.end]
-        heads = {"nohead", "redirect", "denied", "head-error"}
+        heads = {"nohead", "unknownhead", "redirect", "denied", "head-error", "huge"}
         over = match[2] and self.server.asked[place] > int(match[2])
         how: Callable[[], None] = getattr(self, "mode_" + match[1].replace("-", "_"), self.mode_ok)
         if over or (self.command == "HEAD" and match[1] not in heads):
@@ -151,6 +153,18 @@ class _Handler(BaseHTTPRequestHandler):
     def mode_nohead(self) -> None:
         """Allows GET only, as presigned URLs do."""
         self._send(403, b"no") if self.command == "HEAD" else self._good(self.body)
+
+    def mode_unknownhead(self) -> None:
+        """Does not know HEAD, as some file servers of applications do not."""
+        self._send(405, b"") if self.command == "HEAD" else self._good(self.body)
+
+    def mode_huge(self) -> None:
+        """Declares a file of terabytes: the real one, then other bytes."""
+        if "Range" not in self.headers:
+            return self._send(200, b"", length=self.server.huge)
+        first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+        span, body = f"bytes {first}-{last}/{self.server.huge}", self.data[first : last + 1]
+        return self._send(206, body.ljust(last + 1 - first, b"\xff"), span=span)
 
     def mode_reset(self) -> None:
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")

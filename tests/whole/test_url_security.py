@@ -1,15 +1,17 @@
-"""URLs with secrets are neither shown nor stored; URLs in manifests cannot reach private hosts."""
+"""URLs with secrets are neither shown nor stored; URLs in manifests cannot reach private hosts; servers that lie."""
 
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 import shardex as sx
-from shardex.errors import AddressError, ArgumentError, ShardexError
+from shardex.errors import AddressError, ArgumentError, NotFoundError, RemoteError, ShardexError
 from shardex.sources import LocalSource, storage
 from shardex.store.manifest import Manifest, publish, read_manifest
 from tests.servers.faulty import FaultyServer
@@ -70,3 +72,38 @@ def test_signature_in_a_url_is_neither_shown_nor_stored(web: FaultyServer, tmp_p
     with pytest.raises(ArgumentError, match="with a secret") as refused:
         sx.adopt(url, tmp_path / "beside")
     assert "0f3a77" not in str(refused.value)
+
+
+@pytest.mark.parametrize("access", ["auto", "whole", "ranged"])
+@pytest.mark.parametrize("format", ["tar", "parquet", "arrow", "bins"])
+def test_server_that_declares_terabytes_costs_no_memory(
+    web: FaultyServer, tmp_path: Path, access: str, format: str
+) -> None:
+    """The size is only declared, so nothing of that size may be made before the bytes have come."""
+    if format == "arrow":
+        with pa.ipc.new_stream(tmp_path / "a.arrow", (table := pa.table({"n": range(20)})).schema) as out:
+            out.write_table(table)
+        name = tmp_path / "a.arrow"
+    else:
+        sx.write(tmp_path / "d", [{"data": bytes([k])} for k in range(20)], format=format)
+        name = next(path for path in (tmp_path / "d").iterdir() if path.is_file() and path.name != "index.dat")
+    web.files[name.name] = name.read_bytes()
+    tracemalloc.start()
+    with pytest.raises(ShardexError):
+        list(sx.open(f"{web.url('huge')}/{name.name}", access=access, format=format))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 256 << 20
+
+
+def test_size_that_no_file_can_have_is_refused(web: FaultyServer) -> None:
+    web.files["a.jsonl"], web.huge = b"{}", 1 << 62
+    with pytest.raises(RemoteError, match=r"expected a file of at most \d+ bytes, got one of 4611686018427387904"):
+        sx.open(f"{web.url('huge')}/a.jsonl")
+
+
+def test_server_without_head_requests_is_read_by_get(web: FaultyServer) -> None:
+    web.files["a.jsonl"] = b'{"n": 1}\n{"n": 2}\n'
+    assert [sample.n for sample in sx.open(f"{web.url('unknownhead')}/a.jsonl")] == [1, 2]
+    with pytest.raises(NotFoundError):
+        sx.open(f"{web.url('unknownhead')}/b.jsonl")

@@ -30,6 +30,7 @@ JSON_LINES = (".jsonl", ".ndjson", ".json-lines")
 _PIECE = 4 << 20
 _AHEAD = 8
 """Pieces of a remote file that are fetched ahead of the one that is scanned."""
+_LONGEST_LINE = 1 << 30
 _BOM = b"\xef\xbb\xbf"
 _HEAD = 6
 """Bytes at the beginning of a file that show a byte order mark or a compression."""
@@ -76,8 +77,13 @@ class LineScanner:
                 offsets.append(starts + begin)
                 lengths.append(stops - starts)
                 begin, piece = begin + int(ends[-1]), _PIECE
-            else:
+            elif piece < _LONGEST_LINE:
                 piece *= 2  # a line longer than the piece
+            else:
+                raise FormatError(
+                    f"{os.path.join(source.url, path)}: expected lines of up to {piece} bytes, got a longer one at "
+                    f"offset {begin}"
+                )
             del data  # before the next piece is read, so that it takes the same memory
         return {"offset": np.concatenate(offsets), "length": np.concatenate(lengths)}
 

@@ -8,6 +8,7 @@ read remote and local files in the same way. `page_file` stores the pages, `page
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from shardex.errors import ArgumentError, ShardexError, TruncatedShardError
+from shardex.errors import ArgumentError, RemoteError, ShardexError, TruncatedShardError
 from shardex.kernel import Integers, Segments
 from shardex.sources.buffer_tables import EvictingTable, Wanted
 from shardex.sources.byte_ranges import ACCESS_MODES, ByteRange, fetch_policy, numbers_between, runs, touched_pages
@@ -29,6 +30,10 @@ from shardex.sources.page_file import PAGE, PagedFile, PendingPages
 from shardex.sources.protocols import CloseFile, OpenFile, Source, Stat, default_cache_folder
 from shardex.sources.retry import NO_ETAG
 
+_LARGEST_FILE = 16 << 40
+"""Largest file that common file systems can hold, and so the cache."""
+_LARGEST_FETCH = 64 << 30
+"""Bytes that can be downloaded by one call even if the cache is smaller."""
 _PART = 8 << 20
 _WINDOW = 32 << 20
 """Maximum bytes per request, and per write to the cache; the next write is downloaded meanwhile."""
@@ -92,7 +97,13 @@ class CachedSource(Source):
     def stat(self, path: str) -> Stat:
         """Return size and tag of a file as of the first call: a source sees one state of its files."""
         if (known := self._stats.get(path)) is None:
-            known = self._stats[path] = self._with_unique_tag(self.remote.stat(path))
+            known = self._with_unique_tag(self.remote.stat(path))
+            if not 0 <= known.size <= _LARGEST_FILE:
+                expected = (
+                    f"expected a file of at most {_LARGEST_FILE} bytes, got one of {known.size}, as the server says"
+                )
+                raise RemoteError(errno.EFBIG, expected, f"{self.url}/{path}")
+            self._stats[path] = known
         return known
 
     def _with_unique_tag(self, stat: Stat) -> Stat:
@@ -128,6 +139,9 @@ class CachedSource(Source):
 
     def load(self, path: str) -> memoryview:
         """Return a copy of the file."""
+        if (size := self.stat(path).size) > (memory := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
+            expected = f"expected a file that fits into the memory of {memory} bytes, got one of {size}"
+            raise RemoteError(errno.EFBIG, f"{expected}, as the server says", f"{self.url}/{path}")
         return self.read(path, [ByteRange(0, self.stat(path).size)])[0]
 
     def map(self, path: str) -> memoryview:
@@ -149,6 +163,8 @@ class CachedSource(Source):
 
     def fetch_many(self, wanted: Sequence[Wanted], *, wait: bool = True) -> bool:
         """Download ranges of many files concurrently; return True if nothing was missing."""
+        if (total := sum(int((end - begin).sum()) for _, begin, end in wanted)) > _LARGEST_FETCH:
+            self._check_room(total, wanted[0][0])
         jobs = [_Job(path, *self.hold(path), begin, end) for path, begin, end in wanted]
         try:
             return self._fetch_all(jobs, wait)
@@ -156,6 +172,11 @@ class CachedSource(Source):
             for job in jobs:
                 self._unclaim(job)  # other threads would wait forever for pages that are claimed
             raise
+
+    def _check_room(self, total: int, path: str) -> None:
+        if total > self._cache.limit:
+            expected = f"expected to fetch at most the {self._cache.limit} bytes that fit into the cache, got {total}"
+            raise RemoteError(errno.EFBIG, f"{expected}; set a higher cache_limit", f"{self.url}/{path}")
 
     def _fetch_all(self, jobs: Sequence[_Job], wait: bool) -> bool:
         first = True
@@ -195,6 +216,8 @@ class CachedSource(Source):
             cached = (file.pages - file.missing_count) * PAGE
             whole, rest = fetch_policy(self._access, file.size, cached, len(missing) * PAGE, room)
             if whole:
+                if file.size > _LARGEST_FETCH:
+                    self._check_room(file.size, job.path)
                 missing = file.missing(np.arange(file.pages))
             elif self._gap and file.size <= room // 2:  # the bytes in between are downloaded anyway, so they are kept
                 missing = np.union1d(missing, file.missing(numbers_between(missing, self._gap // PAGE)))

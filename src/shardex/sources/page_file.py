@@ -33,6 +33,7 @@ PAGE = max(4096, mmap.PAGESIZE)
 _PAGES_PER_CHECKSUM = 16
 """Maximum number of pages per journal record; pages that another process recorded are checked a record at a time."""
 _RECORD = np.dtype([("first", "<u8"), ("count", "<u8"), ("xxh3", "<u8")])
+_TABLE_BLOCK = 1 << 18
 _OPEN = os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
 """Opens neither links nor, for ever waiting, pipes."""
 
@@ -73,6 +74,48 @@ class PageBuffer:
         memoryview(held).cast("B")[begin : begin + len(source)] = source
 
 
+class PageTable:
+    """A number for each page, 0 at first; it takes memory only around the pages that were set.
+
+    A server may declare any size for a file, so no table has an entry per declared page.
+
+    >>> table = PageTable(1 << 40, np.dtype(np.int64)); table.set(np.array([3, 1 << 39]), np.array([7, 8]))
+    >>> table.get(np.array([1 << 39, 4, 3])).tolist()
+    [8, 0, 7]
+    """
+
+    def __init__(self, pages: int, dtype: np.dtype[Any]) -> None:
+        self._dtype, self._block = dtype, min(pages, _TABLE_BLOCK)
+        self._blocks: dict[int, NDArray[Any]] = {}
+
+    def get(self, pages: Integers) -> NDArray[Any]:
+        """Return the numbers of these pages."""
+        if self._block < _TABLE_BLOCK:  # all pages are in one block
+            return self._open(0)[pages]
+        found = np.zeros(len(pages), self._dtype)
+        blocks = pages // _TABLE_BLOCK
+        for number in np.unique(blocks).tolist():
+            if (block := self._blocks.get(number)) is not None:
+                inside = blocks == number
+                found[inside] = block[pages[inside] % _TABLE_BLOCK]
+        return found
+
+    def set(self, pages: Integers, values: NDArray[Any] | int) -> None:
+        """Set the numbers of these pages."""
+        if self._block < _TABLE_BLOCK:
+            self._open(0)[pages] = values
+            return
+        blocks, all_values = pages // _TABLE_BLOCK, np.broadcast_to(np.asarray(values), pages.shape)
+        for number in np.unique(blocks).tolist():
+            inside = blocks == number
+            self._open(number)[pages[inside] % _TABLE_BLOCK] = all_values[inside]
+
+    def _open(self, number: int) -> NDArray[Any]:
+        if (block := self._blocks.get(number)) is None:
+            block = self._blocks[number] = np.zeros(self._block, self._dtype)
+        return block
+
+
 class PendingPages:
     """Pages of a file that a thread is downloading."""
 
@@ -110,10 +153,10 @@ class PagedFile:
         self._reset()
 
     def _reset(self) -> None:
-        # Zeros take no memory before they are touched, so a large file with few pages costs little.
-        self.present = np.zeros(self.pages, np.bool_)
-        self._in_memory = np.zeros(self.pages, np.bool_)
-        self._record_of = np.zeros(self.pages, np.int64)
+        self._present = PageTable(self.pages, np.dtype(np.bool_))
+        self._in_memory = 0
+        """Number of pages that are only in memory."""
+        self._record_of = PageTable(self.pages, np.dtype(np.int64))
         """Number of the record of each page, plus one; 0 if there is none."""
         self._records = np.empty(0, _RECORD)
         self.missing_count = self.pages
@@ -150,12 +193,12 @@ class PagedFile:
     @property
     def on_disk(self) -> bool:
         """True if all present pages are in the file at `path`."""
-        return self._identity is not None and not self._in_memory.any()
+        return self._identity is not None and not self._in_memory
 
     @property
     def resident(self) -> int:
         """Bytes of pages that are only in memory."""
-        return PAGE * int(np.count_nonzero(self._in_memory)) if self.is_held else 0
+        return PAGE * self._in_memory if self.is_held else 0
 
     def _open(self) -> PageBuffer:
         """Create and map the file. Another process may have replaced it, so its pages are checked again."""
@@ -214,14 +257,14 @@ class PagedFile:
 
     def missing(self, pages: Integers) -> Integers:
         """Return which of these pages are missing; the caller holds a view and the lock."""
-        missing = pages[~self.present[pages]]
+        missing: Integers = pages[~self._present.get(pages)]
         if len(missing) and self._identity is not None:
             with suppress(OSError):  # no page may be recorded yet
                 self._read_journal()
-            records = np.unique(self._record_of[missing])
+            records = np.unique(self._record_of.get(missing))
             for number in records[records > 0].tolist():
                 self._check(number - 1)
-            missing = missing[~self.present[missing]]
+            missing = missing[~self._present.get(missing)]
         return missing
 
     def _read_journal(self) -> None:
@@ -242,24 +285,23 @@ class PagedFile:
         valid = (count > 0) & (count <= _PAGES_PER_CHECKSUM) & (first < self.pages) & (first + count <= self.pages)
         counts = np.where(valid, count, 0).astype(np.int64)
         begins = np.repeat(np.where(valid, first, 0).astype(np.int64) - (np.cumsum(counts) - counts), counts)
-        self._record_of[begins + np.arange(len(begins))] = np.repeat(
-            np.arange(before, before + len(counts)) + 1, counts
-        )
+        numbers = np.repeat(np.arange(before, before + len(counts)) + 1, counts)
+        self._record_of.set(begins + np.arange(len(begins)), numbers)
 
     def _check(self, number: int) -> None:
         """Check a recorded run; the data of a process that died after recording it may be missing."""
         first, count, expected = (int(value) for value in self._records[number])
-        pages = slice(first, first + count)
+        pages = np.arange(first, first + count)
         view = self._buffer.view() if self._buffer is not None else None
         assert view is not None, "expected a file with a view"
         if xxhash.xxh3_64_intdigest(view[first * PAGE : min((first + count) * PAGE, self.size)]) == expected:
             self._mark_present(pages)
         else:
-            self._record_of[pages] = 0
+            self._record_of.set(pages, 0)
 
-    def _mark_present(self, pages: slice) -> None:
-        self.missing_count -= int(np.count_nonzero(~self.present[pages]))
-        self.present[pages] = True
+    def _mark_present(self, pages: Integers) -> None:
+        self.missing_count -= int(np.count_nonzero(~self._present.get(pages)))
+        self._present.set(pages, True)
 
     # -- new pages -------------------------------------------------------------------------------------------
 
@@ -289,7 +331,7 @@ class PagedFile:
                 self.disk_error = error
         with self.lock:
             for first, data in pieces:
-                pages = slice(first, first + -(-len(data) // PAGE))
+                pages = np.arange(first, first + -(-len(data) // PAGE))
                 if not on_disk:
                     self._put_in_memory(first, data)
                 self._mark_present(pages)
@@ -298,10 +340,10 @@ class PagedFile:
         """Store pages in memory, except pages that are present: a reader may be using them."""
         assert self._buffer is not None
         view = memoryview(data)
-        absent = np.flatnonzero(~self.present[first : first + -(-len(view) // PAGE)])
+        absent = np.flatnonzero(~self._present.get(np.arange(first, first + -(-len(view) // PAGE))))
         for at, count in runs(absent):
             self._buffer.fill((first + at) * PAGE, view[at * PAGE : (at + count) * PAGE])
-            self._in_memory[first + at : first + at + count] = True
+            self._in_memory += count
 
     def _write(self, path: str, pieces: Sequence[tuple[int, Any]]) -> None:
         """Write pages to the sparse file and then record them in the journal."""

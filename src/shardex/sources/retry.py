@@ -169,7 +169,7 @@ def error_for_status(status: int, text: str, key: str) -> SourceError | Retryabl
         return NotFoundError(errno.ENOENT, text, key)
     if status in (401, 403, 407):
         return AccessDeniedError(errno.EACCES, f"{text}; see shardex.storage for keys and tokens", key)
-    if 400 <= status < 500 and status not in _RETRYABLE_STATUS:
+    if (400 <= status < 500 and status not in _RETRYABLE_STATUS) or status == 501:
         return RemoteError(errno.EINVAL, text, key)
     return RetryableError(text)
 
@@ -181,7 +181,7 @@ def translate_error(error: BaseException, key: str) -> SourceError | PathError |
     text, status = one_line(error), 0
     if found := re.search(r"status code: (\d{3})", str(error)):
         status = int(found[1])
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) and status != 405:  # also for methods that are not allowed
         status = 404
     if isinstance(error, theirs.PermissionDeniedError | theirs.UnauthenticatedError):
         status = 403
