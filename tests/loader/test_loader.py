@@ -775,3 +775,45 @@ def test_statistics_of_a_loader() -> None:
     assert loader.stats.spent.transform > 0 and loader.stats.bottleneck in ("decode", "transform", "storage")
     assert "23 samples in 5 batches" in str(loader.stats)
     assert "epoch 1, position 0, step 5" in repr(loader)
+
+
+# -- versions of native datasets -----------------------------------------------------------------------------------
+
+
+def test_state_knows_the_version_of_its_dataset(tmp_path: Path) -> None:
+    """After an edit the error names both versions, and the state says which one to open."""
+    path = tmp_path / "d"
+    sx.write(path, [{"x": k} for k in range(10)])
+    loader = sx.Loader(sx.open(path), 2)
+    next(iter(loader))
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert state["versions"] == [1] and sx.open(path).version == 1
+    sx.write(path, [{"x": 10}], mode="append")
+    with pytest.raises(StateError, match=r"saved for version 1, this is version 2: sx.open\(path, version=1\)"):
+        sx.Loader(sx.open(path), 2).load_state_dict(state)
+    resumed = sx.Loader(sx.open(path, version=state["versions"][0]).select("x"), 2)
+    resumed.load_state_dict(state)
+    assert next(iter(resumed)).x.tolist() == [2, 3]
+    del state["versions"]  # saved by an older shardex
+    resumed.load_state_dict(state)
+    with pytest.raises(StateError, match="open the version it was saved for"):
+        sx.Loader(sx.open(path), 2).load_state_dict(state)
+
+
+def test_state_of_several_datasets_knows_their_versions(tmp_path: Path) -> None:
+    for name in "ab":
+        sx.write(tmp_path / name, [{"x": k} for k in range(4)])
+    sx.write(tmp_path / "b", [{"x": 4}], mode="append")
+    plain = sx.open([{"x": 9}])
+
+    def mixed() -> sx.Dataset:
+        return sx.concat(sx.open(tmp_path / "a"), sx.open(tmp_path / "b"), plain)
+
+    state = sx.Loader(mixed(), 2).state_dict()
+    assert state["versions"] == [1, 2, None] and mixed().version is None
+    assert "versions" not in sx.Loader(plain, 1).state_dict()
+    sx.write(tmp_path / "a", [{"x": 4}], mode="append")
+    with pytest.raises(
+        StateError, match=r"saved for the versions \[1, 2, None\] of the datasets, these are \[2"
+    ):
+        sx.Loader(mixed(), 2).load_state_dict(state)

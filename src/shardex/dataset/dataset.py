@@ -20,7 +20,7 @@ from shardex.dataset import to_arrow as stream
 from shardex.dataset.combined_rows import concat_rows
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.huggingface import to_huggingface
-from shardex.dataset.layers import Layer, MappedRows, RenamedRows, sample_type_of
+from shardex.dataset.layers import Layer, MappedRows, RenamedRows, innermost_rows, sample_type_of
 from shardex.dataset.read_size import read_chunks
 from shardex.dataset.sql import Limits, Params, condition, select, view_columns, view_matching, view_present
 from shardex.dataset.typed_views import check_callable, lens_view, typed_view
@@ -37,6 +37,7 @@ from shardex.dataset.views import (
     split_view,
 )
 from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, UnknownKeyError
+from shardex.formats import ShardRows
 from shardex.kernel import Columns, Integers, digest
 from shardex.order import Order, Pick, Shuffle, Span, chain, positions_of
 from shardex.progress import Bar
@@ -247,6 +248,18 @@ class Dataset(AbstractRows, Generic[T_co]):
         (True, False)
         """
         return digest(self._rows.fingerprint, self._order)
+
+    @property
+    def version(self) -> int | None:
+        """The version of a native dataset that was opened, also for its views; None for all other data.
+
+        >>> import tempfile, shardex as sx; path = tempfile.mkdtemp() + "/d"
+        >>> ds = sx.write(path, [{"x": 1}]); more = sx.write(path, [{"x": 2}], mode="append")
+        >>> ds.version, more.version, more.shuffle(0).version, sx.open([{"x": 1}]).version
+        (1, 2, 2, None)
+        """
+        rows = innermost_rows(self._rows)
+        return rows.pinned.get("version") if isinstance(rows, ShardRows) else None
 
     def __repr__(self) -> str:
         return description(self)

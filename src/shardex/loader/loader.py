@@ -25,7 +25,7 @@ from shardex.loader.plan import Plan, PreparedBatch
 from shardex.loader.read_ahead import ReadAhead
 from shardex.loader.recipe import Recipe
 from shardex.loader.replacements import BadSample
-from shardex.loader.run_identity import check_same_run, run_identity
+from shardex.loader.run_identity import check_same_run, dataset_versions, run_identity
 from shardex.loader.run_state import RunState
 from shardex.loader.stats import Stats
 from shardex.loader.tensors import require_torch, to_tensors
@@ -372,7 +372,9 @@ class Loader:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the batches taken so far: a small dict of JSON values, the same on every rank."""
-        return {**self._run.cursor.save(), **run_identity(self._recipe), **self.dataset.order.save()}
+        versions = dataset_versions(self.dataset)
+        known = {} if versions.count(None) == len(versions) else {"versions": versions}
+        return {**self._run.cursor.save(), **run_identity(self._recipe), **known, **self.dataset.order.save()}
 
     def load_state_dict(self, state: Mapping[str, Any], *, reweight: bool = False, force: bool = False) -> None:
         """Continue at the exact next sample of the run that the state was saved in.

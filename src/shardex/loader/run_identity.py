@@ -19,14 +19,31 @@ def run_identity(recipe: Recipe) -> dict[str, Any]:
     return {"data": data.fingerprint, "order": {**recipe.shuffle_settings, **settings}}
 
 
+def dataset_versions(data: Dataset[Any]) -> list[int | None]:
+    """Return the version of each native dataset that a dataset consists of, in order; None for other parts."""
+    parts = getattr(innermost_rows(data.rows), "parts", None)
+    return [data.version] if parts is None else [one for part in parts for one in dataset_versions(part)]
+
+
 def check_same_run(recipe: Recipe, state: Mapping[str, Any]) -> None:
     """Raise `StateError` if a state belongs to other data or to another order."""
     here = {**run_identity(recipe), "length": recipe.length}
     for name, meaning in (("data", "the same data"), ("length", "as many samples"), ("order", "the same order")):
         if state.get(name) != here[name]:
-            older = " (after an append or compact, open the version it was saved for: sx.open(path, version=...))"
+            older = _version_hint(dataset_versions(recipe.dataset), state.get("versions"))
             raise StateError(
                 f"expected the state of a run over {meaning} ({here[name]}), got one with {state.get(name)} - at "
                 f"{name!r}{older * (name != 'order')}; load_state_dict(state, force=True) continues at its epoch and "
                 "position anyway"
             )
+
+
+def _version_hint(here: list[int | None], saved: Any) -> str:
+    """Say which versions a state and a run belong to; older states do not know theirs."""
+    if saved is None or saved == here:
+        return " (after an append or compact, open the version it was saved for: sx.open(path, version=...))"
+    if not isinstance(saved, list) or len(saved) != len(here):
+        return f" (it was saved for datasets of the versions {saved}, these are {here})"
+    if len(here) == 1:
+        return f" (it was saved for version {saved[0]}, this is version {here[0]}: sx.open(path, version={saved[0]}))"
+    return f" (it was saved for the versions {saved} of the datasets, these are {here}: sx.open(path, version=...))"
