@@ -813,7 +813,5 @@ def test_state_of_several_datasets_knows_their_versions(tmp_path: Path) -> None:
     assert state["versions"] == [1, 2, None] and mixed().version is None
     assert "versions" not in sx.Loader(plain, 1).state_dict()
     sx.write(tmp_path / "a", [{"x": 4}], mode="append")
-    with pytest.raises(
-        StateError, match=r"saved for the versions \[1, 2, None\] of the datasets, these are \[2"
-    ):
+    with pytest.raises(StateError, match=r"saved for the versions \[1, 2, None\] of the datasets, these are \[2"):
         sx.Loader(mixed(), 2).load_state_dict(state)

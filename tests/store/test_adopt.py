@@ -109,3 +109,42 @@ def test_append_and_compact_of_adopted_shards_raise(tmp_path: Path) -> None:
         tx.append(text="x", n=1)
     with pytest.raises(ArgumentError, match="expected a dataset without adopted shards to compact"):
         sx.compact(tmp_path / "beside")
+
+
+def test_dataset_without_adopted_fields_is_like_any_other(tmp_path: Path) -> None:
+    """All fields in the shards were dropped: nothing outside the folder is read."""
+    data, _ = shards(tmp_path, "jsonl")
+    beside = tmp_path / "beside"
+    sx.adopt(data, beside)
+    with sx.edit(beside, trust_paths=True) as tx:
+        tx.add_field("score", "int64", range(10))
+        tx.delete(0)
+        tx.drop_field("text")
+        tx.drop_field("n")
+    for file in Path(data).glob("*.jsonl"):
+        file.unlink()
+    expected = list(range(1, 10))
+    assert [s.score for s in sx.open(beside)] == expected
+    assert sx.verify(beside) == []
+    assert sx.compact(beside) == 3
+    with sx.edit(beside) as tx:
+        tx.append(score=10)
+    assert [s.score for s in sx.open(beside)] == [*expected, 10]
+
+
+def test_verify_and_recover_agree_on_adopted_rows_with_newer_values(tmp_path: Path) -> None:
+    """The shards are gone: rows whose fields were all updated can be read, the others not."""
+    data, _ = shards(tmp_path, "jsonl")
+    beside = tmp_path / "beside"
+    sx.adopt(data, beside)
+    with sx.edit(beside, trust_paths=True) as tx:
+        tx.update([2, 3, 7], text=["a", "b", "c"], n=[1, 2, 3])
+        tx.update(5, n=5)
+        tx.delete(0)
+    for file in Path(data).glob("*.jsonl"):
+        file.unlink()
+    problems = sx.verify(beside, trust_paths=True)
+    done = sx.recover(beside, tmp_path / "saved", trust_paths=True)
+    assert [s.text for s in sx.open(tmp_path / "saved")] == ["a", "b", "c"]
+    lost = {row for one in done.lost for row in one.samples or ()}
+    assert {row for one in problems for row in one.samples or ()} == lost == {0, 3, 4, 5, 7, 8}

@@ -15,9 +15,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import shardex as sx
-from shardex.errors import ArgumentError, ClosedError, CommitConflict, FieldError, FormatError, RowError, SchemaError
-from shardex.sources import place_of
+from shardex.errors import (
+    ArgumentError,
+    ClosedError,
+    CommitConflict,
+    FieldError,
+    FormatError,
+    RowError,
+    SchemaError,
+    SourceError,
+    VersionExpired,
+)
+from shardex.sources import LocalSource, place_of
 from shardex.store import clean, compact, history, restore
+from shardex.store.manifest import read_manifest
 from tests.locations import KINDS, new_location
 
 SCHEMA = {"n": int, "v": sx.Array("float32", (2,)), "t": sx.Array("int16", (None,)), "s": str, "o": str | None}
@@ -201,7 +212,7 @@ def test_overwrite_does_not_reuse_ids(folder: str) -> None:
 
 
 def test_new_field_needs_a_value_for_every_sample(folder: str) -> None:
-    with sx.edit(folder) as tx, pytest.raises(SchemaError, match="expected a value for every sample, got None for 1"):
+    with sx.edit(folder) as tx, pytest.raises(SchemaError, match="expected int64, got None - at sample 0, field y"):
         tx.add_field("y", int, [None, *range(9)])
 
 
@@ -428,3 +439,123 @@ class Store(RuleBasedStateMachine):
 
 TestStore = Store.TestCase
 TestStore.settings = settings(max_examples=12, stateful_step_count=12, deadline=None)
+
+
+# -- many rows at once --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([3, 0], {3: 10, 0: 11}),
+        (np.array([3, 0]), {3: 10, 0: 11}),
+        (slice(1, 3), {1: 10, 2: 11}),
+        (range(4, 2, -1), {4: 10, 3: 11}),
+        (np.array([False, True, False, True, False]), {1: 10, 3: 11}),
+        ((-1, 1), {4: 10, 1: 11}),
+        ([2, 2], {2: 11}),
+    ],
+)
+def test_update_of_many_rows(tmp_path: Path, rows: Any, expected: dict[int, int]) -> None:
+    ds = sx.write(tmp_path / "d", [{"x": k, "s": str(k)} for k in range(6)], shard_rows=2)
+    with sx.edit(tmp_path / "d") as tx:
+        tx.delete(5)
+    with sx.edit(tmp_path / "d") as tx:
+        tx.update(0, s="first")
+        tx.update(rows, x=np.array([10, 11]), s=["a", "b"])
+        tx.update(2, s="last")
+    now = sx.open(tmp_path / "d")
+    assert [s.x for s in now] == [expected.get(k, k) for k in range(5)]
+    texts = {0: "first"} | {row: "ab"[value - 10] for row, value in expected.items()} | {2: "last"}
+    assert [s.s for s in now] == [texts.get(k, str(k)) for k in range(5)]
+    assert len(ds) == 6 and sx.verify(tmp_path / "d") == []
+
+
+def test_update_of_many_rows_is_written_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardex.store.updates.BATCH_BYTES", 1 << 10)
+    sx.write(tmp_path / "d", [{"x": np.zeros(16)} for k in range(100)], {"x": sx.Array("float64", (16,))})
+    with sx.edit(tmp_path / "d") as tx:
+        tx.update(slice(None), x=np.arange(1600.0).reshape(100, 16))
+    (overlay,) = read_manifest(LocalSource(tmp_path / "d"), 2).overlays
+    assert [batch.rows for batch in overlay.batches] == [8] * 12 + [4]
+    assert [s.x[0] for s in sx.open(tmp_path / "d")] == list(range(0, 1600, 16))
+
+
+def test_update_of_many_keys(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"k": name, "x": 0} for name in "abcd"], key="k")
+    with sx.edit(tmp_path / "d") as tx:
+        tx.update(["d", "b"], x=[4, 2])
+        with pytest.raises(SchemaError, match="got str 'x' - at the sample with key 'c', field x"):
+            tx.update(["a", "c"], x=[1, "x"])
+        with pytest.raises(SchemaError, match="got str 'y' - at the sample with key 'a', field x"):
+            tx.update("a", x="y")
+        with pytest.raises(KeyError, match="nobody"):
+            tx.update(["a", "nobody"], x=[1, 1])
+        with pytest.raises(ArgumentError, match="expected keys, as the dataset has the key 'k', got slice"):
+            tx.update(slice(2), x=[1, 1])
+    assert [(s.k, s.x) for s in sx.open(tmp_path / "d")] == [("a", 0), ("b", 2), ("c", 0), ("d", 4)]
+
+
+def test_update_of_many_rows_with_wrong_values(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"x": k, "s": str(k)} for k in range(5)])
+    with sx.edit(tmp_path / "d") as tx:
+        tx.delete(0)
+    with sx.edit(tmp_path / "d") as tx:
+        cases: list[tuple[dict[str, Any], str]] = [
+            ({"x": [1, 2, 3]}, "expected 2 values for the field x, one per row, got 3"),
+            ({"s": "ab"}, "expected a list or an array of values for the field s, one per row, got str"),
+            ({"x": 1}, "expected a list or an array of values for the field x, one per row, got int"),
+            ({"x": [1, 2], "s": ["a", 5]}, "expected text, got int - at sample 3, field s"),
+            ({"x": [None, 2]}, "expected int64, got None - at sample 1, field x"),
+            ({"x": np.array([1.5, 2.5])}, "at sample 1, field x"),
+        ]
+        for wrong, what in cases:
+            with pytest.raises(ValueError, match=what):
+                tx.update([1, 3], **wrong)
+        with pytest.raises(RowError):
+            tx.update([1, 4], x=[1, 2])
+        tx.update([], x=[])
+        with pytest.raises(SchemaError, match="expected int64, got str 'x' - at sample 3, field x"):
+            tx.update(3, x="x")
+    assert tx.version is None, "nothing was changed"
+    assert [s.x for s in sx.open(tmp_path / "d")] == [1, 2, 3, 4]
+
+
+def test_edit_of_an_open_dataset(tmp_path: Path) -> None:
+    """Row numbers are those of the version that is open; what others changed since is kept, or a conflict."""
+    ds = sx.write(tmp_path / "d", [{"x": k, "y": 0} for k in range(4)])
+    with sx.edit(tmp_path / "d") as tx:
+        tx.delete(0)
+        tx.append(x=4, y=0)
+    with sx.edit(ds.select("x")) as tx:
+        assert len(tx.dataset) == 4 and tx.dataset.version == 1
+        tx.update(3, x=30)
+    assert tx.version == 3 and [s.x for s in sx.open(tmp_path / "d")] == [1, 2, 30, 4]
+    tx = sx.edit(ds)
+    tx.update(0, x=5)
+    with pytest.raises(CommitConflict, match="they deleted row with id 0"):
+        tx.commit()
+    for wrong in (ds[1:], ds.shuffle(0), ds.where("x > 1")):
+        with pytest.raises(ArgumentError, match="expected a whole dataset, got a view"):
+            sx.edit(wrong)
+    with pytest.raises(ArgumentError, match="expected a native dataset, or the path of one"):
+        sx.edit(sx.open([{"x": 1}]))
+    sx.clean(tmp_path / "d")
+    with pytest.raises(VersionExpired, match="version 1 was removed"):
+        sx.edit(ds)
+
+
+def test_edit_and_versions_of_a_path_without_a_native_dataset(tmp_path: Path) -> None:
+    (tmp_path / "file.jsonl").write_text('{"x": 1}\n')
+    (tmp_path / "empty").mkdir()
+    for call in (sx.edit, sx.history, sx.compact, sx.clean, lambda path: sx.restore(path, 1)):
+        with pytest.raises(FileNotFoundError, match=r"expected the folder of a native dataset, .*, got nothing: .*no"):
+            call(tmp_path / "no")
+        with pytest.raises(SourceError, match=r"expected the folder of a native dataset, .*, got a file: .*file"):
+            call(tmp_path / "file.jsonl")
+        with pytest.raises(FormatError, match=r"got a folder with other files; `sx.write` copies"):
+            call(tmp_path)
+        with pytest.raises(FormatError, match=r"empty: expected a native dataset, .*, got nothing"):
+            call(tmp_path / "empty")
+        with pytest.raises(FormatError, match=r"expected a native dataset, .*, got nothing"):
+            call("memory://nowhere/at/all")

@@ -122,3 +122,26 @@ def check_two_fields(folder: Path) -> None:
     assert sx.verify(folder) == []
     assert sx.recover(folder, folder.parent / "saved").samples == 4
     assert [dict(sample) for sample in sx.open(folder.parent / "saved")] == expected
+
+
+@pytest.mark.parametrize(
+    ("feature", "values", "error"),
+    [
+        ("int64", [0, 1, "x", 3], "expected int64, got str 'x' - at sample 2, field f"),
+        ("int64", [0, None, 2, 3], "expected int64, got None - at sample 1, field f"),
+        (str, ["a", "b", "c", 3], "expected text, got int - at sample 3, field f"),
+        ("int64", lambda sample: sample.x if sample.x != 3 else "x", "got str 'x' - at sample [23], field f"),
+    ],
+)
+def test_errors_name_the_sample(folder: Path, feature: Any, values: Any, error: str) -> None:
+    """Deleted rows do not count."""
+    with sx.edit(folder) as tx, pytest.raises(SchemaError, match=error):
+        tx.add_field("f", feature, values)
+
+
+def test_errors_name_the_sample_in_later_fragments(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"x": k} for k in range(9)], shard_rows=3)
+    with sx.edit(tmp_path / "d") as tx:
+        tx.delete([0, 4])
+    with sx.edit(tmp_path / "d") as tx, pytest.raises(SchemaError, match="got str 'x' - at sample 5, field f"):
+        tx.add_field("f", "int64", [0, 1, 2, 3, 4, "x", 6])

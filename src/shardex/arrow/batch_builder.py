@@ -41,6 +41,8 @@ class BatchBuilder:
         """Samples in the current batch."""
         self.finished = 0
         """Samples in the finished batches."""
+        self.place = ""
+        """What errors call the next sample; by default its number among those appended."""
 
     @property
     def nbytes(self) -> int:
@@ -86,7 +88,7 @@ class BatchBuilder:
 
     def _located(self, error: SchemaError, name: str | None) -> SchemaError:
         field = "" if name is None else f", field {name}"
-        return located(error, f"sample {self.finished + self.rows}{field}")
+        return located(error, f"{self.place or f'sample {self.finished + self.rows}'}{field}")
 
     def _truncate(self) -> None:
         for encoder in self._encoders:

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow import arrow_schema
-from shardex.dataset import Dataset, changes, lens_to
+from shardex.dataset import Dataset, changes, innermost_rows, lens_to
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError
-from shardex.files import AllOrNothing
+from shardex.files import AllOrNothing, display_name
+from shardex.formats import ShardRows
 from shardex.kernel import Integers
+from shardex.order import Span
 from shardex.progress import Bar
 from shardex.rows import Keyed, normalise
 from shardex.samples import Lens, fields_of
@@ -42,18 +45,25 @@ from shardex.store.data_files import FragmentWriter, ShardWriter, write_numbers
 from shardex.store.inventory import existing_place
 from shardex.store.key_lookup import refuse_duplicates
 from shardex.store.manifest import Fragment, Manifest, read_manifest
-from shardex.store.new_field import Values, batches
+from shardex.store.new_field import Values, batches, encode_values
 from shardex.store.overlay_rows import EditedRows
 from shardex.store.row_ids import LiveRows
 from shardex.store.updates import Updates
 from shardex.store.version_numbers import at_latest
 from shardex.store.writer_heartbeat import WriterHeartbeat
 
+_MANY = (slice, list, tuple, range, np.ndarray)
+"""Types of keys or rows of many samples."""
 
-def edit(path: str | os.PathLike[str], *, progress: bool | None = None, trust_paths: bool = False) -> Edit:
+
+def edit(
+    path: str | os.PathLike[str] | Dataset[Any], *, progress: bool | None = None, trust_paths: bool = False
+) -> Edit:
     """Open a transaction; use it in a ``with`` block, which publishes one new version at the end.
 
-    `trust_paths` is for datasets with adopted shards (see `adopt`).
+    `path` may be a native dataset that is open: row numbers are those of its version, and changes that others have
+    published since are kept, or raise `CommitConflict`. `trust_paths` is for datasets with adopted shards (see
+    `adopt`).
 
     >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp() + "/d"
     >>> ds = sx.write(folder, [{"x": 1, "s": "a"}, {"x": 2, "s": "b"}, {"x": 3, "s": "c"}])
@@ -66,7 +76,22 @@ def edit(path: str | os.PathLike[str], *, progress: bool | None = None, trust_pa
     >>> list(sx.open(folder)), len(ds)
     ([DictSample(x=1, s='changed', y=10), DictSample(x=3, s='c', y=30)], 3)
     """
-    return Edit(os.fspath(path), progress, trust_paths)
+    if not isinstance(path, Dataset):
+        return Edit(os.fspath(path), progress, trust_paths)
+    where, trusted = _opened_native(path)
+    return Edit(where, progress, trust_paths or trusted, path.version)
+
+
+def _opened_native(dataset: Dataset[Any]) -> tuple[str, bool]:
+    """Return the path of a native dataset that is open, and whether it was opened with `trust_paths`."""
+    rows = innermost_rows(dataset.rows)
+    if dataset.version is None or not isinstance(rows, ShardRows) or not isinstance(rows.opened.what, str):
+        raise ArgumentError(f"expected a native dataset, or the path of one, got {dataset!r}")
+    if dataset.order != Span(len(rows)):
+        raise ArgumentError(
+            f"expected a whole dataset, got a view, whose row numbers are others; edit {display_name(rows.opened.what)}"
+        )
+    return rows.opened.what, bool(rows.opened.options.get("trust_paths"))
 
 
 class Edit(AllOrNothing):
@@ -74,10 +99,13 @@ class Edit(AllOrNothing):
 
     _noun = "transaction"
 
-    def __init__(self, path: str, progress: bool | None = None, trust_paths: bool = False) -> None:
+    def __init__(
+        self, path: str, progress: bool | None = None, trust_paths: bool = False, version: int | None = None
+    ) -> None:
         self._place = existing_place(path)
         self.path = self._place.url
-        self._version, self._base, self.dataset = at_latest(self._place, partial(self._open, trust_paths))
+        begin = partial(self._open, trust_paths)
+        self._version, self._base, self.dataset = at_latest(self._place, begin) if version is None else begin(version)
         """The dataset as it was when the transaction began."""
         self._row_ids = self._base.row_ids
         self._quiet = None if progress is None else not progress
@@ -101,7 +129,7 @@ class Edit(AllOrNothing):
     def append(self, sample: Any = None, /, **values: Any) -> None:
         """Add one sample at the end: a mapping, an instance of a `packable` class, or keywords."""
         self._check_open()
-        if any(fragment.foreign is not None for fragment in self._base.fragments):
+        if any(fragment.adopted is not None for fragment in self._base.fragments):
             raise ArgumentError(
                 "expected no new samples in a dataset with adopted shards: add them to the shards, or copy the dataset"
             )
@@ -124,7 +152,11 @@ class Edit(AllOrNothing):
 
     def update(self, where: Any, /, **values: Any) -> None:
         """Set new values of some fields of one sample: the one with this key, or, if the dataset has no key, with this
-        row number."""
+        row number.
+
+        For many samples, pass a list or an array of keys or rows, a slice or a mask, and for each field a list or an
+        array with a value for each of them: ``update([3, 4], s=["a", "b"])``.
+        """
         self._check_open()
         if not values:
             raise ArgumentError("expected at least one field with a new value, got none")
@@ -135,14 +167,17 @@ class Edit(AllOrNothing):
                 raise SchemaError(
                     f"expected another field than the key {name!r}: delete the sample and append it again"
                 )
+        if isinstance(where, _MANY) and not (isinstance(where, np.ndarray) and where.ndim == 0):
+            self._update_many(where, values)
+            return
         row, changed = int(self._ids(self._row(where))[0]), list[Updates]()
         self._updated.add(row)
+        place = self._named(where)
         try:
             for name, value in values.items():
-                if name not in self._updates:
-                    self._updates[name] = Updates(self._place, name, self._features[name])
-                self._updates[name].append(row, value)
-                changed.append(self._updates[name])
+                updates = self._updates_of(name)
+                updates.append(row, value, place)
+                changed.append(updates)
         except BaseException:  # all fields or none
             for updates in changed:
                 updates.remove_last()
@@ -150,6 +185,38 @@ class Edit(AllOrNothing):
         with self._abort_on_error():  # samples of a batch may be lost
             for updates in changed:
                 updates.spill()
+
+    def _update_many(self, where: Any, values: dict[str, Any]) -> None:
+        """Set values of many samples: all or, if one does not fit, none."""
+        if self._keys is None:
+            rows = normalise(where, len(self.dataset))
+        elif isinstance(where, slice):
+            raise ArgumentError(f"expected keys, as the dataset has the key {self._base.key!r}, got {where}")
+        else:
+            rows = self._keys.rows_of(where)
+        places = rows if self._keys is None else where
+        encoded: dict[str, pa.Array] = {}
+        for name, some in values.items():
+            known = some if isinstance(some, np.ndarray) else _listed(name, some)
+            if len(known) != len(rows):
+                raise ArgumentError(f"expected {len(rows)} values for the field {name}, one per row, got {len(known)}")
+            encoded[name] = encode_values(name, self._features[name], known, lambda k: self._named(places[k]))
+        if not len(rows):
+            return
+        ids = self._ids(rows)
+        self._updated.update(ids.tolist())
+        with self._abort_on_error():
+            for name, array in encoded.items():
+                self._updates_of(name).extend(ids, array)
+
+    def _updates_of(self, name: str) -> Updates:
+        if name not in self._updates:
+            self._updates[name] = Updates(self._place, name, self._features[name])
+        return self._updates[name]
+
+    def _named(self, where: Any) -> str:
+        """Return what error messages call a sample."""
+        return f"sample {where}" if self._keys is None else f"the sample with key {where!r:.200}"
 
     def put(self, where: Any, view: Any, *, through: Lens[Any, Any] | None = None) -> None:
         """Write a view back into one sample, identified as in `update`: update the fields that differ.
@@ -332,3 +399,11 @@ class Edit(AllOrNothing):
         for shard in [*self._deleted_files, *(shard for _, shards in self._fields for shard in shards.values())]:
             shard.discard()
         self._heartbeat.close()
+
+
+def _listed(name: str, values: Any) -> list[Any]:
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise ArgumentError(
+            f"expected a list or an array of values for the field {name}, one per row, got {type(values).__name__}"
+        )
+    return list(values)

@@ -43,10 +43,10 @@ def existing_place(path: str | os.PathLike[str]) -> Place:
     place = place_of(path)
     where = display_name(place.url)
     if not place.is_remote and not os.path.isdir(place.url):
-        found = "a file" if os.path.exists(place.url) else "nothing"
-        kind: type[SourceError] = SourceError if os.path.exists(place.url) else NotFoundError
-        code = errno.ENOTDIR if os.path.exists(place.url) else errno.ENOENT
-        raise kind(code, f"expected the folder of a native dataset, which has versions, got {found}", where)
+        expected = "expected the folder of a native dataset, which has versions, got"
+        if os.path.exists(place.url):
+            raise SourceError(errno.ENOTDIR, f"{expected} a file", where)
+        raise NotFoundError(errno.ENOENT, f"{expected} nothing", where)
     if not latest_version(place):
         found = "a folder with other files" if place.paths() else "nothing"
         raise FormatError(

@@ -86,6 +86,11 @@ class Fragment(msgspec.Struct, frozen=True):
     """The shards that hold some fields, if they were adopted."""
 
     @property
+    def adopted(self) -> Foreign | None:
+        """The shards that hold some fields; None also if all these fields were dropped."""
+        return self.foreign if self.foreign is not None and self.foreign.fields else None
+
+    @property
     def fields(self) -> list[str]:
         """The fields that are stored for its rows; the rows have no value for other fields."""
         adopted = [] if self.foreign is None else list(self.foreign.fields)

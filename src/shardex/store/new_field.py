@@ -6,7 +6,8 @@ never read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import arrow_schema, to_table
+from shardex.arrow import BatchBuilder, arrow_schema, to_table
 from shardex.dataset import Dataset
 from shardex.errors import SchemaError
 from shardex.kernel import Columns
@@ -33,6 +34,7 @@ from shardex.schema import (
     Text,
     TimeFeature,
     Value,
+    located,
 )
 from shardex.store.data_files import BATCH_BYTES
 
@@ -69,6 +71,11 @@ class Values:
             raise SchemaError(f"expected {self._length} values for the field {self._name}, got only {have}")
         return found
 
+    @property
+    def taken(self) -> int:
+        """Number of values taken so far."""
+        return self._at
+
     def finish(self) -> None:
         """Raise an error if there are more values than samples."""
         if self._array is None and next(self._values, self) is not self:
@@ -94,16 +101,56 @@ def batches(features: Features, source: Values, live: NDArray[np.bool_]) -> Iter
     at, step = 0, _ROWS_AT_ONCE
     while at < len(live):
         some = live[at : at + step]
+        first = source.taken
         values = source.take(int(some.sum()))
-        table = to_table(Columns({name: values if some.all() else _fill_deleted(values, some, feature)}), features)
-        if table[0].null_count and not isinstance(feature, Optional):
-            raise SchemaError(
-                f"expected a value for every sample, got None for {table[0].null_count} - at field {name}"
-            )
-        batch = pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=schema)
+        filled = values if some.all() else _fill_deleted(values, some, feature)
+        try:
+            array = encode_values(name, feature, filled, "sample {}".format)
+        except SchemaError:
+            encode_values(name, feature, values, partial(_numbered, first))  # the error with the number of the sample
+            raise
+        batch = pa.RecordBatch.from_arrays([array], schema=schema)
         yield batch
         at += len(some)
         step = max(1, min(1 << 20, BATCH_BYTES * len(some) // max(1, batch.nbytes)))
+
+
+def _numbered(first: int, number: int) -> str:
+    return f"sample {first + number}"
+
+
+def encode_values(name: str, feature: Feature, values: Any, place: Callable[[int], str]) -> pa.Array:
+    """Return the values of a field, an array or a list, as Arrow; an error says at which `place(k)` value k is."""
+    features = Features({name: feature})
+    try:
+        table = to_table(Columns({name: values}, len(values)), features)
+    except SchemaError:
+        raise _error_of_one(features, values, place) from None
+    if table[0].null_count and not isinstance(feature, Optional):
+        missing = int(np.flatnonzero(table[0].is_null())[0])
+        raise located(SchemaError(f"expected {feature}, got None"), f"{place(missing)}, field {name}")
+    return table[0].combine_chunks() if table[0].num_chunks != 1 else table[0].chunk(0)
+
+
+def _error_of_one(features: Features, values: Any, place: Callable[[int], str]) -> SchemaError:
+    """Return the error of the first value that does not fit; found by bisection, as the error names no position."""
+    ((name, feature),) = features.items()
+    begin, end = 0, len(values)
+    while end - begin > 1:
+        middle = (begin + end) // 2
+        try:
+            to_table(Columns({name: values[begin:middle]}, middle - begin), features)
+        except SchemaError:
+            end = middle
+        else:
+            begin = middle
+    builder = BatchBuilder(features)
+    builder.place = place(begin)
+    try:
+        builder.append({name: values[begin]})
+    except SchemaError as error:
+        return error
+    return located(SchemaError(f"expected {feature}, got another value"), f"{place(begin)}, field {name}")
 
 
 def _fill_deleted(values: Any, live: NDArray[np.bool_], feature: Feature) -> Any:

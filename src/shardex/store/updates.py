@@ -37,10 +37,18 @@ class Updates:
         self._waiting: list[int] = []
         self._ids: list[Integers] = []
 
-    def append(self, row: int, value: Any) -> None:
-        """Add the new value of a row."""
+    def append(self, row: int, value: Any, place: str) -> None:
+        """Add the new value of a row; errors say `place`."""
+        self._builder.place = place
         self._builder.append({self._name: value})
         self._waiting.append(row)
+
+    def extend(self, rows: Integers, values: pa.Array) -> None:
+        """Write the new values of many rows."""
+        self._flush()
+        step = max(1, BATCH_BYTES * len(rows) // max(1, values.nbytes))
+        for at in range(0, len(rows), step):
+            self._write(rows[at : at + step], values[at : at + step])
 
     def remove_last(self) -> None:
         """Remove the value that was added last."""
@@ -53,15 +61,15 @@ class Updates:
             self._flush()
 
     def _flush(self) -> None:
-        if not self._waiting:
-            return
+        if self._waiting:
+            self._write(np.array(self._waiting, np.int64), self._builder.finish().column(0))
+            self._waiting.clear()
+
+    def _write(self, ids: Integers, values: pa.Array) -> None:
         self._shard = self._shard or ShardWriter(self._place, self._schema)
-        ids = np.array(self._waiting, np.int64)
-        values = self._builder.finish()
         rows = number_array(ids.astype(np.uint64))
-        self._shard.write(pa.RecordBatch.from_arrays([rows, *values.columns], schema=self._schema))
+        self._shard.write(pa.RecordBatch.from_arrays([rows, values], schema=self._schema))
         self._ids.append(ids)
-        self._waiting.clear()
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._ids)

@@ -23,7 +23,7 @@ from shardex.files import STORE_FOLDER, What, display_name
 from shardex.formats import TableRows
 from shardex.kernel import Integers
 from shardex.sources import Place
-from shardex.store.data_file_reader import Damage, examine_files, read_ids, read_numbers
+from shardex.store.data_file_reader import Damage, DataFileReader, examine_files, read_ids, read_numbers
 from shardex.store.inventory import Use, native_place, uses_of
 from shardex.store.keys import encode_keys, hash_keys
 from shardex.store.manifest import DataFile, Fragment, Manifest, read_manifest
@@ -118,6 +118,7 @@ class _Inspection:
         self._trust_paths = trust_paths
         self._problems: list[Problem] = []
         self._damaged: set[str] = set()
+        self._examined: dict[str, DataFileReader] = {}
         self._ids_in: dict[str, Integers] = {}
         self._manifests = self._read_manifests(versions_in(place) if version is None else [version])
 
@@ -166,6 +167,7 @@ class _Inspection:
             for use in uses_of(manifest):
                 uses.setdefault(use.file.path, []).append((number, use))
         readers = examine_files(self._place, (use for some in uses.values() for _, use in some), "verify", progress)
+        self._examined = readers
         damages = {path: [*(readers[path].damages or ()), *_disagreements(some)] for path, some in uses.items()}
         self._damaged = {path for path, found in damages.items() if found}
         for path, found in damages.items():
@@ -274,15 +276,15 @@ class _Inspection:
     # -- adopted shards ---------------------------------------------------------------------------------------
 
     def _check_foreign(self, manifest: Manifest, progress: bool | None) -> None:
-        """Read the fields that are stored in adopted shards."""
-        reader = VersionReader(self._place, manifest, trust_paths=self._trust_paths)
+        """Read the fields that are stored in adopted shards, where no newer value replaces them."""
+        reader = VersionReader(self._place, manifest, trust_paths=self._trust_paths, examined=self._examined)
         for fragment in manifest.fragments:
-            if fragment.foreign is not None:
-                fields = tuple(fragment.foreign.fields)
-                rows = reader.base_rows(manifest.features.select(fields))
-                for physical, why in _unreadable(rows.read, len(rows), progress):
-                    samples = self._range(physical.start, physical.stop)
-                    self._report(display_name(fragment.foreign.what), why, samples, fields=fields)
+            if (foreign := fragment.adopted) is not None:
+                fields = tuple(foreign.fields)
+                rows = reader.rows(manifest.features.select(fields))
+                for samples, why in _unreadable(rows.read, len(rows), progress):
+                    known = samples if self._live is not None else None
+                    self._report(display_name(foreign.what), why, known, fields=fields)
 
 
 def _disagreements(uses: list[tuple[int, Use]]) -> Iterator[Damage]:

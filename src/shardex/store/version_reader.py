@@ -61,7 +61,7 @@ class VersionReader:
         """Return some fields of all physical rows as they were first written, deleted rows included."""
         manifest, source = self.manifest, self.source
         groups: dict[tuple[int, ...], list[str]] = {}
-        foreign = next((one.foreign for one in manifest.fragments if one.foreign is not None), None)
+        foreign = next((one.adopted for one in manifest.fragments if one.adopted is not None), None)
         for name in features:
             if foreign is None or name not in foreign.fields:
                 numbers = tuple(_group_of(one, name) for one in manifest.fragments)
@@ -160,7 +160,7 @@ def _shards(source: Source, manifest: Manifest) -> list[str]:
     """Return the names of all files; first, for each fragment, the file that holds its first fields."""
     first, others = list[str](), list[str]()
     for one in manifest.fragments:
-        names = [] if one.foreign is None else [display_name(one.foreign.what)]
+        names = [] if one.adopted is None else [display_name(one.adopted.what)]
         names += [f"{source.url}/{file.path}" for file in one.groups]
         first.append(names[0] if names else "")
         others += names[1:]

@@ -166,7 +166,7 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
     """
     place = existing_place(path)
     version, base = at_latest(place, lambda number: (number, read_manifest(place, number)))
-    if any(fragment.foreign is not None for fragment in base.fragments):
+    if any(fragment.adopted is not None for fragment in base.fragments):
         raise ArgumentError(f"{place.url}: expected a dataset without adopted shards to compact, got one with them")
     ds = open_dataset(place.url, version=version)
     left, edited = _live_and_edited(place, base)
