@@ -306,8 +306,8 @@ def test_arrow_only_types_round_trip(tmp_path: Path) -> None:
 def test_error_of_a_misfit_value_names_its_sample(tmp_path: Path) -> None:
     lines = "".join('{"x": 1}\n' for _ in range(500)) + '{"x": "a"}\n'
     (tmp_path / "a.jsonl").write_text(lines)
-    ds = sx.open(tmp_path / "a.jsonl").map(lambda one: {"x": one.x})
-    with pytest.raises(SchemaError, match=r"expected int64, got str 'a' - at sample 500, field x"):
+    ds = sx.open(tmp_path / "a.jsonl").map(lambda one: {"y": one.x})
+    with pytest.raises(SchemaError, match=r"expected int64, got str 'a' - at sample 500 of .*, field y"):
         ds.to_arrow()
-    with pytest.raises(Exception, match="at sample 500, field x"):
+    with pytest.raises(Exception, match="at sample 500 of .*, field y"):
         pl.DataFrame(ds)

@@ -150,8 +150,93 @@ def test_untyped_maps() -> None:
 
 def test_fields_that_only_some_samples_have() -> None:
     ds = sx.open(RAW).map(lambda s: {"a": 1} if s.n % 2 else {"b": 2})
-    assert ds[0] == {"b": 2} and ds[1] == {"a": 1} and list(ds)[:2] == [{"b": 2}, {"a": 1}]
+    assert ds[0] == {"b": 2, "a": None} and ds[1] == {"b": None, "a": 1} and list(ds)[:2] == [ds[0], ds[1]]
     assert ds.select("a")[1] == {"a": 1} and next(ds.select("a").ordered(2)).a == [None, 1]
+
+
+TYPED: dict[str, Any] = {
+    "f": "float32",
+    "i": "int8",
+    "u": "uint64",
+    "c": sx.ClassLabel(("cat", "dog")),
+    "o": sx.Optional(sx.Value("int16")),
+    "a": sx.Array("float32", (None,)),
+    "j": dict,
+    "b": list[bytes],
+}
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> sx.Dataset:
+    samples = [
+        {"f": k / 3, "i": k, "u": 2**63 + k, "c": k % 2, "o": None, "a": np.zeros(k, "f4"), "j": {"k": k}, "b": [b"x"]}
+        for k in range(40)
+    ]
+    return sx.write(tmp_path / "d", samples, TYPED)
+
+
+def test_fields_that_a_function_passes_on_keep_their_features(typed: sx.Dataset, tmp_path: Path) -> None:
+    for made in (typed.map(dict), typed.map(lambda s: s), typed.as_type(sx.DictSample), typed[::-1].map(dict)):
+        assert made.features == typed.features
+        assert made.read([1, 2])["f"].dtype == np.float32 and made.read([1, 2])["c"].dtype == np.int32
+    made = typed.map(lambda s: {"extra": np.int16(s.i), **s, "i": s.i + 1, "new": s.f})
+    changed = {"extra": "int16", **TYPED, "i": "int64", "new": "float64"}
+    assert made.features == sx.Features.of(changed)
+    written = sx.write(tmp_path / "w", made)
+    assert written.features == made.features
+    assert [repr(one) for one in written] == [repr(one) for one in made] == [repr(made[k]) for k in range(40)]
+
+
+def test_function_that_changes_its_argument_changes_the_feature(typed: sx.Dataset) -> None:
+    def change(sample: sx.DictSample) -> sx.DictSample:
+        return sx.DictSample({**sample, "i": 1000 * sample.i + 1000})
+
+    def change_in_place(values: dict[str, Any]) -> dict[str, Any]:
+        values["i"] = 1000 * values["i"] + 1000
+        return values
+
+    assert typed.map(change).features["i"] == sx.Value("int64")
+    assert typed.map(lambda s: change_in_place(dict(s))).features["i"] == sx.Value("int64")
+
+
+def test_schema_of_a_map(typed: sx.Dataset) -> None:
+    made = typed.select("i").map(lambda s: {"i": s.i, "t": [1, 2]}, schema={"i": "int16", "t": sx.Array("int8", (2,))})
+    assert str(made.features) == "i int16, t int8[2]"
+    assert made.read([3])["i"].dtype == np.int16 and made[3].t.dtype == np.int8
+    assert pickle.loads(pickle.dumps(sx.open(RAW).map(double, schema={"double": int, "name": str})))[1].double == 2
+    with pytest.raises(SchemaError, match="expected a mapping of field names"):
+        typed.map(dict, schema=3)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ({"n": "text"}, "expected int64, got str 'text' - at sample 30 of .*, field n"),
+        ({}, "expected int64, got nothing .* - at sample 30 of .*, field n"),
+        ({"n": 1, "more": 2}, "expected the fields n at sample 30 of .*, got 'more' too"),
+    ],
+)
+def test_result_that_does_not_fit_the_first_ones_raises(typed: sx.Dataset, result: Any, message: str) -> None:
+    made = typed.map(lambda s: result if s.i == 30 else {"n": 1})
+    for read in (lambda: made[30], lambda: made.read([29, 30]), lambda: list(made)):
+        with pytest.raises(SchemaError, match=rf"{message}.*; the features of .* schema=\.\.\."):
+            read()
+    assert made[29] == {"n": 1}
+
+
+def test_samples_that_fail_do_not_determine_the_features(typed: sx.Dataset) -> None:
+    made = typed.map(lambda s: {"x": 1 // s.i})
+    assert str(made.features) == "x int64" and made[1].x == 1
+    with pytest.raises(ZeroDivisionError):
+        made[0]
+    with pytest.raises(ZeroDivisionError):
+        _ = typed.map(lambda s: {"x": 1 // 0}).features
+
+
+def test_results_that_no_feature_holds_are_passed_on(typed: sx.Dataset) -> None:
+    made = typed.map(lambda s: {"where": Path("a"), "n": s.i})
+    assert made[3].where == Path("a") and made.read([0, 1])["where"] == [Path("a")] * 2
+    assert next(made.ordered(2)).n.tolist() == [0, 1]
 
 
 def test_map_with_bad_functions_raises(points: sx.Dataset[Point]) -> None:

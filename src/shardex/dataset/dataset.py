@@ -394,20 +394,25 @@ class Dataset(AbstractRows, Generic[T_co]):
         return self._over(lens_view(self._rows, self._fields, lens))
 
     @overload
-    def map(self, function: Callable[[T_co], Mapping[str, Any]]) -> Dataset: ...
+    def map(self, function: Callable[[T_co], Mapping[str, Any]], *, schema: Any = None) -> Dataset: ...
     @overload
-    def map(self, function: Callable[[T_co], U]) -> Dataset[U]: ...
-    def map(self, function: Callable[[T_co], Any]) -> Dataset[Any]:
+    def map(self, function: Callable[[T_co], U], *, schema: Any = None) -> Dataset[U]: ...
+    def map(self, function: Callable[[T_co], Any], *, schema: Any = None) -> Dataset[Any]:
         """Return a view that calls a function for each sample when it is read.
 
-        The function returns a mapping of fields or an instance of a `packable` class.
+        The function returns a mapping of fields or an instance of a `packable` class. `schema` has the features of all
+        fields of the mapping. Without it they are found in the results for the first samples: a field that the function
+        passes on unchanged keeps its feature, others are inferred. A later result that does not fit raises an error.
 
         >>> import shardex as sx
         >>> sx.open([{"x": k} for k in range(5)]).map(lambda s: {"double": 2 * s.x}).read([1, 3])["double"]
         array([2, 6])
         """
         check_callable(function)
-        return self._over(MappedRows(self._rows, function, self._fields), note("mapped by", function_name(function)))
+        features = None if schema is None else Features.of(schema)
+        return self._over(
+            MappedRows(self._rows, function, self._fields, schema=features), note("mapped by", function_name(function))
+        )
 
     def filter(self, predicate: Callable[[T_co], object], *, progress: bool | None = None) -> Dataset[T_co]:
         """Return a view of the samples for which a function is true. All samples are read now; `where` is faster.

@@ -8,7 +8,7 @@ layer has a sample type.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,11 +16,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.errors import SchemaError
-from shardex.kernel import MISSING, Columns, Integers, digest
+from shardex.errors import SchemaError, ShardexError
+from shardex.kernel import MISSING, Column, Columns, Integers, digest
 from shardex.rows import AbstractRows, Keyed
 from shardex.samples import ClassFitter, DictSample, fields_of, is_sample_class, record_of, schema_conflicts
-from shardex.schema import Features, check_fields, infer
+from shardex.schema import (
+    Features,
+    Optional,
+    check_fields,
+    fit_column,
+    fits_unchanged,
+    infer_or_json,
+    is_stacked,
+    refuse_unknown_fields,
+)
 
 _INFER_FROM = 16
 
@@ -152,7 +161,12 @@ class TypedRows(Layer):
 
 
 class MappedRows(Layer):
-    """Results of a function that is called for each sample of the rows below when it is read."""
+    """Results of a function that is called for each sample of the rows below when it is read.
+
+    The features are given, or those of the class of the results, or found in the first results: a field that the
+    function passed on unchanged keeps its feature, others are inferred from their values. All results are converted to
+    them.
+    """
 
     def __init__(
         self,
@@ -160,28 +174,58 @@ class MappedRows(Layer):
         function: Callable[[Any], Any],
         fields: Sequence[str] | None = None,
         sample_type: type[Any] | None = None,
+        schema: Features | None = None,
     ) -> None:
         self.below = below
         self.function = function
         self._chosen = None if fields is None else tuple(fields)
         self._type = sample_type
+        self._schema = schema
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MappedRows, (self.below, self.function, self._chosen, self._type)
+        known = (
+            self.__dict__.get("features") if self._type is DictSample else None
+        )  # other processes need not find them
+        return MappedRows, (self.below, self.function, self._chosen, self._type, self._schema or known)
 
     @property
     def sample_type(self) -> type[Any]:
         """Type that the function returns: given, or that of its first result."""
         if self._type is None and len(self):
-            self._results(np.zeros(1, np.int64))
+            next(iter(self._first_results()))
         return self._type or DictSample
 
     @cached_property
     def features(self) -> Features:
-        """Features of the class, or inferred from the first results."""
+        """The given features, those of the class, or those found in the first results."""
+        if self._schema is not None:
+            return self._schema
         if is_sample_class(self.sample_type):
             return record_of(self.sample_type).features
-        return infer([fields_of(one) for one in self._results(np.arange(min(len(self), _INFER_FROM)))])
+        return _features_of_results(list(self._first_results()), self._features_below())
+
+    def _features_below(self) -> Features:
+        try:
+            below = self.below.features
+        except ShardexError:  # samples of several types, which the function may unify
+            return Features({})
+        return below if self._chosen is None else below.select(self._chosen)
+
+    def _first_results(self) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
+        """Yield each of the first samples and its result, without those that raise an error, unless all do."""
+        failures: list[Exception] = []
+        count = min(len(self), _INFER_FROM)
+        for row in range(count):
+            try:
+                (values,) = self._values(np.array([row]))
+                given = dict(values)  # the function may change its argument
+                result = fields_of(self._call(values, row))
+            except Exception as error:
+                failures.append(error)
+                if len(failures) == count:
+                    raise failures[0] from None
+            else:
+                yield given, result
 
     @property
     def fingerprint(self) -> str:
@@ -205,20 +249,38 @@ class MappedRows(Layer):
         if is_sample_class(self.sample_type):
             names = check_fields(list(self.features), fields)
             return self._fitter.columns(_columns(samples, names), names, lambda k: self._place(rows[k]))
-        known = list(dict.fromkeys(name for one in samples for name in one)) or list(self.features)
-        if fields is not None and not set(fields) <= set(known):
-            known += [name for name in self.features if name not in known]
-        return _columns(samples, check_fields(known, fields)).stack()
+        names = check_fields(list(self.features), fields)
+        return self._fitted(samples, names, rows, every=fields is None)
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Call the function for one sample."""
         values = fields_of(self._results(np.array([row]))[0])
+        names = check_fields(list(self.features), fields)
         if is_sample_class(self.sample_type):
-            names = check_fields(list(self.features), fields)
             return self._fitter.sample(values, names, lambda _: self._place(row))
-        if fields is not None:
-            check_fields(list(values) if set(fields) <= values.keys() else list(self.features), fields)
-        return {name: values[name] for name in (values if fields is None else fields) if name in values}
+        return self._fitted([values], names, np.array([row]), every=fields is None).sample(0)
+
+    def _fitted(self, samples: list[Mapping[str, Any]], names: list[str], rows: Integers, *, every: bool) -> Columns:
+        """Return results as columns, converted to the features; `every`: refuse other fields than these."""
+        found = {name: [one.get(name, MISSING) for one in samples] for name in names}
+        try:
+            for one, row in zip(samples, rows.tolist(), strict=True) if every else ():
+                if not one.keys() <= self.features.keys():
+                    refuse_unknown_fields(one, self.features, f"the fields {', '.join(names)} at {self._place(row)}")
+            columns = {name: self._column(values, name, rows) for name, values in found.items()}
+        except SchemaError as error:
+            source = "in schema=" if self._schema is not None else f"in the first {_INFER_FROM} results"
+            raise SchemaError(
+                f"{error}; the features of {self.function!r} were found {source}: give those that fit all results "
+                "with map(..., schema=...)"
+            ) from None
+        return Columns(columns, len(rows))
+
+    def _column(self, values: list[Any], name: str, rows: Integers) -> Column:
+        feature = self.features[name]
+        if not is_stacked(feature) and all(map(fits_unchanged(feature), values)):  # much faster than `fit_column`
+            return values
+        return fit_column(values, feature, lambda k: self._place(int(rows[k])), name, stored=False)
 
     @cached_property
     def _fitter(self) -> ClassFitter:
@@ -226,13 +288,21 @@ class MappedRows(Layer):
 
     def _results(self, rows: Integers) -> list[Any]:
         """Call the function for these rows."""
-        below, chosen = self.below, self._chosen
-        one = len(rows) == 1
-        values = [below.sample(int(rows[0]), chosen)] if one else below.read(rows, chosen).to_samples()
-        make = below.make if isinstance(below, Layer) and chosen is None else DictSample
-        return [self._call(make(one), row) for one, row in zip(values, rows.tolist(), strict=True)]
+        return [self._call(values, row) for values, row in zip(self._values(rows), rows.tolist(), strict=True)]
 
-    def _call(self, sample: Any, row: int) -> Any:
+    def _values(self, rows: Integers) -> list[dict[str, Any]]:
+        """Return the samples below."""
+        if len(rows) == 1:
+            return [self.below.sample(int(rows[0]), self._chosen)]
+        return self.below.read(rows, self._chosen).to_samples()
+
+    @cached_property
+    def _make_below(self) -> Callable[[dict[str, Any]], Any]:
+        """Makes the argument of the function."""
+        return self.below.make if isinstance(self.below, Layer) and self._chosen is None else DictSample
+
+    def _call(self, values: dict[str, Any], row: int) -> Any:
+        sample = self._make_below(values)
         try:
             result = self.function(sample)
         except Exception as error:
@@ -246,6 +316,32 @@ class MappedRows(Layer):
             wanted, at = self._type.__name__, self._place(row)
             raise SchemaError(f"expected {self.function!r} to return {wanted}, got {type(result).__name__} - at {at}")
         return result
+
+
+def _features_of_results(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], below: Features) -> Features:
+    """Return features that fit all results; a field that has its given value in all of them keeps its feature."""
+    found = dict(infer_or_json([made for _, made in pairs]))
+    for name in found.keys() & below.keys():
+        values = [(given.get(name, MISSING), made[name]) for given, made in pairs if name in made]
+        if all(unchanged(old, new) for old, new in values):
+            found[name] = below[name] if len(values) == len(pairs) else Optional(below[name])
+    return Features(found)
+
+
+def unchanged(old: Any, new: Any) -> bool:
+    """Return True if two values are stored as the same bytes: 1 is not True, 0.0 is not -0.0.
+
+    >>> unchanged({"a": 1}, {"a": True}), unchanged(0.0, -0.0), unchanged(np.float64(1.5), 1.5)
+    (False, False, True)
+    """
+    if isinstance(old, np.ndarray) and isinstance(new, np.ndarray):
+        return old.dtype == new.dtype and old.shape == new.shape and old.tobytes() == new.tobytes()
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return list(old) == list(new) and all(unchanged(value, new[name]) for name, value in old.items())
+    if isinstance(old, list | tuple) and isinstance(new, list | tuple):
+        return len(old) == len(new) and all(map(unchanged, old, new))
+    a, b = (one.item() if isinstance(one, np.generic) else one for one in (old, new))
+    return type(a) is type(b) and repr(a) == repr(b)
 
 
 def _columns(samples: Sequence[Any], names: Sequence[str]) -> Columns:

@@ -10,9 +10,7 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from shardex.dataset.layers import MappedRows, TypedRows, sample_type_of
+from shardex.dataset.layers import MappedRows, TypedRows, sample_type_of, unchanged
 from shardex.errors import ArgumentError, LensError, SchemaError
 from shardex.rows import AbstractRows
 from shardex.samples import (
@@ -115,23 +113,7 @@ def changes(source: Mapping[str, Any], view: Any, lens: Lens[Any, Any]) -> dict[
     before = _typed_sample(source, lens.source if is_sample_class(lens.source) else DictSample)
     after = lens.put(_typed_view(view, lens), copy.deepcopy(before))  # a putter may modify its argument
     old, new = fields_of(before), fields_of(after)
-    return {name: value for name, value in new.items() if name not in old or not _unchanged(old[name], value)}
-
-
-def _unchanged(old: Any, new: Any) -> bool:
-    """Return True if two values are stored as the same bytes: 1 is not True, 0.0 is not -0.0.
-
-    >>> _unchanged({"a": 1}, {"a": True}), _unchanged(0.0, -0.0), _unchanged(np.float64(1.5), 1.5)
-    (False, False, True)
-    """
-    if isinstance(old, np.ndarray) and isinstance(new, np.ndarray):
-        return old.dtype == new.dtype and old.shape == new.shape and old.tobytes() == new.tobytes()
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        return list(old) == list(new) and all(_unchanged(value, new[name]) for name, value in old.items())
-    if isinstance(old, list | tuple) and isinstance(new, list | tuple):
-        return len(old) == len(new) and all(map(_unchanged, old, new))
-    a, b = (one.item() if isinstance(one, np.generic) else one for one in (old, new))
-    return type(a) is type(b) and repr(a) == repr(b)
+    return {name: value for name, value in new.items() if name not in old or not unchanged(old[name], value)}
 
 
 def lens_to(view: Any, features: Mapping[str, Feature]) -> Lens[Any, Any]:
