@@ -309,5 +309,5 @@ def test_error_of_a_misfit_value_names_its_sample(tmp_path: Path) -> None:
     ds = sx.open(tmp_path / "a.jsonl").map(lambda one: {"y": one.x})
     with pytest.raises(SchemaError, match=r"expected int64, got str 'a' - at sample 500 of .*, field y"):
         ds.to_arrow()
-    with pytest.raises(Exception, match="at sample 500 of .*, field y"):
+    with pytest.raises(Exception, match=r"at sample 500 of .*, field y"):
         pl.DataFrame(ds)
