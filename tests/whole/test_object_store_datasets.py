@@ -6,6 +6,8 @@ import json
 import multiprocessing
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 import shardex as sx
 from shardex.errors import CommitConflict, ConditionalPutError, ForkSafetyError, ShardexError
 from shardex.sources import open_source
+from tests.servers import KEY, SECRET
 
 SCHEMA = {"id": int, "x": sx.Array("float32", (16,)), "text": str}
 
@@ -141,3 +144,51 @@ def test_second_epoch_comes_from_the_cache(ds: sx.Dataset, bucket: str) -> None:
     assert [b.id.tolist() for b in sx.open(f"{bucket}/d").shuffled(32, seed=1)] == first
     assert source is None or source.fetched > 0
     assert os.listdir(os.environ["SHARDEX_CACHE"])
+
+
+TORCH_PROGRAM = """
+import os, pickle, sys, tempfile
+import shardex as sx
+
+def plain(samples):
+    return [(sample.n, "testsecret" in str(dict(os.environ))) for sample in samples]
+
+if __name__ == "__main__":
+    url, endpoint, key, secret, method = sys.argv[1:]
+    if method == "forkserver":  # started before the keys are known: its environment is that of an earlier time
+        import multiprocessing
+        multiprocessing.get_context(method).Process(target=print).start()
+    sx.storage(url, endpoint=endpoint, access_key_id=key, secret_access_key=secret, region="us-east-1", allow_http=True)
+    from torch.utils.data import DataLoader
+    ds = sx.open(url)
+    assert secret.encode() not in pickle.dumps(ds) and b"keyring" not in pickle.dumps(ds)
+    loader = DataLoader(ds, batch_size=5, num_workers=1, multiprocessing_context=method, collate_fn=plain)
+    found = [pair for batch in loader for pair in batch]
+    assert found == [(n, False) for n in range(20)], found
+    (keyring,) = [one for one in os.listdir(tempfile.gettempdir()) if one.startswith("shardex-")]
+    folder = os.path.join(tempfile.gettempdir(), keyring)
+    assert os.stat(folder).st_mode & 0o777 == 0o700
+    assert os.stat(os.path.join(folder, "keyring.json")).st_mode & 0o777 == 0o600
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_keys_reach_workers_of_torch(bucket: str, seaweed: str, tmp_path: Path, method: str) -> None:
+    """As `docs/remote.md` shows it; the keys are neither in the pickle nor in the environment, and no file is left."""
+    pytest.importorskip("torch")
+    sx.write(bucket, [{"n": n} for n in range(20)])
+    (tmp_path / "temporary").mkdir()
+    program = tmp_path / "train.py"
+    program.write_text(TORCH_PROGRAM)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environment = {**clean, "TMPDIR": str(tmp_path / "temporary"), "SHARDEX_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, str(program), bucket, seaweed, KEY, SECRET, method],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert not [path for path in (tmp_path / "temporary").iterdir() if path.name.startswith("shardex-")]

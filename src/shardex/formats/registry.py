@@ -23,7 +23,7 @@ from shardex.errors import ArgumentError, FormatError, StaleIndexError, UnknownF
 from shardex.files import Files, What, check_mode, display_name, find, with_checksums
 from shardex.rows import AbstractRows, Keyed
 from shardex.schema import Features, dtype_text
-from shardex.sources import ByteRange, Place, Source
+from shardex.sources import ByteRange, Place, Source, keyring, read_keyring
 
 FORMATS: dict[str, str] = {
     "arrow": "shardex.store.format",
@@ -130,10 +130,13 @@ class ShardRows(AbstractRows):
         """Paths of the files, as error messages show them."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open_again, (self.opened, self.fingerprint)
+        keys = keyring()
+        return _open_again, (self.opened, self.fingerprint, keys) if keys else (self.opened, self.fingerprint)
 
 
-def _open_again(opened: Opened, fingerprint: str) -> ShardRows:
+def _open_again(opened: Opened, fingerprint: str, keys: str = "") -> ShardRows:
+    if keys:
+        read_keyring(keys)
     rows = open_rows(opened.what, opened.format, **opened.options, **opened.access)
     if (found := rows.fingerprint) != fingerprint:
         raise StaleIndexError(

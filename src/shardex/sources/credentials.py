@@ -2,7 +2,8 @@
 
 A dataset holds only URLs. `storage` registers settings in this process; without them the environment is used
 (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``). `export_credentials` and `import_credentials` pass them to a worker process
-over a private pipe. Texts for users go through `redact_url` or `redact`.
+over a private pipe. A process that the user's program starts (a worker of torch) gets them through a keyring: a private
+file, of which the pickle of a dataset holds only the path. Texts for users go through `redact_url` or `redact`.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import stat
+import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import unquote
 
-from shardex.errors import ArgumentError
+from shardex.errors import ArgumentError, UnsafeError
 
 Setting = str | int | float | bool | dict[str, str]
 
@@ -225,6 +230,51 @@ def import_credentials(exported: bytes) -> None:
     Settings(region)
     """
     _register({prefix: Settings(values) for prefix, values in json.loads(exported).items()})
+
+
+_keyrings: dict[tuple[int, int], str] = {}
+"""Path of the keyring of this process, by process and version of the settings."""
+
+
+def keyring() -> str:
+    """Return the path of a private file with all settings if a child process is being started, else an empty text.
+
+    Only then is it written, because a dataset that is an argument of a new process is unpickled before the process can
+    run any code of the user. It is removed when this process ends.
+    """
+    from multiprocessing.context import get_spawning_popen
+
+    if not _registry.settings or get_spawning_popen() is None:
+        return ""
+    key = os.getpid(), _registry.version
+    if key not in _keyrings:
+        folder = tempfile.mkdtemp(prefix="shardex-")  # only this user can read it
+        weakref.finalize(_registry, _remove_keyring, os.getpid(), folder)
+        _keyrings[key] = os.path.join(folder, "keyring.json")
+        descriptor = os.open(_keyrings[key], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(export_credentials())
+    return _keyrings[key]
+
+
+def _remove_keyring(pid: int, folder: str) -> None:
+    if pid == os.getpid():  # not a forked child
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def read_keyring(path: str) -> None:
+    """Register the settings of a keyring for prefixes that have none here; a keyring that is gone is ignored."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise UnsafeError(f"{path}: expected a keyring that only this user can read, got another file")
+        entries = {prefix: Settings(values) for prefix, values in json.loads(file.read()).items()}
+    if new := {prefix: settings for prefix, settings in entries.items() if prefix not in _registry.settings}:
+        _register(new)
 
 
 def strip_credentials(url: str) -> str:
