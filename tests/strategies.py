@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
+
+LONG = os.environ.get("SHARDEX_FAULTS") == "full"
+"""True in `make faults`: random tests take minutes and other examples each time; False: seconds, always the same."""
+
+
+def examples(*, short: int, long: int) -> Callable[[Any], Any]:
+    """Return the decorator of a random test that sets its number of examples in `make test` and in `make faults`."""
+    quiet = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+    return settings(
+        max_examples=long if LONG else short,
+        derandomize=not LONG,
+        database=None,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=quiet,
+    )
+
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = {"float16": 16, "float32": 32, "float64": 64}
