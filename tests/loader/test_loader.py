@@ -124,13 +124,37 @@ def test_endless_loop() -> None:
 def test_next_loop_continues_after_the_last_batch_taken() -> None:
     loader = sx.Loader(sx.open(DATA), 5)
     assert next(iter(loader)).x.tolist() == [0, 1, 2, 3, 4]
-    assert xs(loader)[0] == [5, 6, 7, 8, 9]
+    with pytest.warns(UserWarning, match=r"left in the middle of epoch 0, at position 5 of 23, .*seek\(loader.epoch\)"):
+        assert xs(loader)[0] == [5, 6, 7, 8, 9]
+
+
+def test_a_continued_loop_is_reported_once_and_only_if_it_was_left_early() -> None:
+    loader = sx.Loader(sx.open(DATA), 5)
+    xs(loader)  # to the end: the next loop is the next epoch
+    next(iter(loader))
+    loader.seek(loader.epoch)
+    assert next(iter(loader)).x.tolist() == [0, 1, 2, 3, 4]
+    loader.seek(loader.epoch, loader.position)
+    assert next(iter(loader)).x.tolist() == [5, 6, 7, 8, 9]
+    loader.load_state_dict(loader.state_dict())
+    assert next(iter(loader)).x.tolist() == [10, 11, 12, 13, 14]
+    with pytest.warns(UserWarning, match="this one continues there"):
+        next(iter(loader))
+    next(iter(loader))  # said once
+    endless = sx.Loader(sx.open(DATA), 5, epochs=None)
+    assert [next(iter(endless)).x[0] for _ in range(3)] == [0, 5, 10]
+
+
+def test_the_iterator_says_what_it_is() -> None:
+    loader = sx.Loader(sx.open(DATA), 5)
+    assert repr(iter(loader)) == f"Iterator(batches of {loader})"
 
 
 def test_second_loop_closes_the_first() -> None:
     loader = sx.Loader(sx.open(DATA), 5)
     first = iter(loader)
     next(first)
+    loader.seek()
     next(iter(loader))
     with pytest.raises(ClosedError, match="another loop began"):
         next(first)
@@ -182,7 +206,11 @@ def test_fill_by_field() -> None:
 
 def test_arrays_of_any_shape_are_padded() -> None:
     data = [{"a": np.ones((k + 1, 3 - k), np.uint8)} for k in range(3)]
-    batch = next(iter(sx.Loader(data, 3)))
+    with pytest.warns(
+        UserWarning, match=r'field a differ in shape \(here 1x3 and 3x1\) .* ragged="pad" .*ragged="list"'
+    ):
+        next(iter(sx.Loader(data, 3)))
+    batch = next(iter(sx.Loader(data, 3, ragged="pad")))
     assert batch.a.shape == (3, 3, 3) and (batch.mask_of("a") == (batch.a == 1)).all()
     assert batch.lengths_of("a").tolist() == [[1, 3], [2, 2], [3, 1]]
 
@@ -583,7 +611,7 @@ def test_error_in_a_worker_has_its_traceback() -> None:
 @pytest.mark.parametrize("kind", ["thread", "process"])
 def test_leaving_a_loop_early_leaves_no_process(kind: str) -> None:
     before = psutil.Process().children()  # other tests may have a server
-    with sx.Loader(numbers(1000), 10, workers=2, worker_type=kind) as loader:  # type: ignore[arg-type]
+    with sx.Loader(numbers(1000), 10, workers=2, worker_type=kind) as loader:  # type: ignore[call-overload]
         for _ in range(3):
             assert flat(itertools.islice(loader, 3)) == list(range(30))
             loader.seek()
@@ -628,6 +656,7 @@ def test_abandoned_loop_does_not_disturb_the_next() -> None:
     with sx.Loader(numbers(40), 2, workers=1, worker_type="process") as loader:
         first = iter(loader)
         next(first)
+        loader.seek(0, 2)
         second = iter(loader)
         next(second)
         del first
@@ -641,6 +670,7 @@ def test_abandoned_loop_does_not_disturb_the_next() -> None:
 def test_forked_process_starts_its_own_workers() -> None:
     loader = sx.Loader(numbers(40), 4, workers=2, worker_type="thread")
     next(iter(loader))
+    loader.seek(0, 4)
     reader, writer = os.pipe()
     if (pid := os.fork()) == 0:
         try:

@@ -31,6 +31,12 @@ def test_numbers_and_flags_are_normalised() -> None:
         ({"ragged": "cut"}, "expected one of 'pad', 'pack', 'list' for ragged"),
         ({"on_error": "ignore"}, "for on_error, got 'ignore'"),
         ({"worker_type": "fork"}, "for worker_type, got 'fork'"),
+        ({"window": 4, "shuffle": True}, "expected block= together with window=, got window=4"),
+        ({"fill": "x"}, "expected a number for fill, .*, got 'x'"),
+        ({"fill": [1, 2]}, "expected a number for fill"),
+        ({"fill": {"x": "y"}}, r"expected a number for fill\['x'\]"),
+        ({"fill": {"typo": 1}}, "expected fill for the fields x, got 'typo'"),
+        ({"fill": {"X": 1}}, "got 'X': did you mean 'x'"),
         ({"block": 4}, "expected shuffle=True together with block="),
         ({"pin_memory": True}, 'expected to="torch"'),
         ({"transform": 5}, "expected a function for transform, got 5"),
@@ -40,3 +46,8 @@ def test_numbers_and_flags_are_normalised() -> None:
 def test_invalid_arguments_raise(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         sx.Loader([{"x": 1}], **{"batch_size": 4, **options})
+
+
+def test_fill_of_fields_that_a_transform_makes_is_not_checked() -> None:
+    loader = sx.Loader([{"x": 1}], 4, transform=lambda sample: {"y": np.arange(sample.x)}, fill={"y": -1})
+    assert next(iter(loader)).y.tolist() == [[0]]

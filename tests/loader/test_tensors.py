@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import shardex as sx
-from shardex.errors import SchemaError
+from shardex.errors import ArgumentError, SchemaError
 
 torch = pytest.importorskip("torch")
 
@@ -198,3 +198,27 @@ def test_world_size_without_init_process_group_warns(folder: str, monkeypatch: p
     assert warned[0].filename == __file__
     assert (loader.rank, loader.world_size) == (0, 1)
     sx.Loader(folder, 4, rank=1, world_size=2)
+
+
+def test_batches_move_to_a_device() -> None:
+    data = [{"x": k, "v": np.arange(k + 1), "name": "a", "j": {"k": k}} for k in range(4)]
+    for form in ("pad", "pack", "list"):
+        batch = next(iter(sx.Loader(data, 4, to="torch", ragged=form)))
+        moved = batch.to("meta", non_blocking=True)
+        assert type(moved) is type(batch) and moved.x.device.type == "meta" and batch.x.device.type == "cpu"
+        assert moved.name == ["a"] * 4 and moved.j[1] == {"k": 1}
+        assert moved.origin is batch.origin and moved.mask.device.type == "meta"
+        if form == "pad":
+            assert moved.v.device.type == moved.mask_of("v").device.type == "meta"
+        elif form == "pack":
+            assert moved.v.values.device.type == moved.v.offsets.device.type == "meta"
+        else:
+            assert [one.device.type for one in moved.v] == ["meta"] * 4
+
+
+def test_a_batch_of_arrays_says_how_to_get_tensors() -> None:
+    for batch in (next(sx.open([{"x": 1}]).ordered(1)), next(iter(sx.Loader([{"x": 1}], 1)))):
+        with pytest.raises(ArgumentError, match=r'got int64\[1\] - at field x; .* Loader\(..., to="torch"\)'):
+            batch.to("cpu")
+    with pytest.raises(ArgumentError, match="got none in name"):
+        next(iter(sx.Loader([{"name": "a"}], 1, to="torch"))).to("cpu")

@@ -5,12 +5,17 @@
 
 from __future__ import annotations
 
-from typing import Any, assert_type
+import dataclasses
+from typing import Any, TypedDict, assert_type
 
 import numpy as np
+import pandas as pd
+import polars as pl
 from numpy.typing import NDArray
+from torch.utils.data import DataLoader
 
 import shardex as sx
+from shardex.loader.loaded_batch import LoadedBatch
 
 
 @sx.packable
@@ -31,6 +36,19 @@ def mean(s: Series) -> Mean:
 @mean.putter
 def _(view: Mean, s: Series) -> Series:
     return Series(s.history - s.history.mean() + view.mean, s.station)
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+
+class Row(TypedDict):
+    x: int
+
+
+def count(batch: sx.Batch) -> int:
+    return len(batch)
 
 
 def check_types() -> None:
@@ -57,6 +75,33 @@ def check_types() -> None:
     assert_type(ds.map(lambda s: Mean(1.0))[0], Mean)
     assert_type(ds.filter(lambda s: s.station == "a"), sx.Dataset[Series])
     assert_type(sx.concat(ds, ds), sx.Dataset[Series])
+
+    assert_type(sx.concat([ds, ds]), sx.Dataset[Series])
+    assert_type(ds + ds, sx.Dataset[Series])
+    assert_type(ds.sort("station", descending=True), sx.Dataset[Series])
+    assert_type(ds.head(), list[Series])
+    assert_type(ds.drop(["station"]).rename(history="past"), sx.Dataset[sx.DictSample])
+    assert_type(ds.split([0.8, 0.2], seed=0), tuple[sx.Dataset[Series], ...])
+    assert_type(ds.split({"train": 1.0}), sx.DatasetDict)
+    assert_type(sx.open("x", Point)[0], Point)
+    assert_type(sx.open("x", Row)[0]["x"], int)
+    sx.open({"x": np.arange(3)})
+    sx.open(pd.DataFrame())
+    sx.write("x", pl.DataFrame())
+    sx.Array(np.float32, (3, None))
+
+    assert_type(sx.Loader(ds, 4), sx.Loader[LoadedBatch[Series]])
+    for loaded in sx.Loader(ds, 4, shuffle=True):
+        assert_type(loaded, LoadedBatch[Series])
+        assert_type(loaded.samples, list[Series])
+        assert_type(loaded.to("cuda"), LoadedBatch[Series])
+    for loaded_dict in sx.Loader([{"x": 1}], 4, fields=["x"]):
+        assert_type(loaded_dict, LoadedBatch[sx.DictSample])
+    for collated in sx.Loader(ds, 4, collate=count):
+        assert_type(collated, int)
+    sx.Loader(ds, 4, shufle=True)  # type: ignore[call-overload]
+    DataLoader(ds, batch_size=4)
+    DataLoader(ds.select("history"), batch_size=4, shuffle=True)
 
     assert_type(mean, sx.Lens[Series, Mean])
     assert_type(mean(ds[0]), Mean)

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain as chain_iterables
-from typing import Any, Generic, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
@@ -55,8 +55,13 @@ from shardex.schema import Features, check_fields
 
 U = TypeVar("U")
 
+if TYPE_CHECKING:  # a torch DataLoader takes any dataset with these methods, but type checkers want this base class
+    from torch.utils.data import Dataset as SampleSequence
+else:
+    SampleSequence = Generic
 
-class Dataset(AbstractRows, Generic[T_co]):
+
+class Dataset(AbstractRows, SampleSequence[T_co]):
     """A sequence of samples. An integer gives a sample; a slice, a list or a mask gives a view, which copies nothing.
 
     The name of a field gives its column: the values of all samples, stacked if they are numbers or arrays of one shape.
@@ -328,7 +333,7 @@ class Dataset(AbstractRows, Generic[T_co]):
         order = Pick(sorted_positions(self, names := field_names(fields), descending))
         return self.through(order, f"sorted by {', '.join(names)}{', descending' * bool(descending)}")
 
-    def __add__(self, other: Dataset[T_co]) -> Dataset[T_co]:
+    def __add__(self, other: Dataset[T_co]) -> Dataset[T_co]:  # type: ignore[override]
         """Return the samples of this dataset, then those of another with the same fields, as `concat` does."""
         return Dataset(concat_rows([self, other])) if isinstance(other, Dataset) else NotImplemented
 

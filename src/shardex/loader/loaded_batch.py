@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from shardex.errors import FieldError
 from shardex.kernel import Columns, Integers, value_mask
 from shardex.loader.plan import Plan, PreparedBatch
-from shardex.samples import Batch, DictSample
+from shardex.samples import Batch, DictSample, T_co
 
 if TYPE_CHECKING:
     from shardex.loader.recipe import Recipe
@@ -57,7 +57,7 @@ class BatchOrigin:
         return f"BatchOrigin(step {self.step}, epoch {self.epoch}, {len(self.positions)} positions from {first} on)"
 
 
-class LoadedBatch(Batch[Any]):
+class LoadedBatch(Batch[T_co]):
     """A batch with `mask` (which rows count) and `origin` (where its samples come from).
 
     If a field is named `mask` or `origin` too, read it as ``batch["mask"]``.
@@ -84,6 +84,10 @@ class LoadedBatch(Batch[Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         prepared = PreparedBatch(self._prepared.rows, None, self._prepared.lengths, self._prepared.mask)
         return LoadedBatch, (self.columns, prepared, None, self._to_tensor)
+
+    def _replace(self, columns: Columns, device: Any) -> Self:
+        convert = None if self._to_tensor is None else partial(_on_device, self._to_tensor, device)
+        return type(self)(columns, self._prepared, self._origin, convert)
 
     @property
     def sample_type(self) -> type[Any]:
@@ -123,6 +127,10 @@ class LoadedBatch(Batch[Any]):
 
     def _output(self, array: Any) -> Any:
         return array if self._to_tensor is None else self._to_tensor(array)
+
+
+def _on_device(to_tensor: Callable[[Any], Any], device: Any, array: Any) -> Any:
+    return to_tensor(array).to(device)
 
 
 # Setting an attribute of a batch sets a field, so the slots are set directly. Looked up once: every step makes a batch.

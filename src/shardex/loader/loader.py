@@ -8,19 +8,32 @@ from __future__ import annotations
 
 import os
 import time
+import typing
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
-from shardex.dataset import Dataset, ReadSize, open
+import numpy as np
+
+from shardex.dataset import DataIterator, Dataset, ReadSize, open
 from shardex.errors import ArgumentError, WorkerError
 from shardex.kernel import Columns
 from shardex.loader.cursor import EpochSteps, check_state
 from shardex.loader.executors import Executor, InlineExecutor, ThreadExecutor
 from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch
-from shardex.loader.options import LoaderOptions, OnError, OutputType, RaggedForm, WorkerType, resolve_rank
+from shardex.loader.options import (
+    LoaderArguments,
+    LoaderOptions,
+    OnError,
+    OutputType,
+    RaggedForm,
+    WorkerType,
+    check_fill,
+    resolve_rank,
+)
 from shardex.loader.plan import Plan, PreparedBatch
 from shardex.loader.read_ahead import ReadAhead
 from shardex.loader.recipe import Recipe
@@ -30,15 +43,26 @@ from shardex.loader.run_state import RunState
 from shardex.loader.stats import Stats
 from shardex.loader.tensors import require_torch, to_tensors
 from shardex.rows import whole_number
-from shardex.samples import Batch
 from shardex.schema import check_fields
 from shardex.sources import export_credentials, import_credentials
 from shardex.workers import ProcessPool
 
 _MAX_SKIPPED = 10_000
+_WINDOW = 16
+"""Blocks per window of a shuffle in blocks, by default."""
 
 
-class Loader:
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    B_co = TypeVar("B_co", covariant=True, default=LoadedBatch)
+else:
+    B_co = typing.TypeVar("B_co", covariant=True)
+S = typing.TypeVar("S")
+C = typing.TypeVar("C")
+
+
+class Loader(Generic[B_co]):
     """Batches of a dataset for training: shuffled, divided among ranks, prepared by workers, resumable at any sample.
 
     >>> import shardex as sx
@@ -46,9 +70,9 @@ class Loader:
     >>> [batch.x.tolist() for batch in loader]
     [[7, 9, 4, 2], [5, 3, 1, 6], [0, 8]]
 
-    A loader keeps its position: after a ``break`` the next loop continues there, and after the end of an epoch the next
-    loop is the next epoch. `state_dict` saves the position, `load_state_dict` continues there, also with
-    another number of ranks or workers or another batch size:
+    A loader keeps its position: after a ``break`` the next loop continues there (and says so, once, unless `seek` was
+    called), and after the end of an epoch the next loop is the next epoch. `state_dict` saves the position,
+    `load_state_dict` continues there, also with another number of ranks or workers or another batch size:
 
     >>> state = loader.state_dict()
     >>> resumed = sx.Loader([{"x": k} for k in range(10)], batch_size=5, shuffle=True, seed=0)
@@ -56,6 +80,39 @@ class Loader:
     (1, 0)
     """
 
+    @overload
+    def __init__(
+        self: Loader[LoadedBatch[S]],
+        dataset: Dataset[S],
+        batch_size: int,
+        *,
+        fields: None = None,
+        transform: None = None,
+        collate: None = None,
+        **options: Unpack[LoaderArguments],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[LoadedBatch],
+        dataset: Any,
+        batch_size: int,
+        *,
+        fields: Sequence[str] | None = None,
+        transform: Callable[..., Any] | None = None,
+        collate: None = None,
+        **options: Unpack[LoaderArguments],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Loader[C],
+        dataset: Any,
+        batch_size: int,
+        *,
+        fields: Sequence[str] | None = None,
+        transform: Callable[..., Any] | None = None,
+        collate: Callable[[LoadedBatch[Any]], C],
+        **options: Unpack[LoaderArguments],
+    ) -> None: ...
     def __init__(
         self,
         dataset: Any,
@@ -72,11 +129,11 @@ class Loader:
         read_ahead: int | None = None,
         fields: Sequence[str] | None = None,
         transform: Callable[..., Any] | None = None,
-        collate: Callable[[Batch], Any] | None = None,
-        ragged: RaggedForm = "pad",
+        collate: Callable[[LoadedBatch[Any]], Any] | None = None,
+        ragged: RaggedForm | None = None,
         fill: Any = 0,
         block: int | None = None,
-        window: int = 16,
+        window: int | None = None,
         on_error: OnError = "raise",
         to: OutputType = "numpy",
         pin_memory: bool = False,
@@ -99,7 +156,8 @@ class Loader:
             `numpy.random.Generator` that depends on seed, epoch and position only
         :param collate: called with each batch (of arrays, with mask and origin); the loader yields what it returns
         :param ragged: form of fields whose rows differ in length: "pad" pads them with `fill` (see `batch.mask_of`),
-            "pack" concatenates them, "list" gives a list of arrays
+            "pack" concatenates them, "list" gives a list of arrays. The default is "pad", with a warning if arrays
+            differ in more than their first dimension
         :param block: shuffle blocks of this many consecutive samples, and the samples within each `window` of blocks:
             nearly as random as a full shuffle, and much faster on cold disks and object stores
         :param on_error: "raise"; or "skip" to replace a sample that cannot be read or transformed by another one; or a
@@ -108,6 +166,8 @@ class Loader:
         """
         data = dataset if isinstance(dataset, Dataset) else open(dataset)
         rank, world_size = resolve_rank(rank, world_size)
+        if window is not None and block is None:
+            raise ArgumentError(f"expected block= together with window=, got window={window!r} and no block")
         self._options = options = LoaderOptions(
             batch_size,
             shuffle=shuffle,
@@ -122,15 +182,17 @@ class Loader:
             fields=None if fields is None else tuple(check_fields(data.fields, fields)),
             transform=transform,
             collate=collate,
-            ragged=ragged,
+            ragged=ragged or "pad",
             fill=fill,
             block=block,
-            window=window,
+            window=_WINDOW if window is None else window,
             on_error=on_error,
             to=to,
             pin_memory=pin_memory,
         )
         self._recipe = Recipe(data, options)
+        check_fill(fill, self._recipe.batch_features if isinstance(fill, Mapping) else None)
+        self._warn_of_padding, self._warn_of_continuing = ragged is None, True
         self._recipe.view(0)  # raises if this order cannot be shuffled in blocks
         steps = EpochSteps(len(data), options.batch_size, options.world_size, options.drop_last)
         self._run = RunState(steps, options.epochs)
@@ -197,10 +259,12 @@ class Loader:
 
     # -- batches ----------------------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Any]:
-        return self._loop(self._run.begin_loop())
+    def __iter__(self) -> Iterator[B_co]:
+        if self._run.left_early:
+            self._say_continued()
+        return DataIterator(self._loop(self._run.begin_loop()), lambda: f"batches of {self}")
 
-    def _loop(self, loop: int) -> Iterator[Any]:
+    def _loop(self, loop: int) -> Iterator[B_co]:
         """Yield batches until the end of the run; continue at the cursor when it was moved. Measures the times."""
         run, stats = self._run, self.stats
         run.check_active(loop)
@@ -217,7 +281,9 @@ class Loader:
                     starting = False
                 else:
                     stats.waiting += ready - requested
+                run.left = True
                 yield batch
+                run.left = False
                 requested = time.perf_counter()
                 stats.consumer += requested - ready
                 run.check_active(loop)
@@ -321,10 +387,38 @@ class Loader:
         """Return what `collate` returned, or a batch of arrays or tensors."""
         if not isinstance(prepared.data, Columns):
             return prepared.data
+        if self._warn_of_padding and prepared.lengths:
+            self._say_padding(prepared)
         if self._options.to == "numpy":
             return LoadedBatch(prepared.data, prepared, origin)
         tensors = to_tensors(prepared.data, self._options.pin_memory)
         return LoadedBatch(tensors, prepared, origin, require_torch().from_numpy)
+
+    def _say_continued(self) -> None:
+        """Warn once that a loop begins in the middle of an epoch, because the one before was left there."""
+        self._run.left = False
+        if self._warn_of_continuing:
+            self._warn_of_continuing = False
+            warnings.warn(
+                f"the last loop over this loader was left in the middle of epoch {self.epoch}, at position "
+                f"{self.position} of {self._recipe.length}, and this one continues there; before it, call "
+                "loader.seek(loader.epoch) to begin the epoch again, or loader.seek(loader.epoch, loader.position) to "
+                "continue without this warning",
+                stacklevel=3,
+            )
+
+    def _say_padding(self, prepared: PreparedBatch) -> None:
+        """Warn once of a field that is padded in more than its first dimension, which `ragged` did not ask for."""
+        for name, sizes in prepared.lengths.items():
+            if sizes.ndim > 1 and len(np.unique(sizes, axis=0)) > 1:
+                self._warn_of_padding = False
+                shapes = " and ".join("x".join(map(str, one)) for one in np.unique(sizes, axis=0)[[0, -1]].tolist())
+                warnings.warn(
+                    f"the arrays of the field {name} differ in shape (here {shapes}) and are padded with `fill` in all "
+                    'dimensions; resize or crop them in transform=, or choose: ragged="pad" to pad them without this '
+                    f'warning (batch.mask_of({name!r}) tells padding from values), ragged="list" for a list of arrays',
+                    stacklevel=3,
+                )
 
     # -- moving -----------------------------------------------------------------------------------------------
 
@@ -336,7 +430,7 @@ class Loader:
         """Continue at a position of an epoch."""
         self._run.seek(whole_number("epoch", epoch), whole_number("position", position))
 
-    def replay(self, step: int, rank: int | None = None) -> Any:
+    def replay(self, step: int, rank: int | None = None) -> B_co:
         """Return the batch of an earlier step again, for this rank or another; also of a step before a resume."""
         segment, epoch, position = self._run.cursor.locate(whole_number("step", step))
         rank = self.rank if rank is None else whole_number("rank", rank)
@@ -350,7 +444,8 @@ class Loader:
         recipe = Recipe(self.dataset, replace(self._options, rank=rank, **size))
         plan = Plan(epoch, position, 1, step)
         batches, _ = recipe(plan)
-        return self._output(batches[0], recipe.origin(plan, 0))
+        batch: B_co = self._output(batches[0], recipe.origin(plan, 0))
+        return batch
 
     def close(self) -> None:
         """End the workers and the active loop; a new `for` loop starts new workers."""
@@ -362,7 +457,7 @@ class Loader:
             self._executor.close()
         self._executor = None
 
-    def __enter__(self) -> Loader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
-from shardex.errors import ArgumentError
+import numpy as np
+
+from shardex.errors import ArgumentError, nearest
 from shardex.loader.replacements import BadSample
 from shardex.loader.tensors import distributed_rank, require_torch
 from shardex.rows import whole_number
-from shardex.samples import Batch
+from shardex.schema import Bytes, Feature, Json, Text, unwrap_optional
 
 RaggedForm = Literal["pad", "pack", "list"]
 WorkerType = Literal["auto", "thread", "process"]
 OutputType = Literal["numpy", "torch"]
 OnError = Literal["raise", "skip"] | Callable[[BadSample], None]
+
+
+class LoaderArguments(TypedDict, total=False):
+    """Arguments of a `Loader` that do not change the type of its batches, for type checkers."""
+
+    shuffle: bool
+    seed: int
+    epochs: int | None
+    rank: int | None
+    world_size: int | None
+    drop_last: bool
+    workers: int
+    worker_type: WorkerType
+    read_ahead: int | None
+    ragged: RaggedForm | None
+    fill: Any
+    block: int | None
+    window: int | None
+    on_error: OnError
+    to: OutputType
+    pin_memory: bool
+
 
 _NUMBERS = {"batch_size": 1, "seed": None, "world_size": 1, "rank": None, "workers": 0, "window": 1}
 """Options that are whole numbers, and the least value of each."""
@@ -44,7 +68,7 @@ class LoaderOptions:
     read_ahead: int | None = None
     fields: tuple[str, ...] | None = None
     transform: Callable[..., Any] | None = None
-    collate: Callable[[Batch], Any] | None = None
+    collate: Callable[..., Any] | None = None
     ragged: RaggedForm = "pad"
     fill: Any = 0
     block: int | None = None
@@ -84,6 +108,27 @@ class LoaderOptions:
 def _check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ArgumentError(f"expected one of {', '.join(map(repr, known))} for {name}, got {value!r}")
+
+
+def check_fill(fill: Any, features: Mapping[str, Feature] | None) -> None:
+    """Raise `ArgumentError` for padding that no array takes, or of a field that does not exist.
+
+    `features` are those of the samples, None if they are not known because a transform makes the samples.
+    """
+    if not isinstance(fill, Mapping):
+        _check_fill_value(fill, "fill")
+        return
+    for name, value in fill.items():
+        if features is not None and name not in features:
+            known = ", ".join(features)
+            raise ArgumentError(f"expected fill for the fields {known}, got {name!r}{nearest(name, features)}")
+        if features is None or not isinstance(unwrap_optional(features[name]), Text | Bytes | Json):
+            _check_fill_value(value, f"fill[{name!r}]")
+
+
+def _check_fill_value(value: Any, name: str) -> None:
+    if value is not None and (np.ndim(value) or np.asarray(value).dtype.kind not in "biufcmM"):
+        raise ArgumentError(f"expected a number for {name}, which pads arrays to one length, got {value!r:.200}")
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:

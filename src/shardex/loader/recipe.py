@@ -102,6 +102,14 @@ class Recipe:
         """Type of each field that is a single number."""
         return {name: np.dtype(one.dtype) for name, one in self._features.items() if isinstance(one, Value)}
 
+    @property
+    def batch_features(self) -> Mapping[str, Feature] | None:
+        """Features of the fields of batches; None if they are not known."""
+        if self.options.transform is not None or not self._features:
+            return None
+        names = self.options.fields
+        return self._features if names is None else {name: self._features[name] for name in names}
+
     @cached_property
     def _features(self) -> Mapping[str, Feature]:
         """Features of the fields; empty if they would be inferred from samples that are bad."""

@@ -32,8 +32,18 @@ class RunState:
         """True if the cursor was moved since the active loop planned its batches."""
         self.relocated = False
         """True if `seek` or `load` moved it, possibly to another run of `epochs` epochs."""
+        self.left = False
+        """True while the consumer has a batch: at the begin of another loop, it did not come back for the next one."""
         self.finished = False
         """True if the loaded state is that of a run of several epochs that has ended: there is nothing to continue."""
+
+    @property
+    def left_early(self) -> bool:
+        """True if the last loop was left in the middle of an epoch, and the cursor was not moved since.
+
+        A run without an end is made to be continued, so leaving it is not early.
+        """
+        return self.left and self.cursor.position > 0 and self.epochs is not None
 
     def begin_loop(self) -> int:
         """Make a new loop the active one and return its number."""
@@ -61,17 +71,20 @@ class RunState:
         """Move forward by some steps."""
         self.cursor.advance(steps)
         self.moved = True
+        self.left = False
 
     def seek(self, epoch: int, position: int) -> None:
         """Move to an epoch and position."""
         self.cursor.seek(epoch, position)
         self.moved = self.relocated = True
+        self.left = False
         self.finished = False
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Move to a saved state."""
         self.cursor.load(state)
         self.moved = self.relocated = True
+        self.left = False
         # With one epoch per loop, the next loop is the next epoch; a run of several epochs ends with the last one.
         cursor, epochs = self.cursor, self.epochs or 1
         self.finished = epochs > 1 and cursor.step > 0 and cursor.position == 0 and cursor.epoch % epochs == 0

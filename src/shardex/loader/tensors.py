@@ -42,6 +42,11 @@ class Packed:
         row = range(len(self))[where]
         return self.values[self.offsets[row] : self.offsets[row + 1]]
 
+    def to(self, device: Any, *, non_blocking: bool = False) -> Packed:
+        """Return the same rows on another device."""
+        values, offsets = (one.to(device, non_blocking=non_blocking) for one in (self.values, self.offsets))
+        return Packed(values, offsets)
+
     def __repr__(self) -> str:
         return f"Packed({len(self)} rows, {len(self.values)} values)"
 

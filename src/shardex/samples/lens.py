@@ -27,6 +27,7 @@ from shardex.schema import describe
 S = TypeVar("S")
 V = TypeVar("V")
 W = TypeVar("W")
+T = TypeVar("T")
 
 
 class Lens(Generic[S, V]):
@@ -70,7 +71,7 @@ class Lens(Generic[S, V]):
         self.__doc__ = get.__doc__ if isinstance(get, types.FunctionType) else type(self).__doc__
 
     @classmethod
-    def identity(cls, kind: type[S]) -> Lens[S, S]:
+    def identity(cls, kind: type[T]) -> Lens[T, T]:
         """Return the lens whose view is the sample itself.
 
         >>> Lens.identity(DictSample).put(DictSample(x=2), DictSample(x=1))
@@ -79,12 +80,12 @@ class Lens(Generic[S, V]):
         return Lens(_get_whole, _put_whole, source=kind, view=kind)
 
     @classmethod
-    def between(cls, source: type[S], view: type[V]) -> Lens[S, V]:
+    def between(cls, source: type[T], view: type[W]) -> Lens[T, W]:
         """Return the lens that `as_type` uses: the shortest path of registered lenses, else a subset of the fields."""
         if source is view:
-            return cast("Lens[S, V]", cls.identity(source))
+            return cast("Lens[T, W]", cls.identity(source))
         if path := LENSES.path(source, view):
-            return cast("Lens[S, V]", reduce(lambda a, b: a | b, path))
+            return cast("Lens[T, W]", reduce(lambda a, b: a | b, path))
         subset = FieldSubset(source, view)
         return Lens(subset.get, subset.put, source=source, view=view)
 

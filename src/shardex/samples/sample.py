@@ -10,11 +10,11 @@ import operator
 import typing
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, cast
 
 import numpy as np
 
-from shardex.errors import FieldError, RowError, SchemaError, unknown_field
+from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, unknown_field
 from shardex.kernel import MISSING, Column, Columns, Ragged
 from shardex.samples.class_record import is_sample_class, record_of
 from shardex.schema import MSGPACK
@@ -217,6 +217,20 @@ class Batch(Generic[T_co]):
         """Return a dict of columns."""
         return dict(self.items())
 
+    def to(self, device: Any, *, non_blocking: bool = False) -> Self:
+        """Return the batch with its tensors on another device, such as ``"cuda"``; other values stay as they are.
+
+        Batches of ``Loader(..., to="torch")`` have tensors.
+        """
+        moved = {name: _moved(column, name, device, non_blocking) for name, column in self.columns.data.items()}
+        if not any(map(_has_tensor, moved.values())):
+            raise _no_tensors(f"none in {', '.join(moved) or 'an empty batch'}")
+        return self._replace(Columns(moved, len(self)), device)
+
+    def _replace(self, columns: Columns, device: Any) -> Self:
+        """Return a batch with other columns, which are on a device."""
+        return type(self)(columns, self._kind)
+
     @property
     def sample_type(self) -> type[T_co]:
         """The type of the samples: a class made by `packable`, or `DictSample`."""
@@ -226,6 +240,30 @@ class Batch(Generic[T_co]):
     def samples(self) -> list[T_co]:
         """The samples as a list."""
         return list(self)
+
+
+def _moved(value: Any, name: str, device: Any, non_blocking: bool) -> Any:
+    """Return a value with the tensors in it on a device; raise for numbers that are not in a tensor."""
+    if isinstance(value, list | tuple) and _has_tensor(value):
+        return type(value)(_moved(one, name, device, non_blocking) for one in value)
+    if isinstance(value, Mapping):
+        return {key: _moved(one, name, device, non_blocking) for key, one in value.items()}
+    if _has_tensor(value):
+        return value.to(device, non_blocking=non_blocking)
+    if isinstance(value, np.ndarray | Ragged):
+        raise _no_tensors(f"{short(value)} - at field {name}")
+    return value
+
+
+def _has_tensor(value: Any) -> bool:
+    """Return whether a value is, or contains, something that can be on a device."""
+    if isinstance(value, list | tuple | Mapping):
+        return any(map(_has_tensor, value.values() if isinstance(value, Mapping) else value))
+    return hasattr(value, "to") and not isinstance(value, Batch)
+
+
+def _no_tensors(found: str) -> ArgumentError:
+    return ArgumentError(f'expected tensors to move, got {found}; make the batches with Loader(..., to="torch")')
 
 
 def _are_alike(values: list[Any]) -> bool:
