@@ -233,7 +233,7 @@ def test_rebuild_accepts_removed_files(tmp_path: Path) -> None:
         (tmp_path / f"{name}.jsonl").write_text('{"x": 1}\n{"x": 2}\n')
     run("index", tmp_path)
     (tmp_path / "b.jsonl").unlink()
-    assert "rebuild=True" in run("index", tmp_path, code=1).stderr
+    assert "-o rebuild=true" in run("index", tmp_path, code=1).stderr
     assert json.loads(run("index", tmp_path, "--rebuild", "--json").output)["samples"] == 2
 
 
@@ -435,16 +435,41 @@ def test_verify_jsonl(tmp_path: Path) -> None:
 def test_recover(store: Path, tmp_path: Path) -> None:
     path = Path(sx.open(store).shards([1])[0])
     os.truncate(path, 200)
-    lost, saved = run("recover", store, tmp_path / "new").output.splitlines()
+    lost, saved = run("recover", store, tmp_path / "new", code=1).output.splitlines()
     assert lost.startswith(f"lost: data/{path.name}: expected ") and lost.endswith("(samples 1 to 2)")
     assert saved == f"saved 1 sample in {tmp_path / 'new'}"
     assert list(sx.open(tmp_path / "new")) == [{"n": 1, "s": "new"}]
     (store / "_shardex/00000003.json").unlink()
     (store / "_shardex/00000002.json").write_text("")
-    found = json.loads(run("recover", store, tmp_path / "again", "--json").output)
+    found = json.loads(run("recover", store, tmp_path / "again", "--json", code=1).output)
     assert (found["samples"], found["version"], [one["samples"] for one in found["lost"]]) == (2, 1, [[2, 4]])
     assert found["notes"][0].startswith("version 2 is lost")
-    assert "there already" in run("recover", store, tmp_path / "new", code=1).stderr
+    words = run("recover", store, tmp_path / "new", code=1).stderr
+    assert "there already; name a target that does not exist" in words and "mode=" not in words
+
+
+def test_recover_without_losses_succeeds(folder: Path, tmp_path: Path) -> None:
+    assert run("recover", folder / "arrow", tmp_path / "new").output.startswith("saved 10 samples")
+
+
+def test_options_that_take_several_names(folder: Path) -> None:
+    found = json.loads(run("index", folder / "jsonl", "-o", "attributes=name,n", "--json").output)
+    assert found["samples"] == 10
+    run("index", folder / "jsonl", "-o", "attributes=name")
+    assert (
+        "expected rebuild to be true or false, got 'x'"
+        in run("index", folder / "jsonl", "-o", "rebuild=x", code=1).stderr
+    )
+
+
+def test_advice_is_given_in_the_form_of_the_command_line(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n{"x": 2}\n')
+    run("index", tmp_path)
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n')
+    words = run("info", tmp_path, code=1).stderr
+    assert "open with -o rebuild=true" in words
+    run("info", tmp_path, "-o", "rebuild=true")
+    assert "`shardex.write` in Python" in run("history", tmp_path, code=1).stderr
 
 
 @pytest.mark.parametrize("command", ["history", "restore", "clean", "compact"])

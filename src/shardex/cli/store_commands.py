@@ -128,18 +128,22 @@ def recover(
 ) -> None:
     """Copy every readable sample of a damaged dataset into a new one.
 
+    The exit code is 1 if samples are lost.
+
     Example: shardex recover data/weather data/weather-saved
     """
     paths, name, options = resolve([path], format, option)
     recovered = store.recover(paths, target, format=name, **options)
     if as_json:
         print_json({**asdict(recovered), "lost": [_to_json(one) for one in recovered.lost]})
-        return
-    for one in recovered.lost:
-        print(printable(f"lost: {one.file}: {one.why}{_extent(one)}"))
-    for note in recovered.notes:
-        print(printable(f"note: {note}"))
-    print(printable(f"saved {_count(recovered.samples, 'sample')} in {recovered.path}"))
+    else:
+        for one in recovered.lost:
+            print(printable(f"lost: {one.file}: {one.why}{_extent(one)}"))
+        for note in recovered.notes:
+            print(printable(f"note: {note}"))
+        print(printable(f"saved {_count(recovered.samples, 'sample')} in {recovered.path}"))
+    if recovered.lost:
+        raise typer.Exit(1)
 
 
 # -- text -----------------------------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 import typer
@@ -20,6 +22,8 @@ from shardex.files import find
 from shardex.formats import FORMATS, format_named, recognise
 
 _FIRST_BYTES = 64
+_ADVISED = "rebuild|trust_paths|checksums|truncated|infer_from|decode|cache"
+"""Options that messages of the library advise."""
 
 What = Annotated[
     list[str], typer.Argument(metavar="WHAT", help="A folder, a file, a quoted pattern, or several files.")
@@ -51,9 +55,10 @@ def _parse_option(pair: str, types: Mapping[str, Any]) -> tuple[str, Any]:
     name, equals, text = pair.partition("=")
     if not equals or not name.isidentifier() or name in ("what", "format"):
         raise ArgumentError(f"expected an option of the format as -o name=value, got {pair!r}")
-    values = [value for value in _possible_values(text) if isinstance(value, types.get(name, object))]
+    hint = types.get(name, object)
+    values = [value for value in _possible_values(text) if _fits(value, hint)]
     if not values:
-        raise ArgumentError(f"expected {name} to be {types[name]}, got {text!r}")
+        raise ArgumentError(f"expected {name} to be {_hint_text(hint)}, got {text!r}")
     return name, values[0]
 
 
@@ -64,16 +69,55 @@ def _possible_values(text: str) -> Iterator[Any]:
     for kind in (int, float, str):
         with suppress(ValueError):
             yield kind(text)
+    yield text.split(",")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Return whether a value has the type of an annotation."""
+    if isinstance(hint, UnionType):
+        return any(_fits(value, one) for one in get_args(hint))
+    if (kind := get_origin(hint)) is None:
+        return isinstance(value, hint) and not (isinstance(value, bool) and hint in (int, float))
+    return (
+        isinstance(value, kind) and not isinstance(value, str) and all(_fits(one, get_args(hint)[0]) for one in value)
+    )
+
+
+def _hint_text(hint: Any) -> str:
+    """Return an annotation as a user of the command line gives it.
+
+    >>> _hint_text(int | None), _hint_text(Sequence[str] | bool)
+    ('int', 'names separated by commas or true or false')
+    """
+    kinds = [one for one in (get_args(hint) if isinstance(hint, UnionType) else (hint,)) if one is not NoneType]
+    names = {bool: "true or false"}
+    return " or ".join(
+        names.get(one, "names separated by commas" if get_origin(one) else one.__name__) for one in kinds
+    )
 
 
 # -- printing -------------------------------------------------------------------------------------------------
 
 
 def message(error: ShardexError) -> str:
-    """Return the message of an error, without the errno that begins the text of an OSError."""
+    """Return the message of an error, without the errno that begins the text of an OSError.
+
+    >>> message(ShardexError("an old index; open with rebuild=True"))
+    'an old index; open with -o rebuild=true'
+    """
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}"
-    return str(error)
+        return f"{_as_options(error.strerror)}: {error.filename}"
+    return _as_options(str(error))
+
+
+def _as_options(text: str) -> str:
+    """Return a message whose advice names options as the command line takes them."""
+    text = re.sub(rf"\b({_ADVISED})=(True|False|\"\w+\")", lambda found: f"-o {found[1]}={_plain(found[2])}", text)
+    return re.sub(r"`sx\.(\w+)`", r"`shardex.\1` in Python", text)
+
+
+def _plain(value: str) -> str:
+    return value.lower() if value in ("True", "False") else value.strip('"')
 
 
 def size_text(count: int) -> str:

@@ -34,10 +34,12 @@ MODES = ("create", "append", "overwrite")
 _CLAIM = ".shardex/claim"
 
 
-def check_mode(place: Place, mode: str, *, known: bool = False) -> bool:
+def check_mode(
+    place: Place, mode: str, *, known: bool = False, remedy: str = 'pass mode="append" or mode="overwrite"'
+) -> bool:
     """Return True if something exists at `place`; raise an error if the mode does not allow that.
 
-    `known` means that the caller has already found something there.
+    `known` means that the caller has already found something there; `remedy` says what the user can do about it.
     """
     if mode not in MODES:
         raise ArgumentError(f"expected mode to be one of {', '.join(MODES)}, got {mode!r}")
@@ -45,7 +47,6 @@ def check_mode(place: Place, mode: str, *, known: bool = False) -> bool:
     with storage_errors(path, "look at"):
         exists = known or (bool(place.paths()) if place.is_remote else _has_content(path))
     if exists and mode == "create":
-        remedy = 'pass mode="append" or mode="overwrite"'
         raise AlreadyExistsError(errno.EEXIST, f"a file or folder exists there already; {remedy}", path)
     if exists and not place.is_remote and not os.path.isdir(path):
         raise AlreadyExistsError(errno.EEXIST, "expected a folder, got a file", path)

@@ -43,7 +43,7 @@ def adopt(
     if not isinstance(rows, ShardRows):
         raise ArgumentError(f"expected shards in files, got {type(rows).__name__}")
     place = place_of(beside)
-    check_mode(place, "create")
+    check_mode(place, "create", remedy="name a folder that does not exist")
     opened, features = rows.opened, rows.features
     target = opened.what if isinstance(opened.what, str) else list(opened.what)
     if signed := [one for one in ([target] if isinstance(target, str) else target) if display_name(one) != one]:

@@ -264,7 +264,7 @@ class _Output:
     """The new native dataset at the target."""
 
     def __init__(self, damaged: What, place: Place, progress: bool | None) -> None:
-        check_mode(place, "create")
+        check_mode(place, "create", remedy="name a target that does not exist")
         self.path = place.url
         folder = place_of(damaged).url if isinstance(damaged, str | os.PathLike) else ""
         if folder and f"{self.path}/".startswith(f"{folder}/"):
