@@ -128,7 +128,7 @@ def test_every_feature_can_be_declared_for_its_type(feature: Feature) -> None:
         (pa.decimal256(70, 3), Decimal(70, 3)),
         (pa.month_day_nano_interval(), Opaque("month_day_nano_interval")),
         (pa.uuid(), Bytes()),
-        (pa.json_(), Text()),
+        (pa.json_(), Json()),
         (pa.fixed_shape_tensor(pa.float32(), [2, 3]), Array("float32", (2, 3))),
         (pa.fixed_shape_tensor(pa.float32(), [2, 3], permutation=[0, 1]), Array("float32", (2, 3))),
         (pa.fixed_shape_tensor(pa.float32(), [2, 3], permutation=[1, 0]), Array("float32", (6,))),

@@ -441,7 +441,10 @@ def test_modes(tmp_path: Path) -> None:
         ({"x": [1, 2], "id": ""}, "expected an id that a tar can hold as a name, got '' - at sample 1"),
         ({"x": [1, 2], "id": "a\0"}, "expected an id that a tar can hold as a name"),
         ({"x": [1, 2], "id": "first"}, "expected a different id for each sample, got 'first' again - at sample 1"),
-        ({"x": [1, 2], "metadata": {"s": {1}}}, "expected metadata that JSON can hold, got .* - at sample 1"),
+        (
+            {"x": [1, 2], "metadata": {"s": {1}}},
+            r"expected a value that JSON can hold, got set \{1\} \(in s\) - at sample 1, field metadata",
+        ),
         ({"x": [1, 2], "y": np.array([{}], object)}, "expected .*, got object.* - at sample 1, field y"),
     ],
 )

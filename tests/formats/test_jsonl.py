@@ -799,9 +799,9 @@ def test_features_that_json_cannot_hold_raise(tmp_path: Path, feature: Any, mess
         ({"j": math.inf}, "expected a value that JSON can hold, got float inf"),
         (
             {"j": np.array([np.inf])},
-            r"expected numbers that JSON can hold, got float64\[1\] with infinity - at sample 1",
+            r"expected a value that JSON can hold, got float inf \(in \[0\]\) - at sample 1, field j",
         ),
-        ({"j": {1: 2}}, r"expected a value that JSON can hold, got dict \{1: 2\}"),
+        ({"j": {1: 2}}, "expected text as a key of a JSON object, got int 1"),
         ({"j": object()}, "expected a value that JSON can hold, got object"),
         ({"j": "\ud800"}, "expected a value that JSON can hold"),
         ({}, r"expected json, got nothing .* - at sample 1, field j"),

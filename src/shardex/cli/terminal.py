@@ -140,7 +140,7 @@ def printable(text: str) -> str:
 def to_json(value: Any) -> Any:
     """Return the value as JSON values."""
     if isinstance(value, np.ndarray | np.generic):
-        return to_json(value.tolist())
+        return to_json((value.astype(str) if value.dtype.kind in "mM" else value).tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, bytes):

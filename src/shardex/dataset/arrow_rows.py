@@ -16,7 +16,7 @@ import pyarrow as pa
 from shardex.arrow import MappedTable, features_of_arrow, null_paths, valid_batch
 from shardex.kernel import Columns, Integers, digest
 from shardex.rows import JoinedRows
-from shardex.schema import Features, Json, Opaque, contains
+from shardex.schema import Features, Opaque, contains
 
 _SOME = 100
 """Number of rows at each end from which the fingerprint is computed."""
@@ -90,13 +90,12 @@ class ArrowRows(JoinedRows):
 
 
 def _features(table: pa.Table, schema: pa.Schema, given: Features | None) -> Features:
-    json = {field.name: Json() for field in schema if isinstance(field.type, pa.JsonType)}
     nulls = {
         path
         for name, column in zip(table.column_names, table.columns, strict=True)
         for path in null_paths(name, column.chunks)
     }
-    return features_of_arrow(schema, Features({**json, **(given or {})}), nulls)
+    return features_of_arrow(schema, given, nulls)
 
 
 # -- slices -----------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from shardex.dataset.combined_rows import concat_rows
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.huggingface import to_huggingface
 from shardex.dataset.layers import Layer, MappedRows, RenamedRows, innermost_rows, sample_type_of
-from shardex.dataset.read_size import read_chunks
+from shardex.dataset.read_size import read_chunks, sample_chunks
 from shardex.dataset.sql import Limits, Params, condition, select, view_columns, view_matching, view_present
 from shardex.dataset.typed_views import check_callable, lens_view, typed_view
 from shardex.dataset.views import (
@@ -188,7 +188,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         return Batch(self.read(normalise(positions, len(self))))
 
     def __iter__(self) -> Iterator[T_co]:
-        samples = chain_iterables.from_iterable(map(self._make, columns.to_samples()) for columns in self.chunks())
+        samples = chain_iterables.from_iterable(map(self._make, some) for some in sample_chunks(self))
         return DataIterator(samples, lambda: f"samples of {self}")
 
     def _chosen(self, fields: Sequence[str] | None) -> Sequence[str] | None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardex.errors import FormatError
 from shardex.kernel import Column, Columns
 from shardex.order import Order
 from shardex.rows import Rows
+
+if TYPE_CHECKING:
+    from shardex.dataset.dataset import Dataset
 
 _MAX_BYTES = 1 << 20
 _MAX_ROWS = 1 << 12
@@ -40,6 +44,19 @@ def read_chunks(rows: Rows, order: Order, size: int) -> Iterator[Columns]:
         yield columns
         start += len(columns)
         read_size.measure(columns)
+
+
+def sample_chunks(view: Dataset[Any]) -> Iterator[Iterable[dict[str, Any]]]:
+    """Yield the samples of a dataset as dicts, in chunks."""
+    first = 0
+    for columns in view.chunks():
+        samples: Iterable[dict[str, Any]]
+        try:
+            samples = columns.to_samples()
+        except FormatError:  # a value that Python cannot hold: read one by one, for an error that names the sample
+            samples = map(view.sample, range(first, first + len(columns)))
+        first += len(columns)
+        yield samples
 
 
 # -- estimates of memory --------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 from shardex.errors import ArgumentError, SchemaError
 from shardex.files import Stage, StagedWriter
 from shardex.kernel import MISSING
-from shardex.schema import Features, Optional, fit_sample, fits_unchanged, plain_form
+from shardex.schema import Features, Optional, fit_sample, fits_unchanged, located, plain_form
 
 _UNLIMITED = 1 << 62
 
@@ -51,7 +51,7 @@ class SampleWriter(StagedWriter):
             self._check_open()
         fitted = self._fit(sample)
         if self._plain:
-            fitted = {**fitted, **{name: convert(fitted[name]) for name, convert in self._plain}}
+            fitted = {**fitted, **self._plain_values(fitted)}
         try:
             record = self._encode(fitted)
         except SchemaError as error:
@@ -75,6 +75,16 @@ class SampleWriter(StagedWriter):
             if present == len(sample):
                 return fitted
         return fit_sample(sample, self._features, self._samples)
+
+    def _plain_values(self, fitted: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of fields whose form in JSON and MessagePack is another one, in that form."""
+        found = {}
+        for name, convert in self._plain:
+            try:
+                found[name] = convert(fitted[name])
+            except SchemaError as error:
+                raise located(error, f"sample {self._samples}, field {name}") from None
+        return found
 
     @abstractmethod
     def _encode(self, sample: Mapping[str, Any]) -> Any:

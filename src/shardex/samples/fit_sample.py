@@ -14,15 +14,29 @@ import numpy as np
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Column, Columns, TimeArray
 from shardex.samples.class_record import Record, record_of
-from shardex.schema import Json, Optional, cast_column, describe, fit, fit_column, fits_unchanged, is_stacked, located
+from shardex.schema import (
+    Json,
+    Optional,
+    cast_column,
+    describe,
+    fit,
+    fit_column,
+    fits_unchanged,
+    is_stacked,
+    located,
+    plain_form,
+    unwrap_optional,
+)
 
 T = TypeVar("T")
 Where = Callable[[int], str]
 """Returns the place of the k-th sample, for messages."""
 
 
-def sample_from(kind: type[T], data: Mapping[str, Any]) -> T:
+def sample_from(kind: type[T], data: Mapping[str, Any], *, stored: bool = False) -> T:
     """Return a sample of a class from values, which must fit; optional fields and those with a default may be missing.
+
+    `stored` values may have the form that `packed_values` returns.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -38,17 +52,27 @@ def sample_from(kind: type[T], data: Mapping[str, Any]) -> T:
     if unknown := [str(name) for name in data if name not in record.features]:
         has = ", ".join(record.names)
         raise SchemaError(f"expected the fields {has} of {kind.__name__}, got {', '.join(unknown)} too")
-    return record.make(fitted(record, record.plain(data)))
+    return record.make(fitted(record, record.plain(data), stored=stored))
 
 
-def fitted(record: Record[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain values converted to their features, with defaults for missing ones."""
+def fitted(record: Record[Any], values: Mapping[str, Any], *, stored: bool = False) -> dict[str, Any]:
+    """Return plain values converted to their features, with defaults for missing ones; `stored` as in `packed`."""
     out = {}
     for name, feature in record.features.items():
         try:
-            out[name] = fit(values[name] if name in values else record.default(name), feature)
+            value = values[name] if name in values else record.default(name)
+            out[name] = fit(value, feature, stored=stored and plain_form(feature) is not None)
         except SchemaError as error:
             raise located(error, f"field {name} of {record.kind.__name__}") from None
+    return out
+
+
+def packed_values(record: Record[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain values in the form that MessagePack holds."""
+    out = fitted(record, values)
+    for name, feature in record.features.items():
+        if (convert := plain_form(feature)) is not None and not isinstance(unwrap_optional(feature), Json):
+            out[name] = convert(out[name])
     return out
 
 

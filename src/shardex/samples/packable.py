@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar, dataclass_transform, overload
 
 from shardex.errors import FormatError, SchemaError
 from shardex.samples.class_record import record_of
-from shardex.samples.fit_sample import fitted, sample_from
+from shardex.samples.fit_sample import packed_values, sample_from
 from shardex.samples.sample import new_key, same, short
 from shardex.schema import MSGPACK, describe
 
@@ -75,7 +75,7 @@ class PackableSample:
         found = MSGPACK.decode(data)
         if not isinstance(found, dict):
             raise FormatError(f"expected the packed map of a {cls.__name__}, got {describe(found)}")
-        return cls.from_data(found)
+        return sample_from(cls, found, stored=True)
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Self:
@@ -90,7 +90,7 @@ class PackableSample:
     def packed(self) -> bytes:
         """The sample as MessagePack; `SchemaError` if a value does not fit its field."""
         record = record_of(type(self))
-        return MSGPACK.encode(fitted(record, record.values(self)))
+        return MSGPACK.encode(packed_values(record, record.values(self)))
 
     @property
     def as_wds(self) -> dict[str, Any]:

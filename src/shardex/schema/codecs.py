@@ -56,12 +56,27 @@ def _encode_json(value: Any) -> bytes:
 
     >>> JSON.encode({"a": [1, None, np.arange(2)]})
     b'{"a":[1,null,[0,1]]}'
-    >>> JSON.encode({"a": b"bytes"})
+    >>> JSON.encode({"a": [b"bytes"]})
     Traceback (most recent call last):
-    shardex.errors.SchemaError: expected a value that JSON can hold, got bytes b'bytes'
+    shardex.errors.SchemaError: expected a value that JSON can hold, got bytes b'bytes' (in a[0])
+    """
+    return encode_plain_json(plain_json(value))
+
+
+def plain_json(value: Any) -> Any:
+    """Return the value with numpy objects replaced by Python ones; an error names the key of what JSON cannot hold.
+
+    NaN, infinity, dates and bytes are refused: JSON would change them.
+
+    >>> plain_json({"a": {"b": [1, np.nan]}})
+    Traceback (most recent call last):
+    shardex.errors.SchemaError: expected a value that JSON can hold, got float nan (in a.b[1])
     """
     try:
-        return encode_plain_json(_without_numpy(value))
+        return _without_numpy(value)
+    except SchemaError as error:
+        place = _place_of_unfit(value)
+        raise SchemaError(f"{error} (in {place})" if place else str(error)) from None
     except RecursionError:
         raise SchemaError(
             f"expected a value that JSON can hold, got {type(value).__name__} nested too deeply"
@@ -72,7 +87,7 @@ def _without_numpy(value: Any) -> Any:
     """Return the value with numpy objects replaced; raise for values that JSON would change (NaN, keys)."""
     if type(value) in _SIMPLE:
         return value
-    if isinstance(value, np.generic | np.ndarray):
+    if isinstance(value, np.generic | np.ndarray) and value.dtype.kind not in "mM":  # as lists, times are numbers
         return _without_numpy(value.tolist())
     if isinstance(value, dict):
         return {_checked_key(name): _without_numpy(one) for name, one in value.items()}
@@ -83,6 +98,21 @@ def _without_numpy(value: Any) -> Any:
     if isinstance(value, _SIMPLE):
         return value
     raise SchemaError(f"expected a value that JSON can hold, got {type(value).__name__} {value!r}"[:200])
+
+
+def _place_of_unfit(value: Any) -> str:
+    """Return the keys that lead to the first value that JSON cannot hold, such as ``a.b[2]``; empty for the value."""
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "mM":
+        value = value.tolist()
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else []
+    for key, one in items:
+        try:
+            _without_numpy({key: one} if isinstance(value, dict) else one)
+        except SchemaError:
+            inner = _place_of_unfit(one)
+            step = f"[{key}]" if isinstance(value, list | tuple) else str(key)
+            return f"{step}{'' if not inner or inner.startswith('[') else '.'}{inner}"
+    return ""
 
 
 def _checked_key(name: Any) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shardex.schema.codecs import plain_json
 from shardex.schema.features import Map, Optional, Sequence, Struct, contains
-from shardex.schema.leaf_features import Decimal, Feature, Text
+from shardex.schema.leaf_features import Decimal, Feature, Json, Text
 from shardex.schema.time_features import TimeFeature
 
 Convert = Callable[[Any], Any]
@@ -19,12 +20,13 @@ def plain_form(feature: Feature) -> Convert | None:
     """Return the function that turns fitted values into what JSON and MessagePack hold; `None` if they hold them.
 
     Dates and times become ISO 8601 text (durations whole numbers), decimals text, maps objects or lists of pairs.
+    Values of JSON fields lose their numpy objects; what JSON cannot hold is an error that names the inner key.
 
     >>> import datetime; from shardex.schema.time_features import Date
     >>> plain_form(Sequence(Date()))([datetime.date(2024, 1, 31)]), plain_form(Text())
     (['2024-01-31'], None)
     """
-    return _convert(feature) if contains(feature, TimeFeature | Decimal | Map) else None
+    return _convert(feature) if contains(feature, TimeFeature | Decimal | Map | Json) else None
 
 
 def _convert(feature: Feature) -> Convert:
@@ -33,6 +35,8 @@ def _convert(feature: Feature) -> Convert:
             return feature.text
         case Decimal():
             return str
+        case Json():
+            return plain_json
         case Optional():
             inner = _convert(feature.feature)
             return lambda value: None if value is None else inner(value)
