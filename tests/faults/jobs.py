@@ -17,6 +17,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,36 @@ EDITS: dict[str, Callable[[str], None]] = {
     "compact": fold,
     "restore": go_back,
     "clean": tidy,
+}
+
+# -- shards of other formats --------------------------------------------------------------------------------------
+
+SHARDS: dict[str, dict[str, Any]] = {
+    "jsonl": {"shard_rows": 3},
+    "tar": {"shard_rows": 3},
+    "parquet": {"shard_rows": 3},
+    "tokens": {"shard_size": 100},
+    "bins": {"splits": 3, "codec": "json"},
+}
+"""Formats that are written as several files, and options that make many of them."""
+
+
+def shard_samples(first: int, last: int) -> list[Sample]:
+    return [{"x": np.arange(k, k + k % 5, dtype=np.int64)} for k in range(first, last)]
+
+
+def write_shards(format: str, mode: str, first: int, folder: str) -> None:
+    """Write eight samples."""
+    schema = {"x": sx.Array("int64", (None,))}
+    new = shard_samples(first, first + 8)
+    sx.write(folder, new, schema, format=format, mode=mode, progress=False, **SHARDS[format])
+
+
+WRITES: dict[str, Callable[[str], None]] = {
+    f"{mode} {format}": partial(write_shards, format, mode, 8)
+    for format in SHARDS
+    for mode in ("create", "append", "overwrite")
+    if (format, mode) != ("bins", "append")
 }
 
 # -- an endless chain of edits ----------------------------------------------------------------------------------
@@ -272,7 +303,7 @@ def do(request: dict[str, Any], say: Callable[[str], None]) -> None:
         if name in LONG:
             LONG[name](folder, say, *rest)
         else:
-            {**EDITS, "sweep": sweep}[name](folder)
+            {**EDITS, **WRITES, "sweep": sweep}[name](folder)
     except ShardexError as error:
         say(f"{type(error).__name__} {' '.join(str(error).split())}")
         os._exit(1)
@@ -308,6 +339,8 @@ def warm_up() -> None:
         make(f"{folder}/d")
         mixed(f"{folder}/d")
         fold(f"{folder}/d")
+        for name, write in WRITES.items():
+            write(f"{folder}/{name}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,6 +112,76 @@ def test_error_at_every_call(case: Case) -> None:
             if call.name != "unlink":
                 assert not drafts(case.folder), where
             case.check_usable(found)
+
+
+class Shards:
+    """A writer of shards of another format, and the samples before and after."""
+
+    def __init__(self, jobs: Jobs, name: str, room: Path) -> None:
+        self.jobs, self.name = jobs, name
+        self.mode, self.format = name.split()
+        self.room, self.log = room, room / "log"
+        self.old = [] if self.mode == "create" else numbers(0, 8)
+        self.new = numbers(0 if self.mode == "append" else 8, 16)
+        self.begin()
+        self.calls = calls(jobs, name, self.folder, self.log)
+
+    def begin(self) -> None:
+        """Make the old dataset, with an index, in a new folder: indexes of older ones may be in the cache folder."""
+        self.folder = Path(tempfile.mkdtemp(dir=self.room)) / "d"
+        if self.mode != "create":
+            does.write_shards(self.format, "create", 0, str(self.folder))
+            assert self.found() == self.old
+
+    def hit(self, call: Call, fault: str) -> str:
+        """Write with a fault and return the last line."""
+        self.begin()
+        return hit(self.jobs, self.name, self.folder, self.log, call, fault)
+
+    def found(self) -> list[Any]:
+        """Return the samples."""
+        if not self.folder.exists():
+            return []
+        schema = {"x": sx.Array("int64", (None,))} if self.format in ("jsonl", "tar") else None
+        return [list(sample["x"]) for sample in sx.open(self.folder, format=self.format, schema=schema)]
+
+    def check_usable(self) -> None:
+        """Check that the next writer works."""
+        before = self.found() if self.format != "bins" else []
+        does.write_shards(self.format, "overwrite" if self.format == "bins" else "append", 50, str(self.folder))
+        assert self.found() == before + numbers(50, 58)
+
+
+@pytest.mark.parametrize("name", does.WRITES)
+def test_writer_of_shards_killed_at_every_call(name: str, jobs: Jobs, room: Path) -> None:
+    """The samples are the old or the new ones, and the next writer works."""
+    case, seen = Shards(jobs, name, room), []
+    for call in chosen([call for call in case.calls if call.changes]):
+        assert case.hit(call, "signal=KILL") in ("", "done"), call
+        seen.append(case.found())
+        assert seen[-1] in (case.old, case.new), call
+        case.check_usable()
+    assert case.old in seen and case.new in seen
+
+
+@pytest.mark.parametrize("name", [name for name in does.WRITES if name.startswith("append")])
+def test_append_of_shards_with_an_error_at_every_call(name: str, jobs: Jobs, room: Path) -> None:
+    """An append that reports success has succeeded; one that failed before it was published has changed nothing."""
+    case = Shards(jobs, name, room)
+    publishes = next(number for number, call in enumerate(case.calls) if ".done" in call.words)
+    for call in chosen([call for call in case.calls if faults(call)]):
+        for fault in faults(call):
+            words = case.hit(call, fault)
+            where = f"{call.words} with {fault}: {words}"
+            if words != "done":
+                assert re.match(OURS if call.changes else r"[A-Z]\w+", words), where
+            is_new = words == "done" or case.calls.index(call) > publishes
+            assert case.found() == (case.new if is_new else case.old), where
+            case.check_usable()
+
+
+def numbers(first: int, last: int) -> list[Any]:
+    return [sample["x"].tolist() for sample in does.shard_samples(first, last)]
 
 
 def chosen(calls: list[Call]) -> list[Call]:

@@ -24,8 +24,9 @@ Content = dict[str, str]
 
 
 def content(folder: Path) -> Content:
-    """Return all files below a folder, hidden ones too."""
-    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    """Return all files below a folder, hidden ones too, except records of finished appends."""
+    found = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".done"]
+    return {str(path.relative_to(folder)): path.read_text() for path in found}
 
 
 def publish(target: Path, mode: str, files: Content) -> None:

@@ -701,7 +701,7 @@ def test_append_continues_the_numbering(tmp_path: Path) -> None:
     path = write(tmp_path / "d", {"n": int}, [{"n": 0}])
     write(path, {"n": int}, [{"n": 1}, {"n": 2}], mode="append", shard_rows=1)
     write(path, {"n": int}, [], mode="append")
-    assert sorted(os.listdir(path)) == [f"part-0000{k}.jsonl" for k in range(3)]
+    assert sorted(os.listdir(path)) == [".shardex", *(f"part-0000{k}.jsonl" for k in range(3))]
     assert every(opened(path)) == [{"n": k} for k in range(3)]
     write(path, {"n": int}, [{"n": 3}], mode="append")
     assert every(opened(path)) == [{"n": k} for k in range(4)]

@@ -18,6 +18,7 @@ from functools import cached_property
 from itertools import takewhile
 
 from shardex.errors import AccessDeniedError, ArgumentError, NotFoundError, ShardexError
+from shardex.files.append_records import visible_paths, without_pending
 from shardex.files.patterns import expand_braces, has_wildcards, literal_prefix, matching, natural_order
 from shardex.sources import (
     CachedSource,
@@ -57,7 +58,7 @@ class Files:
     @cached_property
     def paths(self) -> tuple[str, ...]:
         """Paths relative to the source, in the order of their samples; a folder is listed on the first access."""
-        return tuple(natural_order(self.source.paths())) if self.listed is None else self.listed
+        return tuple(natural_order(visible_paths(self.source))) if self.listed is None else self.listed
 
     def __str__(self) -> str:
         what, count = (self.what, 1) if isinstance(self.what, str) else (self.what[0], len(self.what))
@@ -139,11 +140,12 @@ def _matches(pattern: str) -> list[str]:
 def _matches_of_one(pattern: str) -> list[str]:
     """Return the files of a glob, the data files below a folder, or the file itself."""
     if os.path.isdir(pattern):
-        below = natural_order(LocalSource(pattern).paths())
+        below = natural_order(visible_paths(LocalSource(pattern)))
         return [os.path.join(pattern, path) for path in below if not _NOT_DATA.search(path)]
     if os.path.exists(pattern):
         return [pattern]
-    return [path for path in natural_order(glob.glob(pattern, recursive=True)) if os.path.isfile(path)]
+    found = [path for path in natural_order(glob.glob(pattern, recursive=True)) if os.path.isfile(path)]
+    return without_pending(found)
 
 
 def _files(paths: list[str], what: str | tuple[str, ...]) -> Files:

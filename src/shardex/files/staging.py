@@ -4,7 +4,7 @@ Formats whose shards are plain files write them into a `Stage`, a temporary fold
 `StagedWriter`. Publishing moves the folder into place:
 
 - a new dataset appears by one rename, an overwritten one by the exchange of two folders;
-- appended files are synced and then linked into the existing folder, all of them or none;
+- appended files are synced and then linked into the existing folder, all of them or none (`append_records`);
 - at a URL, where nothing can be renamed, the files are uploaded one by one (`upload`): each appears whole, and those
   that the format lists in `publish_last` come after all others. Existing datasets there are never replaced or extended.
 
@@ -27,11 +27,11 @@ from typing import Any
 
 from shardex.errors import AlreadyExistsError, ArgumentError, ShardexError, storage_errors
 from shardex.files.all_or_nothing import AllOrNothing
+from shardex.files.append_records import CLAIM, link_together, pending_names, undo_unfinished
 from shardex.files.patterns import natural_order
 from shardex.sources import LocalSource, Place, Source, make_folder, place_of, sync_folder
 
 MODES = ("create", "append", "overwrite")
-_CLAIM = ".shardex/claim"
 
 
 def check_mode(
@@ -105,6 +105,8 @@ class Stage:
         self.path = self._target.url
         self.mode = mode
         self._exists = self._check_target()
+        if self._exists and mode == "append":
+            undo_unfinished(self.path)
         self._owned = re.compile(rf"({owned})|\.shardex/[^/]+", re.IGNORECASE)
         self._publish_last = publish_last
         self._refuse_foreign()
@@ -147,8 +149,10 @@ class Stage:
 
     @property
     def existing(self) -> list[str]:
-        """In mode "append": the files of the target in natural order."""
-        return natural_order(self._target.paths()) if self._exists and self.mode == "append" else []
+        """In mode "append": the files of the target in natural order, and those that another writer is adding."""
+        if not self._exists or self.mode != "append":
+            return []
+        return natural_order(list({*self._target.paths(), *pending_names(self.path)}))
 
     def next_number(self, prefix: str, extension: str) -> int:
         """Return the number of the next file `{prefix}-{number}{extension}`: the highest existing one plus 1."""
@@ -197,28 +201,12 @@ class Stage:
             exists = self._check_target()
             self._refuse_foreign()
             if exists and self.mode == "append":
-                self._link_files()
+                link_together(self._folder, self.path, natural_order(self.place.paths()))
             elif exists:
                 _exchange(self._folder, self.path)
             else:
                 os.rename(self._folder, self.path)  # fails if the target is no longer empty
             sync_folder(os.path.dirname(self.path))
-
-    def _link_files(self) -> None:
-        """Link all files into the target, or none of them."""
-        linked: list[str] = []
-        try:
-            for file in natural_order(self.place.paths()):
-                target = os.path.join(self.path, file)
-                make_folder(os.path.dirname(target))
-                os.link(os.path.join(self._folder, file), target)  # unlike a rename it never replaces a file
-                linked.append(target)
-        except OSError:
-            for target in linked:
-                os.unlink(target)
-            raise
-        for folder in {os.path.dirname(target) for target in linked}:
-            sync_folder(folder)
 
     def discard(self) -> None:
         """Remove the temporary folder."""
@@ -247,20 +235,20 @@ def upload(folder: Source, place: Place, publish_last: Sequence[str] = ()) -> No
     """Copy all files of a folder to a place that is empty, those in `publish_last` after all others.
 
     Of several concurrent writers only one succeeds: it creates a claim file first, and the others raise an error.
-    After an error the files that were already uploaded are removed. Readers may see the first shards of an upload
-    before the last.
+    After an error the files that were already uploaded are removed. While the claim file exists, the folder cannot be
+    opened (`append_records.visible_paths`); readers that name single files see each as soon as it is uploaded.
 
     >>> from shardex.sources.memory import MemorySource; place = MemorySource()
     >>> upload(MemorySource({"index.dat": b"1", "bin2": b"2", "bin10": b"3"}), place, ["index.dat"]); list(place.files)
     ['bin2', 'bin10', 'index.dat']
     """
-    if not place.put_if_absent(_CLAIM, b""):
+    if not place.put_if_absent(CLAIM, b""):
         problem = "another writer is writing here, or was killed and left this file"
-        raise AlreadyExistsError(errno.EEXIST, problem, f"{place.url}/{_CLAIM}")
-    uploaded = [_CLAIM]
+        raise AlreadyExistsError(errno.EEXIST, problem, f"{place.url}/{CLAIM}")
+    uploaded = [CLAIM]
     rank = {path: number for number, path in enumerate(publish_last, 1)}
     try:
-        if others := [path for path in place.paths() if path != _CLAIM]:
+        if others := [path for path in place.paths() if path != CLAIM]:
             raise AlreadyExistsError(errno.EEXIST, "another writer wrote here meanwhile", f"{place.url}/{others[0]}")
         for path in sorted(natural_order(folder.paths()), key=lambda path: rank.get(path, 0)):
             uploaded.append(path)
@@ -270,4 +258,4 @@ def upload(folder: Source, place: Place, publish_last: Sequence[str] = ()) -> No
             with suppress(ShardexError):
                 place.remove(path)
         raise
-    place.remove(_CLAIM)
+    place.remove(CLAIM)

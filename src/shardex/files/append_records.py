@@ -1,0 +1,239 @@
+"""Records of appends: several files that are added to a folder become visible together.
+
+Names appear in a folder one by one. A writer that adds several files therefore first writes a record with their names,
+``.shardex/append-000007.pending``, then links the files, and then renames the record to ``append-000007.done``: this
+rename publishes them (`link_together`). Readers leave out the files that a pending record names (`visible_paths`), so
+they see all files of an append or none, also on read-only media and in a copy of the folder.
+
+A writer that was killed leaves a pending record, which is no longer locked. The next writer removes the files of that
+append (`undo_unfinished`). The record of the last finished append stays: as numbers are never used twice, readers
+notice when files were added while they listed the folder, and list it again.
+
+At a URL, where files are uploaded one by one, the claim file of the writer (`staging.upload`) has the same purpose.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO, Any
+
+import msgspec
+
+from shardex.errors import FormatError, NotFoundError, SourceError, storage_errors
+from shardex.sources import LocalSource, Source, make_folder, sync_folder
+
+FOLDER = ".shardex"
+CLAIM = f"{FOLDER}/claim"
+"""The file that a writer creates before it uploads the first file, and removes after the last."""
+_RECORD = re.compile(r"append-(\d+)\.(pending|done)")
+_PENDING = re.compile(rf"(.*/|){re.escape(FOLDER)}/(append-\d+\.pending|claim)")
+_MOST_LISTINGS = 100
+_ABANDONED_AFTER = 3600.0
+"""Seconds after which a record counts as abandoned on a file system without locks."""
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+def visible_paths(source: Source) -> list[str]:
+    """Return the paths of all files, without those of appends that are not finished.
+
+    >>> from shardex.sources.memory import MemorySource
+    >>> record = b'{"record": 6, "files": {"b": 7}}'
+    >>> visible_paths(MemorySource({"a": b"", "b": b"", ".shardex/append-000001.pending": record}))
+    ['.shardex/append-000001.pending', 'a']
+    """
+    for _ in range(_MOST_LISTINGS):
+        before = _records(source)
+        paths = source.paths()
+        try:
+            hidden = _hidden(source, paths)
+        except NotFoundError as error:
+            if os.path.basename(CLAIM) in str(error):
+                raise
+            continue  # the append was finished meanwhile
+        if before == _records(source):
+            return [path for path in paths if path not in hidden] if hidden else paths
+    raise SourceError(errno.EAGAIN, "files are added to it without a pause; open it again", source.url)
+
+
+def without_pending(paths: Sequence[str]) -> list[str]:
+    """Return these local files without those of appends to their folders that are not finished."""
+    hidden: set[str] = set()
+    for folder in {os.path.dirname(path) for path in paths}:
+        hidden.update(os.path.join(folder, name) for name in pending_names(folder))
+    return [path for path in paths if path not in hidden]
+
+
+def pending_names(folder: str) -> set[str]:
+    """Return the names in the pending records of a local folder."""
+    place = LocalSource(folder)
+    names: set[str] = set()
+    for path in _pending_records(place):
+        with suppress(NotFoundError):  # it was finished meanwhile
+            names |= _decode(place, path).files.keys()
+    return names
+
+
+def _records(source: Source) -> list[str]:
+    """Return the names of all records of a local folder; none for remote files, to which nothing is appended."""
+    try:
+        names = [] if source.is_remote else os.listdir(os.path.join(source.url, FOLDER))
+    except OSError:
+        return []
+    return sorted(filter(_RECORD.fullmatch, names))
+
+
+def _pending_records(place: LocalSource) -> list[str]:
+    return [f"{FOLDER}/{name}" for name in _records(place) if name.endswith(".pending")]
+
+
+def _hidden(source: Source, paths: Sequence[str]) -> set[str]:
+    """Return the paths that are named by a pending record among them, at any depth."""
+    found: set[str] = set()
+    for record in filter(None, map(_PENDING.fullmatch, paths)):
+        root = record[1]
+        if record[2] != "claim":
+            found.update(root + name for name in _decode(source, record[0]).files)
+        elif root:
+            found.update(path for path in paths if path.startswith(root))
+        else:
+            problem = (
+                "a writer is still writing here, or was killed and left this file; wait, or remove all files here and "
+                "write them again"
+            )
+            raise NotFoundError(errno.ENOENT, problem, f"{source.url}/{CLAIM}")
+    return found
+
+
+class _Record(msgspec.Struct):
+    record: int
+    """Inode of the record itself; in a copy of the folder it is another one, and the inodes have no meaning."""
+    files: dict[str, int]
+    """Name and inode of each file that is added."""
+
+
+def _decode(source: Source, path: str) -> _Record:
+    try:
+        return msgspec.json.decode(bytes(source.load(path)), type=_Record)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise FormatError(
+            f"{os.path.join(source.url, path)}: expected the names of files that a writer was adding, got something "
+            "else; if no writer is running, remove this file and the files that were added last"
+        ) from None
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+def link_together(source: str, target: str, files: Sequence[str]) -> None:
+    """Link files of a folder into another one: all of them or none, also if the process is killed meanwhile.
+
+    A file that exists is never replaced.
+    """
+    if len(files) < 2:
+        _link(source, target, files)
+        return
+    for file in files:
+        if os.path.lexists(full := os.path.join(target, file)):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), full)
+    make_folder(records := os.path.join(target, FOLDER))
+    with open(draft := os.path.join(source, "append.record"), "xb") as record:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(record, fcntl.LOCK_EX)
+        inodes = {file: os.stat(os.path.join(source, file)).st_ino for file in files}
+        record.write(msgspec.json.encode(_Record(os.fstat(record.fileno()).st_ino, inodes)))
+        record.flush()
+        os.fsync(record.fileno())
+        pending = _publish_record(draft, records)
+        try:
+            _link(source, target, files)
+            os.rename(pending, _done(pending))
+        except BaseException:
+            with suppress(OSError):  # the record stays pending, unless everything was undone
+                _undo(LocalSource(target), inodes)
+                os.rename(pending, _done(pending))
+            raise
+        sync_folder(records)
+    _remove_older(records, pending)
+
+
+def _link(source: str, target: str, files: Sequence[str]) -> None:
+    folders = set()
+    for file in files:
+        full = os.path.join(target, file)
+        make_folder(folder := os.path.dirname(full))
+        os.link(os.path.join(source, file), full)  # unlike a rename it never replaces a file
+        folders.add(folder)
+    for folder in folders:
+        sync_folder(folder)
+
+
+def _done(pending: str) -> str:
+    return pending.removesuffix(".pending") + ".done"
+
+
+def _number(name: str) -> int:
+    return int(name.partition("-")[2].partition(".")[0])
+
+
+def _publish_record(draft: str, records: str) -> str:
+    """Link a record under the next free number, and return its path."""
+    while True:
+        found = filter(_RECORD.fullmatch, os.listdir(records))
+        path = os.path.join(records, f"append-{max(map(_number, found), default=0) + 1:06d}.pending")
+        with suppress(FileExistsError):
+            os.link(draft, path)
+            sync_folder(records)
+            return path
+
+
+def _remove_older(records: str, pending: str) -> None:
+    with suppress(OSError):  # leftovers do no harm
+        for name in filter(_RECORD.fullmatch, os.listdir(records)):
+            if name.endswith(".done") and _number(name) < _number(os.path.basename(pending)):
+                os.unlink(os.path.join(records, name))
+
+
+def undo_unfinished(target: str) -> None:
+    """Remove the files of appends whose writer was killed; appends that still run are left alone."""
+    place = LocalSource(target)
+    for path in _pending_records(place):
+        full = os.path.join(target, path)
+        with storage_errors(full, "undo"), suppress(FileNotFoundError), open(full, "rb") as record:
+            found = _decode(place, path)
+            if found.record == os.fstat(record.fileno()).st_ino and _is_abandoned(record):
+                _undo(place, found.files)
+                os.rename(full, _done(full))
+                sync_folder(os.path.dirname(full))
+
+
+def _is_abandoned(record: IO[Any]) -> bool:
+    """Return whether the writer of a record is dead: it holds a lock while it lives."""
+    try:
+        fcntl.flock(record, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return time.time() - os.fstat(record.fileno()).st_mtime > _ABANDONED_AFTER
+    return True
+
+
+def _undo(place: LocalSource, inodes: dict[str, int]) -> None:
+    """Remove the files that were linked; files of other writers under their names have other inodes."""
+    inside = os.path.join(os.path.realpath(place.root), "")
+    folders = set()
+    for name, inode in inodes.items():
+        full = place.path(name)
+        with suppress(FileNotFoundError):
+            if os.stat(full).st_ino == inode and os.path.realpath(full).startswith(inside):
+                os.unlink(full)
+                folders.add(os.path.dirname(full))
+    for folder in folders:
+        sync_folder(folder)
