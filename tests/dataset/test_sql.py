@@ -1019,3 +1019,44 @@ def test_timeout_returns_although_a_function_cannot_be_interrupted() -> None:
 def test_bad_timeouts_raise(timeout: float) -> None:
     with pytest.raises(QueryError, match="timeout in seconds"):
         sx.open([{"a": 5}]).where("a = 5", timeout=timeout)
+
+
+# -- text inside JSON ---------------------------------------------------------------------------------------------
+
+META = [{"meta": {"q": "good" if k % 2 else "bad", "n": {"t": "x y"}, "k": k, "it's": "a"}} for k in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("meta.q = 'good'", 5),
+        ("META.q = 'good' AND meta.k > 3", 3),
+        ("'good' <> ds.meta.q OR meta.n.t = 'other'", 5),
+        ("meta.q IN ('good', 'bad')", 10),
+        ("meta.q NOT IN ('good', '3')", 5),
+        ("meta.n.t = 'x y'", 10),
+        ("meta.\"it's\" = 'a'", 10),
+        ("meta.nothing = 'a'", 0),
+        ("meta.q > 'c' AND meta.q = 'good'", 5),
+        ("meta.q = '\"good\"'", 5),
+        ("meta.k = 3", 1),
+        ("meta.k = '3'", 1),
+    ],
+)
+def test_text_inside_json_is_compared_as_text(text: str, count: int) -> None:
+    assert len(sx.open(META).where(text)) == count
+
+
+def test_text_inside_json_is_compared_with_parameters() -> None:
+    ds = sx.open(META)
+    assert len(ds.where("meta.q = ?", ["good"])) == len(ds.where("meta.q = $q", {"q": "good"})) == 5
+    assert len(ds.where("meta.k = ? AND meta.q IN (?, ?)", [3, "good", "bad"])) == 1
+    assert len(ds.where("meta.k = ?", [3])) == 1
+    assert ds.sql("SELECT count(*) AS n FROM ds t WHERE t.meta.q = 'good'")["n"].to_pylist() == [5]
+
+
+def test_other_comparisons_of_text_inside_json_say_how() -> None:
+    with pytest.raises(
+        QueryError, match=r"Malformed JSON.*; a text inside JSON is compared as field->>'\$.key' = 'text'"
+    ):
+        sx.open(META).where("meta.q = concat('go', 'od')")

@@ -30,11 +30,11 @@ from shardex.arrow import (
     true_or_null,
 )
 from shardex.dataset.sql_sandbox import RefusedError, parse, run
-from shardex.errors import QueryError
+from shardex.errors import QueryError, ShardexError
 from shardex.kernel import Integers
 from shardex.order import Span
 from shardex.rows import AbstractRows
-from shardex.schema import Features
+from shardex.schema import JSON, Features, Json, unwrap_optional
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
@@ -88,6 +88,8 @@ class Query:
     row: str
     """Name of the column of row numbers."""
     used: UsedFields
+    json_texts: tuple[JsonText, ...] = ()
+    """Comparisons of values inside JSON, which may have to be comparisons of text."""
 
     @property
     def is_per_sample(self) -> bool:
@@ -100,9 +102,17 @@ class Query:
         table = self._table(rows)
         left = None if limits.timeout is None else max(0.0, limits.timeout - (time.monotonic() - began))
         try:
-            return run(self.before + self.text, values, table, left, limits.memory)
+            return run(self._statement(values), values, table, left, limits.memory)
         except RefusedError as error:
             raise _query_error(error, self.text, len(self.before), self.features, self.used.places) from None
+
+    def _statement(self, params: Any) -> str:
+        """Return the SQL to run. Text inside JSON is compared as text: DuckDB would read the other side as JSON."""
+        data = (self.before + self.text).encode()
+        for one in self.json_texts:  # from the end on, so that positions stay valid
+            if one.is_text(params):
+                data = data[: one.begin] + one.as_text.encode() + data[one.end :]
+        return data.decode()
 
     def _table(self, rows: AbstractRows) -> pa.Table:
         """Return the columns that the statement reads: values, null tests as truth values, and row numbers."""
@@ -178,13 +188,13 @@ def _parse_query(before: str, text: str, features: Features) -> Query:
             f"got {len(text)} and {deep}; pass long values as params"
         )
     try:
-        tree = _tree(before + text)
+        tree = whole = _tree(before + text)
         if before:
             tree = _condition_in(tree, before, text)
         used = UsedFields(tree, {name.lower() for name in features})
     except RefusedError as error:
         raise _query_error(error, text, len(before), features, {}) from None
-    return Query(before, text, features, _row_name(features), used)
+    return Query(before, text, features, _row_name(features), used, _json_texts(whole, features))
 
 
 def _tree(statement: str) -> Node:
@@ -235,6 +245,68 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _plain_value(one) for name, one in value.items()}
     return [_plain_value(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+# -- text inside JSON -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class JsonText:
+    """A value inside JSON that is compared with other values, such as ``meta.q = 'good'``."""
+
+    begin: int
+    end: int
+    """Where it is in the statement, in bytes."""
+    as_text: str
+    """SQL for the same value as text: ``("meta"->>'$."q"')``."""
+    texts: tuple[str, ...]
+    """Texts that it is compared with."""
+    params: tuple[str, ...]
+    """Names or numbers of parameters that it is compared with."""
+
+    def is_text(self, params: Any) -> bool:
+        """Return whether one of the other values is a text that is not JSON."""
+        given = params if isinstance(params, Mapping) else {str(k): one for k, one in enumerate(params or (), 1)}
+        values = [given.get(name) for name in self.params]
+        return not all(map(_is_json, [*self.texts, *(one for one in values if isinstance(one, str))]))
+
+
+def _json_texts(tree: Node, features: Features) -> tuple[JsonText, ...]:
+    """Return the comparisons of values inside JSON, the last one first."""
+    json = {name.lower() for name, feature in features.items() if isinstance(unwrap_optional(feature), Json)}
+    found = {one.begin: one for node in _nodes(tree) for one in _compared(node, json)} if json else {}
+    return tuple(found[begin] for begin in sorted(found, reverse=True))
+
+
+def _compared(node: Node, json: set[str]) -> Iterator[JsonText]:
+    """Yield the values inside JSON that an expression compares with texts and parameters only."""
+    match node:
+        case {"class": "COMPARISON", "left": left, "right": right}:
+            sides = [left, right]
+        case {"type": "COMPARE_IN" | "COMPARE_NOT_IN", "children": sides}:
+            pass
+        case _:
+            return
+    texts = tuple(one["literal"]["text"] for one in sides if one.get("literal", {}).get("kind") == "STRING")
+    params = tuple(one["identifier"] for one in sides if one["class"] == "PARAMETER")
+    columns = [one for one in sides if one["class"] == "COLUMN_REF"]
+    if len(columns) != 1 or len(texts) + len(params) != len(sides) - 1:
+        return
+    names, begin = columns[0]["column_names"], columns[0]["query_location"]
+    first = next((k for k in range(min(2, len(names) - 1)) if names[k].lower() in json), None)
+    if first is not None and '"' not in "".join(names):
+        field = ".".join(f'"{name}"' for name in names[: first + 1])
+        path = "".join(f'."{name}"' for name in names[first + 1 :]).replace("'", "''")
+        end = begin + columns[0]["query_location_length"]
+        yield JsonText(begin, end, f"({field}->>'${path}')", texts, params)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        JSON.decode(text.encode())
+    except (ShardexError, ValueError):
+        return False
+    return True
 
 
 # -- fields that a statement reads -------------------------------------------------------------------------------
@@ -403,6 +475,8 @@ def _query_error(error: RefusedError, text: str, begin: int, features: Features,
         where = f" - at character {len(text.encode()[: max(place - begin, 0)].decode(errors='ignore')) + 1}"
     if "not found" in reason or "column named" in reason:
         where += f"; the fields are {', '.join(map(_quoted, features))}"
+    elif "Malformed JSON" in reason:
+        where += "; a text inside JSON is compared as field->>'$.key' = 'text'"
     elif (near := re.search('syntax error at or near "(.+)"', reason)) and near[1].lower() in map(str.lower, features):
         where += f'; write a field whose name is an SQL keyword in double quotes: "{near[1]}"'
     return QueryError(f"expected valid SQL, got {text[:200]!r}: {reason}{where}")
