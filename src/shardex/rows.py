@@ -23,7 +23,7 @@ from shardex.arrow import DecodedTable, MappedTable, concat_columns, samples_tab
 from shardex.errors import ArgumentError, RowError, SchemaError
 from shardex.kernel import MISSING, Column, Columns, Integers, Ragged, digest
 from shardex.progress import Bar
-from shardex.schema import Feature, Features, Json, check_fields, infer
+from shardex.schema import Array, Feature, Features, Json, check_fields, contains, fit_column, infer
 
 __all__ = [
     "AbstractRows",
@@ -321,7 +321,28 @@ class ListRows(AbstractRows):
         """Pick samples and stack their values."""
         names = check_fields(self._names, fields)
         samples = [self.samples[row] for row in rows.tolist()]
-        return Columns({name: [sample.get(name, MISSING) for sample in samples] for name in names}, len(rows)).stack()
+        found = {name: [sample.get(name, MISSING) for sample in samples] for name in names}
+        arrays = self._arrays
+        columns = {n: _list_column(values, arrays[n], n) if n in arrays else values for n, values in found.items()}
+        return Columns(columns, len(rows)).stack()
+
+    @cached_property
+    def _arrays(self) -> Features:
+        """Fields of arrays that samples have as lists."""
+        try:
+            fields = [name for name, feature in self.features.items() if contains(feature, Array)]
+        except SchemaError:  # values of several kinds, which are read as they are
+            return Features({})
+        return self.features.select([n for n in fields if any(_is_list(sample.get(n)) for sample in self.samples)])
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _list_column(values: list[Any], feature: Feature, name: str) -> Column:
+    """Return lists of numbers as the arrays that their feature says."""
+    return fit_column(values, feature, "sample {}".format, name, stored=False)
 
 
 class ColumnRows(AbstractRows):
@@ -336,6 +357,10 @@ class ColumnRows(AbstractRows):
         lengths = {name: len(column) for name, column in data.items()}
         if len({*lengths.values()}) > 1:
             raise SchemaError(f"expected columns of one length, got {lengths}")
+        for name, column in data.items():
+            if isinstance(column, list) and any(map(_is_list, column)):
+                feature = _memory_feature(name, column)
+                data[name] = _list_column(column, feature, name) if contains(feature, Array) else column
         self.columns = Columns(data).stack()
 
     def __reduce__(self) -> tuple[Any, ...]:

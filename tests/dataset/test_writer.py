@@ -210,3 +210,29 @@ def test_write_and_open_resolve_paths_alike(tmp_path: Path, monkeypatch: pytest.
     assert len(sx.write("~/d", [{"x": 1}])) == 1 and (tmp_path / "d").is_dir()
     with pytest.raises(ShardexError, match="expected an address that begins with"):
         sx.create("gopher://bucket/d", {"x": int})
+
+
+@pytest.mark.parametrize("format", ["arrow", "parquet", "tar", "bins", "jsonl"])
+def test_lists_of_numbers_are_arrays(tmp_path: Path, format: str) -> None:
+    samples = [{"t": [0.5] * k, "pair": [[k, 1]] * k, "words": ["a"] * k, "mixed": [k, "a", None]} for k in range(5)]
+    features = {
+        "t": sx.Array("float64", (None,)),
+        "pair": sx.Array("int64", (None, 2)),
+        "words": list[str],
+        "mixed": sx.Json(),
+    }
+    ds = sx.write(tmp_path / "d", samples, format=format)
+    if format in ("tar", "jsonl"):
+        ds = sx.open(tmp_path / "d", schema=features)
+    for found in (ds, sx.open(samples)):
+        assert sx.Features({name: found.features[name] for name in features}) == sx.Features.of(features)
+        assert found[3].t.tolist() == samples[3]["t"] and found[3].pair.shape == (3, 2)
+        batch = next(found.ordered(5))
+        assert batch["t"].lengths.tolist() == [0, 1, 2, 3, 4] and batch["words"][2] == ["a", "a"]
+        assert found[0].pair.shape == (0, 2) and found[2].mixed == [2, "a", None]
+        assert len(found.where("len(t) > 2 AND t[1] = 0.5 AND list_contains(words, 'a')")) == 2
+
+
+def test_lists_in_json_lines_stay_lists(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", [{"t": [1.0, 2.0]}], format="jsonl")
+    assert ds.features == sx.Features({"t": sx.Json()}) and ds[0].t == [1.0, 2.0]

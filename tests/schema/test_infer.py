@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from shardex.errors import SchemaError
 from shardex.schema import (
     Array,
     Bytes,
+    Date,
     Feature,
     Features,
     Json,
     Optional,
+    Sequence,
     Text,
     Value,
     infer,
@@ -35,6 +38,30 @@ INT, FLOAT = Value("int64"), Value("float64")
         (["a", np.str_("b")], Text()),
         ([b"a", bytearray(b"b"), memoryview(b"c")], Bytes()),
         ([[1, 2], {"a": 1}, (3,)], Json()),
+        ([[1.0, 2.0], []], Array("float64", (None,))),
+        ([[1, 2], (3,)], Array("int64", (None,))),
+        ([[1], [2.5]], Array("float64", (None,))),
+        ([[2**64 - 1], [0]], Array("uint64", (None,))),
+        ([[2**64]], Json()),
+        ([[-1, 2**63]], Json()),
+        ([[True], [False]], Array("bool", (None,))),
+        ([[True, 1]], Json()),
+        ([[np.float32(1)], [np.float32(2)]], Array("float32", (None,))),
+        ([[[1, 2]], [[3, 4], [5, 6]], []], Array("int64", (None, 2))),
+        ([[[1]], [[3, 4]]], Sequence(Array("int64", (None,)))),
+        ([[[1], []], [[3.5, 4]]], Sequence(Array("float64", (None,)))),
+        ([[[[1, 2]]], [[[3, 4]]]], Array("int64", (None, 1, 2))),
+        ([["a"], []], Sequence(Text())),
+        ([["a", None], []], Sequence(Optional(Text()))),
+        ([[1, None]], Sequence(Optional(INT))),
+        ([[b"a"], [b""]], Sequence(Bytes())),
+        ([[np.zeros(2, "i2")], [np.zeros(3, "i2")]], Sequence(Array("int16", (None,)))),
+        ([[datetime.date(2020, 1, 1)]], Sequence(Date())),
+        ([[], []], Json()),
+        ([[[]], [[], []]], Json()),
+        ([[1, "a"]], Json()),
+        ([[{"a": 1}]], Json()),
+        ([[1], None], Optional(Array("int64", (None,)))),
         ([None, 1], Optional(INT)),
         ([None], Optional(Json())),
         ([np.zeros(3, "f4"), np.zeros(3, "f4")], Array("float32", (3,))),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import functools
+import itertools
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 
 from shardex.errors import SchemaError
 from shardex.schema.decimals import digits_of
-from shardex.schema.features import Features, Optional, feature_of
+from shardex.schema.features import Features, Optional, Sequence, feature_of
 from shardex.schema.leaf_features import (
     MAX_DIGITS,
     SCALARS,
@@ -73,6 +74,8 @@ def _of_field(values: list[Any], name: str) -> Feature:
     given = [value for value in values if value is not None and not is_missing_time(value)]
     if given and all(isinstance(value, decimal.Decimal) for value in given):
         feature: Feature = _of_decimals(given, name)
+    elif given and all(isinstance(value, list | tuple) for value in given):
+        feature = _of_lists(given, name)
     else:
         features = (_of_value(value, name) for value in given)
         feature = functools.reduce(lambda a, b: _join(a, b, name), features) if given else Json()
@@ -99,6 +102,38 @@ def _of_value(value: Any, name: str) -> Feature:
         return _of_decimals([value], name)
     found = type(value).__name__
     raise SchemaError(f"expected a number, text, bytes, array, list or dict, got {found} - at field {name}")
+
+
+def _of_lists(lists: list[Any], name: str) -> Feature:
+    """Return the feature of lists: a ragged array for numbers, `Sequence` for other values of one kind, else `Json`.
+
+    Lists of lists of numbers are one array if all inner lists have the same length.
+    """
+    kinds: set[type] = set().union(*(map(type, one) for one in lists))
+    if kinds <= {int, float}:  # the most common ones, and lists may be long
+        dtype = "float64" if float in kinds else _integer_dtype(lists)
+        return Array(dtype, (None,)) if kinds and dtype is not None else Json()
+    items = list(itertools.chain.from_iterable(lists))
+    try:
+        item = _of_field(items, name)
+    except SchemaError:
+        return Json()
+    if isinstance(item, Value):
+        return Array(item.dtype, (None,))
+    if isinstance(item, Json) or (isinstance(item, Optional) and isinstance(item.feature, Json)):
+        return Json()
+    if isinstance(item, Array) and item.shape and kinds <= {list, tuple} and len({*map(len, items)}) == 1:
+        return Array(item.dtype, (None, len(items[0]), *item.shape[1:]))
+    return Sequence(item)
+
+
+def _integer_dtype(lists: list[Any]) -> str | None:
+    """Return the dtype of lists of integers: int64, or uint64 if they need it; `None` if neither holds them."""
+    full = [one for one in lists if one]
+    low, high = min(map(min, full), default=0), max(map(max, full), default=0)
+    if low >= -(1 << 63) and high < 1 << 63:
+        return "int64"
+    return "uint64" if low >= 0 and high < 1 << 64 else None
 
 
 def _of_time(value: Any) -> Feature | None:
