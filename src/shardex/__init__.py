@@ -9,7 +9,7 @@ know:
 `Writer`    takes samples and publishes all of them or none; `create` and `write` make one
 `Features`  the schema of a sample: `Array`, `Value`, `Text`, `Json`, ... for each field
 `packable`  turns a class of yours into a sample type; a `lens` converts between two of them, both ways
-`Columns`   what a read of many rows returns: one stacked array, `Ragged` array or list for each field
+`Columns`   what a read of many rows returns: one stacked array, `Ragged` array, `Masked` column or list for each field
 `Rows`      the protocol under all of this: ``len`` and ``read(rows, fields)``
 """
 
@@ -30,7 +30,7 @@ from shardex.dataset import (
     write,
 )
 from shardex.errors import ShardexError
-from shardex.kernel import Columns, Ragged
+from shardex.kernel import Columns, Masked, Ragged
 from shardex.loader import Loader
 from shardex.rows import Rows
 from shardex.samples import Batch, DictSample, Lens, PackableSample, lens, packable
@@ -92,6 +92,7 @@ __all__ = [
     "Loader",
     "Lost",
     "Map",
+    "Masked",
     "Null",
     "Optional",
     "PackableSample",

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from shardex.arrow import DecodedTable, MappedTable, concat_columns, samples_table
 from shardex.errors import ArgumentError, RowError, SchemaError
-from shardex.kernel import MISSING, Column, Columns, Integers, Ragged, digest
+from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, digest
 from shardex.progress import Bar
-from shardex.schema import Array, Feature, Features, Json, check_fields, contains, fit_column, infer
+from shardex.schema import Array, Feature, Features, Json, Optional, check_fields, contains, fit_column, in_form, infer
 
 __all__ = [
     "AbstractRows",
@@ -159,6 +159,8 @@ def _is_present(columns: Columns, name: str) -> NDArray[np.bool_]:
     column = columns.data[name]
     if isinstance(column, list):
         return np.array([value is not None and value is not MISSING for value in column], np.bool_)
+    if isinstance(column, Masked):
+        return column.mask
     return np.ones(len(columns), np.bool_)
 
 
@@ -307,6 +309,14 @@ class ListRows(AbstractRows):
         return infer(self.samples)
 
     @cached_property
+    def _known_features(self) -> Mapping[str, Feature]:
+        """The features; empty if a field has values of several kinds."""
+        try:
+            return self.features
+        except SchemaError:
+            return {}
+
+    @cached_property
     def fingerprint(self) -> str:
         """Digest of the samples; of a long list only its first and last 1000."""
         count = _FINGERPRINT_SAMPLES
@@ -321,19 +331,16 @@ class ListRows(AbstractRows):
         """Pick samples and stack their values."""
         names = check_fields(self._names, fields)
         samples = [self.samples[row] for row in rows.tolist()]
-        found = {name: [sample.get(name, MISSING) for sample in samples] for name in names}
+        found = {name: [sample.get(name) for sample in samples] for name in names}
         arrays = self._arrays
         columns = {n: _list_column(values, arrays[n], n) if n in arrays else values for n, values in found.items()}
-        return Columns(columns, len(rows)).stack()
+        return in_form(Columns(columns, len(rows)).stack(), self._known_features)
 
     @cached_property
-    def _arrays(self) -> Features:
+    def _arrays(self) -> Mapping[str, Feature]:
         """Fields of arrays that samples have as lists."""
-        try:
-            fields = [name for name, feature in self.features.items() if contains(feature, Array)]
-        except SchemaError:  # values of several kinds, which are read as they are
-            return Features({})
-        return self.features.select([n for n in fields if any(_is_list(sample.get(n)) for sample in self.samples)])
+        fields = {name: feature for name, feature in self._known_features.items() if contains(feature, Array)}
+        return {n: f for n, f in fields.items() if any(_is_list(sample.get(n)) for sample in self.samples)}
 
 
 def _is_list(value: Any) -> bool:
@@ -397,7 +404,7 @@ class ColumnRows(AbstractRows):
 
 def _memory_column(name: str, column: Any) -> Column:
     """Return a list, or an array with at least one dimension; text and objects are lists."""
-    if isinstance(column, list | tuple | Ragged):
+    if isinstance(column, list | tuple | Ragged | Masked):
         return list(column) if isinstance(column, tuple) else column
     if hasattr(column, "__array__"):
         array = np.asarray(column)
@@ -412,7 +419,8 @@ def _memory_column(name: str, column: Any) -> Column:
 def _memory_feature(name: str, column: Column) -> Feature:
     if isinstance(column, np.ndarray):
         return infer([{name: np.zeros(column.shape[1:], column.dtype)[()]}])[name]
-    return infer([{name: value} for value in column]).get(name, Json())
+    found = infer([{name: value} for value in column]).get(name, Json())
+    return Optional(found) if isinstance(column, Masked) else found
 
 
 # -- row numbers ------------------------------------------------------------------------------------------------

@@ -275,9 +275,9 @@ def test_a_view_is_a_dataset(ds: sx.Dataset) -> None:
     assert pickle.loads(pickle.dumps(kept))[3].n == 7
     assert sorted(n for batch in kept.shuffled(8, seed=1) for n in batch.n.tolist()) == list(range(1, 40, 2))
     assert kept.fingerprint not in (ds.fingerprint, ds.where("n % 2 = 0").fingerprint)
-    loader = sx.Loader(kept, batch_size=4, shuffle=True, seed=0)
+    loader = sx.Loader(kept, batch_size=4, shuffle=True, seed=0, fields=["n"])
     first = [n for batch in itertools.islice(loader, 2) for n in batch.n.tolist()]
-    again = sx.Loader(kept, batch_size=4, shuffle=True, seed=0)
+    again = sx.Loader(kept, batch_size=4, shuffle=True, seed=0, fields=["n"])
     again.load_state_dict(loader.state_dict())
     rest = [n for batch in again for n in batch.n.tolist()]
     assert sorted(first + rest) == list(range(1, 40, 2))

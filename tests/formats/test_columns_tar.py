@@ -35,6 +35,7 @@ from shardex.errors import (
 from shardex.files import find
 from shardex.formats import format_named, open_rows
 from shardex.formats.columns_tar import ColumnsRows, create, recognise
+from shardex.kernel import Masked
 from shardex.rows import AbstractRows, Rows
 from shardex.schema import Array, Features, Json, Optional, Text
 
@@ -115,8 +116,8 @@ def test_order_and_features(basic: Path) -> None:
     assert isinstance(rows, AbstractRows)
     columns = rows.read(np.array([6, 0, 4]), ["target", "id"])
     assert columns.names == ["target", "id"]
-    assert isinstance(columns["target"], np.ndarray)
-    assert columns["target"].shape == (3, 4, 4)
+    assert isinstance(columns["target"], Masked) and isinstance(columns["target"].values, np.ndarray)
+    assert columns["target"].values.shape == (3, 4, 4)
     assert len(rows.read(np.empty(0, np.int64))) == 0
     with pytest.raises(FieldError, match="expected one of the fields id, history, target, odd, metadata, got 'x'"):
         rows.read(np.array([0]), ["x"])

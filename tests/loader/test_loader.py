@@ -194,7 +194,7 @@ def test_ragged_fields_are_padded_and_have_a_mask() -> None:
     assert batch.t.tolist() == [[0, -1, -1, -1], [0, 1, -1, -1], [0, 1, 2, -1], [0, 1, 2, 3]]
     assert batch.lengths_of("t").tolist() == [1, 2, 3, 4]
     assert (batch.mask_of("t") == (batch.t >= 0)).all()
-    with pytest.raises(FieldError, match=r"expected a field that was padded \(t\), got 'u'"):
+    with pytest.raises(FieldError, match="expected one of the fields t, got 'u'"):
         batch.mask_of("u")
 
 
@@ -206,10 +206,6 @@ def test_fill_by_field() -> None:
 
 def test_arrays_of_any_shape_are_padded() -> None:
     data = [{"a": np.ones((k + 1, 3 - k), np.uint8)} for k in range(3)]
-    with pytest.warns(
-        UserWarning, match=r'field a differ in shape \(here 1x3 and 3x1\) .* ragged="pad" .*ragged="list"'
-    ):
-        next(iter(sx.Loader(data, 3)))
     batch = next(iter(sx.Loader(data, 3, ragged="pad")))
     assert batch.a.shape == (3, 3, 3) and (batch.mask_of("a") == (batch.a == 1)).all()
     assert batch.lengths_of("a").tolist() == [[1, 3], [2, 2], [3, 1]]
@@ -287,12 +283,12 @@ def test_error_in_a_transform_names_the_position() -> None:
 
 
 def test_batch_does_not_depend_on_other_batches(tmp_path: Path) -> None:
-    """A missing value turns the column of its own batch into a list, and of no other batch."""
     samples = [{"a": None if k == 39 else k, "t": np.arange(k % 3, dtype=np.int8)} for k in range(40)]
     ds = sx.write(tmp_path / "d", samples, {"a": int | None, "t": sx.Array("int8", (None,))})
     loader = sx.Loader(ds, 4)
-    kinds = [type(batch.a) for batch in loader]
-    assert kinds == [np.ndarray] * 9 + [list] == [type(loader.replay(step).a) for step in range(10)]
+    masks = [batch.mask_of("a").tolist() for batch in loader]
+    assert masks == [[True] * 4] * 9 + [[True] * 3 + [False]]
+    assert masks == [loader.replay(step).mask_of("a").tolist() for step in range(10)]
 
 
 # -- ranks ----------------------------------------------------------------------------------------------------------

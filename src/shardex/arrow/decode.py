@@ -1,6 +1,7 @@
 """Converts Arrow arrays of any type to columns: the inverse of `encode`.
 
-Nulls become `None`; dictionary and extension arrays become their values. `field_readers` reads most mapped
+Nulls become `None`, or the gaps of a `Masked` if the feature is optional; dictionary and extension arrays become their
+values. `field_readers` reads most mapped
 fields faster, from their buffers; it uses this module for the rest, `decoded_table` for all fields.
 """
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from shardex.arrow.storage import storage_array
 from shardex.arrow.types import fixed_sizes, is_binary, is_list, items_per_row, number_array, units_per_stored
 from shardex.errors import FormatError, SchemaError
-from shardex.kernel import Column, Columns, Integers, Ragged, TimeArray
+from shardex.kernel import Column, Columns, Integers, Masked, Ragged, TimeArray, with_missing
 from shardex.schema import (
     COMPACT,
     JSON,
@@ -33,6 +34,7 @@ from shardex.schema import (
     Json,
     Map,
     Null,
+    Optional,
     Sequence,
     Struct,
     Text,
@@ -41,27 +43,27 @@ from shardex.schema import (
     Timestamp,
     Value,
     check_keys,
-    unwrap_optional,
+    stack_arrays,
 )
 
 _MS_PER_DAY = 86_400_000
 
 
 def decode_array(array: pa.Array, feature: Feature) -> Column:
-    """Return the values of a whole array; nulls are `None`.
+    """Return the values of a whole array; a column of numbers is `Masked` if the feature is optional.
 
-    >>> decode_array(pa.array([[1, 2], None]), Array("int64", (None,)))
+    >>> decode_array(pa.array([[1, 2], None]), Optional(Array("int64", (None,)))).to_list()
     [array([1, 2]), None]
     """
     array = storage_array(array)
     if isinstance(array, pa.DictionaryArray):
         return decode_array(array.dictionary_decode(), feature)
-    inner = unwrap_optional(feature)
+    if isinstance(feature, Optional):
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        return with_missing(_column(array.drop_null() if array.null_count else array, feature.feature), valid)
     if not array.null_count:
-        return _column(array, inner)
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
-    values = iter(to_list(_column(array.drop_null(), inner)))
-    return [next(values) if ok else None for ok in valid.tolist()]
+        return _column(array, feature)
+    return decode_array(array, Optional(feature))
 
 
 def decode_value(array: pa.Array, row: int, feature: Feature) -> Any:
@@ -112,7 +114,7 @@ def to_list(column: Column) -> list[Any]:
         return column.to_list()
     if isinstance(column, np.ndarray):
         return column.tolist() if column.ndim == 1 and column.dtype.kind in "biuf" else list(column)
-    return column
+    return column.to_list() if isinstance(column, Masked) else column
 
 
 def _column(array: pa.Array, feature: Feature) -> Column:
@@ -127,7 +129,7 @@ def _column(array: pa.Array, feature: Feature) -> Column:
             raw = array if is_binary(array.type) else array.cast(pa.large_binary())
             return [JSON.decode(one) for one in raw.to_pylist()]
         case Array() if is_binary(array.type):
-            return [decode_array_bytes(raw, feature) for raw in array.to_pylist()]
+            return stack_arrays([decode_array_bytes(raw, feature) for raw in array.to_pylist()], feature)
         case Array():
             return _arrays(array, feature)
         case Sequence():
@@ -245,7 +247,7 @@ def decode_array_bytes(raw: bytes, feature: Array) -> NDArray[Any]:
 def _arrays(array: pa.Array, feature: Array) -> Column:
     dtype = np.dtype(feature.dtype)
     if pa.types.is_struct(array.type):
-        return _shaped(array, dtype)
+        return _shaped(array, feature, dtype)
     if is_list(array.type):
         return _listed(array, feature, dtype)
     flat = array
@@ -282,12 +284,12 @@ def _listed(array: pa.Array, feature: Array, dtype: np.dtype[Any]) -> Column:
     return Ragged.from_values(values.reshape(-1, *fixed_sizes(feature)), offsets // step, fixed_sizes(feature))
 
 
-def _shaped(array: pa.StructArray, dtype: np.dtype[Any]) -> list[NDArray[Any]]:
+def _shaped(array: pa.StructArray, feature: Array, dtype: np.dtype[Any]) -> Column:
     values, shapes = array.field("values"), array.field("shape")
     offsets = values.offsets.to_numpy().tolist()
     flat = np.asarray(values.values)
     rows = (flat[a:b].view(dtype) for a, b in pairwise(offsets))
-    return [reshape(row, shape) for row, shape in zip(rows, shapes.to_pylist(), strict=True)]
+    return stack_arrays([reshape(row, shape) for row, shape in zip(rows, shapes.to_pylist(), strict=True)], feature)
 
 
 def reshape(row: NDArray[Any], shape: SequenceOf[int]) -> NDArray[Any]:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.decode import decode_array_bytes, decode_value, reshape, take_rows, time_column, to_list
+from shardex.arrow.decode import decode_array_bytes, decode_value, reshape, take_rows, time_column
 from shardex.arrow.types import fixed_sizes, is_binary, is_list, is_text, items_per_row, storage_dtype
 from shardex.errors import FormatError
 from shardex.kernel import Bytes as ByteArray
@@ -32,8 +32,22 @@ from shardex.kernel import (
     row_ranges,
     take,
     value_reader,
+    with_missing,
 )
-from shardex.schema import JSON, TEXT, Array, Bytes, ClassLabel, Feature, Json, Optional, Text, TimeFeature, Value
+from shardex.schema import (
+    JSON,
+    TEXT,
+    Array,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Json,
+    Optional,
+    Text,
+    TimeFeature,
+    Value,
+    stack_arrays,
+)
 
 
 class Chunks:
@@ -204,10 +218,7 @@ class _OptionalReader(FieldReader):
 
     def read(self, rows: Integers) -> Column:
         valid = self._chunks.bits(self._valid, rows)
-        if valid.all():
-            return self._inner.read(rows)
-        values = iter(to_list(self._inner.read(rows[valid])))
-        return [next(values) if ok else None for ok in valid.tolist()]
+        return with_missing(self._inner.read(rows if valid.all() else rows[valid]), valid)
 
     def advise(self, rows: Integers) -> None:
         self._chunks.bytes_of_bits(self._valid, rows).advise()
@@ -361,9 +372,10 @@ class _BytesReader(FieldReader):
         if decode is None:
             return raw
         try:
-            return [decode(one) for one in raw]
+            values = [decode(one) for one in raw]
         except FormatError:
             return super().read(rows)  # finds the bad row
+        return stack_arrays(values, self._feature) if isinstance(self._feature, Array) else values
 
     def advise(self, rows: Integers) -> None:
         self._lists.advise(rows)

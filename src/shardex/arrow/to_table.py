@@ -16,7 +16,7 @@ from shardex.arrow.decode import to_list
 from shardex.arrow.encode import encoder_of, offsets_of, with_nulls
 from shardex.arrow.types import arrow_type, fixed_sizes, items_per_row, number_array, storage_dtype
 from shardex.errors import SchemaError
-from shardex.kernel import MISSING, Column, Columns, Ragged
+from shardex.kernel import MISSING, Column, Columns, Masked, Ragged
 from shardex.schema import (
     Array,
     Feature,
@@ -63,6 +63,9 @@ def _inferred(column: Column, name: str, kind: pa.DataType | None) -> pa.Array:
 
 def _from_numbers(column: Column, feature: Feature) -> pa.Array | None:
     """Return stacked or ragged numbers of the feature's dtype and shape as an array, without a copy; others `None`."""
+    if isinstance(column, Masked):
+        array = _from_numbers(column.column, feature)
+        return array if array is None or column.mask.all() else with_nulls(array, column.mask)
     if isinstance(column, list) or not isinstance(feature, Value | Array | TimeFeature):
         return None
     if column.dtype != (feature.dtype or "O"):

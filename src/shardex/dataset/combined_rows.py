@@ -6,6 +6,7 @@ A part may be any view of any format. `concat_rows` checks that the parts fit to
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 from shardex.arrow import concat_tables
 from shardex.dataset.typed_views import typed_view
 from shardex.errors import SchemaError
-from shardex.kernel import Columns, Integers, digest
+from shardex.kernel import Columns, Integers, Masked, digest
 from shardex.rows import AbstractRows, JoinedRows, Table
-from shardex.schema import Array, ClassLabel, Feature, Features, Value, unwrap_optional
+from shardex.schema import Array, ClassLabel, Feature, Features, Optional, Value, unwrap_optional
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
@@ -35,8 +36,17 @@ class ConcatRows(AbstractRows):
 
     @property
     def features(self) -> Features:
-        """Features of the first part; all parts have the same fields."""
-        return self.parts[0].features
+        """Features of the first part, which has the fields of all; optional if they are in any part."""
+        first = self.parts[0].features
+        if not self._optional:
+            return first
+        return Features({name: Optional(one) if name in self._optional else one for name, one in first.items()})
+
+    @cached_property
+    def _optional(self) -> frozenset[str]:
+        """Fields that are optional in some parts but not in all."""
+        every = [{n for n, one in part.features.items() if isinstance(one, Optional)} for part in self.parts]
+        return frozenset(set().union(*every)) - every[0].intersection(*every)
 
     @property
     def in_python(self) -> bool:
@@ -58,8 +68,17 @@ class ConcatRows(AbstractRows):
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Read from each part its rows."""
         shares = list(self._shares(rows))
-        parts = [part.read(positions, fields) for part, positions, _ in shares]
+        parts = [self._as_optional(part.read(positions, fields)) for part, positions, _ in shares]
         return Columns.scatter(parts, [here for _, _, here in shares])
+
+    def _as_optional(self, columns: Columns) -> Columns:
+        """Return columns of a part in the form that they have in parts where the field is optional."""
+        if not (names := self._optional & columns.data.keys()):
+            return columns
+        data = columns.data.items()
+        return Columns(
+            {n: Masked.whole(c) if n in names and not isinstance(c, list) else c for n, c in data}, len(columns)
+        )
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Start fetching the rows of each part."""

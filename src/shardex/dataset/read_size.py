@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardex.errors import FormatError
-from shardex.kernel import Column, Columns
+from shardex.kernel import Column, Columns, Masked
 from shardex.order import Order
 from shardex.rows import Rows
 
@@ -67,6 +67,8 @@ def _column_bytes(column: Column) -> int:
         return int(column.nbytes)
     if isinstance(column, list):
         return _list_bytes(column)
+    if isinstance(column, Masked):
+        return _column_bytes(column.column) + len(column)
     return int(column.ranges.length.sum())
 
 

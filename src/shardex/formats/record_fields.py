@@ -19,9 +19,21 @@ import pyarrow as pa
 
 from shardex.errors import ArgumentError, SchemaError
 from shardex.files import Files, Index, IndexedFile, decode_sidecar, encode_sidecar, load_sidecars, save_sidecar
-from shardex.kernel import Column, Integers
+from shardex.kernel import Column, Integers, with_missing
 from shardex.progress import Bar
-from shardex.schema import Bytes, Feature, Features, Json, Optional, Text, Value, fit, unwrap_optional
+from shardex.schema import (
+    Bytes,
+    Feature,
+    Features,
+    Json,
+    Optional,
+    Text,
+    Value,
+    fit,
+    fit_column,
+    is_stacked,
+    unwrap_optional,
+)
 
 VERSION = 1
 COMPLETE_BYTES = 2 << 30
@@ -322,17 +334,22 @@ def check_infer_from(infer_from: str | None) -> None:
 
 
 def inferred_column(values: list[Any], feature: Feature) -> Column:
-    """Return values that fit a feature as a column: an array if they are numbers and none is missing.
+    """Return values that fit a feature as a column, in a form that depends on the feature alone.
 
     >>> inferred_column([1, 0.5], Value("float64")), inferred_column([1, None], Optional(Value("float64")))
-    (array([1. , 0.5]), [1.0, None])
+    (array([1. , 0.5]), Masked(1 of 2 rows: array([ 1., nan])))
     """
     inner = unwrap_optional(feature)
-    if not isinstance(inner, Value):
+    if not is_stacked(inner):
         return values
-    if inner is feature or None not in values:
-        return np.array(values, inner.dtype)
-    return [float(value) if type(value) is int else value for value in values] if inner.dtype == "float64" else values
+    if inner is feature:
+        return (
+            np.array(values, inner.dtype)
+            if isinstance(inner, Value)
+            else fit_column(values, inner, str, "", stored=True)
+        )
+    mask = np.array([value is not None for value in values], np.bool_)
+    return with_missing(inferred_column([value for value in values if value is not None], inner), mask)
 
 
 def float_fields(features: Features) -> list[str]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import FormatError, SchemaError, ShardexError
-from shardex.kernel import Column, Columns, Ranges
+from shardex.kernel import Column, Ragged, Ranges, with_missing
 from shardex.schema import (
     COMPACT,
     JSON,
@@ -139,7 +139,7 @@ def column(ranges: Ranges, extension: str, feature: Feature, where: Where) -> Co
         except UnicodeDecodeError:
             pass  # decode one by one, for an error that names the sample
     if isinstance(inner, Array) and (stacked := _stacked(ranges, inner)) is not None:
-        return stacked
+        return stacked if inner.shape is None or inner.fixed else Ragged.from_stacked(stacked, shaped=not inner.ragged)
     decode = _codec(extension, feature).decode
     values = [value(decode, view, extension, where, k) for k, view in enumerate(ranges.views())]
     columns = to_columns({extension: values}, len(values), Features({extension: inner}), where)
@@ -149,18 +149,13 @@ def column(ranges: Ranges, extension: str, feature: Feature, where: Where) -> Co
 def optional_column(
     ranges: Ranges, present: NDArray[np.bool_], extension: str, feature: Feature, where: Where
 ) -> Column:
-    """Decode the values of one field in the samples where it is present; None for the others."""
-    if present.all():
-        return column(ranges, extension, feature, where)
-    if not isinstance(feature, Optional):
+    """Decode the values of one field in the samples where it is present."""
+    if not present.all() and not isinstance(feature, Optional):
         sample = where(int(present.argmin()))
         raise FormatError(f"{sample}: expected the field {extension!r}, the sample has none; declare it optional")
     places = np.flatnonzero(present).tolist()
     values = column(ranges[present], extension, feature, lambda k: where(places[k]))
-    out: list[Any] = [None] * len(present)
-    for place, one in zip(places, Columns({"": values}).to_samples(), strict=True):
-        out[place] = one[""]
-    return out
+    return with_missing(values, present) if isinstance(feature, Optional) else values
 
 
 def _codec(extension: str, feature: Feature) -> Codec:

@@ -1,8 +1,8 @@
 """Copies many byte ranges of many buffers into columns, in one call.
 
 In: buffers (memory-mapped files, Arrow buffers) in a `Segments` table, and the rows or byte ranges to copy. Out: one
-column for each field (`Columns`): a numpy array, a `Ragged` array or a list. Other rooms handle files and
-schemas.
+column for each field (`Columns`): a numpy array, a `Ragged` array, one of these with a mask (`Masked`), or a list.
+Other rooms handle files and schemas.
 
 `row_ranges` and `locate` turn row numbers into byte `Ranges`; the kernel copies them: C code that releases the GIL, or
 numpy code with the same results where no compiler is available (or with ``SHARDEX_KERNEL=numpy``).
@@ -17,7 +17,17 @@ numpy code with the same results where no compiler is available (or with ``SHARD
 
 from shardex.kernel.array_pool import pooled_empty
 from shardex.kernel.buffers import Bytes, Fetch, Integers, Segments
-from shardex.kernel.columns import MISSING, Column, Columns, Ragged, TimeArray, value_mask
+from shardex.kernel.columns import (
+    MISSING,
+    Column,
+    Columns,
+    Masked,
+    Ragged,
+    TimeArray,
+    missing_value,
+    value_mask,
+    with_missing,
+)
 from shardex.kernel.fingerprint import digest
 from shardex.kernel.gather import Ranges, line_ends, locate, permute, row_ranges, take, value_reader
 
@@ -28,6 +38,7 @@ __all__ = [
     "Columns",
     "Fetch",
     "Integers",
+    "Masked",
     "Ragged",
     "Ranges",
     "Segments",
@@ -35,10 +46,12 @@ __all__ = [
     "digest",
     "line_ends",
     "locate",
+    "missing_value",
     "permute",
     "pooled_empty",
     "row_ranges",
     "take",
     "value_mask",
     "value_reader",
+    "with_missing",
 ]

@@ -1,9 +1,9 @@
-"""The result of a read: `Columns`, one column per field, and `Ragged` for arrays of different shapes.
+"""The result of a read: `Columns`, one column per field; `Ragged` for arrays of different shapes; `Masked`.
 
-A column is one of three things: a numpy array stacked along its first axis (numbers, arrays of one shape), a
-`Ragged` (arrays of different shapes), or a list (text, bytes, anything else; `None` for a missing value).
-`MISSING` in a list marks a sample that does not have the field at all. Other rooms handle files and
-schemas.
+A column is one of four things: a numpy array stacked along its first axis (numbers, arrays of one shape), a
+`Ragged` (arrays of different shapes), a `Masked` (one of these two, of a field whose values may be missing), or a list
+(text, bytes, anything else; `None` for a missing value). `MISSING` in a list marks a sample that does not have the
+field at all. Other rooms handle files and schemas.
 """
 
 from __future__ import annotations
@@ -73,18 +73,31 @@ class Ragged:
         return cls(ranges, values.dtype, inner or values.shape[1:], shapes)
 
     @classmethod
-    def from_arrays(cls, arrays: Sequence[NDArray[Any]]) -> Ragged:
-        """Pack arrays of one dtype and one number of dimensions (at least one)."""
+    def from_arrays(cls, arrays: Sequence[NDArray[Any]], *, shaped: bool = False) -> Ragged:
+        """Pack arrays of one dtype and one number of dimensions (at least one).
+
+        :param shaped: keep the whole shape of each row, even if only their first sizes differ
+        """
         kinds = {f"{a.dtype} of {a.ndim} dimensions" for a in arrays}
         if len(kinds) != 1 or not arrays[0].ndim or arrays[0].dtype.hasobject:
             raise SchemaError(f"expected arrays of one dtype and one number of dimensions above 0, got {sorted(kinds)}")
         inner = {a.shape[1:] for a in arrays}
-        if len(inner) == 1 and 0 not in arrays[0].shape[1:]:
+        if not shaped and len(inner) == 1 and 0 not in arrays[0].shape[1:]:
             return cls.from_values(np.concatenate(arrays), _ends([len(a) for a in arrays]))
         flat = np.concatenate([a.reshape(-1) for a in arrays])
         return cls.from_values(
             flat, _ends([a.size for a in arrays]), shapes=np.array([a.shape for a in arrays], np.int64)
         )
+
+    @classmethod
+    def from_stacked(cls, rows: NDArray[Any], *, shaped: bool = False) -> Ragged:
+        """Return arrays of one shape as arrays whose first sizes may differ; `shaped` as in `from_arrays`."""
+        count, size, *inner = rows.shape
+        if shaped or 0 in inner:
+            shapes = np.tile(np.array(rows.shape[1:], np.int64), (count, 1))
+            ends = np.arange(count + 1) * (rows.size // max(1, count))
+            return cls.from_values(rows.reshape(-1), ends, shapes=shapes)
+        return cls.from_values(rows.reshape(count * size, *inner), np.arange(count + 1) * size, tuple(inner))
 
     def __len__(self) -> int:
         return len(self.ranges)
@@ -230,7 +243,137 @@ class TimeArray(np.ndarray[Any, Any]):
         return found
 
 
-Column = NDArray[Any] | Ragged | list[Any]
+class Masked:
+    """Values of a field that may be missing: `mask` is True for each row that has a value.
+
+    Where a value is missing, an array of `values` holds NaN (floats), NaT (times) or zeros, a `Ragged` an empty row.
+
+    >>> m = Masked.spread(np.array([1.5, 2.5]), np.array([True, False, True]))
+    >>> m.values, m.mask, m.to_list()
+    (array([1.5, nan, 2.5]), array([ True, False,  True]), [1.5, None, 2.5])
+    >>> m == [1.5, None, 2.5], np.nanmax(m)
+    (True, np.float64(2.5))
+    """
+
+    __slots__ = ("column", "mask")
+
+    def __init__(self, column: Any, mask: NDArray[np.bool_]) -> None:
+        self.column = column
+        self.mask = mask
+
+    @property
+    def values(self) -> Any:
+        """The values: an array or a `Ragged`."""
+        return self.column.view(np.ndarray) if isinstance(self.column, TimeArray) else self.column
+
+    @classmethod
+    def spread(cls, present: NDArray[Any] | Ragged, mask: NDArray[np.bool_]) -> Masked:
+        """Make a column of the values that are present, in the order of the rows that have one."""
+        if len(present) == len(mask):
+            return cls(present, mask)
+        if isinstance(present, np.ndarray):
+            values = np.full((len(mask), *present.shape[1:]), missing_value(present.dtype), present.dtype)
+            values[mask] = present
+            return cls(TimeArray(values, present.feature) if isinstance(present, TimeArray) else values, mask)
+        at = np.zeros(len(mask), np.int64)
+        at[mask] = np.arange(len(present))
+        ranges = present.ranges[at] if len(present) else _no_ranges(len(mask))
+        ranges.length[~mask] = 0
+        shapes = None if present.shapes is None else np.zeros((len(mask), present.ndim), np.int64)
+        if shapes is not None and present.shapes is not None:
+            shapes[mask] = present.shapes
+        return cls(Ragged(ranges, present.dtype, present.inner, shapes), mask)
+
+    @classmethod
+    def whole(cls, column: Masked | NDArray[Any] | Ragged) -> Masked:
+        """Return a column as one whose values may be missing; none is, unless it was such a column already."""
+        return column if isinstance(column, Masked) else cls(column, np.ones(len(column), np.bool_))
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the values."""
+        return self.column.dtype
+
+    def __len__(self) -> int:
+        return len(self.mask)
+
+    def __getitem__(self, where: Any) -> Any:
+        if isinstance(where, int | np.integer):
+            return _value(self.column, int(where)) if self.mask[where] else None
+        return Masked(self.column[where], self.mask[where])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.to_list())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Masked | list):
+            return NotImplemented
+        return len(self) == len(other) and all(map(_equal, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        values = self.values.pad() if isinstance(self.values, Ragged) else self.values
+        return np.array(values, dtype, copy=True if copy else None)
+
+    def __repr__(self) -> str:
+        return f"Masked({int(self.mask.sum())} of {len(self)} rows: {self.values!r})"
+
+    def to_list(self) -> list[Any]:
+        """Return one value per row, `None` where it is missing."""
+        values = _values(self.column)
+        if self.mask.all():
+            return list(values)
+        return [value if there else None for value, there in zip(values, self.mask.tolist(), strict=True)]
+
+    def tolist(self) -> list[Any]:
+        """Return Python values, lists for arrays; `None` where a value is missing."""
+        return [value.tolist() if isinstance(value, np.ndarray | np.generic) else value for value in self.to_list()]
+
+    def filled(self, value: Any) -> Masked:
+        """Return the column with another value where values are missing."""
+        if isinstance(self.column, Ragged) or self.mask.all():
+            return self
+        values = self.column.copy()
+        values[~self.mask] = value
+        return Masked(values, self.mask)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return a is not None and b is not None and np.array_equal(a, b)
+    return bool(a == b)
+
+
+def missing_value(dtype: np.dtype[Any]) -> Any:
+    """Return what stands for a missing value: NaN, NaT or 0.
+
+    >>> [missing_value(np.dtype(one)) for one in ("float32", "int8", "M8[s]")]
+    [nan, 0, np.datetime64('NaT')]
+    """
+    if dtype.kind in "mM":
+        return (np.datetime64 if dtype.kind == "M" else np.timedelta64)("NaT")
+    return np.nan if dtype.kind in "fc" else 0
+
+
+def with_missing(present: Column, mask: NDArray[np.bool_]) -> Column:
+    """Return the column of a field whose values may be missing, from the values of the rows that have one.
+
+    >>> with_missing(["a", "b"], np.array([True, False, True]))
+    ['a', None, 'b']
+    """
+    if isinstance(present, list):
+        values = iter(present)
+        return [next(values) if there else None for there in mask.tolist()]
+    return Masked.spread(present.column if isinstance(present, Masked) else present, mask)
+
+
+def _no_ranges(count: int) -> Ranges:
+    zeros = np.zeros(count, np.int64)
+    return Ranges(Segments.of(b""), zeros, zeros, zeros.copy())
+
+
+Column = NDArray[Any] | Ragged | Masked | list[Any]
 
 
 class Columns:
@@ -333,7 +476,7 @@ class Columns:
         return cls({name: [sample.get(name, MISSING) for sample in samples] for name in union}, len(samples))
 
     def stack(self) -> Columns:
-        """Turn lists of numbers or of arrays of one dtype into numpy arrays or `Ragged`; keep other columns."""
+        """Turn lists of numbers or of arrays of one dtype into arrays or `Ragged`, with `None` into `Masked`."""
         return Columns({name: _stack(column) for name, column in self.data.items()}, self._length)
 
     def sample(self, row: int) -> dict[str, Any]:
@@ -354,7 +497,7 @@ class Columns:
         return samples
 
 
-def _value(column: Column, row: int) -> Any:
+def _value(column: Any, row: int) -> Any:
     if isinstance(column, np.ndarray) and column.ndim == 1:
         if isinstance(column, TimeArray):
             return TimeArray(column[row : row + 1], column.feature).to_list()[0]
@@ -362,12 +505,12 @@ def _value(column: Column, row: int) -> Any:
     return column[row]
 
 
-def _values(column: Column) -> Sequence[Any]:
-    if isinstance(column, Ragged | TimeArray):
+def _values(column: Any) -> Sequence[Any]:
+    if isinstance(column, Ragged | TimeArray | Masked):
         return column.to_list()
     if isinstance(column, np.ndarray):
         return column.tolist() if column.ndim == 1 and column.dtype.kind in "biufc" else list(column)
-    return column
+    return column  # type: ignore[no-any-return]
 
 
 def _take(column: Column, rows: Integers) -> Column:
@@ -385,6 +528,8 @@ def _concat(columns: list[Any]) -> Column:
         return np.concatenate(columns)
     if all(isinstance(c, Ragged) and c.dtype == first.dtype and c.ndim == first.ndim for c in columns):
         return _concat_ragged(columns)
+    if any(isinstance(column, Masked) for column in columns) and (masked := _concat_masked(columns)) is not None:
+        return masked
     return [value for column in columns for value in _values(column)]
 
 
@@ -395,9 +540,26 @@ def _concat_times(columns: list[Any]) -> Column:
     return TimeArray(np.concatenate([column.view(np.ndarray) for column in columns]), features[0])
 
 
+def _concat_masked(columns: list[Any]) -> Masked | None:
+    """Return columns of which some may have missing values as one; `None` if the values do not stack."""
+    masks, present = [], []
+    for column in columns:
+        if isinstance(column, list):
+            if any(value is not None and value is not MISSING for value in column):
+                return None
+            masks.append(np.zeros(len(column), np.bool_))
+            continue
+        one = Masked.whole(column)
+        masks.append(one.mask)
+        present.append(one.column if one.mask.all() else one.column[one.mask])
+    values = _concat(present)
+    return None if isinstance(values, list | Masked) else Masked.spread(values, np.concatenate(masks))
+
+
 def _concat_ragged(columns: list[Ragged]) -> Ragged:
     if any(c.shapes is not None or c.inner != columns[0].inner for c in columns):
-        return Ragged.from_arrays([row for column in columns for row in column.to_list()])
+        shaped = all(column.shapes is not None for column in columns)
+        return Ragged.from_arrays([row for column in columns for row in column.to_list()], shaped=shaped)
     lengths = np.concatenate([column.lengths for column in columns])
     return Ragged.from_values(np.concatenate([column.values for column in columns]), _ends(lengths), columns[0].inner)
 
@@ -406,6 +568,10 @@ def _stack(column: Column) -> Column:
     if not isinstance(column, list) or not column:
         return column
     first, kinds = column[0], {type(value) for value in column}
+    if type(None) in kinds and len(kinds) > 1:
+        present = _stack([value for value in column if value is not None])
+        mask = np.array([value is not None for value in column], np.bool_)
+        return column if isinstance(present, list) else with_missing(present, mask)
     if len(kinds) == 1 and (kinds <= {bool, int, float} or isinstance(first, np.number | np.bool_)):
         try:
             return np.array(column, np.int64 if type(first) is int else None)

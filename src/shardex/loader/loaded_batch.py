@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from shardex.errors import FieldError
-from shardex.kernel import Columns, Integers, value_mask
+from shardex.kernel import Column, Columns, Integers, Masked, value_mask
 from shardex.loader.plan import Plan, PreparedBatch
 from shardex.samples import Batch, DictSample, T_co
 
@@ -111,19 +111,32 @@ class LoadedBatch(Batch[T_co]):
         mask = self._prepared.mask
         return self._output(np.ones(len(self), np.bool_) if mask is None else mask)
 
+    def _stacked(self, name: str, column: list[Any]) -> Column:
+        """Return a list of arrays as it is: the loader has chosen its form."""
+        return column if column[0].ndim else super()._stacked(name, column)
+
+    def present_of(self, name: str) -> Any:
+        """Return for each sample whether it has a value for a field: False where the value is None."""
+        return self._output(super().present_of(name))
+
     def lengths_of(self, name: str) -> Any:
-        """Return the length (or the shape) of each row of a padded field before padding."""
-        return self._output(self._lengths(name))
+        """Return the length (or, if several sizes vary, the shape) of each row of a field of arrays; 0 if missing."""
+        sizes = self._prepared.lengths.get(name)
+        return self._output(self._lengths(name) if sizes is None else sizes)
 
     def mask_of(self, name: str) -> Any:
-        """Return True where a padded field holds a value, False where it holds padding."""
-        return self._output(value_mask(self._lengths(name), self.columns[name].shape[1:]))
+        """Return where a field of numbers or arrays holds values.
 
-    def _lengths(self, name: str) -> Integers:
-        if name not in self._prepared.lengths:
-            padded = ", ".join(self._prepared.lengths) or "none"
-            raise FieldError(f"expected a field that was padded ({padded}), got {name!r}")
-        return self._prepared.lengths[name]
+        One truth value per sample if all values have one shape: False where the value is None. If lengths vary, the
+        mask has the shape of the padded array: False in the padding, so everywhere in a row that is missing.
+        """
+        sizes = self._prepared.lengths.get(name)
+        if sizes is None:
+            return super().mask_of(name)
+        column = self.columns[name]
+        shape = getattr(column.values if isinstance(column, Masked) else column, "shape", None)
+        longest = sizes.reshape(len(self), -1).max(axis=0, initial=0).tolist() if shape is None else shape[1:]
+        return self._output(value_mask(sizes, longest))
 
     def _output(self, array: Any) -> Any:
         return array if self._to_tensor is None else self._to_tensor(array)

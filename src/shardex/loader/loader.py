@@ -16,8 +16,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
-import numpy as np
-
 from shardex.dataset import DataIterator, Dataset, ReadSize, open
 from shardex.errors import ArgumentError, WorkerError
 from shardex.kernel import Columns
@@ -31,7 +29,6 @@ from shardex.loader.options import (
     OutputType,
     RaggedForm,
     WorkerType,
-    check_fill,
     resolve_rank,
 )
 from shardex.loader.plan import Plan, PreparedBatch
@@ -130,8 +127,8 @@ class Loader(Generic[B_co]):
         fields: Sequence[str] | None = None,
         transform: Callable[..., Any] | None = None,
         collate: Callable[[LoadedBatch[Any]], Any] | None = None,
-        ragged: RaggedForm | None = None,
-        fill: Any = 0,
+        ragged: RaggedForm | Mapping[str, RaggedForm] | None = None,
+        fill: Any = None,
         block: int | None = None,
         window: int | None = None,
         on_error: OnError = "raise",
@@ -155,9 +152,11 @@ class Loader(Generic[B_co]):
         :param transform: called with each sample, returns a sample; if it has a second parameter, that is a
             `numpy.random.Generator` that depends on seed, epoch and position only
         :param collate: called with each batch (of arrays, with mask and origin); the loader yields what it returns
-        :param ragged: form of fields whose rows differ in length: "pad" pads them with `fill` (see `batch.mask_of`),
-            "pack" concatenates them, "list" gives a list of arrays. The default is "pad", with a warning if arrays
-            differ in more than their first dimension
+        :param ragged: form of fields whose rows differ in length, for all fields or by field: "pad" pads them (see
+            `batch.mask_of`), "pack" concatenates them, "list" gives a list of arrays. The default is "pad" for arrays
+            that differ in their first size only, and an error for others, such as images of different sizes
+        :param fill: value for padding and for missing numbers, for all fields or by field; by default 0 for padding,
+            NaN for missing floats and 0 for other missing numbers
         :param block: shuffle blocks of this many consecutive samples, and the samples within each `window` of blocks:
             nearly as random as a full shuffle, and much faster on cold disks and object stores
         :param on_error: "raise"; or "skip" to replace a sample that cannot be read or transformed by another one; or a
@@ -182,7 +181,7 @@ class Loader(Generic[B_co]):
             fields=None if fields is None else tuple(check_fields(data.fields, fields)),
             transform=transform,
             collate=collate,
-            ragged=ragged or "pad",
+            ragged=ragged,
             fill=fill,
             block=block,
             window=_WINDOW if window is None else window,
@@ -191,8 +190,9 @@ class Loader(Generic[B_co]):
             pin_memory=pin_memory,
         )
         self._recipe = Recipe(data, options)
-        check_fill(fill, self._recipe.batch_features if isinstance(fill, Mapping) else None)
-        self._warn_of_padding, self._warn_of_continuing = ragged is None, True
+        if fill is not None or isinstance(ragged, Mapping):
+            _ = self._recipe.forms  # raises if they do not suit the fields
+        self._warn_of_continuing = True
         self._recipe.view(0)  # raises if this order cannot be shuffled in blocks
         steps = EpochSteps(len(data), options.batch_size, options.world_size, options.drop_last)
         self._run = RunState(steps, options.epochs)
@@ -387,8 +387,6 @@ class Loader(Generic[B_co]):
         """Return what `collate` returned, or a batch of arrays or tensors."""
         if not isinstance(prepared.data, Columns):
             return prepared.data
-        if self._warn_of_padding and prepared.lengths:
-            self._say_padding(prepared)
         if self._options.to == "numpy":
             return LoadedBatch(prepared.data, prepared, origin)
         tensors = to_tensors(prepared.data, self._options.pin_memory)
@@ -406,19 +404,6 @@ class Loader(Generic[B_co]):
                 "continue without this warning",
                 stacklevel=3,
             )
-
-    def _say_padding(self, prepared: PreparedBatch) -> None:
-        """Warn once of a field that is padded in more than its first dimension, which `ragged` did not ask for."""
-        for name, sizes in prepared.lengths.items():
-            if sizes.ndim > 1 and len(np.unique(sizes, axis=0)) > 1:
-                self._warn_of_padding = False
-                shapes = " and ".join("x".join(map(str, one)) for one in np.unique(sizes, axis=0)[[0, -1]].tolist())
-                warnings.warn(
-                    f"the arrays of the field {name} differ in shape (here {shapes}) and are padded with `fill` in all "
-                    'dimensions; resize or crop them in transform=, or choose: ragged="pad" to pad them without this '
-                    f'warning (batch.mask_of({name!r}) tells padding from values), ragged="list" for a list of arrays',
-                    stacklevel=3,
-                )
 
     # -- moving -----------------------------------------------------------------------------------------------
 

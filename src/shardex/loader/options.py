@@ -8,11 +8,10 @@ from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 
-from shardex.errors import ArgumentError, nearest
+from shardex.errors import ArgumentError
 from shardex.loader.replacements import BadSample
 from shardex.loader.tensors import distributed_rank, require_torch
 from shardex.rows import whole_number
-from shardex.schema import Bytes, Feature, Json, Text, unwrap_optional
 
 RaggedForm = Literal["pad", "pack", "list"]
 WorkerType = Literal["auto", "thread", "process"]
@@ -32,7 +31,7 @@ class LoaderArguments(TypedDict, total=False):
     workers: int
     worker_type: WorkerType
     read_ahead: int | None
-    ragged: RaggedForm | None
+    ragged: RaggedForm | Mapping[str, RaggedForm] | None
     fill: Any
     block: int | None
     window: int | None
@@ -44,7 +43,7 @@ class LoaderArguments(TypedDict, total=False):
 _NUMBERS = {"batch_size": 1, "seed": None, "world_size": 1, "rank": None, "workers": 0, "window": 1}
 """Options that are whole numbers, and the least value of each."""
 _NUMBERS_OR_NONE = {"epochs": 1, "read_ahead": 0, "block": 1}
-_CHOICES = {"worker_type": get_args(WorkerType), "ragged": get_args(RaggedForm), "to": get_args(OutputType)}
+_CHOICES = {"worker_type": get_args(WorkerType), "to": get_args(OutputType)}
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,8 @@ class LoaderOptions:
     fields: tuple[str, ...] | None = None
     transform: Callable[..., Any] | None = None
     collate: Callable[..., Any] | None = None
-    ragged: RaggedForm = "pad"
-    fill: Any = 0
+    ragged: RaggedForm | Mapping[str, RaggedForm] | None = None
+    fill: Any = None
     block: int | None = None
     window: int = 16
     on_error: OnError = "raise"
@@ -85,6 +84,7 @@ class LoaderOptions:
             object.__setattr__(self, name, bool(getattr(self, name)))
         for name, known in _CHOICES.items():
             _check_choice(name, getattr(self, name), known)
+        self._check_forms()
         for name in ("transform", "collate"):
             if (function := getattr(self, name)) is not None and not callable(function):
                 raise ArgumentError(f"expected a function for {name}, got {function!r:.200}")
@@ -99,6 +99,14 @@ class LoaderOptions:
         if self.to == "torch":
             require_torch()
 
+    def _check_forms(self) -> None:
+        """Check `ragged` and `fill`; `ColumnForms` compares them with the fields."""
+        forms, fills = self.ragged, self.fill
+        for form in forms.values() if isinstance(forms, Mapping) else [forms] * (forms is not None):
+            _check_choice("ragged", form, get_args(RaggedForm))
+        for name, value in fills.items() if isinstance(fills, Mapping) else [(None, fills)]:
+            _check_fill_value(value, "fill" if name is None else f"fill[{name!r}]")
+
     @property
     def replaces_bad_samples(self) -> bool:
         """True if another sample takes the place of one that cannot be read or transformed."""
@@ -110,25 +118,9 @@ def _check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
         raise ArgumentError(f"expected one of {', '.join(map(repr, known))} for {name}, got {value!r}")
 
 
-def check_fill(fill: Any, features: Mapping[str, Feature] | None) -> None:
-    """Raise `ArgumentError` for padding that no array takes, or of a field that does not exist.
-
-    `features` are those of the samples, None if they are not known because a transform makes the samples.
-    """
-    if not isinstance(fill, Mapping):
-        _check_fill_value(fill, "fill")
-        return
-    for name, value in fill.items():
-        if features is not None and name not in features:
-            known = ", ".join(features)
-            raise ArgumentError(f"expected fill for the fields {known}, got {name!r}{nearest(name, features)}")
-        if features is None or not isinstance(unwrap_optional(features[name]), Text | Bytes | Json):
-            _check_fill_value(value, f"fill[{name!r}]")
-
-
 def _check_fill_value(value: Any, name: str) -> None:
     if value is not None and (np.ndim(value) or np.asarray(value).dtype.kind not in "biufcmM"):
-        raise ArgumentError(f"expected a number for {name}, which pads arrays to one length, got {value!r:.200}")
+        raise ArgumentError(f"expected a number for {name}, for padding and missing values, got {value!r:.200}")
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """`Recipe`: everything that determines the content of batches, and the code that makes them.
 
-A batch is made in five steps: compute its positions, read, transform, convert ragged fields, collate. A recipe
+A batch is made in five steps: compute its positions, read, transform, convert columns to their forms, collate. A recipe
 takes a `Plan` and returns `PreparedBatch`es. It has no state of the run and can be pickled, so every process makes the
 same batches from it.
 """
@@ -18,7 +18,8 @@ import numpy as np
 
 from shardex.dataset import Dataset, MixRows, innermost_rows
 from shardex.errors import ArgumentError, SchemaError, ShardexError
-from shardex.kernel import Columns, Integers, Ragged
+from shardex.kernel import Columns, Integers
+from shardex.loader.column_forms import ColumnForms
 from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch
 from shardex.loader.options import LoaderOptions
 from shardex.loader.plan import Plan, PreparedBatch
@@ -26,7 +27,7 @@ from shardex.loader.replacements import MAX_ATTEMPTS, BadSample, find_failures, 
 from shardex.loader.stats import TimeSpent
 from shardex.order import Blocks, RankShares, Shuffle
 from shardex.samples import DictSample, fields_of, sample_constructor
-from shardex.schema import Feature, Optional, Value
+from shardex.schema import Feature
 
 
 def takes_generator(transform: Callable[..., Any]) -> bool:
@@ -94,21 +95,12 @@ class Recipe:
     @cached_property
     def reads_independently(self) -> bool:
         """True if the values of a row do not depend on which rows are read together."""
-        names = list(self._features) if self.options.fields is None else self.options.fields
-        return not self.in_python and not any(isinstance(self._features.get(name), Optional) for name in names)
+        return not self.in_python
 
     @cached_property
-    def number_types(self) -> dict[str, np.dtype[Any]]:
-        """Type of each field that is a single number."""
-        return {name: np.dtype(one.dtype) for name, one in self._features.items() if isinstance(one, Value)}
-
-    @property
-    def batch_features(self) -> Mapping[str, Feature] | None:
-        """Features of the fields of batches; None if they are not known."""
-        if self.options.transform is not None or not self._features:
-            return None
-        names = self.options.fields
-        return self._features if names is None else {name: self._features[name] for name in names}
+    def forms(self) -> ColumnForms:
+        """Converts the columns of batches to their forms."""
+        return ColumnForms(self.options, self._features)
 
     @cached_property
     def _features(self) -> Mapping[str, Feature]:
@@ -199,7 +191,7 @@ class Recipe:
 
     def batches(self, plan: Plan, spent: TimeSpent) -> Iterator[PreparedBatch]:
         """Yield the batches of a plan, from one read if possible."""
-        positions, size = self.positions(plan), self.options.batch_size
+        positions, size, _ = self.positions(plan), self.options.batch_size, self.forms
         columns = self._read_together(plan, positions, spent)
         for begin in range(0, len(positions), size):
             end = min(begin + size, len(positions))
@@ -228,8 +220,8 @@ class Recipe:
     def _read_together(self, plan: Plan, positions: Integers, spent: TimeSpent) -> Columns | None:
         """Read all samples of a plan at once; None if that fails, or could change their values.
 
-        Values decoded in Python, and fields with missing values, may depend on which rows are read together (one float
-        among ints). Then each batch is read separately, so that it does not depend on the other batches of the plan.
+        Values decoded in Python may depend on which rows are read together (one float among ints). Then each batch is
+        read separately, so that it does not depend on the other batches of the plan.
         """
         if not self.reads_independently:
             return None
@@ -242,27 +234,11 @@ class Recipe:
     def _slice(self, columns: Columns, begin: int, end: int, spent: TimeSpent) -> PreparedBatch | None:
         """Return one batch of the columns; None if a ragged field, whose bytes are read only now, is bad."""
         part = columns.slice(begin, end)
-        if not any(isinstance(column, Ragged) for column in part.data.values()):
-            return PreparedBatch(end - begin, part)
         try:
             with spent.reading():
-                return PreparedBatch(end - begin, *self.convert_ragged(part))
+                return PreparedBatch(end - begin, *self.forms.convert(part))
         except Exception:
             return None
-
-    def convert_ragged(self, columns: Columns) -> tuple[Columns, dict[str, Integers]]:
-        """Convert ragged fields to the form of the option `ragged`; return the lengths of padded rows too."""
-        form, fill, lengths = self.options.ragged, self.options.fill, dict[str, Integers]()
-        for name, column in columns.data.items():
-            if not isinstance(column, Ragged):
-                continue
-            if form == "pad":
-                lengths[name] = column.lengths if column.shapes is None else column.shapes
-                value = fill.get(name, 0) if isinstance(fill, Mapping) else fill
-                columns.data[name] = column.pad(value=value)
-            else:
-                columns.data[name] = column.packed() if form == "pack" else column.to_list()
-        return columns, lengths
 
 
 class _BatchBuilder:
@@ -283,12 +259,12 @@ class _BatchBuilder:
         recipe = self.recipe
         if self.options.transform is None:
             with self.spent.reading():
-                data, lengths = self._read(recipe.convert_ragged)
+                data, lengths = self._read(recipe.forms.convert)
         else:
             with self.spent.reading():
                 samples = self._read(Columns.to_samples)
             with self.spent.transforming():
-                data, lengths = recipe.convert_ragged(self._transform_all(samples))
+                data, lengths = recipe.forms.convert(self._transform_all(samples))
         batch = PreparedBatch(len(self.positions), data, lengths, bad=self.bad)
         if self._replaced:
             batch.mask = np.ones(batch.rows, np.bool_)
@@ -377,17 +353,7 @@ class _BatchBuilder:
                     f"expected the transform to return a sample (a mapping of fields), got {type(result).__name__}; "
                     f"return a dict with a name for each value - at {self._describe(int(self.positions[index]))}"
                 ) from None
-        return self._restore_number_types(Columns.from_samples(results).stack())
-
-    def _restore_number_types(self, columns: Columns) -> Columns:
-        """Convert numbers that the transform widened back to the types of their fields; integers only if they fit."""
-        for name, dtype in self.recipe.number_types.items():
-            column = columns.data.get(name)
-            if isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype != dtype:
-                whole = column.dtype.kind in "iu" and dtype.kind in "iu"
-                if column.dtype.kind == dtype.kind == "f" or (whole and (column.astype(dtype) == column).all()):
-                    columns.data[name] = column.astype(dtype)
-        return columns
+        return Columns.from_samples(results).stack()
 
     def _read_and_transform(self, positions: Integers) -> Any:
         """Read and transform the sample at one position."""

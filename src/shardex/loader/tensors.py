@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import ArgumentError, MissingExtraError, SchemaError
-from shardex.kernel import Columns, Ragged
+from shardex.kernel import Columns, Masked, Ragged
 
 
 class Packed:
@@ -70,6 +70,8 @@ def to_tensors(columns: Columns, pin: bool = False) -> Columns:
 
 
 def _tensor(torch: Any, column: Any, name: str, pin: bool) -> Any:
+    if isinstance(column, Masked):
+        return Masked(_tensor(torch, column.values, name, pin), column.mask)
     if isinstance(column, Ragged):
         if column.shapes is not None:
             raise SchemaError(

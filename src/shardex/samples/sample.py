@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, cast
 import numpy as np
 
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, unknown_field
-from shardex.kernel import MISSING, Column, Columns, Ragged
+from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged
 from shardex.samples.class_record import is_sample_class, record_of
 from shardex.schema import MSGPACK
 
@@ -122,6 +122,12 @@ class Batch(Generic[T_co]):
     >>> b = Batch(Columns({"x": np.array([1, 2, 3]), "name": ["a", "b", "c"]}))
     >>> b.x, b["name"], len(b), b[1]
     (array([1, 2, 3]), ['a', 'b', 'c'], 3, DictSample(x=2, name='b'))
+
+    A field of optional numbers is an array too; `mask_of` is true where a sample has a value:
+
+    >>> b = Batch(Columns({"y": Masked(np.array([1.5, np.nan]), np.array([True, False]))}))
+    >>> b.y, b.mask_of("y"), b[1]
+    (array([1.5, nan]), array([ True, False]), DictSample(y=None))
     """
 
     __slots__ = ("_kind", "columns")
@@ -173,11 +179,18 @@ class Batch(Generic[T_co]):
 
     def _column(self, name: str) -> Column:
         column = self.columns[name]
+        if isinstance(column, Masked):
+            return column.values  # type: ignore[no-any-return]
         if isinstance(column, list) and column and type(column[0]) is np.ndarray and _are_alike(column):
-            column = np.stack(column)
-            if column.ndim > 1:  # stacking arrays without dimensions would turn them into numbers
-                self.columns.data[name] = column
+            return self._stacked(name, column)
         return _without_missing(column)
+
+    def _stacked(self, name: str, column: list[Any]) -> Column:
+        """Return arrays of one shape in one array: those of a feature without a shape."""
+        stacked = np.stack(column)
+        if stacked.ndim > 1:  # stacking arrays without dimensions would turn them into numbers
+            self.columns.data[name] = stacked
+        return stacked
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -231,6 +244,40 @@ class Batch(Generic[T_co]):
         """Return a batch with other columns, which are on a device."""
         return type(self)(columns, self._kind)
 
+    def present_of(self, name: str) -> Any:
+        """Return for each sample whether it has a value for a field: False where the value is None."""
+        column = self.columns[name]
+        if isinstance(column, list):
+            return np.array([value is not None and value is not MISSING for value in column], np.bool_)
+        return column.mask if isinstance(column, Masked) else np.ones(len(self), np.bool_)
+
+    def lengths_of(self, name: str) -> Any:
+        """Return the length (or, if several sizes vary, the shape) of each row of a field of arrays; 0 if missing."""
+        return self._lengths(name)
+
+    def mask_of(self, name: str) -> Any:
+        """Return where a field of numbers or arrays holds values.
+
+        One truth value per sample if all values have one shape: False where the value is None. If lengths vary, the
+        mask has the shape of the padded array: False in the padding, so everywhere in a row that is missing.
+        """
+        column = self.columns[name]
+        values = column.values if isinstance(column, Masked) else column
+        if isinstance(values, list):
+            raise _is_a_list(name)
+        return values.mask() if isinstance(values, Ragged) else self.present_of(name)
+
+    def _lengths(self, name: str) -> Integers:
+        column = self.columns[name]
+        values = column.values if isinstance(column, Masked) else column
+        if isinstance(values, Ragged):
+            return values.lengths if values.shapes is None else values.shapes
+        if isinstance(values, list):
+            raise _is_a_list(name)
+        if values.ndim < 2:
+            raise FieldError(f"expected a field of arrays, which have lengths, got single values - at field {name}")
+        return np.where(self.present_of(name), values.shape[1], 0)
+
     @property
     def sample_type(self) -> type[T_co]:
         """The type of the samples: a class made by `packable`, or `DictSample`."""
@@ -248,6 +295,8 @@ def _moved(value: Any, name: str, device: Any, non_blocking: bool) -> Any:
         return type(value)(_moved(one, name, device, non_blocking) for one in value)
     if isinstance(value, Mapping):
         return {key: _moved(one, name, device, non_blocking) for key, one in value.items()}
+    if isinstance(value, Masked):
+        return Masked(_moved(value.column, name, device, non_blocking), value.mask)
     if _has_tensor(value):
         return value.to(device, non_blocking=non_blocking)
     if isinstance(value, np.ndarray | Ragged):
@@ -259,11 +308,19 @@ def _has_tensor(value: Any) -> bool:
     """Return whether a value is, or contains, something that can be on a device."""
     if isinstance(value, list | tuple | Mapping):
         return any(map(_has_tensor, value.values() if isinstance(value, Mapping) else value))
+    if isinstance(value, Masked):
+        return _has_tensor(value.column)
     return hasattr(value, "to") and not isinstance(value, Batch)
 
 
 def _no_tensors(found: str) -> ArgumentError:
     return ArgumentError(f'expected tensors to move, got {found}; make the batches with Loader(..., to="torch")')
+
+
+def _is_a_list(name: str) -> FieldError:
+    return FieldError(
+        f"expected a field of numbers or arrays, got a list - at field {name}; present_of tells which values are None"
+    )
 
 
 def _are_alike(values: list[Any]) -> bool:

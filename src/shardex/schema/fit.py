@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import FormatError, SchemaError
-from shardex.kernel import MISSING, Column, Columns, Ragged, TimeArray
+from shardex.kernel import MISSING, Column, Columns, Masked, Ragged, TimeArray, with_missing
 from shardex.schema.array_codecs import decode_compact
 from shardex.schema.decimals import scaled, unscaled
 from shardex.schema.features import Features, Map, Optional, Sequence, Struct, unwrap_optional
@@ -437,33 +437,82 @@ def to_columns(values: Mapping[str, list[Any]], length: int, schema: Features | 
     return Columns({n: fit_column(column, schema[n], where, n, stored=True) for n, column in values.items()}, length)
 
 
+def in_form(columns: Columns, features: Mapping[str, Feature]) -> Columns:
+    """Return columns of values that were stacked as they are, in the form that their (inferred) features have.
+
+    >>> in_form(Columns({"x": np.array([1])}), {"x": Optional(Value("int64"))})["x"].mask
+    array([ True])
+    """
+    return Columns({n: _in_form(c, features.get(n)) for n, c in columns.data.items()}, len(columns))
+
+
+def _in_form(column: Column, feature: Feature | None) -> Column:
+    if isinstance(feature, Optional) and is_stacked(feature):
+        if isinstance(column, list):
+            column = _with_gaps(column, feature.feature)
+        if isinstance(column, list):
+            return column
+        masked = Masked.whole(column)
+        values = _in_form(masked.column, feature.feature)
+        return column if isinstance(values, list | Masked) else with_missing(values, masked.mask)
+    if isinstance(feature, Array) and isinstance(column, np.ndarray) and not feature.fixed:
+        ragged = len(feature.shape or ()) == column.ndim - 1
+        return Ragged.from_stacked(column, shaped=not feature.ragged) if ragged else column
+    if isinstance(feature, Value) and isinstance(column, np.ndarray) and column.dtype.kind in "iu":
+        wide = column.astype(feature.dtype) if np.dtype(feature.dtype).kind == "f" else column
+        return wide if (wide == column).all() else column
+    return column
+
+
+def _with_gaps(values: list[Any], feature: Feature) -> Column:
+    """Stack the values that are there."""
+    mask = np.array([value is not None and value is not MISSING for value in values], np.bool_)
+    present = Columns({"": [value for value, there in zip(values, mask.tolist(), strict=True) if there]}).stack()[""]
+    if not len(present):
+        present = fit_column([], feature, str, "", stored=False)
+    return values if isinstance(present, list) else with_missing(present, mask)
+
+
 def fit_column(values: list[Any], feature: Feature, where: Where, name: str, *, stored: bool) -> Column:
-    """Return the values of one field as a column: stacked if the feature has one dtype and shape and none is missing.
+    """Return the values of one field as a column, in a form that depends on the feature alone.
 
     >>> fit_column([1, 2.5], Value("float32"), "sample {}".format, "x", stored=False)
     array([1. , 2.5], dtype=float32)
+    >>> fit_column([1, None], Optional(Value("int8")), "sample {}".format, "x", stored=False).values
+    array([1, 0], dtype=int8)
     """
-    inner = unwrap_optional(feature)
-    if isinstance(feature, Optional) and any(is_missing(value, feature) for value in values):
-        return [_fit_at(value, feature, k, where, name, stored=stored) for k, value in enumerate(values)]
-    if (column := _stack_lists(values, inner)) is not None:
+    if isinstance(feature, Optional):
+        if not is_stacked(feature):
+            return [_fit_at(value, feature, k, where, name, stored=stored) for k, value in enumerate(values)]
+        mask = np.array([not is_missing(value, feature) for value in values], np.bool_)
+        rows = np.flatnonzero(mask).tolist()
+        some = values if len(rows) == len(values) else [values[row] for row in rows]
+        present = fit_column(some, feature.feature, lambda k: where(rows[k]), name, stored=stored)
+        return with_missing(present, mask)
+    if (column := _stack_lists(values, feature)) is not None:
         return column
-    fitted = [_fit_at(value, inner, k, where, name, stored=stored) for k, value in enumerate(values)]
-    if isinstance(inner, Value | ClassLabel):
+    fitted = [_fit_at(value, feature, k, where, name, stored=stored) for k, value in enumerate(values)]
+    if isinstance(feature, Value | ClassLabel):
         with np.errstate(over="ignore"):
-            return np.array(fitted, inner.dtype if isinstance(inner, Value) else np.int32)
-    if isinstance(inner, TimeFeature):
-        return inner.column(np.array([inner.number(value) for value in fitted], np.int64))
-    return _stack_arrays(fitted, inner) if isinstance(inner, Array) and is_stacked(inner) else fitted
+            return np.array(fitted, feature.dtype if isinstance(feature, Value) else np.int32)
+    if isinstance(feature, TimeFeature):
+        return feature.column(np.array([feature.number(value) for value in fitted], np.int64))
+    return stack_arrays(fitted, feature) if isinstance(feature, Array) else fitted
 
 
-def cast_column(column: NDArray[Any] | Ragged, feature: Feature) -> Column | None:
+def cast_column(column: NDArray[Any] | Ragged | Masked, feature: Feature) -> Column | None:
     """Return a stacked column in the feature's dtype if its dtype and shape show that every value fits, else `None`.
 
     >>> cast_column(np.array([1, 2], "int8"), Value("int16"))
     array([1, 2], dtype=int16)
     """
-    inner = unwrap_optional(feature)
+    if isinstance(feature, Optional):
+        masked = Masked.whole(column)
+        cast = cast_column(masked.column, feature.feature)
+        return None if cast is None or isinstance(cast, list | Masked) else Masked(cast, masked.mask)
+    if isinstance(column, Masked):
+        return cast_column(column.column, feature) if column.mask.all() else None
+    inner = feature
     if isinstance(inner, TimeFeature):
         return column if isinstance(column, TimeArray) and column.feature == inner else None
     if isinstance(inner, Value) and isinstance(column, np.ndarray) and column.ndim == 1:
@@ -506,13 +555,21 @@ def _stack_lists(values: list[Any], feature: Feature) -> Column | None:
     return None
 
 
-def _stack_arrays(arrays: list[NDArray[Any]], feature: Array) -> Column:
+def stack_arrays(arrays: list[NDArray[Any]], feature: Array) -> Column:
+    """Return arrays that fit a feature stacked, as `Ragged` if their shapes may differ, as a list if it has no shape.
+
+    >>> stack_arrays([np.zeros(2, "int8"), np.ones(2, "int8")], Array("int8", (None,)))
+    Ragged(2 rows of int8)
+    """
     shape = feature.shape or ()
     if not shape:
         return list(arrays)  # stacking arrays without dimensions would turn them into numbers
     if feature.fixed:
         return np.stack(arrays) if arrays else np.empty((0, *(n or 0 for n in shape)), feature.dtype)
     if arrays:
-        return Ragged.from_arrays(arrays)
+        return Ragged.from_arrays(arrays, shaped=not feature.ragged)
+    if not feature.ragged:
+        none = np.empty((0, len(shape)), np.int64)
+        return Ragged.from_values(np.empty(0, feature.dtype), np.zeros(1, np.int64), shapes=none)
     inner = tuple(n or 0 for n in shape[1:])
     return Ragged.from_values(np.empty((0, *inner), feature.dtype), np.zeros(1, np.int64), inner)

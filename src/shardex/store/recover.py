@@ -20,7 +20,7 @@ from shardex.dataset import Dataset
 from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError, VersionExpired
 from shardex.files import Files, What, check_mode
 from shardex.formats import open_files
-from shardex.kernel import MISSING, Columns, Integers
+from shardex.kernel import MISSING, Columns, Integers, Masked
 from shardex.schema import JSON, Feature, Features, Json, Optional, infer_or_json
 from shardex.sources import Place, place_of
 from shardex.store.data_file_reader import examine_files, matches_its_name
@@ -247,7 +247,7 @@ def _fitted(columns: Columns, features: Features) -> Columns:
     """Return columns with all the fields; an error if values are missing or do not fit the features."""
     data = {name: columns.data.get(name, [None] * len(columns)) for name in features}
     for name, column in data.items():
-        if isinstance(column, list) and not isinstance(features[name], Optional):
+        if isinstance(column, list | Masked) and not isinstance(features[name], Optional):
             nothing = (MISSING,) if isinstance(features[name], Json) else (MISSING, None)
             for number, value in enumerate(column):
                 if any(value is one for one in nothing):

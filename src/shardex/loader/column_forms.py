@@ -1,0 +1,271 @@
+"""`ColumnForms`: the form of each column of a batch, and what stands where there is no value.
+
+The form follows the feature of a field, never the values of one batch: a field whose arrays may differ in length is
+padded, packed or a list even if the rows of a batch happen to have one length, and a field that may be missing has a
+mask even if nothing is missing. What a transform returns has no features, so there all arrays may differ in length, and
+all numbers may be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardex.errors import ArgumentError, SchemaError, nearest
+from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, missing_value, with_missing
+from shardex.loader.options import LoaderOptions
+from shardex.schema import (
+    Array,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Json,
+    Optional,
+    Sequence,
+    Struct,
+    Text,
+    TimeFeature,
+    Value,
+    stack_arrays,
+    unwrap_optional,
+)
+
+Lengths = dict[str, Integers]
+"""Lengths of the rows of fields of arrays; their shapes if several sizes may vary."""
+Mask = NDArray[np.bool_]
+
+
+class ColumnForms:
+    """Converts columns as they are read, or as a transform returns them, to the forms that the options choose."""
+
+    def __init__(self, options: LoaderOptions, features: Mapping[str, Feature]) -> None:
+        self._transformed = options.transform is not None
+        self._ragged, self._fill = options.ragged, options.fill
+        self._features = {name: unwrap_optional(one) for name, one in features.items()}
+        self._final = {} if self._transformed else {n: kind for n, f in features.items() if (kind := _final(f))}
+        """The type of columns that are read in their form, and need no look at each batch."""
+        if not self._transformed and features:
+            names = list(features) if options.fields is None else options.fields
+            self._check_names(names)
+            for name in names:
+                self._check(name, features[name])
+
+    def _check_names(self, known: Iterable[str]) -> None:
+        """Raise if an option names a field that batches do not have."""
+        for option, chosen in (("fill", self._fill), ("ragged", self._ragged)):
+            for name in chosen if isinstance(chosen, Mapping) else ():
+                if name not in known:
+                    near = nearest(name, known)
+                    raise ArgumentError(f"expected {option} for the fields {', '.join(known)}, got {name!r}{near}")
+
+    def _check(self, name: str, feature: Feature) -> None:
+        """Raise if the options do not suit a field."""
+        may_fill = isinstance(feature, Optional) or (isinstance(feature, Array) and not feature.fixed)
+        named = isinstance(self._fill, Mapping) and name in self._fill
+        feature = unwrap_optional(feature)
+        dtype = _dtype_of(feature.feature if isinstance(feature, Sequence) else feature)
+        if dtype is not None and (may_fill or named):
+            self._filler(name, dtype, 0)
+        elif named and not isinstance(feature, Array):
+            raise ArgumentError(f"expected a field of numbers or arrays in fill=, got {feature} - at field {name}")
+        if isinstance(feature, Array) and (feature.shape or ()).count(None) > 1 and not self._is_chosen(name):
+            raise _several_sizes(name, str(feature))
+
+    def _is_chosen(self, name: str) -> bool:
+        """Return whether the user chose how rows of different shapes are combined."""
+        choices = (self._ragged, self._fill)
+        return any(name in one if isinstance(one, Mapping) else one is not None for one in choices)
+
+    def _form(self, name: str) -> str:
+        ragged = self._ragged.get(name) if isinstance(self._ragged, Mapping) else self._ragged
+        return ragged or "pad"
+
+    def _filler(self, name: str, dtype: np.dtype[Any], default: Any) -> Any:
+        """Return the value for padding or missing values of a field."""
+        value = self._fill.get(name) if isinstance(self._fill, Mapping) else self._fill
+        if value is None:
+            return default
+        if not _holds(dtype, value):
+            raise ArgumentError(f"expected a fill value that {dtype} can hold, got {value!r} - at field {name}")
+        return value
+
+    # -- columns -----------------------------------------------------------------------------------------------
+
+    def convert(self, columns: Columns) -> tuple[Columns, Lengths]:
+        """Return the columns in their forms, and the lengths of the rows of fields whose rows may differ."""
+        lengths: Lengths = {}
+        for name, column in columns.data.items():
+            if name in self._final and type(column) is self._final[name]:
+                continue
+            found = self._from_list(name, column) if isinstance(column, list) else column
+            columns.data[name] = found if isinstance(found, list) else self._column(name, found, lengths)
+        if self._transformed:
+            self._check_names([*columns.names, *self._features])
+        return columns, lengths
+
+    def _column(self, name: str, column: NDArray[Any] | Ragged | Masked, lengths: Lengths) -> Column:
+        values, mask = (column.column, column.mask) if isinstance(column, Masked) else (column, None)
+        if isinstance(values, np.ndarray) and (values.ndim == 1 or self._is_fixed(name, values)):
+            if self._transformed and values.ndim == 1:
+                values = self._restored(name, values)
+                mask = np.ones(len(values), np.bool_) if mask is None else mask
+            if mask is None:
+                return values
+            return Masked(values, mask).filled(self._filler(name, values.dtype, missing_value(values.dtype)))
+        return self._arrays(name, values, mask, lengths)
+
+    def _is_fixed(self, name: str, values: NDArray[Any]) -> bool:
+        """Return whether all arrays of a field have one shape; a transform may change shapes if they are padded."""
+        feature = self._features.get(name)
+        if not isinstance(feature, Array) or not feature.fixed:
+            return False
+        if not self._transformed:
+            return True
+        named = isinstance(self._ragged, Mapping) and name in self._ragged
+        return not named and self._form(name) != "pad" and values.shape[1:] == feature.shape
+
+    def _restored(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
+        """Return numbers that a transform widened in the type of their field; integers only if they fit."""
+        feature = self._features.get(name)
+        dtype = np.dtype(feature.dtype) if isinstance(feature, Value) else values.dtype
+        if dtype == values.dtype:
+            return values
+        whole = values.dtype.kind in "iu" and dtype.kind in "iu"
+        fits = values.dtype.kind == dtype.kind == "f" or (whole and bool((values.astype(dtype) == values).all()))
+        return values.astype(dtype) if fits else values
+
+    # -- arrays that may differ in length -----------------------------------------------------------------------
+
+    def _arrays(self, name: str, values: NDArray[Any] | Ragged, mask: Mask | None, lengths: Lengths) -> Column:
+        form = self._form(name)
+        if form == "list":
+            return Masked(values, np.ones(len(values), np.bool_) if mask is None else mask).to_list()
+        if form == "pack":
+            rows = values if isinstance(values, Ragged) else _packed(values, mask)
+            lengths[name] = _sizes(rows)
+            packed = rows.packed()
+            return packed if mask is None else Masked(packed, mask)
+        lengths[name] = self._sizes(name, values, mask)
+        filler = self._filler(name, values.dtype, 0)
+        if isinstance(values, Ragged):
+            padded = values.pad(value=filler)
+        else:
+            padded = values if mask is None else Masked(values, mask).filled(filler).column
+        return padded if mask is None else Masked(padded, mask)
+
+    def _sizes(self, name: str, values: NDArray[Any] | Ragged, mask: Mask | None) -> Integers:
+        """Return the lengths of rows that are padded, or their shapes if more than their first sizes may vary."""
+        feature = self._features.get(name)
+        if isinstance(values, Ragged):
+            if not self._transformed and isinstance(feature, Array) and feature.shape is not None:
+                return _sizes(values)
+            if values.shapes is not None and not self._is_chosen(name):
+                raise _several_sizes(name, f"arrays of shapes {_examples(values.shapes)}")
+            shapes = _shapes(values)
+        else:
+            shapes = np.tile(np.array(values.shape[1:], np.int64), (len(values), 1))
+            if mask is not None:
+                shapes[~mask] = 0
+        return shapes if self._is_chosen(name) and shapes.shape[1] > 1 else shapes[:, 0]
+
+    # -- lists ---------------------------------------------------------------------------------------------------
+
+    def _from_list(self, name: str, column: list[Any]) -> Column:
+        """Return numbers and lists of numbers as arrays, other values as they are."""
+        feature = self._features.get(name)
+        mask = np.array([value is not None and value is not MISSING for value in column], np.bool_)
+        present = [value for value in column if value is not None and value is not MISSING]
+        found = self._numbers(present, feature)
+        return column if found is None else with_missing(found, mask) if len(present) < len(column) else found
+
+    def _numbers(self, present: list[Any], feature: Feature | None) -> Column | None:
+        if isinstance(feature, Sequence) and isinstance(feature.feature, Value):
+            items = feature.feature.dtype
+            try:
+                return stack_arrays([np.array(value, items) for value in present], Array(items, (None,)))
+            except (ValueError, TypeError, OverflowError, SchemaError):
+                return None
+        if not present:
+            if isinstance(feature, Array):
+                return stack_arrays([], feature) if feature.dtype and feature.shape else None
+            return np.empty(0, dtype) if (dtype := _dtype_of(feature)) is not None else None
+        if isinstance(present[0], np.ndarray):
+            found = Columns({"": present}).stack().data[""]
+            return None if isinstance(found, list) else found
+        if isinstance(present[0], int | float | np.number) and not isinstance(present[0], bool):
+            kinds = {type(value) for value in present}
+            if bool not in kinds and all(issubclass(kind, int | float | np.number) for kind in kinds):
+                array = np.array(present)
+                return None if array.dtype.hasobject else array
+        return None
+
+
+def _final(feature: Feature) -> type | None:
+    """Return the type of columns of a feature that have the same form with all options; `None` if there is none.
+
+    >>> _final(Value("int8")), _final(Array("int8", (None,)))
+    (<class 'numpy.ndarray'>, None)
+    """
+    if isinstance(feature, Value | ClassLabel) or (isinstance(feature, Array) and feature.fixed and feature.shape):
+        return np.ndarray
+    return list if isinstance(unwrap_optional(feature), Text | Bytes | Json | Struct) else None
+
+
+def _dtype_of(feature: Feature | None) -> np.dtype[Any] | None:
+    if isinstance(feature, Value | Array | TimeFeature):
+        return None if feature.dtype is None else np.dtype(feature.dtype)
+    return np.dtype(np.int32) if isinstance(feature, ClassLabel) else None
+
+
+def _holds(dtype: np.dtype[Any], value: Any) -> bool:
+    """Return whether a dtype has this value.
+
+    >>> [_holds(np.dtype(dtype), value) for dtype, value in [("int8", 1.5), ("uint8", -1), ("bool", 1), ("float32", 2)]]
+    [False, False, True, True]
+    """
+    if dtype.kind in "mM":
+        return np.asarray(value).dtype.kind == dtype.kind
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return False
+    try:
+        with np.errstate(all="ignore"):
+            there = np.asarray(value).astype(dtype).item()
+            exact = dtype.kind in "fc" and (not np.isfinite(value) or bool(np.isfinite(there)))
+        return exact or bool(there == value)
+    except (OverflowError, ValueError, TypeError):
+        return False
+
+
+def _packed(values: NDArray[Any], mask: Mask | None) -> Ragged:
+    """Return stacked arrays as rows that may differ in length; missing rows are empty."""
+    if mask is None:
+        return Ragged.from_stacked(values)
+    rows: Ragged = Masked.spread(Ragged.from_stacked(values[mask]), mask).column
+    return rows
+
+
+def _sizes(rows: Ragged) -> Integers:
+    return rows.lengths if rows.shapes is None else rows.shapes
+
+
+def _shapes(rows: Ragged) -> Integers:
+    if rows.shapes is not None:
+        return rows.shapes
+    inner = np.tile(np.array(rows.inner, np.int64), (len(rows), 1))
+    return np.column_stack([rows.lengths, inner]) if rows.inner else rows.lengths[:, None]
+
+
+def _examples(shapes: Integers) -> str:
+    different = np.unique(shapes, axis=0)
+    return " and ".join(str(tuple(shape)) for shape in different[[0, -1]].tolist())
+
+
+def _several_sizes(name: str, found: str) -> SchemaError:
+    return SchemaError(
+        f"expected arrays that differ in their first size only, got {found} - at field {name}; resize them in "
+        f'transform=, or choose ragged="pad" to pad them in all dimensions, or "list" for a list of arrays; for this '
+        f'field alone: ragged={{"{name}": "list"}}'
+    )
