@@ -321,10 +321,10 @@ class Masked:
 
     def to_list(self) -> list[Any]:
         """Return one value per row, `None` where it is missing."""
-        values = _values(self.column)
         if self.mask.all():
-            return list(values)
-        return [value if there else None for value, there in zip(values, self.mask.tolist(), strict=True)]
+            return list(_values(self.column))
+        values = iter(_values(self.column[self.mask]))
+        return [next(values) if there else None for there in self.mask.tolist()]
 
     def tolist(self) -> list[Any]:
         """Return Python values, lists for arrays; `None` where a value is missing."""
