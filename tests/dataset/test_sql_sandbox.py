@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -70,3 +73,28 @@ def test_parse() -> None:
     assert caught.value.place is not None and "syntax error" in caught.value.reason
     with pytest.raises(RefusedError, match="only SELECT"):
         parse("DROP TABLE x")
+
+
+@pytest.mark.parametrize("order", ["torch first", "query first"])
+def test_nothing_is_printed_at_exit_with_torch(tmp_path: Path, order: str) -> None:
+    """DuckDB's binding reports objects that are left at exit as leaks once torch is imported."""
+    pytest.importorskip("torch")
+    query = """
+import sys
+import shardex as sx
+ds = sx.write(sys.argv[1], [{"n": k} for k in range(10)], progress=False)
+view, table = ds.where("n > 3"), ds.sql("SELECT count(*) FROM ds")
+try:
+    ds.where("missing > 3")
+except sx.ShardexError as error:
+    kept = error
+"""
+    parts = ["import torch", query] if order == "torch first" else [query, "import torch"]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(parts), str(tmp_path / "d")],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
+import shardex as sx
 from shardex.loader.stats import Stats, TimeSpent
 
 
@@ -46,3 +50,19 @@ def test_text_shows_the_parts_of_slow_batches() -> None:
     stats = Stats(100, 1, 2, consumer=0, waiting=1, spent=TimeSpent(storage=1, decode=1, transform=2))
     assert "2 bad ones replaced" in str(stats)
     assert "making them: storage 25%, decode 25%, transform 50%" in str(stats)
+
+
+def slow(sample: sx.DictSample) -> dict[str, int]:
+    time.sleep(0.002)
+    return {"n": sum(range(20_000)) + sample.n}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_time_in_a_mapped_function_is_transform(tmp_path: Path, workers: int) -> None:
+    ds = sx.write(tmp_path / "d", [{"n": k} for k in range(200)]).map(slow).map(slow)
+    with sx.Loader(ds, 50, workers=workers, worker_type="thread") as loader:
+        for _ in loader:
+            pass
+        spent = loader.stats.spent
+    assert spent.transform > spent.decode + spent.storage
+    assert loader.stats.bottleneck == "transform"

@@ -27,7 +27,7 @@ from shardex.dataset.combine import concat, join
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.from_arrow import from_arrow, from_huggingface
-from shardex.dataset.layers import innermost_rows
+from shardex.dataset.layers import innermost_rows, time_in_functions
 from shardex.dataset.load_dataset import load_dataset
 from shardex.dataset.mix import MixRows, mix, temperature
 from shardex.dataset.open import index, open
@@ -56,5 +56,6 @@ __all__ = [
     "mix",
     "open",
     "temperature",
+    "time_in_functions",
     "write",
 ]

@@ -7,6 +7,8 @@ layer has a sample type.
 
 from __future__ import annotations
 
+import threading
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -160,6 +162,18 @@ class TypedRows(Layer):
 # -- results of a function ------------------------------------------------------------------------------------
 
 
+class _InFunctions(threading.local):
+    wall = busy = 0.0
+
+
+_in_functions = _InFunctions()
+
+
+def time_in_functions() -> tuple[float, float]:
+    """Return the seconds, and the processor seconds, that functions of `map` have taken in this thread."""
+    return _in_functions.wall, _in_functions.busy
+
+
 class MappedRows(Layer):
     """Results of a function that is called for each sample of the rows below when it is read.
 
@@ -245,7 +259,7 @@ class MappedRows(Layer):
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Read the rows below, call the function for each sample, and stack the results."""
-        samples = [fields_of(one) for one in self._results(rows)]
+        samples = [fields_of(one) for one in self._timed_results(rows)]
         if is_sample_class(self.sample_type):
             names = check_fields(list(self.features), fields)
             return self._fitter.columns(_columns(samples, names), names, lambda k: self._place(rows[k]))
@@ -285,6 +299,16 @@ class MappedRows(Layer):
     @cached_property
     def _fitter(self) -> ClassFitter:
         return ClassFitter(record_of(self.sample_type), stored=False)
+
+    def _timed_results(self, rows: Integers) -> list[Any]:
+        """Call the function for these rows, and add the time that it takes to `time_in_functions`."""
+        given = self._values(rows)
+        wall, busy = time.perf_counter(), time.thread_time()
+        try:
+            return [self._call(values, row) for values, row in zip(given, rows.tolist(), strict=True)]
+        finally:
+            _in_functions.wall += time.perf_counter() - wall
+            _in_functions.busy += time.thread_time() - busy
 
     def _results(self, rows: Integers) -> list[Any]:
         """Call the function for these rows."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from shardex.dataset import time_in_functions
 from shardex.sources import fetches_started
 
 _THIS_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
@@ -28,17 +29,23 @@ class TimeSpent:
     decode: float = 0.0
     """Copying and decoding: the rest of reading."""
     transform: float = 0.0
-    """In `transform` and `collate`."""
+    """In `transform` and `collate`, and in functions of `Dataset.map`."""
     faults: int = 0
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Count the time of a `with` block as storage and decoding."""
+        """Count the time of a `with` block as storage and decoding, but that in functions of `map` as transform."""
         (faults, waits), wall, busy = _usage(), time.perf_counter(), time.thread_time()
+        mapped, mapped_busy = time_in_functions()
         try:
             yield
         finally:
             wall, busy = time.perf_counter() - wall, time.thread_time() - busy
+            mapped, mapped_busy = (
+                now - then for now, then in zip(time_in_functions(), (mapped, mapped_busy), strict=True)
+            )
+            wall, busy = wall - mapped, busy - mapped_busy
+            self.transform += mapped
             more_faults, more_waits = _usage()
             self.faults += more_faults - faults
             slept = max(0.0, wall - busy) if (more_faults, more_waits) != (faults, waits) else 0.0
