@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +238,51 @@ def test_lists_of_numbers_are_arrays(tmp_path: Path, format: str) -> None:
 def test_lists_in_json_lines_stay_lists(tmp_path: Path) -> None:
     ds = sx.write(tmp_path / "d", [{"t": [1.0, 2.0]}], format="jsonl")
     assert ds.features == sx.Features({"t": sx.Json()}) and ds[0].t == [1.0, 2.0]
+
+
+# -- a writer that is dropped ---------------------------------------------------------------------------------------
+
+
+def test_writer_that_is_dropped_warns(tmp_path: Path) -> None:
+    def drop() -> None:
+        sx.create(tmp_path / "d", {"x": int}).extend([{"x": 1}, {"x": 2}])
+
+    with pytest.warns(ResourceWarning, match=r"d: expected the writer to be closed.*2 samples not written.*with block"):
+        drop()
+
+
+@pytest.mark.parametrize("end", ["close", "abort", "with", "error", "empty", "refused"])
+def test_writer_that_has_ended_does_not_warn(tmp_path: Path, end: str) -> None:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        _end_writer(tmp_path / "d", end)
+        gc.collect()
+    assert not found
+
+
+def _end_writer(path: Path, end: str) -> None:
+    match end:
+        case "with":
+            with sx.create(path, {"x": int}) as out:
+                out.append(x=1)
+        case "error":
+            with pytest.raises(ZeroDivisionError), sx.create(path) as out:
+                out.append(x=1 / 0)
+        case "empty":
+            sx.create(path, {"x": int})
+        case "refused":
+            with pytest.raises(ArgumentError):
+                sx.create(path, {"x": int}, nonsense=1)
+        case _:
+            out = sx.create(path)
+            out.append(x=1)
+            getattr(out, end)()
+
+
+def test_repr_says_what_a_writer_holds(tmp_path: Path) -> None:
+    out = sx.create(tmp_path / "d")
+    assert repr(out) == f"Writer({str(tmp_path / 'd')!r}, open)"
+    out.append(x=1)
+    assert repr(out) == f"Writer({str(tmp_path / 'd')!r}, open, 1 sample)"
+    out.close()
+    assert repr(out) == f"Writer({str(tmp_path / 'd')!r}, closed, 1 sample)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import tempfile
 from collections.abc import Callable, Sequence
@@ -559,3 +560,23 @@ def test_edit_and_versions_of_a_path_without_a_native_dataset(tmp_path: Path) ->
             call(tmp_path / "empty")
         with pytest.raises(FormatError, match=r"expected a native dataset, .*, got nothing"):
             call("memory://nowhere/at/all")
+
+
+def test_transaction_that_is_dropped_warns_and_says_what_it_holds(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"x": 1}, {"x": 2}])
+    words = "1 sample appended, 1 sample updated, 1 field changed"
+
+    def drop() -> None:
+        tx = sx.edit(tmp_path / "d")
+        tx.add_field("y", "int64", [1, 2])
+        tx.update(0, x=5)
+        tx.append(x=3, y=3)
+        assert repr(tx) == f"Edit({str(tmp_path / 'd')!r}, open, {words})"
+        del tx
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match=rf"expected the transaction to be closed.*{words} not written"):
+        drop()
+    with sx.edit(tmp_path / "d") as done:
+        done.append(x=3)
+    assert repr(done) == f"Edit({str(tmp_path / 'd')!r}, closed, 1 sample appended)"

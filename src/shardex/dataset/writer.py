@@ -90,8 +90,9 @@ class Writer(AllOrNothing):
         options = check_options(module.create, format, options)
         self._place = place_of(path)
         self.path = self._place.url
+        target = self.path  # `self` in the function would keep a writer that the user drops
         self._begin: Callable[[Features], ShardWriter] = lambda features: module.create(
-            self.path, features, mode=mode, **options
+            target, features, mode=mode, **options
         )
         self._waiting: list[dict[str, Any]] = []
         self._shards: ShardWriter | None = None
@@ -101,6 +102,10 @@ class Writer(AllOrNothing):
             schema = module.existing_schema(self._place, mode)
         if schema is not None:
             self._shards = self._begin(Features.of(schema))
+
+    def _content(self) -> str:
+        count = getattr(self, "samples", 0)  # missing if the constructor raised
+        return f"{count:,} sample{'s' * (count != 1)}" if count else ""
 
     def append(self, sample: Any = None, /, **fields: Any) -> None:
         """Append one sample: a mapping, an instance of a `packable` class, a dataclass or the like, or keywords."""

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +39,28 @@ class AllOrNothing(ABC):
     _closed = False
     """True after `close` and after `abort`. Hot paths test it before they call `_check_open`."""
     _aborted = False
+
+    def _content(self) -> str:
+        """Return what was given to it, and is lost if it is dropped now, such as "3 samples"; empty if nothing was.
+
+        Only classes that users hold return something: a writer inside another one is dropped together with it.
+        """
+        return ""
+
+    def __repr__(self) -> str:
+        state = "aborted" if self._aborted else "closed" if self._closed else "open"
+        held = self._content()
+        return f"{type(self).__name__}({self.path!r}, {state}{held and f', {held}'})"
+
+    def __del__(self) -> None:
+        if not self._closed and (lost := self._content()):
+            warnings.warn(
+                f"{self.path}: expected the {self._noun} to be closed, but it was dropped: {lost} not written; use it "
+                "in a with block, or call close()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
 
     @abstractmethod
     def _publish(self) -> None:

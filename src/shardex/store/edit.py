@@ -124,6 +124,17 @@ class Edit(AllOrNothing):
         base = read_manifest(self._place, version)
         return version, base, open_dataset(self.path, version=version, trust_paths=trust_paths)
 
+    def _content(self) -> str:
+        if "_heartbeat" not in self.__dict__:  # the constructor raised
+            return ""
+        counts = {
+            "appended": 0 if self._appends is None else self._appends.samples,
+            "updated": len(self._updated),
+            "deleted": sum(map(len, self._deleted)),
+        }
+        words = [f"{counted(count, 'sample')} {what}" for what, count in counts.items() if count]
+        return ", ".join([*words, *([f"{counted(len(self._fields), 'field')} changed"] if self._fields else [])])
+
     # -- samples ----------------------------------------------------------------------------------------------
 
     def append(self, sample: Any = None, /, **values: Any) -> None:
