@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,17 @@ def test_appended_buffers_may_be_reused(tmp_path: Path) -> None:
             sample["x"] = buffer
             out.append(sample)
     assert [s.x[0] for s in sx.open(tmp_path / "d")] == list(range(200))
+
+
+@each_format
+def test_path_that_is_no_utf8(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
+    path = os.path.join(tmp_path, os.fsdecode(b"\xff\xfe"))
+    for mode in ("create", "overwrite"):
+        ds = sx.write(path, [sample] * 3, schema, format=format, mode=mode)
+        assert len(ds) == len(list(ds)) == 3 and repr(ds)
+    if format not in ("bins", "columns_tar"):
+        assert len(sx.write(path, [sample] * 3, schema, format=format, mode="append")) == 6
+    assert sx.verify(path) == []
 
 
 @each_format

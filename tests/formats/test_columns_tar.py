@@ -28,6 +28,7 @@ from shardex.errors import (
     FieldError,
     FormatError,
     SchemaError,
+    ShardexError,
     StaleIndexError,
     TruncatedShardError,
     UnsafeError,
@@ -239,6 +240,21 @@ def test_damaged_tar_error_names_the_file(basic: Path) -> None:
     path.write_bytes(b"\x01" + whole[1:])
     with pytest.raises(FormatError, match=r"shard_0002\.tar: expected a tar header at offset 0"):
         open_columns(basic)
+
+
+def test_damaged_table_raises_a_shardex_error(basic: Path) -> None:
+    """Bytes that are no UTF-8, also in the names and statements that SQLite quotes in its own errors."""
+    path = basic / "index.sqlite"
+    whole = path.read_bytes()
+    begin = whole.index(b"CREATE TABLE")
+    raised = 0
+    for at in (*range(begin, begin + 120, 3), *range(0, len(whole), 997)):
+        path.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
+        try:
+            open_columns(basic).read(np.arange(3))
+        except ShardexError:
+            raised += 1
+    assert raised > 20
 
 
 def test_truncated_tar_raises_or_warns(basic: Path, tmp_path: Path) -> None:

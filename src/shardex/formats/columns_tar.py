@@ -113,9 +113,11 @@ def _connect(source: Source) -> Iterator[sqlite3.Connection]:
         log = f"{path}-wal"
         immutable = "" if os.path.exists(log) and os.path.getsize(log) else "&immutable=1"
         try:
-            with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro{immutable}", uri=True)) as connection:
+            with closing(
+                sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro{immutable}", uri=True)
+            ) as connection:
                 yield connection
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise FormatError(f"{path}: expected a table of samples, SQLite reports: {error}") from error
 
 

@@ -54,7 +54,7 @@ class ColumnsWriter(SampleWriter):
         self._table.execute("BEGIN")
         for name in arrays:
             # Absolute, because synthefy-dataset-utils appends to this path relative to its working folder.
-            place = os.path.join(self._stage.path, f"{name}_shards")
+            place = os.path.join(self._stage.path, f"{name}_shards") if _is_text(self._stage.path) else f"{name}_shards"
             os.makedirs(self._stage.place.path(f"{name}_shards"))
             self._table.execute("INSERT INTO fields VALUES (?, 0, ?)", (name, place))
         marks = ", ".join("?" * (2 + 2 * len(arrays)))
@@ -103,6 +103,11 @@ class ColumnsWriter(SampleWriter):
     def _discard(self) -> None:
         self._table.close()
         super()._discard()
+
+
+def _is_text(path: str) -> bool:
+    """Return whether a path is UTF-8, so that SQLite can store it."""
+    return not re.search("[\ud800-\udfff]", path)
 
 
 def _check_features(features: Features) -> Features:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -313,6 +313,8 @@ class ParquetWriter(StagedWriter):
 
     _file: pq.ParquetWriter | None = None
     """The shard that is being written."""
+    _sink: pa.OSFile
+    """The file of that shard."""
 
     def __init__(
         self, path: str, features: Features, mode: str, shard_rows: int, row_group_rows: int, compression: str
@@ -353,8 +355,9 @@ class ParquetWriter(StagedWriter):
         target = self._stage.place.path(f"part-{self._number:05d}.parquet")
         with storage_errors(target, "write"):
             if self._file is None:
+                self._sink = pa.OSFile(os.fsencode(target), "wb")  # as bytes: a path may be no UTF-8
                 self._file = pq.ParquetWriter(
-                    target, self._schema, compression=self._compression, write_page_checksum=True
+                    self._sink, self._schema, compression=self._compression, write_page_checksum=True
                 )
             self._rows += self._builder.rows
             self._file.write_batch(self._builder.finish().cast(self._schema))
@@ -365,7 +368,8 @@ class ParquetWriter(StagedWriter):
         if self._file is not None:
             file, self._file, self._rows = self._file, None, 0
             self._number += 1
-            file.close()
+            with closing(self._sink):
+                file.close()
 
     def _finish(self) -> None:
         # An empty dataset is one file without rows, which stores the fields.
