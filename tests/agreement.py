@@ -48,7 +48,7 @@ def plain(value: Any, *, lists: bool = False) -> Any:
         case None:
             return None
         case np.ndarray() if lists:
-            return [plain(one, lists=True) for one in value]
+            return [plain(one, lists=True) for one in value] if value.ndim else plain(value[()])
         case np.ndarray():
             return ("array", str(value.dtype), value.shape, [plain(one) for one in value.reshape(-1)])
         case np.datetime64() | np.timedelta64():
