@@ -118,6 +118,18 @@ def test_a_key_that_is_not_required_is_optional() -> None:
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
+def test_samples_given_by_keywords_take_defaults_and_typed_values(tmp_path: Path, kind: Any) -> None:
+    with sx.create(tmp_path / "d", kind) as out:
+        out.append(x=1, v=np.zeros(2, "f4"))
+        out.append({"x": 2, "v": [0, 1]}, kind=Kind.DOG)
+        out.extend([{"x": 3, "v": [0, 1], "place": Place("Bern")}])
+    ds = sx.open(tmp_path / "d", kind)
+    assert [one.kind for one in ds] == [Kind.CAT, Kind.DOG, Kind.CAT] and ds[2].place == Place("Bern", 0)
+    with pytest.raises(SchemaError, match=r"got nothing .* field v"), sx.create(tmp_path / "e", kind) as out:
+        out.append(x=1)
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
 def test_a_list_of_instances_is_a_dataset_of_that_type(kind: Any) -> None:
     ds = sx.open([make(kind, k) for k in range(3)])
     assert type(ds[1]) is kind and ds[1].x == 1

@@ -226,7 +226,7 @@ def test_field_names_are_text(name: Any) -> None:
         lambda: Array("float32", ("3",)),  # type: ignore[arg-type]
         lambda: Array(None, (3,)),
         lambda: ClassLabel(("a", "a")),
-        lambda: ClassLabel("cat"),  # type: ignore[arg-type]
+        lambda: ClassLabel("cat"),
         lambda: ClassLabel((1, 2)),  # type: ignore[arg-type]
     ],
 )
@@ -254,7 +254,7 @@ def test_fixed_and_ragged_shapes() -> None:
 
 
 def test_class_labels() -> None:
-    label = ClassLabel(["cat", "dog"])  # type: ignore[arg-type]
+    label = ClassLabel(["cat", "dog"])
     assert [label.number(name) for name in label.names] == [0, 1]
     assert [label.name(number) for number in range(2)] == ["cat", "dog"]
     with pytest.raises(SchemaError, match="expected one of the classes cat, dog, got 'cow'"):

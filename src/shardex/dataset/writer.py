@@ -20,7 +20,7 @@ from shardex.files import AllOrNothing
 from shardex.formats import ShardWriter, check_options, format_named
 from shardex.progress import Bar
 from shardex.rows import Rows
-from shardex.samples import Lens, fields_of, is_sample_class
+from shardex.samples import Lens, fields_of, is_sample_class, record_of
 from shardex.schema import Features, infer
 from shardex.sources import place_of
 
@@ -102,6 +102,8 @@ class Writer(AllOrNothing):
             schema = module.existing_schema(self._place, mode)
         if schema is not None:
             self._shards = self._begin(Features.of(schema))
+        self._complete = record_of(schema).complete if is_sample_class(schema) else None
+        """Adds the defaults of the class that is the schema, and converts its typed values; None without a class."""
 
     def _content(self) -> str:
         count = getattr(self, "samples", 0)  # missing if the constructor raised
@@ -112,6 +114,8 @@ class Writer(AllOrNothing):
         sample = fields if sample is None else self._mapping(sample)
         if fields and sample is not fields:
             sample = {**sample, **fields}
+        if self._complete is not None:
+            sample = self._complete(sample)
         self._check_open()
         if self._shards is not None:
             self._shards.append(sample)
@@ -146,7 +150,7 @@ class Writer(AllOrNothing):
     def extend(self, samples: Iterable[Any] | Data) -> None:
         """Append many samples: of an iterable, a DataFrame, or a dict of columns."""
         for sample in _opened(samples):
-            if self._shards is None or self._closed:
+            if self._shards is None or self._closed or self._complete is not None:
                 self.append(self._mapping(sample))
             else:  # fast path
                 self._shards.append(sample if type(sample) is dict else self._mapping(sample))

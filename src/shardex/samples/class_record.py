@@ -236,6 +236,13 @@ class Record(Generic[T]):
         """Return the plain form of values, typed or plain."""
         return {name: self._to_plain(name, value) for name, value in values.items()}
 
+    def complete(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return values, typed or plain, in their plain form, with the defaults of fields that are missing."""
+        if self._plain:
+            values = self.plain(values)
+        missing = {name: self.default(name) for name in self.defaults if name not in values}
+        return {**values, **missing} if missing else values
+
     def _to_plain(self, name: str, value: Any) -> Any:
         convert = self._plain.get(name)
         try:

@@ -18,7 +18,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -38,6 +38,10 @@ class Sequence(Feature):
     kind: ClassVar[str] = "sequence"
     feature: Feature
 
+    if TYPE_CHECKING:  # at run time the one of the dataclass
+
+        def __init__(self, feature: Any) -> None: ...
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "feature", feature_of(self.feature))
 
@@ -55,6 +59,10 @@ class Struct(Feature):
 
     kind: ClassVar[str] = "struct"
     fields: Mapping[str, Feature]
+
+    if TYPE_CHECKING:  # at run time the one of the dataclass
+
+        def __init__(self, fields: Mapping[str, Any]) -> None: ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", Features.of(self.fields))
@@ -99,6 +107,10 @@ class Optional(Feature):
 
     kind: ClassVar[str] = "optional"
     feature: Feature
+
+    if TYPE_CHECKING:  # at run time the one of the dataclass
+
+        def __init__(self, feature: Any) -> None: ...
 
     def __post_init__(self) -> None:
         inner = feature_of(self.feature)

@@ -180,6 +180,10 @@ class ClassLabel(Feature):
     kind: ClassVar[str] = "class"
     names: tuple[str, ...]
 
+    if TYPE_CHECKING:  # at run time the one of the dataclass
+
+        def __init__(self, names: SequenceOf[str]) -> None: ...
+
     def __post_init__(self) -> None:
         names: Any = self.names
         if isinstance(names, str) or not all(isinstance(name, str) for name in names) or len({*names}) != len(names):

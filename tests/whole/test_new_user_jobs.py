@@ -1,0 +1,49 @@
+"""Ten jobs of a new user: scripts that use only what README and docs say, each run in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.servers import KEY, SECRET, bucket, seaweed
+
+__all__ = ["bucket", "seaweed"]
+
+FOLDER = Path(__file__).parent / "jobs"
+IN_PYTHON = sorted(path.stem for path in FOLDER.glob("[a-z]*.py") if path.stem not in ("conftest", "s3"))
+
+
+def run(command: list[str], folder: Path, **variables: str) -> None:
+    """Run a command in a folder, with our `python` and `shardex`; warnings in Python are errors."""
+    paths = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
+    environment = {**os.environ, "PATH": paths, "SHARDEX_CACHE": str(folder / ".cache"), **variables}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("job", IN_PYTHON)
+def test_job(tmp_path: Path, job: str) -> None:
+    if job == "notebook":
+        pytest.importorskip("IPython")
+    run([sys.executable, "-W", "error", str(FOLDER / f"{job}.py")], tmp_path)
+
+
+def test_job_s3(tmp_path: Path, bucket: str, seaweed: str) -> None:
+    settings = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
+    script = str(FOLDER / "s3.py")
+    run(
+        [sys.executable, "-W", "error", script, bucket],
+        tmp_path,
+        AWS_ENDPOINT_URL=seaweed,
+        AWS_ALLOW_HTTP="1",
+        **settings,
+    )
+
+
+def test_job_shell(tmp_path: Path) -> None:
+    run(["sh", str(FOLDER / "shell.sh")], tmp_path)
