@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
 import tarfile
 import tempfile
 import warnings
@@ -450,6 +451,28 @@ def test_truncated_tar_raises(tmp_path: Path) -> None:
             open_tar(tmp_path / "x.tar", rebuild=True)
     (tmp_path / "x.tar").write_bytes(whole + bytes(512))
     assert len(open_tar(tmp_path / "x.tar", rebuild=True)) == 2
+
+
+def test_tars_of_other_writers_are_whole(tmp_path: Path) -> None:
+    """Python's tarfile as a stream, WebDataset, and GNU tar: small records, appended, concatenated."""
+    with tarfile.open(tmp_path / "stream.tar", "w|") as out:
+        out.addfile(tarfile.TarInfo("0.txt"))
+    with webdataset.TarWriter(str(tmp_path / "web.tar")) as sink:
+        sink.write({"__key__": "0", "txt": "x"})
+    (tmp_path / "0.txt").write_text("0")
+    (tmp_path / "1.txt").write_text("1")
+    if shutil.which("tar"):
+        for arguments in ("-b1 -cf gnu.tar 0.txt", "-cf more.tar 1.txt", "-cf grown.tar 0.txt", "-rf grown.tar 1.txt"):
+            subprocess.run(["tar", *arguments.split()], cwd=tmp_path, check=True)
+        shutil.copy(tmp_path / "gnu.tar", tmp_path / "both.tar")
+        subprocess.run(["tar", "-Af", "both.tar", "more.tar"], cwd=tmp_path, check=True)
+    counts = {path.name: len(open_tar(path)) for path in tmp_path.glob("*.tar")}
+    assert counts == {name: 2 if name in ("grown.tar", "both.tar") else 1 for name in counts}
+    for path in tmp_path.glob("*.tar"):
+        end = len(path.read_bytes().rstrip(b"\0"))
+        os.truncate(path, end + -end % 512)
+        with pytest.raises(TruncatedShardError):
+            open_tar(path, rebuild=True)
 
 
 def one_tar(remote: bool, folder: Path, size: int) -> Files:

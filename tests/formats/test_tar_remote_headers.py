@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -12,13 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import shardex as sx
 from shardex.errors import FormatError
+from shardex.files import Files
+from shardex.formats import columns_tar
 from shardex.formats.tar_blocks import Member, header, members, padding
 from shardex.formats.tar_lanes import LANES
 from shardex.formats.tar_remote_headers import RemoteHeaders
 from shardex.sources import ByteRange, CachedSource, LocalSource
 from shardex.sources.memory import MemorySource
 from tests.fake_remote import FakeRemote
+from tests.servers.faulty import FaultyServer
 
 Sizes = Iterable[tuple[str, int | bytes]]
 TarFormat = Literal[0, 1, 2]
@@ -112,6 +117,29 @@ def test_uneven_tar_of_many_members_is_read_from_many_places(tmp_path: Path) -> 
     found = list(members(RemoteHeaders(source, "x.tar"), "x.tar"))
     assert found == list(members(LocalSource(tmp_path).map("x.tar"), "x.tar"))
     assert source.round_trips < 2 * 10_000 / LANES
+
+
+def test_tar_on_a_web_server(web: FaultyServer, tmp_path: Path) -> None:
+    """Requests of the index, and one for all fields of some samples."""
+    write_sparse(tmp_path / "x.tar", uneven(300, 9_000, 30_000, 20, 600))
+    web.files["x.tar"] = (tmp_path / "x.tar").read_bytes()
+    ds = sx.open(f"{web.url()}/x.tar", cache=tmp_path / "cache", access="ranged")
+    assert len(ds) == 300 and web.asked.total() < 450
+    web.asked.clear()
+    local = sx.open(tmp_path / "x.tar")
+    assert str(ds.read([7, 8, 9])) == str(local.read([7, 8, 9])) and web.asked.total() == 1
+
+
+def test_tars_of_columns_are_scanned_concurrently(tmp_path: Path) -> None:
+    with sx.create(tmp_path / "d", {"x": sx.Array()}, format="columns_tar", samples_per_shard=1) as out:
+        for k in range(4):
+            out.append(x=np.arange(k))
+    remote = FakeRemote(tmp_path / "d")
+    files = Files(CachedSource(remote, tmp_path / "cache"), None, remote.url, folder=True)
+    remote.barrier = None
+    with columns_tar._connect(files.source):  # fetches the table
+        remote.barrier = threading.Barrier(4, timeout=60)
+    assert [len(sample["x"]) for sample in columns_tar.open(files).read(np.arange(4)).to_samples()] == [0, 1, 2, 3]
 
 
 @settings(deadline=None, max_examples=60)

@@ -164,17 +164,19 @@ class ColumnsScanner:
         for row, shard in enumerate(shards):
             if shard is not None:
                 rows_of.setdefault(shard, []).append(row)
-        for shard, rows in rows_of.items():
-            path = _tar(folder, shard)
-            number = self.paths.index(path) if path in self.paths else 0
-            found = self._members_by_name(source, path) if number else {}
+        paths = [_tar(folder, shard) for shard in rows_of]
+        found = source.for_each(lambda path: self._members_by_name(source, path), paths)
+        for path, members_by_name, rows in zip(paths, found, rows_of.values(), strict=True):
+            number = self.paths.index(path) if path in self.paths else 1
             for row in rows:
-                file[row] = number or 1
-                offset[row], length[row] = found.get(ids[row], (_LOST, 0))
+                file[row] = number
+                offset[row], length[row] = members_by_name.get(ids[row], (_LOST, 0))
         return {f"{field}.file": file, f"{field}.offset": offset, f"{field}.length": length}
 
     def _members_by_name(self, source: Source, path: str) -> dict[str, tuple[int, int]]:
         """Return offset and length of each member by name; of several with one name the last counts."""
+        if path not in self.paths:
+            return {}
         found = members(header_bytes(source, path), os.path.join(source.url, path))
         found = until_cut(found, []) if self.read_truncated else found
         return {member.name: (member.begin, member.size) for member in found}
