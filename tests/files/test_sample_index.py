@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import shardex as sx
 from shardex.errors import (
     ChecksumError,
     FormatError,
@@ -477,3 +478,44 @@ def test_progress_bar_is_shown(
     assert ("index: 100%" in capsys.readouterr().err) == shown
     Index.of(files_of(data), Records(), progress=progress)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("how", ["replaced", "overwritten"])
+def test_file_of_equal_size_and_time_is_scanned_again(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one\ntwo\nthree\n")
+    assert [sample.text for sample in sx.open(tmp_path)] == ["one", "two", "three"]
+    times = path.stat()
+    other = path if how == "overwritten" else tmp_path / "other"
+    other.write_text("a\nlonger line\n")
+    os.utime(other, ns=(times.st_atime_ns, times.st_mtime_ns))
+    os.replace(other, path)
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (times.st_size, times.st_mtime_ns)
+    assert [sample.text for sample in sx.open(tmp_path)] == ["a", "longer line"]
+
+
+def test_copy_of_a_folder_with_its_index_is_not_scanned_again(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "a.txt").write_text("one\ntwo\n")
+    before = sx.open(tmp_path / "d")
+    shutil.copytree(tmp_path / "d", tmp_path / "copy")
+    os.chmod(tmp_path / "d" / "a.txt", 0o600)
+    for folder in ("copy", "d"):
+        (index,) = (tmp_path / folder / ".shardex").iterdir()
+        written = index.stat()
+        assert [sample.text for sample in sx.open(tmp_path / folder)] == ["one", "two"]
+        now = index.stat()
+        assert (now.st_ino, now.st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
+    assert sx.open(tmp_path / "copy").fingerprint == before.fingerprint
+
+
+def test_index_of_an_earlier_version_is_still_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files have neither a checksum of parts nor an identity."""
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(index_module, "probe", lambda *_: "")
+        fingerprint = sx.open(tmp_path).fingerprint
+    (index,) = (tmp_path / ".shardex").iterdir()
+    written = index.stat().st_mtime_ns
+    os.chmod(tmp_path / "a.txt", 0o600)
+    assert sx.open(tmp_path).fingerprint == fingerprint and index.stat().st_mtime_ns == written

@@ -152,3 +152,13 @@ def test_newer_format_number_raises(plain: Any) -> None:
 def test_contradictory_manifest_raises(plain: Any, message: str) -> None:
     with pytest.raises(FormatError, match=f"memory:/_shardex/00000001.json: .*{message}"):
         read_manifest(sealed(plain), 1)
+
+
+@pytest.mark.parametrize("depth", [70, 300, 100_000])
+def test_schema_of_too_many_levels_raises(depth: int) -> None:
+    inner = msgspec.json.encode(SCHEMA.to_json()["x"])
+    deep = b'{"kind":"sequence","feature":' * depth + inner + b"}" * depth
+    raw = msgspec.json.encode(manifest()).replace(inner, deep, 1)
+    whole = b'{"xxh3":"%s","manifest":%s}' % (xxhash.xxh3_64_hexdigest(raw).encode(), raw)
+    with pytest.raises(FormatError, match=r"00000001.json: expected"):
+        read_manifest(MemorySource({manifest_path(1): whole}), 1)

@@ -322,3 +322,20 @@ def test_fingerprint_of_views_depends_on_their_rows() -> None:
 def test_fingerprint_of_a_huge_shuffle_computes_no_rows() -> None:
     huge = sx.open(Bare(10**9)).shuffle(1)[5:]
     assert len(huge.fingerprint) == 16
+
+
+@pytest.mark.parametrize("format", ["arrow", "bins", "tar"])
+@pytest.mark.parametrize(
+    ("shape", "given"), [((0,), (0,)), ((2, 0), (2, 0)), ((None, 0), (2, 0)), ((0, None), (0, 3))], ids=str
+)
+def test_arrays_without_elements_are_read(
+    tmp_path: Path, format: str, shape: tuple[int | None, ...], given: tuple[int, ...]
+) -> None:
+    array = np.zeros(given, np.float32)
+    schema = {"x": sx.Array("float32", shape)}
+    sx.write(tmp_path / "d", [{"x": array}] * 3, schema, format=format)
+    ds = sx.open(tmp_path / "d", schema=schema if format == "tar" else None)
+    for rows in ([], [0, 2]):
+        for view in (ds, ds.map(dict), ds.shuffle(1)):
+            assert [one.x.shape for one in view.__getitems__(rows)] == [given] * len(rows)
+            assert len(view.read(rows)["x"]) == len(rows)

@@ -122,7 +122,7 @@ class _Record(msgspec.Struct):
 def _decode(source: Source, path: str) -> _Record:
     try:
         return msgspec.json.decode(bytes(source.load(path)), type=_Record)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise FormatError(
             f"{os.path.join(source.url, path)}: expected the names of files that a writer was adding, got something "
             "else; if no writer is running, remove this file and the files that were added last"

@@ -64,7 +64,7 @@ def _saved(files: Files) -> Index | None:
     index = Index.saved(files, SumScanner())
     paths = set(files.paths)
     for file in index.files if index is not None else ():
-        if file.path in paths and not file.is_unchanged(files.source.stat(file.path)):
+        if file.path in paths and not file.has_stat(files.source.stat(file.path)):
             raise StaleIndexError(
                 f"{files.source.url}/{file.path}: expected the file as it was when its checksums were made, but "
                 "it has changed; if that is intended, make new checksums: open it with checksums=True"

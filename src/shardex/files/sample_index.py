@@ -13,7 +13,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -29,10 +29,11 @@ from shardex.files.find import Files
 from shardex.files.scan import Scan, Scanner, scan_all
 from shardex.files.sidecar import decode_sidecar, encode_sidecar, load_sidecars, save_sidecar
 from shardex.kernel import Integers, Segments, take
-from shardex.sources import Stat
+from shardex.sources import ByteRange, Source, Stat
 
 VERSION = 1
 _BLOCK_ROWS = 1 << 18
+_PROBE, _PROBES = 8 << 10, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,40 @@ class IndexedFile:
     size: int
     tag: str
     rows: int
+    probe: str = field(default="", repr=False)
+    """Checksum of some parts of a local file; empty in indexes of earlier versions."""
+    identity: str = field(default="", repr=False, compare=False)
+    """That of its `Stat`."""
 
-    def is_unchanged(self, stat: Stat | None) -> bool:
-        """Return whether size and tag of the file are still those that were scanned."""
-        return stat is not None and (stat.size, stat.tag) == (self.size, self.tag)
+    def has_stat(self, stat: Stat) -> bool:
+        """Return whether size and tag are those of the file that was scanned."""
+        return (stat.size, stat.tag) == (self.size, self.tag)
+
+    def is_unchanged(self, stat: Stat | None, source: Source) -> bool:
+        """Return whether this is still the file that was scanned, by its size and tag.
+
+        A local file that was replaced or copied with its modification time has the same tag, but another identity: then
+        parts of its content are compared.
+        """
+        if stat is None or not self.has_stat(stat):
+            return False
+        replaced = self.probe and stat.identity and stat.identity != self.identity
+        return not replaced or probe(source, self.path, stat) == self.probe
+
+
+def probe(source: Source, path: str, stat: Stat) -> str:
+    """Return a checksum of the beginning, the end and some parts between them; empty for a file without identity.
+
+    >>> from shardex.sources.memory import MemorySource
+    >>> probe(MemorySource({"a": b"text"}), "a", Stat(4, "tag"))
+    ''
+    """
+    if not stat.identity:
+        return ""
+    size = stat.size
+    begins = [size * k // _PROBES for k in range(_PROBES)] + [max(0, size - _PROBE)]
+    parts = source.read(path, [ByteRange(begin, min(_PROBE, size - begin)) for begin in begins])
+    return xxhash.xxh3_64_hexdigest(b"".join(parts))
 
 
 class Index:
@@ -91,11 +122,11 @@ class Index:
         scans: dict[str, Scan] = {}
         if old is not None:
             old.refuse_losses(files, stats)
-            unchanged = [file.path for file in old.files if file.is_unchanged(stats.get(file.path))]
+            unchanged = [file.path for file in old.files if file.is_unchanged(stats.get(file.path), files.source)]
             scans = {path: old.scan_of(path) for path in unchanged}
         todo = {path: stats[path].size for path in files.paths if path not in scans}
         scans |= scan_all(files.source, todo, scanner, progress)
-        data = encode(scanner.name, files.paths, [stats[path] for path in files.paths], [scans[p] for p in files.paths])
+        data = encode(scanner.name, files, [stats[path] for path in files.paths], [scans[path] for path in files.paths])
         return cls(*save_sidecar(files, scanner.name, data))
 
     @classmethod
@@ -107,7 +138,7 @@ class Index:
     def in_memory(cls, files: Files, scanner: Scanner) -> Index:
         """Scan the files now and return an index that is not saved."""
         scans = [scanner.scan(files.source, path) for path in files.paths]
-        data = encode(scanner.name, files.paths, files.stats(), scans)
+        data = encode(scanner.name, files, files.stats(), scans)
         return cls(data, f"the index of {files} in memory")
 
     def __len__(self) -> int:
@@ -116,14 +147,16 @@ class Index:
     @cached_property
     def fingerprint(self) -> str:
         """Hash of scanner, paths, sizes and tags of the indexed files."""
-        encoded = msgspec.json.encode([self.scanner, [asdict(file) for file in self.files]])
+        files = [{"path": one.path, "size": one.size, "tag": one.tag, "rows": one.rows} for one in self.files]
+        encoded = msgspec.json.encode([self.scanner, files])
         return hashlib.sha256(encoded).hexdigest()[:16]
 
     def fits(self, files: Files) -> bool:
         """Return whether these are the indexed files, unchanged."""
         if tuple(file.path for file in self.files) != files.paths:
             return False
-        return all(file.is_unchanged(stat) for file, stat in zip(self.files, files.stats(), strict=True))
+        stats = zip(self.files, files.stats(), strict=True)
+        return all(file.is_unchanged(stat, files.source) for file, stat in stats)
 
     def refuse_losses(self, files: Files, stats: dict[str, Stat]) -> None:
         """Raise if an indexed file was removed or is shorter than before."""
@@ -225,9 +258,12 @@ def _rows(scan: Scan) -> int:
 # -- bytes of the saved file -----------------------------------------------------------------------------------
 
 
-def encode(scanner: str, paths: Sequence[str], stats: Sequence[Stat], scans: Sequence[Scan]) -> memoryview:
+def encode(scanner: str, data: Files, stats: Sequence[Stat], scans: Sequence[Scan]) -> memoryview:
     """Return the bytes of an index: a sidecar whose header lists the files, and the blocks with their checksums."""
-    files = [IndexedFile(p, s.size, s.tag, _rows(c)) for p, s, c in zip(paths, stats, scans, strict=True)]
+    files = [
+        IndexedFile(path, stat.size, stat.tag, _rows(scan), probe(data.source, path, stat), stat.identity)
+        for path, stat, scan in zip(data.paths, stats, scans, strict=True)
+    ]
     spans = _spans(scans)
     types = _types(spans)
     blocks = [

@@ -100,7 +100,7 @@ def decode_sidecar(
         if xxhash.xxh3_64_hexdigest(encoded).encode() != metadata.get(b"xxh3"):
             raise ChecksumError(f"{name}: expected an index with an intact header, got other bytes")
         header = msgspec.json.decode(encoded)
-    except (pa.ArrowException, OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         raise FormatError(f"{name}: expected an index, got something else: {error}") from None
     if not isinstance(header, dict) or header.get("version") != version:
         found = header.get("version") if isinstance(header, dict) else encoded[:20]

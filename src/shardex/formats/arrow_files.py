@@ -279,7 +279,7 @@ def _shards_in_order(files: Files) -> tuple[Files, list[int] | None]:
     if "_metadata.json" in files.paths:
         try:
             metadata = msgspec.json.decode(files.source.load("_metadata.json"), type=_Metadata)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise FormatError(
                 f"{files}/_metadata.json: expected the names of shards, got something else: {error}"
             ) from None

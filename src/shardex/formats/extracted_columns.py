@@ -247,7 +247,7 @@ class Extraction:
         """Raise StaleIndexError if a file is not the one that was indexed."""
         for number, file in enumerate(self._indexed):
             rows = sum(len(array) for piece in found[file.path] for _, array in [next(iter(piece.values()))])
-            if rows != file.rows or not file.is_unchanged(self._files.source.stat(file.path)):
+            if rows != file.rows or not file.is_unchanged(self._files.source.stat(file.path), self._files.source):
                 raise StaleIndexError(
                     f"{self._files.name(number)}: expected {file.rows} samples as when it was indexed, got {rows} in "
                     "another file of its name; open it again"

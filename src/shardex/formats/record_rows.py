@@ -62,7 +62,7 @@ def map_files(files: Files, indexed: Sequence[IndexedFile]) -> Segments:
             raise TruncatedShardError(
                 f"{files.name(number)}: expected {file.size} bytes as when it was indexed, got {len(data)}"
             )
-        if not file.is_unchanged(files.source.stat(files.paths[number])):
+        if not file.is_unchanged(files.source.stat(files.paths[number]), files.source):
             raise StaleIndexError(
                 f"{files.name(number)}: expected the file that was indexed, got another of its name; open it again"
             )

@@ -44,7 +44,7 @@ class TokensHeader:
         try:
             head = msgspec.json.decode(source.load(HEAD), type=TokensHeader)
             number_dtype(head.dtype)
-        except (msgspec.MsgspecError, UnicodeDecodeError, SchemaError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, SchemaError, RecursionError) as error:
             raise FormatError(f"{name}: expected the description of token files, got something else: {error}") from None
         if head.version != 1 or (head.window or 1) < 1 or head.lengths not in (None, "uint32", "uint64"):
             raise FormatError(f"{name}: expected version 1 with a window or lengths of uint32 or uint64, got {head}")

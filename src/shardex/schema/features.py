@@ -218,11 +218,11 @@ class Features(Mapping[str, Feature]):
         return {name: feature.to_json() for name, feature in self.items()}
 
     @classmethod
-    def from_json(cls, plain: Any) -> Features:
-        """Return the features of a JSON form made by `to_json`."""
+    def from_json(cls, plain: Any, depth: int = 0) -> Features:
+        """Return the features of a JSON form made by `to_json`; `depth` is the number of features around it."""
         if not isinstance(plain, dict) or "" in plain:
             raise FormatError(f"expected a schema as a JSON object of named fields, got {reprlib.repr(plain)}")
-        return cls({name: _from_json(one) for name, one in plain.items()})
+        return cls({name: _from_json(one, depth) for name, one in plain.items()})
 
     @property
     def fingerprint(self) -> str:
@@ -230,6 +230,8 @@ class Features(Mapping[str, Feature]):
         return hashlib.sha256(msgspec.json.encode(self.to_json())).hexdigest()[:16]
 
 
+_MAX_DEPTH = 64
+"""Levels of nested features, as many as Arrow files can have."""
 _KINDS: dict[str, type[Feature]] = {
     c.kind: c
     for c in (
@@ -255,15 +257,17 @@ def check_fields(known: SequenceOf[str], fields: SequenceOf[str] | None) -> list
     return list(fields)
 
 
-def _from_json(plain: Any) -> Feature:
+def _from_json(plain: Any, depth: int) -> Feature:
+    if depth > _MAX_DEPTH:
+        raise FormatError(f"expected features of at most {_MAX_DEPTH} levels, got more")
     try:
         rest = dict(plain)
         kind = _KINDS[rest.pop("kind")]
         for part in ("feature", "key", "value"):
             if part in rest:
-                rest[part] = _from_json(rest[part])
+                rest[part] = _from_json(rest[part], depth + 1)
         if "fields" in rest:
-            rest["fields"] = Features.from_json(rest["fields"])
+            rest["fields"] = Features.from_json(rest["fields"], depth + 1)
         return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in rest.items()})
     except FormatError:
         raise

@@ -8,6 +8,7 @@ see a block that has changed since.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from shardex.errors import ChecksumError
 from shardex.kernel import Integers, Segments
 from shardex.sources.byte_ranges import ByteRange, touched_pages
 from shardex.sources.local import LocalSource
-from shardex.sources.protocols import CloseFile, OpenFile
+from shardex.sources.protocols import CloseFile, OpenFile, Stat
 
 BLOCK = 1 << 20
 """Bytes per checksum."""
@@ -57,6 +58,10 @@ class CheckedSource(LocalSource):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a plain folder: other processes only scan files, and reads are checked in this one."""
         return LocalSource, (self.root,)
+
+    def stat(self, path: str) -> Stat:
+        """Return size and modification time, without identity: changed content is found by its checksums."""
+        return replace(super().stat(path), identity="")
 
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Return the bytes of each range, checked."""

@@ -84,7 +84,8 @@ class LocalSource(Place):
         """Return size and modification time; the time is the tag."""
         with storage_errors(full := self.path(path), "look at"):
             _check_regular((found := os.stat(full)).st_mode)
-        return Stat(found.st_size, str(found.st_mtime_ns), found.st_mtime)
+        identity = f"{found.st_ino}-{found.st_ctime_ns}"
+        return Stat(found.st_size, str(found.st_mtime_ns), found.st_mtime, identity)
 
     def paths(self, prefix: str = "") -> list[str]:
         """Return the paths of all files at any depth; none if the folder does not exist."""

@@ -37,6 +37,8 @@ class Stat:
     """Changes with the content: a modification time or an ETag."""
     modified: float = 0.0
     """Time of the last write by the clock of the storage, in seconds since 1970."""
+    identity: str = ""
+    """Inode and time of its last change, of a local file: equal only if nothing replaced it. A copy has another one."""
 
 
 class Source(ABC):

@@ -217,7 +217,7 @@ def read_manifest(source: Source, version: int) -> Manifest:
     try:
         manifest = _decode(data)
         _check(manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"{where}: expected a manifest, got something else: {error}") from None
     except ShardexError as error:
         raise type(error)(f"{where}: {error}") from None
