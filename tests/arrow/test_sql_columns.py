@@ -101,8 +101,10 @@ def test_json_columns_have_the_json_extension_type() -> None:
 def test_valid_mask(chunks: list[list[int | None]], begin: int) -> None:
     column = pa.chunked_array(chunks, pa.int64()).slice(begin)
     expected = [value is not None for value in column.to_pylist()]
-    assert valid_mask(column).tolist() == expected
-    assert true_or_null(valid_mask(column)).to_pylist() == [True if there else None for there in expected]
+    assert valid_mask(column, feature_of(int)).tolist() == expected
+    assert true_or_null(valid_mask(column, feature_of(int))).to_pylist() == [
+        True if there else None for there in expected
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1060,3 +1060,19 @@ def test_other_comparisons_of_text_inside_json_say_how() -> None:
         QueryError, match=r"Malformed JSON.*; a text inside JSON is compared as field->>'\$.key' = 'text'"
     ):
         sx.open(META).where("meta.q = concat('go', 'od')")
+
+
+@pytest.mark.parametrize("format", ["arrow", "parquet", "jsonl", "bins", "tar"])
+@pytest.mark.parametrize("feature", [sx.Json(), sx.Optional(sx.Json())])
+def test_null_of_json_is_null_in_every_view(tmp_path: Path, format: str, feature: Any) -> None:
+    schema = {"j": feature, "n": int}
+    samples = [{"j": None if k % 2 else {"k": k}, "n": k} for k in range(50)]
+    sx.write(tmp_path / "d", samples, schema, format=format)
+    ds = sx.open(tmp_path / "d", schema=schema)
+    views = {"whole": ds, "small": ds[:2], "reversed": ds[::-1], "sliced": ds[10:40], "list": sx.open(samples)}
+    for name, view in views.items():
+        expected = sum(one["j"] is None for one in view)
+        assert len(view.where("j IS NULL")) == expected, name
+        assert len(view.where("j IS NULL OR (j IS NOT NULL AND j.k < 0)")) == expected, name
+        assert view.sql("SELECT count(j) AS c FROM ds").to_pydict() == {"c": [len(view) - expected]}
+    assert all(one["j"] is None for one in ds.where("j IS NULL"))

@@ -857,3 +857,44 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, samples: list[dict
     assert every(rows, ["b"]) == [{"b": sample["b"]} for sample in samples]
     written = b"".join(file.read_bytes() for file in sorted(path.glob("*.jsonl")))
     assert [json.loads(line) for line in written.splitlines()] == samples
+
+
+def test_uint64_arrays_are_read_back(tmp_path: Path) -> None:
+    values = [[2**63, 1], [0, 2**64 - 1], [3, 4]]
+    feature = Array("uint64", (None,))
+    write(tmp_path / "d", {"x": feature}, [{"x": np.array(value, np.uint64)} for value in values])
+    rows = opened(tmp_path / "d", schema=Features({"x": feature}))
+    assert [rows.sample(k)["x"].tolist() for k in range(3)] == values
+    assert [one["x"].tolist() for one in rows.read(np.arange(3)).to_samples()] == values
+    dump(tmp_path / "bad.jsonl", {"x": [2**63, -1]})
+    with pytest.raises(SchemaError, match=r"expected uint64\[\?\], got list"):
+        opened(tmp_path / "bad.jsonl", schema=Features({"x": feature})).sample(0)
+
+
+@pytest.mark.parametrize(
+    ("feature", "shape"),
+    [
+        (Array("float64", (None, 3)), (0, 3)),
+        (Array("float64", (2, 0, 3)), (2, 0, 3)),
+        (Array("float64", (None, None)), (0, 0)),
+        (Array("float64", (None, None)), (2, 0)),
+        (Array("float64", (None, None, 4)), (2, 0, 4)),
+        (SequenceFeature(Array("float64", (None, 4))), (0, 4)),
+    ],
+)
+def test_shapes_of_empty_arrays_are_kept(tmp_path: Path, feature: Any, shape: tuple[int, ...]) -> None:
+    nested = isinstance(feature, SequenceFeature)
+    value: Any = [np.zeros(shape)] if nested else np.zeros(shape)
+    rows = opened(write(tmp_path / "d", {"x": feature}, [{"x": value}]), schema=Features({"x": feature}))
+    for found in (rows.sample(0)["x"], rows.read(np.arange(1)).sample(0)["x"]):
+        assert (found[0] if nested else found).shape == shape
+
+
+@pytest.mark.parametrize(
+    ("feature", "shape"),
+    [(Array("float64", (None, None)), (0, 3)), (Array(), (0, 3)), (Struct({"a": Array()}), (2, 0, 1))],
+)
+def test_empty_arrays_whose_shape_would_be_lost_raise(tmp_path: Path, feature: Any, shape: tuple[int, ...]) -> None:
+    value: Any = {"a": np.zeros(shape)} if isinstance(feature, Struct) else np.zeros(shape)
+    with pytest.raises(SchemaError, match=r"whose shape a list cannot hold - at field x.* - at sample 0"):
+        write(tmp_path / "d", {"x": feature}, [{"x": value}])

@@ -144,7 +144,7 @@ class DecodedTable:
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return which rows have a value for a field."""
-        return valid_mask(self.column(name))
+        return valid_mask(self.column(name), self.features[name])
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Return one row."""

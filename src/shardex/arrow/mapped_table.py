@@ -129,7 +129,7 @@ class MappedTable:
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return which rows have a value for a field."""
-        return valid_mask(self.column(name))
+        return valid_mask(self.column(name), self.features[name])
 
     def _open(self, chunk: int) -> None:
         """Load a batch and attach its arrays to the readers."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow.decode import to_list
+from shardex.arrow.encode import with_nulls
 from shardex.arrow.to_table import to_table
 from shardex.arrow.types import is_binary, map_type, number_array
 from shardex.errors import FormatError, QueryError, SchemaError
@@ -37,6 +38,7 @@ from shardex.schema import (
 _IS_JSON = {"ARROW:extension:name": "arrow.json", "ARROW:extension:metadata": ""}
 _SQL_DIGITS = 38
 """Digits of the longest decimal number of DuckDB."""
+_NULL = b"null"
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -90,7 +92,30 @@ def _sql_column(column: pa.ChunkedArray, feature: Feature, name: str) -> pa.Chun
         raise FormatError(f"expected {feature}, got invalid bytes: {error} - at field {name}") from None
     if isinstance(feature, Array) and feature.fixed and len(feature.shape or ()) > 1:
         return _as_nested_lists(column, [size or 0 for size in feature.shape or ()])
+    if isinstance(feature, Json):
+        return pa.chunked_array([_without_json_null(chunk) for chunk in column.chunks], column.type)
     return column
+
+
+def _without_json_null(array: pa.Array) -> pa.Array:
+    """Return JSON text in which the value null, which is read as `None`, is NULL."""
+    null = _is_json_null(array)
+    return with_nulls(pa.concat_arrays([array]), ~null & _valid(array)) if null.any() else array
+
+
+def _is_json_null(array: pa.Array) -> NDArray[np.bool_]:
+    """Return which texts are the JSON value null."""
+    if not (pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)):
+        array = array.cast(pa.large_binary() if is_binary(array.type) else pa.large_string())
+    _, offsets, data = array.buffers()
+    found = np.zeros(len(array), np.bool_)
+    if offsets is None or data is None:
+        return found
+    bounds = np.frombuffer(offsets, np.int64, len(array) + 1, 8 * array.offset)
+    short = np.flatnonzero(np.diff(bounds) == len(_NULL))
+    text = np.frombuffer(data, np.uint8)
+    found[short] = (text[bounds[short][:, None] + np.arange(len(_NULL))] == np.frombuffer(_NULL, np.uint8)).all(1)
+    return found
 
 
 def _duckdb_type(kind: pa.DataType) -> pa.DataType:
@@ -116,10 +141,16 @@ def _nested(array: pa.FixedSizeListArray, shape: list[int]) -> pa.FixedSizeListA
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:1], offset=array.offset, children=[items])
 
 
-def valid_mask(column: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Return which values of a column are not null."""
-    parts = [_bits(chunk.is_valid()) if chunk.null_count else np.ones(len(chunk), np.bool_) for chunk in column.chunks]
+def valid_mask(column: pa.ChunkedArray, feature: Feature) -> NDArray[np.bool_]:
+    """Return which values of a column are not null; in JSON null is no value."""
+    parts = [_valid(chunk) for chunk in column.chunks]
+    if isinstance(unwrap_optional(feature), Json):
+        parts = [valid & ~_is_json_null(chunk) for valid, chunk in zip(parts, column.chunks, strict=True)]
     return np.concatenate([np.empty(0, np.bool_), *parts])
+
+
+def _valid(array: pa.Array) -> NDArray[np.bool_]:
+    return _bits(array.is_valid()) if array.null_count else np.ones(len(array), np.bool_)
 
 
 def _bits(array: pa.BooleanArray) -> NDArray[np.bool_]:

@@ -26,7 +26,7 @@ from shardex.errors import (
     UnknownFormatError,
 )
 from shardex.files import Files
-from shardex.formats.jsonl_lines import refuse_bytes, to_json
+from shardex.formats.jsonl_lines import refuse_bytes, refuse_lost_shape, shaped_fields, to_json
 from shardex.formats.record_fields import MakeDecoder
 from shardex.formats.record_rows import DictRows, MappedIndex
 from shardex.formats.registry import Format
@@ -225,7 +225,7 @@ class BinWriter(SampleWriter):
             refuse_bytes(features)
         owned = r"index\.dat|bins\.json|bin\d{8,}\.dat"
         super().__init__(path, mode, features, owned, publish_last=(HEAD, INDEX))
-        self._splits = splits
+        self._splits, self._shaped = splits, shaped_fields(features)
         self._packets: dict[int, list[bytes]] = {}
         self._entries: list[bytes] = []
         self._buffered = 0
@@ -239,7 +239,11 @@ class BinWriter(SampleWriter):
         if self._codec == "raw":
             (packet,) = sample.values()
             return bytes(packet)
-        return to_json(sample) if self._codec == "json" else MSGPACK.encode(sample)
+        if self._codec == "msgpack":
+            return MSGPACK.encode(sample)
+        for name, feature in self._shaped.items():
+            refuse_lost_shape(sample[name], feature, name)
+        return to_json(sample)
 
     def _store(self, record: bytes) -> None:
         number, length = self._samples % self._splits, len(record)

@@ -274,4 +274,6 @@ class ExtractedRows(RecordRows):
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return for each sample whether it has a value for an extracted key or a field."""
-        return valid_mask(self.extraction.column(name)) if name in self.extracted else super().present(name)
+        if name not in self.extracted:
+            return super().present(name)
+        return valid_mask(self.extraction.column(name), self.extraction.features[name])

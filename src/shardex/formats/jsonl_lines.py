@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,18 @@ from shardex.files import Scan
 from shardex.formats.registry import COMPRESSED
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
 from shardex.kernel import Bytes, Integers, line_ends
-from shardex.schema import Array, Features, encode_plain_json, nested_features
+from shardex.schema import (
+    Array,
+    Feature,
+    Features,
+    Sequence,
+    Struct,
+    describe,
+    encode_plain_json,
+    nested_features,
+    shape_of_empty_list,
+    unwrap_optional,
+)
 from shardex.schema import Bytes as BytesFeature
 from shardex.sources import ByteRange, Source
 
@@ -147,7 +158,11 @@ class LineWriter(SeriesWriter):
             self._stage, lambda number: f"{prefix}-{number:05d}.jsonl", first, rows=shard_rows, size=shard_size
         )
 
+        self._shaped = shaped_fields(features)
+
     def _encode(self, sample: Mapping[str, Any]) -> bytes:
+        for name, feature in self._shaped.items():
+            refuse_lost_shape(sample[name], feature, name)
         return to_json(sample) + b"\n"
 
 
@@ -161,6 +176,34 @@ def refuse_bytes(features: Features) -> None:
             )
         if isinstance(feature, Array) and feature.dtype is not None and np.dtype(feature.dtype).kind not in "biuf":
             raise SchemaError(f"expected numbers that JSON can hold, got {feature} - at field {name}")
+
+
+def shaped_fields(features: Features) -> Features:
+    """Return the fields that hold arrays of several dimensions, which `refuse_lost_shape` must check."""
+    return Features({name: feature for name, feature in features.items() if any(_has_shape(feature, name))})
+
+
+def _has_shape(feature: Feature, name: str) -> Iterator[bool]:
+    parts = (part for _, part in nested_features(feature, name) if isinstance(part, Array))
+    return (part.shape is None or len(part.shape) > 1 for part in parts)
+
+
+def refuse_lost_shape(value: Any, feature: Feature, name: str) -> None:
+    """Raise an error for an array without elements whose shape a list cannot hold and the feature does not tell."""
+    match unwrap_optional(feature):
+        case Array() as inner if isinstance(value, np.ndarray) and value.size == 0:
+            as_list = value.shape[: value.shape.index(0) + 1]
+            if shape_of_empty_list(as_list, inner) != value.shape:
+                raise SchemaError(
+                    f"expected an array that JSON can hold, got {describe(value)}, whose shape a list cannot hold "
+                    f"- at field {name} (declare the sizes, or choose a format that has arrays)"
+                )
+        case Sequence() as inner if value is not None:
+            for one in value:
+                refuse_lost_shape(one, inner.feature, name)
+        case Struct() as inner if value is not None:
+            for part, one in inner.fields.items():
+                refuse_lost_shape(value[part], one, f"{name}.{part}")
 
 
 def to_json(sample: Mapping[str, Any]) -> bytes:

@@ -59,6 +59,7 @@ from shardex.schema import (
     check_fields,
     to_columns,
     to_sample,
+    unwrap_optional,
 )
 from shardex.sources import Source
 
@@ -332,8 +333,8 @@ class TarRows(ExtractedRows):
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return for each sample whether it has a field, from the index."""
-        if name in self.extracted or self._as_map:
-            return super().present(name)
+        if name in self.extracted or self._as_map or unwrap_optional(self.features[name]) == Json():
+            return super().present(name)  # null is a value of JSON, read as None
         if (extension := self._extension_of.get(name)) is None:
             return np.full(len(self), name == KEY)
         there: NDArray[np.bool_] = self.index.read(f"{extension}.offset", np.arange(len(self))) != 0

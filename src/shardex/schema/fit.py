@@ -207,8 +207,10 @@ def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[An
         return value
     array = _to_array(value, feature)
     typed = isinstance(value, np.ndarray | np.generic)
-    if not typed and array.size == 0 and array.ndim < len(feature.shape or ()) and not feature.fixed:
-        array = array.reshape([n or 0 for n in feature.shape or ()])  # [] means no rows, of any width
+    if not typed and array.size == 0:
+        array = array.reshape(shape_of_empty_list(array.shape, feature))
+    if not typed and feature.dtype == "uint64" and array.dtype.kind in "fO":
+        array = _unsigned(value, array)
     # Text is accepted in numpy arrays; in lists it is probably a mistake.
     if array.dtype.kind in ("O" if typed else "OUS"):
         raise SchemaError(f"expected {feature}, got {describe(value)}")
@@ -231,6 +233,22 @@ def _to_array(value: Any, feature: Array) -> NDArray[Any]:
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         reason = "rows of different length" if "inhomogeneous" in str(error) else error
         raise SchemaError(f"expected {feature}, got {describe(value)} that cannot become an array: {reason}") from None
+
+
+def shape_of_empty_list(found: tuple[int, ...], feature: Array) -> tuple[int, ...]:
+    """Return the shape of an array that was given as a list without elements, which ends at its first size of 0.
+
+    >>> shape_of_empty_list((0,), Array("int8", (None, 3))), shape_of_empty_list((2, 0), Array("int8", (2, 0, 5)))
+    ((0, 3), (2, 0, 5))
+    """
+    return (*found, *(size or 0 for size in (feature.shape or ())[len(found) :]))
+
+
+def _unsigned(value: Any, array: NDArray[Any]) -> NDArray[Any]:
+    """Return a list of integers as uint64, which numpy makes floats if only some of them need it; else the array."""
+    exact = np.array(value, object)
+    fits = all(type(one) is int and 0 <= one < 1 << 64 for one in exact.flat)
+    return exact.astype(np.uint64) if fits else array
 
 
 def _has_shape(found: tuple[int | None, ...], expected: tuple[int | None, ...] | None) -> bool:
