@@ -266,6 +266,19 @@ def test_fields_that_have_no_mask_raise() -> None:
         batch.mask_of("x")
 
 
+@pytest.mark.parametrize("shape", [(3, None), (None, 0), (0,), (2, 0), (None, None), (0, None)])
+@pytest.mark.parametrize("format", ["arrow", "bins", "tar"])
+def test_no_rows_of_arrays_with_a_zero_or_free_size(tmp_path: Path, format: str, shape: tuple[int | None, ...]) -> None:
+    one = np.zeros([2 if size is None else size for size in shape], np.float16)
+    schema = {"a": sx.Array("float16", shape)}
+    sx.write(tmp_path / "d", [{"a": one}, {"a": one}], schema, format=format)
+    ds = sx.open(tmp_path / "d", schema=None if format == "arrow" else schema)
+    assert len(ds.read([])["a"]) == 0 and len(ds[:0].to_arrow()) == 0
+    assert [row.shape for row in ds.read([1, 0])["a"]] == [one.shape] * 2
+    (batch,) = sx.Loader(ds, 2, ragged="pad")
+    assert batch.a.shape == (2, *one.shape) and batch.mask_of("a").all()
+
+
 # -- arrays that differ in several sizes -----------------------------------------------------------------------------
 
 IMAGES = [{"image": np.ones((k + 1, 3 - k, 3), np.uint8)} for k in range(3)]

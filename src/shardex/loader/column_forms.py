@@ -98,13 +98,18 @@ class ColumnForms:
         """Return the columns in their forms, and the lengths of the rows of fields whose rows may differ."""
         lengths: Lengths = {}
         for name, column in columns.data.items():
-            if name in self._final and type(column) is self._final[name]:
+            if self._final.get(name) is type(column):
                 continue
             found = self._from_list(name, column) if isinstance(column, list) else column
             columns.data[name] = found if isinstance(found, list) else self._column(name, found, lengths)
         if self._transformed:
             self._check_names([*columns.names, *self._features])
         return columns, lengths
+
+    def are_final(self, columns: Columns) -> bool:
+        """Return whether all columns have their form already."""
+        final = self._final
+        return all(final.get(name) is type(column) for name, column in columns.data.items())
 
     def _column(self, name: str, column: NDArray[Any] | Ragged | Masked, lengths: Lengths) -> Column:
         values, mask = (column.column, column.mask) if isinstance(column, Masked) else (column, None)

@@ -234,6 +234,8 @@ class Recipe:
     def _slice(self, columns: Columns, begin: int, end: int, spent: TimeSpent) -> PreparedBatch | None:
         """Return one batch of the columns; None if a ragged field, whose bytes are read only now, is bad."""
         part = columns.slice(begin, end)
+        if self.forms.are_final(part):
+            return PreparedBatch(end - begin, part)
         try:
             with spent.reading():
                 return PreparedBatch(end - begin, *self.forms.convert(part))

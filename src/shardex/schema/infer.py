@@ -37,6 +37,7 @@ from shardex.schema.time_features import (
     zone_name,
 )
 
+_PLAIN = {bool, int, float, str, bytes}
 _DIGITS = 38
 """Digits of a decimal number, unless the values have more: those of decimal128."""
 
@@ -71,6 +72,14 @@ def _by_field(samples: SequenceOf[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _of_field(values: list[Any], name: str) -> Feature:
+    kinds = set(map(type, values))
+    present = kinds - {type(None)}
+    if len(present) == 1 and present <= _PLAIN:  # without a look at each value: lists of samples may be long
+        one = feature_of(*present)
+        return Optional(one) if len(kinds) > 1 else one
+    if present == {np.ndarray}:
+        one_of_each = {(one.dtype, one.shape): one for one in values if one is not None}
+        values = [*one_of_each.values(), *[None] * (len(kinds) > 1)]
     given = [value for value in values if value is not None and not is_missing_time(value)]
     if given and all(isinstance(value, decimal.Decimal) for value in given):
         feature: Feature = _of_decimals(given, name)
