@@ -151,7 +151,8 @@ def test_untyped_maps() -> None:
 def test_fields_that_only_some_samples_have() -> None:
     ds = sx.open(RAW).map(lambda s: {"a": 1} if s.n % 2 else {"b": 2})
     assert ds[0] == {"b": 2, "a": None} and ds[1] == {"b": None, "a": 1} and list(ds)[:2] == [ds[0], ds[1]]
-    assert ds.select("a")[1] == {"a": 1} and next(ds.select("a").ordered(2)).a == [None, 1]
+    batch = next(ds.select("a").ordered(2))
+    assert ds.select("a")[1] == {"a": 1} and batch.a[1] == 1 and batch.mask_of("a").tolist() == [False, True]
 
 
 TYPED: dict[str, Any] = {

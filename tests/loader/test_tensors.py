@@ -74,6 +74,18 @@ def test_transform_may_return_tensors(folder: str, workers: int) -> None:
     assert batch.pixels.shape == (4, 2, 3) and batch.pixels[3, 0, 0] == 3 and batch.x.tolist() == [0, 1, 2, 3]
 
 
+def test_tensors_of_a_transform_have_the_forms_of_arrays(folder: str) -> None:
+    def change(sample: sx.DictSample) -> dict[str, Any]:
+        return {"t": torch.arange(2 + sample.x // 4), "n": torch.tensor(sample.x), "half": torch.ones(2).bfloat16()}
+
+    first, second = list(sx.Loader(sx.open(folder)[2:10], 4, to="torch", transform=change))
+    assert first.lengths_of("t").tolist() == [2, 2, 3, 3] and second.lengths_of("t").tolist() == [3, 3, 4, 4]
+    assert first.t.shape == first.mask_of("t").shape == (4, 3) and first.n.tolist() == [2, 3, 4, 5]
+    assert first.half.shape == (4, 2) and first.half.dtype == torch.bfloat16
+    alone = next(iter(sx.Loader(sx.open(folder)[:4], 4, to="torch", transform=change, ragged={"t": "pack"})))
+    assert alone.t.offsets.tolist() == [0, 2, 4, 6, 8]
+
+
 def test_default_collate_of_torch_takes_a_batch(folder: str) -> None:
     collate = torch.utils.data.default_collate
     batch = next(iter(sx.Loader(folder, 4, fields=["x", "image", "name"], collate=collate)))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from shardex.errors import ArgumentError, SchemaError, nearest
 from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, missing_value, with_missing
 from shardex.loader.options import LoaderOptions
+from shardex.loader.tensors import as_arrays
 from shardex.schema import (
     Array,
     Bytes,
@@ -43,6 +44,7 @@ class ColumnForms:
 
     def __init__(self, options: LoaderOptions, features: Mapping[str, Feature]) -> None:
         self._transformed = options.transform is not None
+        self._to_tensors = options.to == "torch"
         self._ragged, self._fill = options.ragged, options.fill
         self._features = {name: unwrap_optional(one) for name, one in features.items()}
         self._final = {} if self._transformed else {n: kind for n, f in features.items() if (kind := _final(f))}
@@ -197,6 +199,7 @@ class ColumnForms:
             if isinstance(feature, Array):
                 return stack_arrays([], feature) if feature.dtype and feature.shape else None
             return np.empty(0, dtype) if (dtype := _dtype_of(feature)) is not None else None
+        present = as_arrays(present) if self._to_tensors else present
         if isinstance(present[0], np.ndarray):
             found = Columns({"": present}).stack().data[""]
             return None if isinstance(found, list) else found

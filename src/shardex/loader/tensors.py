@@ -69,6 +69,17 @@ def to_tensors(columns: Columns, pin: bool = False) -> Columns:
     return Columns({name: _tensor(torch, column, name, pin) for name, column in columns.data.items()}, len(columns))
 
 
+def as_arrays(values: list[Any]) -> list[Any]:
+    """Return tensors that a transform made as arrays or numbers, so that they get the same forms; others unchanged."""
+    torch = sys.modules.get("torch")
+    if torch is None or not all(isinstance(value, torch.Tensor) for value in values):
+        return values
+    try:
+        return [value.detach().numpy() if value.ndim else value.detach().numpy()[()] for value in values]
+    except (TypeError, RuntimeError):  # a dtype that numpy does not have, such as bfloat16, or another device
+        return values
+
+
 def _tensor(torch: Any, column: Any, name: str, pin: bool) -> Any:
     if isinstance(column, Masked):
         return Masked(_tensor(torch, column.values, name, pin), column.mask)
