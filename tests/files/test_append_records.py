@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from shardex.errors import FormatError, NotFoundError, PathError
+from shardex.errors import AlreadyExistsError, FormatError, NotFoundError, PathError
 from shardex.files import Stage, find
 from shardex.files.append_records import link_together, undo_unfinished, visible_paths
 from shardex.files.staging import upload
@@ -119,6 +119,41 @@ def test_files_of_others_are_not_removed(target: Path) -> None:
     unfinished(target, "2", "3", "1", linked=1)
     undo_unfinished(str(target))
     assert visible(target) == ["1"] and (target / "1").read_text() == "1"
+
+
+def test_published_files_are_not_hidden_by_another_writer(target: Path) -> None:
+    """Two writers chose the same names; one has published, the other was killed before it could undo its record."""
+    record = unfinished(target, "2", "3", linked=0)
+    os.rename(record, record.with_name("append-000002.pending"))
+    for name in ("2", "3"):
+        (target / name).write_text("published")
+    assert visible(target) == ["1", "2", "3"] and len(find(f"{target}/*").paths) == 3
+    add(target, "4", "5")
+    assert visible(target) == ["1", "2", "3", "4", "5"] and records(target) == ["append-000003.done"]
+
+
+def test_one_of_several_appenders_succeeds(target: Path) -> None:
+    stages = [Stage(target, "append") for _ in range(6)]
+    for number, stage in enumerate(stages):
+        for name in ("2", "3", "4"):
+            stage.place.put(name, str(number).encode())
+    won: list[int] = []
+
+    def work(number: int) -> None:
+        try:
+            stages[number].publish()
+            won.append(number)
+        except AlreadyExistsError:
+            stages[number].discard()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1 and visible(target) == ["1", "2", "3", "4"]
+    assert {(target / name).read_text() for name in "234"} == {str(won[0])}
+    assert not [name for name in records(target) if name.endswith("pending")]
 
 
 def test_copy_of_an_unfinished_append_is_ignored(target: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
@@ -67,18 +67,39 @@ def without_pending(paths: Sequence[str]) -> list[str]:
     """Return these local files without those of appends to their folders that are not finished."""
     hidden: set[str] = set()
     for folder in {os.path.dirname(path) for path in paths}:
-        hidden.update(os.path.join(folder, name) for name in pending_names(folder))
+        place = LocalSource(folder)
+        for record in _pending_records(place):
+            with suppress(NotFoundError):  # it was finished meanwhile
+                hidden.update(os.path.join(folder, name) for name in _unpublished(place, "", record))
     return [path for path in paths if path not in hidden]
 
 
 def pending_names(folder: str) -> set[str]:
-    """Return the names in the pending records of a local folder."""
+    """Return the names in the pending records of a local folder, whether these files exist or not."""
     place = LocalSource(folder)
     names: set[str] = set()
     for path in _pending_records(place):
         with suppress(NotFoundError):  # it was finished meanwhile
             names |= _decode(place, path).files.keys()
     return names
+
+
+def _unpublished(source: Source, root: str, path: str) -> Iterable[str]:
+    """Return the names in a pending record, relative to `root`, without files that another writer has published.
+
+    Those have other inodes, which are compared unless the folder is remote or a copy.
+    """
+    found = _decode(source, path)
+    if source.is_remote or _inode(os.path.join(source.url, path)) != found.record:
+        return found.files
+    return [name for name, inode in found.files.items() if _inode(os.path.join(source.url, root, name)) == inode]
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return -1
 
 
 def _records(source: Source) -> list[str]:
@@ -100,7 +121,7 @@ def _hidden(source: Source, paths: Sequence[str]) -> set[str]:
     for record in filter(None, map(_PENDING.fullmatch, paths)):
         root = record[1]
         if record[2] != "claim":
-            found.update(root + name for name in _decode(source, record[0]).files)
+            found.update(root + name for name in _unpublished(source, root, record[0]))
         elif root:
             found.update(path for path in paths if path.startswith(root))
         else:
@@ -231,9 +252,8 @@ def _undo(place: LocalSource, inodes: dict[str, int]) -> None:
     folders = set()
     for name, inode in inodes.items():
         full = place.path(name)
-        with suppress(FileNotFoundError):
-            if os.stat(full).st_ino == inode and os.path.realpath(full).startswith(inside):
-                os.unlink(full)
-                folders.add(os.path.dirname(full))
+        if _inode(full) == inode and os.path.realpath(full).startswith(inside):
+            os.unlink(full)
+            folders.add(os.path.dirname(full))
     for folder in folders:
         sync_folder(folder)
