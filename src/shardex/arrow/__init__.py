@@ -54,6 +54,7 @@ from shardex.arrow.storage import (
     null_paths_of_counts,
     nullable_paths,
     storage_array,
+    with_schema,
 )
 from shardex.arrow.to_table import to_table
 from shardex.arrow.types import (
@@ -117,4 +118,5 @@ __all__ = [
     "true_or_null",
     "valid_batch",
     "valid_mask",
+    "with_schema",
 ]

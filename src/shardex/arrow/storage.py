@@ -8,12 +8,15 @@ removes them (the result has the type `storage_type`), so that all values of a f
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from shardex.arrow.types import Path, is_binary, is_list, number_array, storage_type, value_type
 from shardex.kernel import Integers
+
+T = TypeVar("T", pa.Table, pa.RecordBatch)
 
 
 def storage_array(array: pa.Array, *, inside: bool = False) -> pa.Array:
@@ -73,6 +76,15 @@ def _without_view(array: pa.Array, values: pa.Array, target: pa.DataType) -> pa.
     kind = pa.LargeListArray if pa.types.is_large_list(target) else pa.ListArray
     mask = array.is_null() if array.null_count else None
     return kind.from_arrays(number_array(offsets), values.take(number_array(items)), type=target, mask=mask)
+
+
+def with_schema(data: T, schema: pa.Schema) -> T:
+    """Return a table or batch in the types of a schema; columns that have them are not cast: slices of some may not."""
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(data.columns, schema, strict=True)
+    ]
+    return type(data).from_arrays(columns, schema=schema)
 
 
 # -- size -----------------------------------------------------------------------------------------------------

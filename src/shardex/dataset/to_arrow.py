@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from shardex.arrow import arrow_schema, arrow_type, to_table
+from shardex.arrow import arrow_schema, arrow_type, to_table, with_schema
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.errors import MissingExtraError, SchemaError
 from shardex.kernel import Columns
@@ -63,7 +63,7 @@ def _batches(chunks: Iterable[Columns], features: Features, schema: pa.Schema) -
     types = {field.name: field.type for field in schema}
     first = 0
     for columns in chunks:
-        yield from to_table(columns, features, types, first).cast(schema).to_batches()
+        yield from with_schema(to_table(columns, features, types, first), schema).to_batches()
         first += len(columns)
 
 

@@ -26,6 +26,7 @@ from shardex.arrow import (
     null_paths,
     nullable_paths,
     schema_text,
+    with_schema,
 )
 from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError, storage_errors
 from shardex.files import Files, StagedWriter
@@ -360,7 +361,7 @@ class ParquetWriter(StagedWriter):
                     self._sink, self._schema, compression=self._compression, write_page_checksum=True
                 )
             self._rows += self._builder.rows
-            self._file.write_batch(self._builder.finish().cast(self._schema))
+            self._file.write_batch(with_schema(self._builder.finish(), self._schema))
             if self._rows >= self._shard_rows:
                 self._finish_file()
 
