@@ -360,6 +360,8 @@ class ColumnRows(AbstractRows):
     """
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
+        if not columns:
+            raise ArgumentError("expected at least one column, got an empty dict")
         data = {name: _memory_column(name, column) for name, column in columns.items()}
         lengths = {name: len(column) for name, column in data.items()}
         if len({*lengths.values()}) > 1:

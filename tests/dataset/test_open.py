@@ -64,6 +64,32 @@ def test_columns_that_are_none_raise() -> None:
         sx.open({"x": X}, format="tar")
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (None, "expected paths, or data in memory: .*, got NoneType"),
+        (3, "got int"),
+        (pl.LazyFrame({"x": [1]}), r"got LazyFrame: call collect\(\) first"),
+        (pd.Series([1, 2], name="x"), r"got Series: .*to_frame\(\)"),
+        ({}, "expected at least one column"),
+    ],
+    ids=["None", "int", "LazyFrame", "Series", "empty dict"],
+)
+def test_data_that_is_no_dataset_says_what_to_do(tmp_path: Path, data: Any, message: str) -> None:
+    with pytest.raises(sx.ShardexError, match=message):
+        sx.open(data)
+    with pytest.raises(sx.ShardexError, match=message):
+        sx.write(tmp_path / "d", data)
+
+
+def test_iterators_are_written_but_not_opened(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"got generator, which has no random access: store it with write"):
+        sx.open(one for one in [{"x": 1}])  # type: ignore[call-overload]
+    assert sx.write(tmp_path / "d", (one for one in [{"x": 1}]))[0].x == 1
+    with pytest.raises(ArgumentError, match=r"got ndarray: name it, \{'x': array\}"):
+        sx.open(X)  # type: ignore[call-overload]
+
+
 def test_a_table_takes_a_schema_and_a_type() -> None:
     ds = sx.open(pa.table({"j": ['{"a": 1}']}), schema={"j": dict})
     assert ds[0].j == {"a": 1}

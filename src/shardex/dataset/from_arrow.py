@@ -77,7 +77,8 @@ def _table(data: Any) -> pa.Table:
         if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
             return _without_views(pa.table(data))
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise FormatError(f"expected an Arrow table, got {type(data).__name__}: {error}") from error
+        advice = "; a table is made of it by to_frame()" if hasattr(data, "to_frame") else ""
+        raise FormatError(f"expected an Arrow table, got {type(data).__name__}: {error}{advice}") from error
     raise ArgumentError(
         f"expected a table of pyarrow, polars, pandas or DuckDB, or another with __arrow_c_stream__, got "
         f"{type(data).__name__}; open lists of samples and files by sx.open"

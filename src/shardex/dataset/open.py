@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
 from shardex.dataset.dataset import Dataset
@@ -66,6 +67,11 @@ def _rows_of(what: Any, sample_type: Any, format: str | None, schema: Any, optio
         if format is not None or options or (schema is not None and not is_table(what)):
             raise ArgumentError("expected no format, schema or options with rows or samples in memory, got some")
         return in_memory
+    if not isinstance(what, str | os.PathLike | list | tuple):
+        raise ArgumentError(
+            "expected paths, or data in memory: samples in a list, columns in a dict, a DataFrame, a table or a Hugging "
+            f"Face dataset, got {type(what).__name__}{_advice(what)}"
+        )
     if schema is not None:
         options["schema"] = Features.of(schema)
     return open_rows(what, format, wanted=features_wanted_by(sample_type), **options)
@@ -80,6 +86,17 @@ def _in_memory(what: Any, schema: Any) -> Any:
     if is_table(what):
         return from_table(what, schema)
     return ColumnRows(what) if isinstance(what, Mapping) else None
+
+
+def _advice(what: Any) -> str:
+    """Return what to do with data that is not a dataset."""
+    if callable(getattr(what, "collect", None)):
+        return ": call collect() first"
+    if hasattr(what, "__array__"):
+        return ": name it, {'x': array}"
+    if isinstance(what, Iterable):
+        return ", which has no random access: store it with write(path, samples), or make a list of it"
+    return ""
 
 
 def _is_sample(one: Any) -> bool:

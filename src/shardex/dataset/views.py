@@ -144,9 +144,10 @@ def description(view: Dataset[Any]) -> str:
         fields = f"unknown fields, {error}"
     rows = view.rows
     typed = f"[{rows.sample_type.__name__}]" if isinstance(rows, TypedRows) and view.chosen is None else ""
-    part = f"{len(view):,} of {len(rows):,}" if len(view) < len(rows) else f"{len(view):,}"
+    part = f"{len(view):,} of {len(rows):,} sample" if len(view) < len(rows) else f"{len(view):,} sample"
+    part += "s" * (max(len(view), len(rows)) != 1)
     what = "".join(f", {one}" for one in view.notes)
-    return f"Dataset{typed}({part} samples{what}: {fields}{_origin(innermost_rows(rows))})"
+    return f"Dataset{typed}({part}{what}: {fields}{_origin(innermost_rows(rows))})"
 
 
 def _origin(rows: AbstractRows) -> str:

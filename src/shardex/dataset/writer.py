@@ -174,7 +174,10 @@ def _opened(samples: Any) -> Any:
     if any(isinstance(one, str | os.PathLike) for one in paths):
         return open_dataset(samples)
     rows = isinstance(samples, Rows) and not isinstance(samples, Dataset)
-    return open_dataset(samples) if rows or is_table(samples) or isinstance(samples, Mapping) else samples
+    iterable = isinstance(samples, Iterable) or (isinstance(samples, Sized) and hasattr(samples, "__getitem__"))
+    if rows or is_table(samples) or isinstance(samples, Mapping) or not iterable:
+        return open_dataset(samples)  # an error for what cannot be opened
+    return samples
 
 
 def _copied(value: Any) -> Any:
