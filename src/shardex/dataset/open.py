@@ -69,8 +69,8 @@ def _rows_of(what: Any, sample_type: Any, format: str | None, schema: Any, optio
         return in_memory
     if not isinstance(what, str | os.PathLike | list | tuple):
         raise ArgumentError(
-            "expected paths, or data in memory: samples in a list, columns in a dict, a DataFrame, a table or a Hugging "
-            f"Face dataset, got {type(what).__name__}{_advice(what)}"
+            "expected paths, or data in memory: samples in a list, columns in a dict, a DataFrame, a table or a "
+            f"Hugging Face dataset, got {type(what).__name__}{_advice(what)}"
         )
     if schema is not None:
         options["schema"] = Features.of(schema)
