@@ -7,6 +7,7 @@ ended: `done`, or the class and the text of an error. The content of each versio
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -17,6 +18,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -24,7 +26,7 @@ import numpy as np
 from tqdm import tqdm
 
 import shardex as sx
-from shardex.errors import ShardexError
+from shardex.errors import CommitConflict, ShardexError, VersionExpired
 from shardex.store import clean, compact, restore
 
 Sample = dict[str, Any]
@@ -263,6 +265,48 @@ def race_update(folder: str, say: Callable[[str], None], who: int, turns: int) -
         say(f"made {tx.version}")
 
 
+# -- everything at the same time ------------------------------------------------------------------------------------
+
+SAMPLE, UPDATED = {"id": int, "turn": int}, 4
+"""Samples with negative ids are updated, one for each updater; the others are appended."""
+
+
+def stress_append(folder: str, say: Callable[[str], None], first: int) -> None:
+    """Append one sample after another without end, by transactions and by writers; send each id after its commit."""
+    for id in itertools.count(first):
+        if id % 3:
+            with sx.edit(folder, progress=False) as tx:
+                tx.append(id=id, turn=0)
+        else:
+            sx.write(folder, [{"id": id, "turn": 0}], SAMPLE, mode="append", progress=False)
+        say(f"made {id}")
+
+
+def stress_update(folder: str, say: Callable[[str], None], who: int, first: int) -> None:
+    """Update one sample without end; send each number after its commit."""
+    for turn in itertools.count(first):
+        with suppress(CommitConflict, VersionExpired), sx.edit(folder) as tx:  # `compact` moved the sample
+            (row,) = np.flatnonzero(tx.dataset.read(range(UPDATED), ["id"])["id"] == -1 - who)
+            tx.update(int(row), turn=turn)
+            tx.commit()
+            say(f"made {turn}")
+
+
+def stress_compact(folder: str, say: Callable[[str], None]) -> None:
+    """Compact without end."""
+    while True:
+        with suppress(CommitConflict, VersionExpired):
+            compact(folder, progress=False)
+        say("made 0")
+
+
+def stress_clean(folder: str, say: Callable[[str], None], keep: int, grace: float) -> None:
+    """Remove old versions without end."""
+    while True:
+        clean(folder, keep, grace=grace)
+        say("made 0")
+
+
 def hold(folder: str, say: Callable[[str], None]) -> None:
     """Hold the lock of the progress bars without end."""
     with tqdm.get_lock():
@@ -275,6 +319,10 @@ LONG: dict[str, Callable[..., None]] = {
     "hold": hold,
     "race_append": race_append,
     "race_update": race_update,
+    "stress_append": stress_append,
+    "stress_clean": stress_clean,
+    "stress_compact": stress_compact,
+    "stress_update": stress_update,
 }
 
 # -- the server -----------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from shardex.errors import CommitConflict, NotFoundError, RemoteChangedError
+from shardex.errors import CommitConflict, NotFoundError, RemoteChangedError, TruncatedShardError
 from shardex.files import STORE_FOLDER
 from shardex.sources import ByteRange, Place, Source, place_of
 
@@ -147,13 +147,17 @@ def _remove(place: Place, number: int) -> None:
 def _owner(source: Source, number: int) -> _Owner | None:
     """Return what is under the name of a version; None if there is nothing."""
     path = manifest_path(number)
-    try:
-        size = min(source.stat(path).size, _HEAD)
-        data = bytes(source.read(path, [ByteRange(0, size)])[0])
-    except NotFoundError:
-        return None
-    except RemoteChangedError:  # it became a tombstone between two requests
-        return _owner(place_of(source.url), number)
+    while True:
+        try:
+            size = min(source.stat(path).size, _HEAD)
+            data = bytes(source.read(path, [ByteRange(0, size)])[0])
+            break
+        except NotFoundError:
+            return None
+        except TruncatedShardError:  # it became a tombstone after `stat`
+            continue
+        except RemoteChangedError:  # the same; the source pins what it saw first
+            source = place_of(source.url)
     match = _CHECKSUM.match(data)
     return _Owner(is_tombstone(data), match[1].decode() if match else "")
 

@@ -13,10 +13,12 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, CommitConflict, VersionExpired
 from shardex.kernel import Integers
@@ -165,10 +167,14 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
     do.
     """
     place = existing_place(path)
-    version, base = at_latest(place, lambda number: (number, read_manifest(place, number)))
-    if any(fragment.adopted is not None for fragment in base.fragments):
-        raise ArgumentError(f"{place.url}: expected a dataset without adopted shards to compact, got one with them")
-    ds = open_dataset(place.url, version=version)
+
+    def open_version(version: int) -> tuple[int, Manifest, Dataset[Any]]:
+        manifest = read_manifest(place, version)
+        if any(fragment.adopted is not None for fragment in manifest.fragments):
+            raise ArgumentError(f"{place.url}: expected a dataset without adopted shards to compact, got one with them")
+        return version, manifest, open_dataset(place.url, version=version)
+
+    version, base, ds = at_latest(place, open_version)
     left, edited = _live_and_edited(place, base)
     small = [sum(file.size for file in fragment.groups) < shard_size // 2 for fragment in base.fragments]
     runs = list(_runs(np.logical_or(small, edited).tolist(), edited))
