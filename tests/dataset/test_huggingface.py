@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
+from pyarrow import parquet
 
 import shardex as sx
 from shardex.dataset.huggingface import HuggingFaceRows
@@ -402,3 +403,45 @@ def test_equal_fingerprints_mean_equal_data(tmp_path: Path) -> None:
     changed = there.map(lambda row: {"a": -1 if row["a"] == 500 else row["a"]})
     assert sx.from_huggingface(changed).fingerprint != ds.fingerprint
     assert sx.from_huggingface(changed).to_huggingface().map(first)["out"][500] == -1
+
+
+def test_saved_files_and_streams_keep_classes_and_types(tmp_path: Path) -> None:
+    classes = datasets.ClassLabel(names=["cat", "dog"])
+    features = {
+        "label": classes,
+        "x": datasets.Value("float32"),
+        "i": datasets.Value("int8"),
+        "tags": datasets.List(classes),
+        "inner": {"c": classes, "n": datasets.Value("int16")},
+        "note": datasets.Value("string"),
+    }
+    samples = [
+        {"label": k % 2, "x": k / 3, "i": k, "tags": [0, 1], "inner": {"c": 1, "n": k}, "note": "a" if k else None}
+        for k in range(5)
+    ]
+    made = datasets.Dataset.from_list(samples, features=datasets.Features(features))
+    made.save_to_disk(tmp_path / "saved")
+    made.to_parquet(tmp_path / "a.parquet")
+    expected = sx.from_huggingface(made)
+    assert str(expected.features["tags"]) == "list of class of 2" and isinstance(expected.features["label"], ClassLabel)
+    opened = [sx.open(tmp_path / "saved"), sx.open(tmp_path / "a.parquet")]
+    written = [
+        sx.write(tmp_path / "w", made.to_iterable_dataset()),
+        sx.write(tmp_path / "p", opened[0], format="parquet"),
+    ]
+    for ds in (*opened, *written):
+        assert ds.features == expected.features
+        assert list(map(repr, ds)) == list(map(repr, expected))
+        assert ds.to_huggingface().features == made.features
+
+
+def test_stream_without_features_is_inferred(tmp_path: Path) -> None:
+    stream = datasets.IterableDataset.from_generator(lambda: iter([{"x": 1}, {"x": 2}]))
+    assert str(sx.write(tmp_path / "w", stream).features) == "x int64"
+
+
+@pytest.mark.parametrize("metadata", [b"", b"{}", b'{"info": 3}', b'{"info": {"features": {"x": {"_type": 3}}}}', b"["])
+def test_metadata_that_is_no_description_is_ignored(tmp_path: Path, metadata: bytes) -> None:
+    table = pa.table({"x": [1, 2]}).replace_schema_metadata({"huggingface": metadata})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    assert str(sx.open(tmp_path / "a.parquet").features) == "x int64"

@@ -8,6 +8,7 @@ buffers of memory-mapped batches; `decoded_table` decodes Parquet row groups and
 the kernel cannot copy, are converted by `decode`.
 
 - `types`: Arrow types of features, and features of Arrow schemas
+- `hf_metadata`: features in the metadata of files that Hugging Face `datasets` wrote
 - `storage`: Arrow arrays without encodings such as views; which parts have nulls
 - `encode`: values of one field to an Arrow array
 - `batch_builder`: samples to record batches
@@ -23,6 +24,7 @@ the kernel cannot copy, are converted by `decode`.
 from shardex.arrow.batch_builder import BatchBuilder
 from shardex.arrow.decode import decode_array, list_bounds, list_parts, to_list
 from shardex.arrow.decoded_table import CACHE_BYTES, DecodedTable, DecodeLimit
+from shardex.arrow.hf_metadata import feature_of_hf
 from shardex.arrow.ipc_footer import (
     FOOTER_TAIL,
     Block,
@@ -90,6 +92,7 @@ __all__ = [
     "decode_array",
     "decompressed_size",
     "expanded_size",
+    "feature_of_hf",
     "feature_of_values",
     "features_of_arrow",
     "footer_blocks",

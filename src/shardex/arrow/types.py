@@ -33,6 +33,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
+from shardex.arrow.hf_metadata import features_in_hf_metadata
 from shardex.errors import FormatError, SchemaError, ShardexError
 from shardex.schema import (
     JSON,
@@ -219,7 +220,7 @@ def _walk_names(fields: Iterable[pa.Field]) -> None:
 def _features_in_metadata(schema: pa.Schema) -> Mapping[str, Feature]:
     """Return the features that a file was written with; none if the metadata is invalid."""
     if not schema.metadata or b"shardex" not in schema.metadata:
-        return {}
+        return features_in_hf_metadata(schema, lambda kind: _from_type(kind, (), ()))
     try:
         return Features.from_json(JSON.decode(schema.metadata[b"shardex"]))
     except ShardexError:

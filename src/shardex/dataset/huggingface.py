@@ -8,6 +8,8 @@ JSON) are converted both ways. `from_arrow.py` makes datasets of the rows. `data
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import pyarrow as pa
 from shardex.arrow import (
     arrow_type,
     decode_array,
+    feature_of_hf,
     features_of_arrow,
     items_per_row,
     list_bounds,
@@ -40,6 +43,7 @@ from shardex.schema import (
     Map,
     Null,
     Opaque,
+    Optional,
     Sequence,
     Struct,
     Text,
@@ -52,6 +56,7 @@ from shardex.schema import (
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
 
+_INFER_FROM = 64
 _MAX_DIMENSIONS = 5
 _MAX_BYTES = (1 << 31) - 1
 """Limit of 32-bit offsets."""
@@ -93,10 +98,7 @@ class HuggingFaceRows(ArrowRows):
         """The `datasets.table.Table`, which has the names of its files."""
         self.hf_features = hf_features
         table: pa.Table = data.table
-        converted = {
-            name: _feature_from_hf(feature, table.schema.field(name).type) for name, feature in hf_features.items()
-        }
-        given = Features({name: feature for name, feature in converted.items() if feature is not None})
+        given = _given_features(hf_features, table.schema)
         arrays = {name: feature for name, feature in given.items() if isinstance(feature, Array)}
         flat = {name: _flat_type(feature, table.column(name)) for name, feature in arrays.items()}
         schema = pa.schema([field.with_type(flat.get(field.name, field.type)) for field in table.schema])
@@ -118,29 +120,29 @@ class HuggingFaceRows(ArrowRows):
         return digest("hub", self.hf_fingerprint, len(self))
 
 
-def _feature_from_hf(hf_feature: Any, kind: pa.DataType, *, inside: bool = False) -> Feature | None:
-    """Return the feature of a Hugging Face feature that its Arrow type does not determine; None if it does."""
-    datasets = import_datasets("from_huggingface")
-    name = type(hf_feature).__name__
-    if isinstance(hf_feature, datasets.ClassLabel):
-        return ClassLabel(tuple(hf_feature.names)) if hf_feature.names else None
-    if isinstance(hf_feature, dict):
-        parts = {key: _feature_from_hf(one, kind.field(key).type, inside=True) for key, one in hf_feature.items()}
-        return Struct({key: one or _feature_of_type(kind.field(key).type) for key, one in parts.items()})
-    if name in ("List", "LargeList"):
-        item = _feature_from_hf(hf_feature.feature, kind.value_type, inside=True)
-        return None if item is None else Sequence(item)
-    if name == "Json":
-        return Json()
-    if (
-        name.startswith("Array")
-        and not inside
-        and np.dtype(hf_feature.dtype).kind in "iuf"
-        and 0 not in hf_feature.shape
-    ):
-        array = Array(hf_feature.dtype, tuple(hf_feature.shape))
-        return array if array.fixed or array.ragged else None
-    return None
+def _given_features(hf_features: Any, schema: pa.Schema) -> Features:
+    """Return the features that Arrow types do not determine."""
+    plain = hf_features.to_dict()
+    found = {name: feature_of_hf(plain[name], schema.field(name).type, _feature_of_type) for name in hf_features}
+    return Features({name: feature for name, feature in found.items() if feature is not None})
+
+
+def is_stream(data: Any) -> bool:
+    """Return whether this is a Hugging Face dataset without random access."""
+    return type(data).__module__.partition(".")[0] == "datasets" and type(data).__name__ == "IterableDataset"
+
+
+def stream_of(data: Any) -> tuple[Iterable[dict[str, Any]], Features | None]:
+    """Return the samples of a stream and their features; fields with None in the first samples are optional."""
+    if data.features is None:
+        return data, None
+    samples = iter(data.decode(False) if hasattr(data, "decode") else data)  # images stay bytes
+    first, schema = list(islice(samples, _INFER_FROM)), data.features.arrow_schema
+    by_type = {field.name: _feature_of_type(field.type) for field in schema}
+    features = {**by_type, **_given_features(data.features, schema)}
+    lacking = {name for name in features if any(sample.get(name) is None for sample in first)}
+    found = Features({name: Optional(one) if name in lacking else one for name, one in features.items()})
+    return chain(first, samples), found
 
 
 def _feature_of_type(kind: pa.DataType) -> Feature:

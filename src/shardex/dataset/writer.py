@@ -12,6 +12,7 @@ from typing import Any
 
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.from_arrow import is_table
+from shardex.dataset.huggingface import is_stream, stream_of
 from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.typed_views import put_views
@@ -66,6 +67,9 @@ def write(
     DictSample(x=2)
     """
     source = _opened(samples)
+    if is_stream(source):
+        source, found = stream_of(source)
+        schema = found if schema is None else schema
     total = len(source) if isinstance(source, Sized) else None
     if schema is None and isinstance(given := source if through is None else onto, Dataset):
         schema = given.features
