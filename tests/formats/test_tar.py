@@ -21,8 +21,10 @@ import pytest
 import webdataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from webdataset.tariterators import base_plus_ext
 
+import shardex as sx
 from shardex.errors import (
     AlreadyExistsError,
     ArgumentError,
@@ -44,6 +46,7 @@ from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
 from shardex.schema import (
     COMPACT,
+    MSGPACK,
     Array,
     Bytes,
     ClassLabel,
@@ -159,6 +162,34 @@ def test_arrays_in_maps_stay_bytes_without_a_schema(tmp_path: Path) -> None:
     assert columns.names == ["x", "score"]
     assert COMPACT.decode(cast(list[bytes], columns["x"])[0]).tolist() == [10, 10, 10]
     np.testing.assert_array_equal(columns["score"], [1.0, 0.0])
+
+
+@sx.packable
+class Nested:
+    """Arrays inside a dict and a tuple of different types."""
+
+    named: dict[str, NDArray[Any]]
+    pair: tuple[NDArray[Any], int]
+
+
+def test_arrays_inside_dicts_and_tuples_of_a_class(tmp_path: Path) -> None:
+    """They are lists of numbers in all formats, and may be compact bytes in MessagePack of other writers."""
+    one = Nested(named={"x": np.arange(3)}, pair=(np.ones(2), 5))
+    writers: list[tuple[str, dict[str, Any]]] = [
+        ("tar", {"layout": "msgpack"}),
+        ("tar", {}),
+        ("bins", {}),
+        ("jsonl", {}),
+    ]
+    for number, (format, options) in enumerate(writers):
+        sx.write(tmp_path / str(number), [one, one], Nested, format=format, **options)
+        assert str(sx.open(tmp_path / str(number), Nested)[1]) == str(one)
+        plain = list(sx.open(tmp_path / str(number))[0].values())
+        assert plain[-2:] == [{"x": [0, 1, 2]}, [[1.0, 1.0], 5]]
+    packed = MSGPACK.encode({"named": {"x": np.arange(3, dtype="int16")}, "pair": [np.ones(2, "float32"), 5]})
+    found = sx.open(pack(tmp_path / "x.tar", {"0.msgpack": packed}), Nested)[0]
+    assert_same(found.named["x"], np.arange(3, dtype="int16"))
+    assert_same(found.pair[0], np.ones(2, "float32"))
 
 
 NAMES = [

@@ -109,7 +109,12 @@ def _of_dict(key: Any, value: Any) -> Conversion:
 def _json_array(feature: Feature) -> Conversion:
     """Return the conversion of an array that is a list in JSON."""
     dtype = feature.dtype if isinstance(feature, Array) else None
-    return Conversion(_array, lambda value: value if isinstance(value, np.ndarray) else np.asarray(value, dtype))
+
+    def typed(value: Any) -> Any:
+        found = _array(value)
+        return found if isinstance(found, np.ndarray) else np.asarray(found, dtype)
+
+    return Conversion(_array, typed)
 
 
 def _unchanged(value: Any) -> Any:
