@@ -109,6 +109,20 @@ def test_columns_of_a_read_have_one_form(tmp_path: Path) -> None:
         assert ds[rows].to_arrow()["i"].to_pylist() == [SAMPLES[k]["i"] for k in rows]
 
 
+def test_column_of_a_dataset_tells_which_values_are_missing() -> None:
+    ds = sx.open([{"n": 1, "name": "a"}, {"n": None, "name": None}])
+    assert ds["n"] == [1, None] and ds["n"].mask.tolist() == [True, False] and ds["name"] == ["a", None]
+    assert isinstance(ds[:1]["n"], sx.Masked)
+
+
+def test_optional_arrays_without_a_shape(tmp_path: Path) -> None:
+    samples = [{"a": np.arange(2, dtype=np.int8)}, {"a": None}]
+    ds = sx.write(tmp_path / "d", samples, {"a": sx.Optional(sx.Array("int8"))})
+    assert [batch.a.tolist() for batch in sx.Loader(ds, 1)] == [[[0, 1]], [[]]]
+    assert [batch.lengths_of("a").tolist() for batch in sx.Loader(ds, 1)] == [[2], [0]]
+    assert [batch.present_of("a").tolist() for batch in sx.Loader(ds, 1)] == [[True], [False]]
+
+
 def test_concat_and_mix_with_a_dataset_that_has_all_values() -> None:
     some, every = sx.open([{"x": 1.5}, {"x": None}]), sx.open([{"x": 2.5}, {"x": 3.5}])
     for both in (sx.concat(some, every), sx.concat(every, some), sx.mix([every, some], [1, 1])):

@@ -38,7 +38,7 @@ from shardex.dataset.views import (
 )
 from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.formats import ShardRows
-from shardex.kernel import Columns, Integers, digest
+from shardex.kernel import Columns, Integers, Masked, digest
 from shardex.order import Order, Pick, Shuffle, Span, chain, positions_of
 from shardex.progress import Bar
 from shardex.rows import (
@@ -145,7 +145,9 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
     def _column(self, name: str) -> Any:
         check_column(self, name)
-        return Batch(self.read(slice(None), [name]))[name]
+        columns = self.read(slice(None), [name])
+        column = columns[name]
+        return column if isinstance(column, Masked) else Batch(columns)[name]
 
     def head(self, count: int = 5) -> list[T_co]:
         """Return the first samples as a list; `take` returns a view of them.

@@ -196,8 +196,9 @@ class ColumnForms:
             except (ValueError, TypeError, OverflowError, SchemaError):
                 return None
         if not present:
-            if isinstance(feature, Array):
-                return stack_arrays([], feature) if feature.dtype and feature.shape else None
+            if isinstance(feature, Array):  # without a shape, rows of length 0 are all that is known
+                known = feature if feature.shape else Array(feature.dtype, (None,)) if feature.dtype else None
+                return None if known is None else stack_arrays([], known)
             return np.empty(0, dtype) if (dtype := _dtype_of(feature)) is not None else None
         present = as_arrays(present) if self._to_tensors else present
         if isinstance(present[0], np.ndarray):
