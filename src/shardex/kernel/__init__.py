@@ -10,26 +10,18 @@ numpy code with the same results where no compiler is available (or with ``SHARD
 - `buffers`: tables of numbered buffers that are opened and fetched on demand; chooses the kernel
 - `gather`: copies ranges and rows out of a table
 - `_gather.c`, `numpy_kernel`: the two kernels
-- `columns`: the columns that reads return
+- `columns`: the columns that reads return; `ragged` and `masked`: two kinds of columns
 - `array_pool`: reuses the memory of large arrays
 - `fingerprint`: hashes any value, to recognise data that changed
 """
 
 from shardex.kernel.array_pool import pooled_empty
 from shardex.kernel.buffers import Bytes, Fetch, Integers, Segments
-from shardex.kernel.columns import (
-    MISSING,
-    Column,
-    Columns,
-    Masked,
-    Ragged,
-    TimeArray,
-    missing_value,
-    value_mask,
-    with_missing,
-)
+from shardex.kernel.columns import MISSING, Column, Columns
 from shardex.kernel.fingerprint import digest
 from shardex.kernel.gather import Ranges, line_ends, locate, permute, row_ranges, take, value_reader
+from shardex.kernel.masked import Masked, TimeArray, missing_value, with_missing
+from shardex.kernel.ragged import Ragged, value_mask
 
 __all__ = [
     "MISSING",
