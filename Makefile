@@ -45,7 +45,7 @@ test: setup    ## all tests and doctests, then those that reach the kernel again
 	$(PYTEST)
 	SHARDEX_KERNEL=numpy $(PYTEST) $(KERNEL_TESTS)
 
-faults: setup    ## crashes, power cuts, full disks, races: about ten minutes, best as root
+faults: setup    ## crashes, power cuts, full disks, races, damaged files: about ten minutes, best as root
 	SHARDEX_FAULTS=full $(PYTEST) tests/faults
 
 check: setup    ## lint, format, types, layers, sanitizers

@@ -1,10 +1,16 @@
-"""Every byte of every file of an edited dataset is changed in turn: readers raise errors and never get wrong values.
+"""Damaged files: readers raise errors of shardex, never others, never crash, hang or fill the memory.
 
-One process reads all of it, thousands of times: a crash, a hang or a mapping left behind would end it.
+Every byte of every file of an edited dataset is changed in turn: readers never get wrong values. Files of every format
+are damaged at random (`mutations`). One process reads all of it, thousands of times: a crash, a hang or a mapping left
+behind would end it.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,9 +22,11 @@ from shardex.sources import LocalSource
 from shardex.store import history
 from shardex.store.manifest import DataFile, Manifest, read_manifest
 from shardex.store.version_numbers import manifest_path
+from tests.faults.mutations import MAKERS
 from tests.faults.processes import FULL
 from tests.faults.states import signature
 
+ROOT = Path(__file__).parents[2]
 MASKS = [0xFF, *(1 << bit for bit in range(8))] if FULL else [0xFF]
 STRIDE = 1 if FULL else 13
 """Distance of the bytes that are changed; each file begins with another one."""
@@ -130,3 +138,22 @@ def test_truncated_files(folder: Path) -> None:
             assert all(path in words for words in found), f"{path} with {size} bytes: {found}"
         (folder / path).write_bytes(good)
     assert not errors(folder, VERSION, right)
+
+
+FORMATS = [[name] for name in MAKERS] if FULL else [list(MAKERS)]
+CASES = 1500 if FULL else 20
+
+
+@pytest.mark.parametrize("names", FORMATS, ids=lambda names: names[0] if len(names) == 1 else "all")
+def test_random_damage(room: Path, names: list[str]) -> None:
+    """Whatever happened to a file, it is read or refused; native datasets give no wrong value."""
+    (room / "run").mkdir()
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.faults.mutations", str(room / "run"), "0", str(CASES)]
+    environment = {**os.environ, "SHARDEX_CACHE": str(room / "cache")}
+    done = subprocess.run(
+        [*command, *names], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=880, check=False
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    wrong = [line["wrong"] for line in lines if "wrong" in line]
+    assert not wrong, "\n\n".join(wrong[:3])
+    assert "end" in lines[-1], f"the process ended in the case {lines[-1]}: {done.stderr[-3000:]}"

@@ -81,9 +81,15 @@ def footer_blocks(footer: bytes, size: int, where: str) -> tuple[list[Block], li
 
 
 def batch_is_compressed(head: bytes, where: str) -> bool:
-    """Return whether the body of a batch is compressed, given its header."""
+    """Return whether the body of a batch, or of a dictionary, is compressed, given its header, which is checked.
+
+    Arrow aborts the process when it looks at an array whose length is negative.
+    """
     try:
-        return bool(_field(head, _batch(head, _message(head)), _COMPRESSION))
+        batch = _batch(head, _message(head))
+        if (nodes := _numbers(head, batch, _NODES)) and min(nodes) < 0:
+            raise IndexError
+        return bool(_field(head, batch, _COMPRESSION))
     except (struct.error, IndexError):
         raise FormatError(f"{where}: expected the header of a batch, got something else") from None
 
@@ -116,9 +122,7 @@ def decompressed_size(data: Any, block: Block, where: str) -> int:
         batch = _batch(head, _message(head))
         if not _field(head, batch, _COMPRESSION):
             return block.body
-        vector = _field(head, batch, _BUFFERS)
-        vector += _u32(head, vector)
-        spans = struct.unpack_from(f"<{2 * _u32(head, vector)}q", head, vector + 4)
+        spans = _numbers(head, batch, _BUFFERS)
         sizes = [
             struct.unpack_from("<q", body, at)[0] for at, size in zip(spans[::2], spans[1::2], strict=True) if size
         ]
@@ -163,6 +167,14 @@ def _batch(head: bytes, message: int) -> int:
         at = _field(head, batch, 1)
         batch = at + _u32(head, at)
     return batch
+
+
+def _numbers(head: bytes, batch: int, field: int) -> tuple[int, ...]:
+    """Return the pairs of numbers in a vector of a record batch, one after another."""
+    if not (vector := _field(head, batch, field)):
+        return ()
+    vector += _u32(head, vector)
+    return struct.unpack_from(f"<{2 * _u32(head, vector)}q", head, vector + 4)
 
 
 def _blocks(footer: bytes, field: int) -> list[Block]:

@@ -154,7 +154,10 @@ def _stream(data: memoryview, where: str, limit: DecodeLimit) -> _Shard:
     try:
         stream = pa.ipc.open_stream(pa.py_buffer(data))
         check_column_names(stream.schema)
-        size = sum(decompressed_size(data, block, where) for block in stream_blocks(data, where))
+        size = 0
+        for block in stream_blocks(data, where):
+            batch_is_compressed(bytes(data[block.begin : block.begin + block.head]), where)
+            size += decompressed_size(data, block, where)
         found = list(stream) if size <= limit.allowed(len(data)) else []
     except (*_REFUSED, FormatError) as error:
         raise FormatError(f"{where}: expected an Arrow IPC file or stream, got {bytes(data[:8])!r}: {error}") from None
@@ -225,7 +228,9 @@ class _OpenFiles:
 
     def _shard(self, number: int) -> _Shard:
         where, data, blocks = self._names[number], self._data.open(number), self._blocks[number][1]
-        if any(batch_is_compressed(data[one.begin : one.begin + one.head].tobytes(), where) for one in blocks):
+        headers = [data[one.begin : one.begin + one.head].tobytes() for one in [*self._blocks[number][0], *blocks]]
+        compressed = [batch_is_compressed(head, where) for head in headers]
+        if any(compressed):
             self._fetch([(number, 0, data.size)])
             for k, block in enumerate([*self._blocks[number][0], *blocks]):
                 self.limit.check(

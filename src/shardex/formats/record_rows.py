@@ -322,14 +322,23 @@ class DictRows(RecordRows):
         return sample
 
     def _inferred_columns(self, values: Mapping[str, list[Any]], rows: Integers) -> Columns:
-        """Return values as columns of the features that were found; they fit, unless only a sample was read."""
+        """Return values as columns of the features that were found.
+
+        They fit, unless only a sample was read, or a damaged record was left out when the fields were found.
+        """
         if self.sampled_rows is not None:
-            for name, column in values.items():
-                if not all(map(fits_unchanged(self.features[name]), column)):
-                    self._refuse_misfits(column, name, rows)
-        return Columns(
-            {name: inferred_column(column, self.features[name]) for name, column in values.items()}, len(rows)
-        )
+            self._check_values(values, rows)
+        try:
+            found = {name: inferred_column(column, self.features[name]) for name, column in values.items()}
+        except (TypeError, ValueError, OverflowError):
+            self._check_values(values, rows)
+            raise
+        return Columns(found, len(rows))
+
+    def _check_values(self, values: Mapping[str, list[Any]], rows: Integers) -> None:
+        for name, column in values.items():
+            if not all(map(fits_unchanged(self.features[name]), column)):
+                self._refuse_misfits(column, name, rows)
 
     def _refuse_misfits(self, column: list[Any], name: str, rows: Integers) -> None:
         """Raise for a value that does not fit the feature; integers fit a float."""

@@ -1,0 +1,228 @@
+"""Random damage to files of every format, read in a process of its own: ``python -m tests.faults.mutations``.
+
+A case is made of a format and a number alone, so that a case that crashed the process can be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import shardex as sx
+from tests.faults.states import signature
+
+ROWS = 24
+SECONDS = 20
+"""A case that takes longer hangs."""
+MEMORY = 3 << 30
+
+
+# -- datasets -------------------------------------------------------------------------------------------------------
+
+
+def samples() -> list[dict[str, Any]]:
+    numbers = np.random.default_rng(0)
+    return [
+        {"n": k, "s": f"text {k}" * (k % 5), "x": numbers.random((2, 3), np.float32), "v": np.arange(k % 4)}
+        for k in range(ROWS)
+    ]
+
+
+def _arrow(path: Path, new: Callable[..., Any], compression: str | None) -> None:
+    rows = [{"n": k, "s": f"text {k}", "l": list(range(k % 4)), "d": {"a": k, "b": None}} for k in range(ROWS)]
+    path.mkdir()
+    table = pa.Table.from_pylist(rows).append_column("c", pa.array(["a", "b"] * (ROWS // 2)).dictionary_encode())
+    with (
+        pa.OSFile(str(path / "a.arrow"), "wb") as file,
+        new(file, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as out,
+    ):
+        out.write_table(table, max_chunksize=7)
+
+
+def _write(path: Path, format: str, **options: Any) -> None:
+    wanted = {"jsonl": ["n", "s"], "tokens": ["v"], "columns_tar": ["x", "v"]}.get(format, ["n", "s", "x", "v"])
+    rows = [{"tokens" if format == "tokens" else name: sample[name] for name in wanted} for sample in samples()]
+    schema = {"tokens": sx.Array("int64", (None,))} if format == "tokens" else None
+    sx.write(path, rows, schema, format=format, progress=False, **options)
+
+
+def _edited(path: Path) -> None:
+    _write(path, "arrow", shard_rows=7, key="n")
+    with sx.edit(path, progress=False) as tx:
+        tx.update(3, s="changed")
+        tx.delete([5])
+        tx.add_field("y", "int16", range(ROWS))
+
+
+MAKERS: dict[str, Callable[[Path], None]] = {
+    "native": _edited,
+    "arrow": lambda path: _arrow(path, pa.ipc.new_file, None),
+    "arrow lz4": lambda path: _arrow(path, pa.ipc.new_file, "lz4"),
+    "arrow stream": lambda path: _arrow(path, pa.ipc.new_stream, "zstd"),
+    "parquet": lambda path: _write(path, "parquet", row_group_rows=7),
+    "tar": lambda path: _write(path, "tar", shard_rows=9),
+    "tar msgpack": lambda path: _write(path, "tar", layout="msgpack"),
+    "jsonl": lambda path: _write(path, "jsonl", shard_rows=9),
+    "tokens": lambda path: _write(path, "tokens"),
+    "bins": lambda path: _write(path, "bins"),
+    "columns_tar": lambda path: _write(path, "columns_tar"),
+}
+
+
+# -- damage ---------------------------------------------------------------------------------------------------------
+
+
+def damage(data: bytes, rng: random.Random) -> bytes:
+    """Return the bytes with one to three random changes."""
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
+        data = rng.choice(_CHANGES)(bytearray(data), rng)
+    return data
+
+
+def _span(data: bytearray, rng: random.Random, most: int = 4096) -> tuple[int, int]:
+    begin = rng.randrange(len(data) + 1)
+    return begin, min(len(data), begin + rng.choice([1, 4, 8, 64, 512, most]))
+
+
+def _flip(data: bytearray, rng: random.Random) -> bytes:
+    for _ in range(rng.choice([1, 1, 4])):
+        if data:
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    return bytes(data)
+
+
+def _cut(data: bytearray, rng: random.Random) -> bytes:
+    return bytes(data[: rng.randrange(len(data) + 1)])
+
+
+def _insert(data: bytearray, rng: random.Random) -> bytes:
+    at = rng.randrange(len(data) + 1)
+    return bytes(data[:at]) + rng.randbytes(rng.choice([1, 3, 8, 512])) + bytes(data[at:])
+
+
+def _remove(data: bytearray, rng: random.Random) -> bytes:
+    begin, end = _span(data, rng)
+    return bytes(data[:begin] + data[end:])
+
+
+def _fill(data: bytearray, rng: random.Random) -> bytes:
+    begin, end = _span(data, rng)
+    data[begin:end] = rng.choice([b"\0", b"\xff", b" "]) * (end - begin)
+    return bytes(data)
+
+
+def _swap(data: bytearray, rng: random.Random) -> bytes:
+    size = rng.choice([1, 8, 512])
+    if len(data) >= 2 * size:
+        first, second = sorted(rng.sample(range(len(data) // size), 2))
+        one, two = slice(first * size, (first + 1) * size), slice(second * size, (second + 1) * size)
+        data[one], data[two] = data[two], data[one]
+    return bytes(data)
+
+
+def _extreme(data: bytearray, rng: random.Random) -> bytes:
+    """Replace an aligned number by one that is often out of range."""
+    size = rng.choice([2, 4, 8])
+    if len(data) >= size:
+        at = rng.randrange(len(data) // size) * size
+        number = rng.choice([0, 1, (1 << 8 * size) - 1, 1 << (8 * size - 1), (1 << (8 * size - 1)) - 1, 1 << 4 * size])
+        data[at : at + size] = number.to_bytes(size, "little")
+    return bytes(data)
+
+
+_CHANGES = [_flip, _flip, _cut, _insert, _remove, _fill, _swap, _extreme, _extreme]
+
+
+# -- reading --------------------------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> Iterator[str]:
+    """Open and read all in several ways; yield the signature of what was read."""
+    ds = sx.open(path)
+    yield signature(ds)
+    for row in (0, len(ds) // 2, -1):
+        ds[row]
+    for batch in ds.ordered(5):
+        list(batch)
+    ds.to_arrow()
+    name = next(iter(ds.features))
+    ds.where(f'"{name}" IS NOT NULL')
+    yield signature(ds[k] for k in range(len(ds)))
+
+
+def _attempt(work: Callable[[], Any]) -> str:
+    """Return what is wrong with how this ended: empty if it ended well or with an error of shardex."""
+    try:
+        work()
+    except sx.ShardexError as error:
+        return "" if str(error) else f"{type(error).__name__} without a message"
+    except BaseException as error:
+        return "".join(traceback.format_exception(error))[-2500:]
+    return ""
+
+
+def run_case(name: str, number: int, model: Path, folder: Path, right: str) -> str:
+    """Damage a copy of a dataset and read it; return what is wrong, or an empty text."""
+    rng = random.Random(f"{name} {number}")
+    shutil.copytree(model, folder)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    target = rng.choice(files)
+    times = target.stat()
+    target.write_bytes(damage(target.read_bytes(), rng))
+    if rng.random() < 0.5:
+        os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
+    if rng.random() < 0.5 and target.parent.name != ".shardex":
+        shutil.rmtree(folder / ".shardex", ignore_errors=True)
+
+    def read() -> None:
+        for found in _read(folder):
+            assert name != "native" or found == right, "expected an error, got wrong values"
+
+    signal.alarm(SECONDS)
+    try:
+        problems = [_attempt(read), _attempt(lambda: sx.verify(folder, progress=False))]
+    finally:
+        signal.alarm(0)
+        shutil.rmtree(folder)
+    return "\n".join(f"{name} {number}, {target.name}: {one}" for one in problems if one)
+
+
+def _hangs(*_: object) -> None:
+    raise TimeoutError(f"expected an end within {SECONDS} s")
+
+
+def main(folder: str, first: str, count: str, *names: str) -> None:
+    """Run cases of the named formats, or of all; print one line of JSON for each, before and after it."""
+    warnings.simplefilter("ignore")
+    signal.signal(signal.SIGALRM, _hangs)
+    for name in names or MAKERS:
+        model = Path(folder, "model", name)
+        model.parent.mkdir(exist_ok=True)
+        MAKERS[name](model)
+        right = signature(sx.open(model))
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+        for number in range(int(first), int(first) + int(count)):
+            print(json.dumps({"begin": f"{name} {number}"}), flush=True)
+            if found := run_case(name, number, model, Path(folder, "case"), right):
+                print(json.dumps({"wrong": found}), flush=True)
+            if (used := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10) > 1024:
+                print(json.dumps({"wrong": f"{name} {number}: {used} MiB of memory"}), flush=True)
+                return
+    print(json.dumps({"end": True}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
