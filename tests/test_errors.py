@@ -45,7 +45,8 @@ def test_tree_in_the_docstring_equals_the_classes() -> None:
 
 
 def test_all_lists_every_error() -> None:
-    assert [*sorted(kind.__name__ for kind in CLASSES), "storage_errors"] == errors.__all__
+    functions = ["nearest", "storage_errors", "unknown_field"]
+    assert [*sorted(kind.__name__ for kind in CLASSES), *functions] == errors.__all__
 
 
 @pytest.mark.parametrize("kind", CLASSES)
