@@ -10,6 +10,7 @@ the kernel cannot copy, are converted by `decode`.
 - `types`: Arrow types of features, and features of Arrow schemas
 - `hf_metadata`: features in the metadata of files that Hugging Face `datasets` wrote
 - `storage`: Arrow arrays without encodings such as views; which parts have nulls
+- `encode_values`: numbers, dates, text and bytes of one field to an Arrow array
 - `encode`: values of one field to an Arrow array
 - `batch_builder`: samples to record batches
 - `to_table`: columns to a table

@@ -152,7 +152,7 @@ def _null_paths(array: pa.Array, path: Path, in_memory: bool) -> Iterator[Path]:
         return
     if isinstance(array, pa.DictionaryArray):
         yield from _null_paths(array.dictionary, path, in_memory)
-    if array.null_count:
+    if array.null_count and not pa.types.is_null(array.type):
         yield path
     if isinstance(array, pa.StructArray):
         for number, field in enumerate(array.type):

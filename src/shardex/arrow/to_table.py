@@ -13,7 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow.decode import to_list
-from shardex.arrow.encode import encoder_of, offsets_of, with_nulls
+from shardex.arrow.encode import encoder_of, with_nulls
+from shardex.arrow.encode_values import offsets_of
 from shardex.arrow.types import arrow_type, fixed_sizes, items_per_row, number_array, storage_dtype
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Column, Columns, Masked, Ragged

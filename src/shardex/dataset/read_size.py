@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardex.errors import FormatError
-from shardex.kernel import Column, Columns, Masked
+from shardex.kernel import Column, Columns, Masked, TimeArray
 from shardex.order import Order
 from shardex.rows import Rows
 
@@ -57,6 +57,22 @@ def sample_chunks(view: Dataset[Any]) -> Iterator[Iterable[dict[str, Any]]]:
             samples = map(view.sample, range(first, first + len(columns)))
         first += len(columns)
         yield samples
+
+
+def stored_samples(view: Dataset[Any]) -> Iterator[dict[str, Any]]:
+    """Yield samples to be written elsewhere: dates and times that Python cannot hold are numpy values."""
+    for columns in view.chunks():
+        try:
+            yield from columns.to_samples()
+        except FormatError:
+            yield from Columns({n: _numpy_times(one) for n, one in columns.data.items()}, len(columns)).to_samples()
+
+
+def _numpy_times(column: Column) -> Column:
+    if isinstance(column, Masked) and isinstance(column.column, TimeArray):
+        present = zip(column.values, column.mask.tolist(), strict=True)
+        return [value if there else None for value, there in present]
+    return list(column.view(np.ndarray)) if isinstance(column, TimeArray) else column
 
 
 # -- estimates of memory --------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _SETTINGS = (
-    "TimeZone = 'UTC'",  # not the zone of the machine: the answer must not depend on it
+    "GLOBAL TimeZone = 'UTC'",  # not the zone of the machine: the answer must not depend on it
     "temp_directory = ''",  # results larger than memory are an error, not a file
     "python_enable_replacements = false",  # unknown tables are not looked up among Python variables
     "python_scan_all_frames = false",

@@ -15,13 +15,14 @@ from shardex.dataset.from_arrow import is_table
 from shardex.dataset.huggingface import is_stream, stream_of
 from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
+from shardex.dataset.read_size import stored_samples
 from shardex.dataset.typed_views import put_views
 from shardex.errors import ArgumentError, SchemaError
 from shardex.files import AllOrNothing
 from shardex.formats import ShardWriter, check_options, format_named
 from shardex.progress import Bar
 from shardex.rows import Rows
-from shardex.samples import Lens, fields_of, is_sample_class, record_of
+from shardex.samples import DictSample, Lens, fields_of, is_sample_class, record_of
 from shardex.schema import Features, infer
 from shardex.sources import place_of
 
@@ -79,6 +80,8 @@ def write(
         source = put_views(source, through, sources)
     elif onto is not None:
         raise ArgumentError("expected through=, a lens that puts views into samples, together with onto=, got none")
+    elif isinstance(source, Dataset) and source.sample_type is DictSample:
+        source = stored_samples(source)
     with create(path, schema, format=format, mode=mode, **options) as out:
         out.extend(
             Bar(source, desc="write", unit=" samples", total=total, disable=None if progress is None else not progress)

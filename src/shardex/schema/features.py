@@ -86,6 +86,10 @@ class Map(Feature):
     value: Feature
     pairs: bool = False
 
+    if TYPE_CHECKING:  # at run time the one of the dataclass
+
+        def __init__(self, key: Any, value: Any, pairs: bool = False) -> None: ...
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", feature_of(self.key))
         object.__setattr__(self, "value", feature_of(self.value))
