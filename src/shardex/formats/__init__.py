@@ -16,6 +16,7 @@ samples into staged shards (`sample_writer`).
 - `arrow_files`: Arrow IPC files and streams of other tools
 - `parquet`: Parquet files
 - `parquet_pages`: how much memory Parquet columns take, computed before they are decoded
+- `partitions`: columns from the names of folders (``year=2024/``)
 - `jsonl`, `jsonl_lines`: JSON Lines and text files; `jsonl_lines` scans and writes lines
 - `tar`: WebDataset tars as rows
 - `tar_members`: scans tars for samples, writes tars, reads damaged ones

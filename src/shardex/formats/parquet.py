@@ -31,9 +31,11 @@ from shardex.arrow import (
 from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError, storage_errors
 from shardex.files import Files, StagedWriter
 from shardex.formats.parquet_pages import DecodedSize, decoded_size, delta_bytes, repeated_bytes
+from shardex.formats.partitions import PartitionRows, folder_values
 from shardex.formats.registry import Format
 from shardex.formats.table_rows import TableRows, fetch_footers, files_digest, ranges_at
 from shardex.kernel import Ranges
+from shardex.rows import Table
 from shardex.schema import Array, Feature, Features, Struct, nested_features
 from shardex.sources import LocalSource
 
@@ -58,11 +60,18 @@ def open(
 ) -> TableRows:
     """Open the rows of Parquet files; at most `cache_bytes` of decoded groups are cached.
 
+    Names of folders such as ``year=2024`` are fields too (see `partitions`).
+
     A group whose columns would take more than `max_decoded_bytes` raises an error (see `DecodeLimit`).
     """
-    groups = _Groups(files.having(*_EXTENSIONS) if files.folder else files, DecodeLimit(max_decoded_bytes))
+    files = files.having(*_EXTENSIONS) if files.folder else files
+    groups = _Groups(files, DecodeLimit(max_decoded_bytes))
+    values = {n: texts for n, texts in folder_values(files.paths).items() if n not in groups.schema.names}
+    declared = Features({} if schema is None else Features.of(schema))
+    partitions = PartitionRows(values, groups.rows_of_files, declared)
+    declared = Features({name: feature for name, feature in declared.items() if name not in values})
     ours = b"shardex" in (groups.schema.metadata or {})
-    features = features_of_arrow(groups.schema, schema, () if ours else groups.nulls())
+    features = features_of_arrow(groups.schema, declared, () if ours else groups.nulls())
     table = DecodedTable(
         features,
         groups.schema,
@@ -75,7 +84,9 @@ def open(
         groups.limit,
         groups.encoded_bytes,
     )
-    return TableRows([table], groups.rows_of_files, features, groups.digest, groups.files)
+    tables: list[Table] = [table, partitions] if values else [table]
+    every = Features({**features, **partitions.features})
+    return TableRows(tables, groups.rows_of_files, every, groups.digest, groups.files)
 
 
 class _Groups:
