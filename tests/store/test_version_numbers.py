@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 import shardex as sx
-from shardex.errors import CommitConflict, NotFoundError, VersionExpired
+from shardex.errors import CommitConflict, NotFoundError, StorageFullError, VersionExpired
 from shardex.sources import LocalSource, Place, place_of
 from shardex.sources.memory import MemorySource
 from shardex.store import leftovers, version_numbers, versions_in
@@ -342,3 +343,26 @@ def test_rewrite_of_equal_content_uses_no_old_file(tmp_path: Path) -> None:
     for path in waste:
         place.remove(path)
     assert values(str(folder)) == [0, 1]
+
+
+def test_clean_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without space for a tombstone, the beginning of the manifest becomes one."""
+    folder = str(tmp_path / "d")
+    for x in range(4):
+        append(folder, x)
+    real = LocalSource.put
+
+    def put(place: LocalSource, path: str, data: Any) -> None:
+        if len(data):
+            raise StorageFullError(errno.ENOSPC, "No space left on device", path)
+        real(place, path, data)
+
+    monkeypatch.setattr(LocalSource, "put", put)
+    assert sx.clean(folder) == [manifest_path(number) for number in (1, 2, 3)]
+    monkeypatch.undo()
+    assert [version.number for version in sx.history(folder)] == [4] and sx.verify(folder) == []
+    with pytest.raises(VersionExpired, match="version 2 was removed"):
+        sx.open(folder, version=2)
+    assert not claim_number(LocalSource(folder), 2, "0" * 16, b"{}")
+    append(folder, 4)
+    assert values(folder) == [0, 1, 2, 3, 4]

@@ -124,6 +124,13 @@ class LocalSource(Place):
         """Write, sync and rename, so that readers and crashes see the old file or the new one."""
         self._put(path, data, replace=True)
 
+    def overwrite_start(self, path: str, data: bytes) -> None:
+        """Write over the first bytes, in one sector of the disk."""
+        full = self.path(path)
+        with storage_errors(full, "write"), open_descriptor(full, os.O_WRONLY) as descriptor:
+            os.pwrite(descriptor, data, 0)
+            os.fsync(descriptor)
+
     def put_if_absent(self, path: str, data: Any) -> bool:
         """Write, sync and link: the link fails if the file exists."""
         return self._put(path, data, replace=False)

@@ -150,6 +150,10 @@ class Sink(ABC):
     def put(self, path: str, data: Any) -> None:
         """Create or replace a file."""
 
+    def overwrite_start(self, path: str, data: bytes) -> None:
+        """Replace the first bytes of a file, less than 512, without using space; a storage may replace all of it."""
+        self.put(path, data)
+
     @abstractmethod
     def put_if_absent(self, path: str, data: Any) -> bool:
         """Create a file and return True; return False and change nothing if it exists.

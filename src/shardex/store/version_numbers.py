@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from shardex.errors import CommitConflict, NotFoundError, RemoteChangedError, TruncatedShardError
+from shardex.errors import CommitConflict, NotFoundError, RemoteChangedError, StorageFullError, TruncatedShardError
 from shardex.files import STORE_FOLDER
 from shardex.sources import ByteRange, Place, Source, place_of
 
@@ -126,17 +126,25 @@ def remove_versions(place: Place, kept: int) -> list[int]:
     left = [number for number in due if _block(number) not in closed]
     place.for_each(lambda number: _bury(place, number, owners[number]), left)
     for block in sorted(full):
-        place.put_if_absent(_closed_path(block), b"{}\n")
-    place.for_each(lambda number: _remove(place, number), [one for one in names if _block(one) in full | closed])
+        with suppress(StorageFullError):
+            place.put_if_absent(_closed_path(block), b"{}\n")
+            closed.add(block)
+    place.for_each(lambda number: _remove(place, number), [one for one in names if _block(one) in closed])
     return [number for number in left if (owner := owners[number]) is not None and not owner.is_tombstone]
 
 
 def _bury(place: Place, number: int, owner: _Owner | None) -> None:
-    """Put a tombstone in the place of a manifest, or of nothing."""
-    if owner is None:
-        place.put_if_absent(manifest_path(number), b'{"removed":""}\n')
-    elif not owner.is_tombstone:
-        place.put(manifest_path(number), b'{"removed":"%s"}\n' % owner.checksum.encode())
+    """Put a tombstone in the place of a manifest, or of nothing; also on a full disk, so that `clean` makes space."""
+    path = manifest_path(number)
+    tombstone = b'{"removed":"%s"}\n' % (owner.checksum if owner else "").encode()
+    try:
+        if owner is None:
+            place.put_if_absent(path, tombstone)
+        elif not owner.is_tombstone:
+            place.put(path, tombstone)
+    except StorageFullError:
+        if owner is not None:
+            place.overwrite_start(path, tombstone)
 
 
 def _remove(place: Place, number: int) -> None:
