@@ -259,6 +259,13 @@ def test_tar_fields_without_a_declared_shape(tmp_path: Path) -> None:
     assert all(isinstance(batch[name], sx.Ragged) for batch in sx.Loader(ds, 2, ragged="pack"))
 
 
+def test_declared_field_that_no_tar_has(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"n": 1}, {"n": 2}], {"n": int}, format="tar")
+    ds = sx.open(tmp_path / "d", schema={"n": int, "late": float | None})
+    assert ds.read([0, 1])["late"] == [None, None] and np.isnan(next(iter(sx.Loader(ds, 2))).late).all()
+    assert ds[0].late is None and next(ds.ordered(2)).mask_of("late").tolist() == [False, False]
+
+
 def test_fixed_arrays_are_stacked_whatever_the_form(tmp_path: Path) -> None:
     schema = {"x": sx.Array("float32", (2,)), "t": sx.Array("int64", (None,))}
     ds = sx.write(tmp_path / "d", [{"x": np.zeros(2, np.float32), "t": np.arange(k)} for k in range(4)], schema)

@@ -57,6 +57,7 @@ from shardex.schema import (
     Optional,
     Text,
     check_fields,
+    fit_column,
     to_columns,
     to_sample,
     unwrap_optional,
@@ -258,7 +259,7 @@ class TarRows(ExtractedRows):
         self, extension: str | None, feature: Feature, rows: Integers, which: Integers, start: Integers
     ) -> Column:
         if extension is None:
-            return [None] * len(rows)
+            return fit_column([None] * len(rows), feature, str, "", stored=True)
         offset, length = self.index.read(f"{extension}.offset", rows), self.index.read(f"{extension}.length", rows)
         ranges = Ranges(self.data, which, start + offset, length)
         return tar_fields.optional_column(ranges, offset != 0, extension, feature, self._where(rows))
