@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -147,6 +148,55 @@ def test_transform_may_return_none(tmp_path: Path) -> None:
         assert batch.new.dtype == np.float64 and batch.mask_of("new").tolist() == there
         assert batch.a.shape == (4, 3) and batch.mask_of("a").all(1).tolist() == there
         assert batch.lengths_of("a").tolist() == [3 * one for one in there]
+
+
+FEATURES: list[tuple[Any, list[Any]]] = [
+    (sx.Value("float32"), [0.5, 1.5]),
+    (sx.Value("bool"), [True, False]),
+    (sx.ClassLabel(("a", "b")), [0, 1]),
+    (sx.Timestamp("ms"), [datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 2)]),
+    (sx.Date(), [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)]),
+    (sx.Array("int16", (2, 3)), [np.zeros((2, 3), np.int16)] * 2),
+    (sx.Array("int32", (None,)), [np.arange(2, dtype=np.int32), np.arange(1, dtype=np.int32)]),
+    (sx.Array("float32", (None, 2)), [np.ones((1, 2), np.float32), np.ones((3, 2), np.float32)]),
+    (sx.Array("float32", (2, None)), [np.ones((2, 1), np.float32), np.ones((2, 3), np.float32)]),
+    (sx.Array("uint8", (None, None)), [np.ones((2, 1), np.uint8), np.ones((1, 2), np.uint8)]),
+    (sx.Sequence(sx.Value("int64")), [[1, 2], []]),
+    (sx.Sequence(sx.Text()), [["a"], []]),
+    (sx.Struct({"a": int}), [{"a": 1}, {"a": 2}]),
+    (sx.Json(), [{"a": 1}, [1]]),
+    (sx.Text(), ["a", ""]),
+]
+
+
+def form_of(batch: Any) -> tuple[Any, ...]:
+    """Return everything about the column `x` of a batch that must not depend on its values."""
+    column = batch.x
+    if isinstance(column, list):
+        return (list,)
+    shape = column.inner if isinstance(column, sx.Ragged) and column.shapes is None else getattr(column, "ndim", None)
+    return type(column), column.dtype, shape, batch.mask_of("x").ndim
+
+
+@pytest.mark.parametrize("optional", [False, True])
+@pytest.mark.parametrize(("feature", "values"), FEATURES, ids=lambda one: str(one) if not isinstance(one, list) else "")
+def test_every_batch_of_a_field_has_the_same_form(
+    tmp_path: Path, feature: Any, values: list[Any], optional: bool
+) -> None:
+    a, b = values
+    order = [a, a, b, a, None, a, None, None] if optional else [a, a, b, a, b, b]
+    samples = [{"x": value, "k": k} for k, value in enumerate(order)]
+    ds = sx.write(tmp_path / "d", samples, {"x": sx.Optional(feature) if optional else feature, "k": int})
+    for form in ("pad", "pack", "list"):
+        for transform in (None, dict):
+            batches = list(sx.Loader(ds, 2, ragged=form, transform=transform))
+            assert len({form_of(batch) for batch in batches}) == 1
+            assert [one for batch in batches for one in batch.present_of("x").tolist()] == [
+                v is not None for v in order
+            ]
+    assert len({form_of(batch) for batch in ds.ordered(2)}) == 1
+    assert len({type(ds.read(rows)["x"]) for rows in ([], [0, 1], [2, 3], [-2, -1])}) == 1
+    assert [sample.x is None for batch in ds.ordered(2) for sample in batch] == [value is None for value in order]
 
 
 # -- fill ------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ from shardex.schema import (
     Text,
     TimeFeature,
     Value,
+    fit_column,
+    is_stacked,
     stack_arrays,
     unwrap_optional,
 )
@@ -137,8 +139,8 @@ class ColumnForms:
     def _restored(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
         """Return numbers that a transform widened in the type of their field; integers only if they fit."""
         feature = self._features.get(name)
-        dtype = np.dtype(feature.dtype) if isinstance(feature, Value) else values.dtype
-        if dtype == values.dtype:
+        dtype = _dtype_of(feature) if isinstance(feature, Value | ClassLabel) else values.dtype
+        if dtype is None or dtype == values.dtype:
             return values
         whole = values.dtype.kind in "iu" and dtype.kind in "iu"
         fits = values.dtype.kind == dtype.kind == "f" or (whole and bool((values.astype(dtype) == values).all()))
@@ -152,8 +154,9 @@ class ColumnForms:
             return Masked(values, np.ones(len(values), np.bool_) if mask is None else mask).to_list()
         if form == "pack":
             rows = values if isinstance(values, Ragged) else _packed(values, mask)
-            lengths[name] = _sizes(rows)
-            packed = rows.packed()
+            feature = self._known_shape(name, rows)
+            packed = _shaped(rows) if feature is not None and not feature.ragged else rows.packed()
+            lengths[name] = _sizes(packed)
             return packed if mask is None else Masked(packed, mask)
         lengths[name] = self._sizes(name, values, mask)
         filler = self._filler(name, values.dtype, 0)
@@ -165,18 +168,32 @@ class ColumnForms:
 
     def _sizes(self, name: str, values: NDArray[Any] | Ragged, mask: Mask | None) -> Integers:
         """Return the lengths of rows that are padded, or their shapes if more than their first sizes may vary."""
-        feature = self._features.get(name)
         if isinstance(values, Ragged):
-            if not self._transformed and isinstance(feature, Array) and feature.shape is not None:
-                return _sizes(values)
-            if values.shapes is not None and not self._is_chosen(name):
-                raise _several_sizes(name, f"arrays of shapes {_examples(values.shapes)}")
             shapes = _shapes(values)
         else:
             shapes = np.tile(np.array(values.shape[1:], np.int64), (len(values), 1))
             if mask is not None:
                 shapes[~mask] = 0
-        return shapes if self._is_chosen(name) and shapes.shape[1] > 1 else shapes[:, 0]
+        if (feature := self._known_shape(name, values)) is not None:
+            return shapes[:, 0] if feature.ragged else shapes
+        chosen = self._is_chosen(name)
+        if isinstance(values, Ragged) and values.shapes is not None and not chosen:
+            raise _several_sizes(name, f"arrays of shapes {_examples(values.shapes)}")
+        return shapes if chosen and shapes.shape[1] > 1 else shapes[:, 0]
+
+    def _known_shape(self, name: str, values: NDArray[Any] | Ragged) -> Array | None:
+        """Return the feature of a field of arrays if it has a shape; a transform may have changed it."""
+        feature = self._features.get(name)
+        if not isinstance(feature, Array) or feature.shape is None or feature.fixed:
+            return None
+        if not self._transformed:
+            return feature
+        several = feature.shape.count(None) > 1 and not self._is_chosen(name)
+        sizes = _shapes(values) if isinstance(values, Ragged) else np.array([values.shape[1:]])
+        sizes = sizes[sizes.all(axis=1)]  # rows without elements, such as missing ones, fit
+        fixed = [axis for axis, size in enumerate(feature.shape) if size is not None]
+        fits = sizes.shape[1] == len(feature.shape) and all((sizes[:, k] == feature.shape[k]).all() for k in fixed)
+        return feature if fits and not several else None
 
     # -- lists ---------------------------------------------------------------------------------------------------
 
@@ -189,26 +206,35 @@ class ColumnForms:
         return column if found is None else with_missing(found, mask) if len(present) < len(column) else found
 
     def _numbers(self, present: list[Any], feature: Feature | None) -> Column | None:
+        """Return the values that are there as an array or `Ragged`; `None` if they are neither numbers nor arrays."""
         if isinstance(feature, Sequence) and isinstance(feature.feature, Value):
             items = feature.feature.dtype
             try:
                 return stack_arrays([np.array(value, items) for value in present], Array(items, (None,)))
             except (ValueError, TypeError, OverflowError, SchemaError):
                 return None
-        if not present:
-            if isinstance(feature, Array):  # without a shape, rows of length 0 are all that is known
-                known = feature if feature.shape else Array(feature.dtype, (None,)) if feature.dtype else None
-                return None if known is None else stack_arrays([], known)
-            return np.empty(0, dtype) if (dtype := _dtype_of(feature)) is not None else None
+        if not present or isinstance(feature, TimeFeature):
+            return _fitted(present, feature)
         present = as_arrays(present) if self._to_tensors else present
         if isinstance(present[0], np.ndarray):
             found = Columns({"": present}).stack().data[""]
             return None if isinstance(found, list) else found
-        if isinstance(present[0], int | float | np.number) and not isinstance(present[0], bool):
-            kinds = {type(value) for value in present}
-            if bool not in kinds and all(issubclass(kind, int | float | np.number) for kind in kinds):
-                array = np.array(present)
-                return None if array.dtype.hasobject else array
+        kinds = {type(value) for value in present}
+        if bool in kinds or not all(issubclass(kind, int | float | np.number) for kind in kinds):
+            return None
+        array = np.array(present)
+        return None if array.dtype.hasobject else array
+
+
+def _fitted(values: list[Any], feature: Feature | None) -> Column | None:
+    """Return values in the form of their feature; `None` if they do not fit, or if it has none."""
+    if isinstance(feature, Array) and feature.dtype and not feature.shape:
+        feature = Array(feature.dtype, (None,))  # rows of length 0 are all that is known
+    if feature is None or not is_stacked(feature):
+        return None
+    try:
+        return fit_column(values, feature, str, "", stored=False)
+    except SchemaError:
         return None
 
 
@@ -258,6 +284,14 @@ def _packed(values: NDArray[Any], mask: Mask | None) -> Ragged:
 
 def _sizes(rows: Ragged) -> Integers:
     return rows.lengths if rows.shapes is None else rows.shapes
+
+
+def _shaped(rows: Ragged) -> Ragged:
+    """Return a copy of rows that has the whole shape of each."""
+    if rows.shapes is not None:
+        return rows.packed()
+    step = int(np.prod(rows.inner, dtype=np.int64))
+    return Ragged.from_values(rows.values.reshape(-1), rows.offsets * step, shapes=_shapes(rows))
 
 
 def _shapes(rows: Ragged) -> Integers:
