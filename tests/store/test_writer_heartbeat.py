@@ -14,7 +14,8 @@ import shardex as sx
 from shardex.errors import CommitConflict, ShardexError
 from shardex.sources import LocalSource, Place, place_of
 from shardex.sources.memory import MemorySource
-from shardex.store import writer_heartbeat
+from shardex.store import commit, writer_heartbeat
+from shardex.store.manifest import Manifest, publish
 from shardex.store.version_numbers import latest_version
 from shardex.store.writer_heartbeat import WriterHeartbeat, oldest_writer_start
 from tests.locations import KINDS, new_location
@@ -167,3 +168,25 @@ def test_heartbeat_goes_on_after_a_storage_error(frequent: None) -> None:
     assert becomes_true(lambda: place.puts >= 4)
     writer.close()
     assert place.paths() == []
+
+
+def test_process_that_stops_just_before_its_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`clean` takes its files for leftovers: the commit raises an error that says what to do."""
+    tx = sx.edit(place.url)
+    tx.append(x=6)
+
+    def after_two_hours(there: Place, version: int, manifest: Manifest) -> bool:
+        for path in markers(place):
+            place.remove(path)
+        age(place, 2 * HOUR)
+        assert len(sx.clean(place.url)) == 1
+        set_start(tx, 2 * HOUR)
+        return publish(there, version, manifest)
+
+    monkeypatch.setattr(commit, "publish", after_two_hours)
+    with pytest.raises(CommitConflict, match="the version was published and cannot be read; restore version 1"):
+        tx.commit()
+    monkeypatch.undo()
+    assert sx.verify(place.url) != []
+    assert sx.restore(place.url, 1) == 3
+    assert [s.x for s in sx.open(place.url)] == list(range(6))

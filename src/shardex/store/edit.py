@@ -362,6 +362,7 @@ class Edit(AllOrNothing):
         changes = self._changes()
         if changes.words:
             self.version = publish_next(self._place, self._version, partial(self._next, changes))
+            self._heartbeat.confirm(self.version)
         self._heartbeat.close()
 
     def _changes(self) -> Changes:

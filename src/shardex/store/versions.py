@@ -97,6 +97,7 @@ def restore(path: Path, version: int) -> int:
                 f"{place.url}: expected version {latest} to stay the latest while version {version} is restored, "
                 "another writer has published a newer one; check it and try again"
             )
+        heartbeat.confirm(latest + 1)
     return latest + 1
 
 
@@ -200,7 +201,9 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
                 heartbeat.check(made, latest)
                 return made
 
-            return publish_next(place, version, make)
+            published = publish_next(place, version, make)
+            heartbeat.confirm(published)
+            return published
         except BaseException:
             for writer in writers:
                 writer.discard()

@@ -118,7 +118,7 @@ class ArrowWriter(AllOrNothing):
         """Publish the version."""
         words = f"{'recover' if self.recovers else self._mode}: {counted(self._fragments.samples, 'sample')}"
         changes = Changes(self._fragments.finish(), words=words)
-        publish_next(self._place, self._version, partial(self._next, changes))
+        self._heartbeat.confirm(publish_next(self._place, self._version, partial(self._next, changes)))
         self._heartbeat.close()
 
     def _next(self, changes: Changes, version: int) -> Manifest:

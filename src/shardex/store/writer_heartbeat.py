@@ -53,15 +53,30 @@ class WriterHeartbeat:
 
     def check(self, new_manifest: Manifest, base: Manifest) -> None:
         """Raise an error if `clean` has removed files of a version that is about to be published."""
+        self._checked = self._file.age, new_manifest, base
         if self._file.age < PERIOD:
             return
         self._file.renew()
-        new = {file.path for file in files_of(new_manifest)} - {file.path for file in files_of(base)}
-        if gone := new.difference(self._place.paths("data/")):
+        if gone := self._missing(new_manifest, base):
             raise CommitConflict(
                 f"{self._place.url}: expected the files that this transaction wrote, {len(gone)} of them are gone, "
                 f"such as {min(gone)}: `clean` took them for leftovers; run it again"
             )
+
+    def confirm(self, version: int) -> None:
+        """Raise an error if `clean` removed files of a version after `check`, because this process had stopped."""
+        checked, new_manifest, base = self._checked
+        if self._file.age - checked >= PERIOD and (gone := self._missing(new_manifest, base)):
+            raise CommitConflict(
+                f"{self._place.url}: expected to publish version {version} at once, but this process was stopped for "
+                f"{self._file.age - checked:.0f} seconds, and `clean` took {len(gone)} of its files for leftovers, "
+                f"such as {min(gone)}: the version was published and cannot be read; restore version {version - 1}, "
+                "and run the transaction again"
+            )
+
+    def _missing(self, new_manifest: Manifest, base: Manifest) -> set[str]:
+        new = {file.path for file in files_of(new_manifest)} - {file.path for file in files_of(base)}
+        return new.difference(self._place.paths("data/"))
 
     def close(self) -> None:
         """Stop the heartbeats and remove the file."""
