@@ -2,10 +2,11 @@
 
 import collections
 import dataclasses
+import datetime
 import enum
 import pickle
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
+from typing import Annotated, Any, Generic, NamedTuple, NotRequired, TypedDict, TypeVar
 
 import numpy as np
 import pydantic
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.errors import SchemaError
+
+T = TypeVar("T")
 
 
 class Kind(enum.Enum):
@@ -146,12 +149,28 @@ def test_a_value_that_does_not_fit_names_sample_and_field(tmp_path: Path) -> Non
 
 def test_validators_of_a_pydantic_model_are_called() -> None:
     class Positive(pydantic.BaseModel):
-        x: int = pydantic.Field(gt=0, alias="X")
+        x: int = pydantic.Field(gt=0, alias="X", validation_alias="XX")
 
     ds = sx.open([{"x": 1}, {"x": -1}]).as_type(Positive)
     assert ds[0].x == 1
     with pytest.raises(SchemaError, match="expected values that Positive accepts"):
         ds[1]
+
+
+def test_nested_and_generic_pydantic_models(tmp_path: Path) -> None:
+    class Inner(pydantic.BaseModel):
+        a: int
+
+    class Outer(pydantic.BaseModel, Generic[T]):
+        inner: Inner
+        many: list[Inner] = []
+        by_name: dict[str, Inner] = {}
+        value: T
+        when: datetime.date = datetime.date(2020, 1, 2)
+
+    sample = Outer[int](inner=Inner(a=1), many=[Inner(a=2)], by_name={"k": Inner(a=3)}, value=5)
+    sx.write(tmp_path / "d", [sample])
+    assert sx.open(tmp_path / "d", Outer[int])[0] == sample
 
 
 def test_a_named_tuple_without_annotations_is_a_sample(tmp_path: Path) -> None:

@@ -289,11 +289,12 @@ def _default_of(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
 
 def _pydantic_constructor(kind: Any) -> Any:
     """Return a function that makes an instance of a pydantic model, validated, from values by field name."""
-    aliases = {name: one.alias for name, one in kind.model_fields.items() if one.alias is not None}
+    given = {name: one.validation_alias or one.alias for name, one in kind.model_fields.items()}
+    aliases = {name: alias if isinstance(alias, str) else name for name, alias in given.items()}
 
     def make(**values: Any) -> Any:
         try:
-            return kind(**{aliases.get(name, name): value for name, value in values.items()})
+            return kind(**{aliases[name]: value for name, value in values.items()})
         except ValueError as error:
             raise SchemaError(f"expected values that {kind.__name__} accepts, got others: {error}") from error
 

@@ -339,17 +339,22 @@ def hints_of(schema: type) -> dict[str, Any]:
     >>> hints_of(Point)
     {'x': <class 'int'>}
     """
+    if isinstance(fields := getattr(schema, "model_fields", None), Mapping):  # of a pydantic model, which resolved them
+        return {name: _of_pydantic(one.annotation, one.metadata) for name, one in fields.items()}
     try:
         hints = typing.get_type_hints(schema, include_extras=True)
     except NameError as error:
         raise SchemaError(f"expected annotations that the module of {schema.__name__} defines, got: {error}") from None
     if dataclasses.is_dataclass(schema):
         return {field.name: hints[field.name] for field in dataclasses.fields(schema) if field.init}
-    if isinstance(fields := getattr(schema, "model_fields", None), Mapping):  # of a pydantic model
-        return {name: hints[name] for name in fields}
     if typing.is_typeddict(schema):
         return {name: _of_typed_dict(hint, name in vars(schema)["__required_keys__"]) for name, hint in hints.items()}
     return {name: hint for name, hint in hints.items() if ClassVar not in (hint, typing.get_origin(hint))}
+
+
+def _of_pydantic(hint: Any, notes: SequenceOf[Any]) -> Any:
+    """Return the type of a field of a pydantic model, which takes ``Annotated`` apart."""
+    return typing.Annotated[(hint, *notes)] if notes else hint
 
 
 def _of_typed_dict(hint: Any, required: bool) -> Any:

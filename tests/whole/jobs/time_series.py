@@ -1,5 +1,7 @@
 """Time series of weather stations: write, look, split, normalise, train with torch, stop and resume."""
 
+import datetime
+
 import numpy as np
 import torch
 
@@ -7,10 +9,25 @@ import shardex as sx
 
 # Write: one sample per station and day.
 rng = np.random.default_rng(0)
-with sx.create("weather", {"station": str, "day": int, "history": sx.Array(np.float32, (24,)), "rain": float}) as out:
+begin = datetime.datetime(2024, 1, 1, 6, tzinfo=datetime.UTC)
+schema = {
+    "station": str,
+    "day": int,
+    "time": sx.Timestamp("us", "UTC"),
+    "history": sx.Array(np.float32, (24,)),
+    "rain": float,
+}
+with sx.create("weather", schema) as out:
     for day in range(50):
+        time = begin + datetime.timedelta(days=day)
         for station in ("bern", "graz", "oslo"):
-            out.append(station=station, day=day, history=rng.normal(day, 1, 24).astype("float32"), rain=float(day % 3))
+            out.append(
+                station=station,
+                day=day,
+                time=time,
+                history=rng.normal(day, 1, 24).astype("float32"),
+                rain=float(day % 3),
+            )
 
 # Look.
 ds = sx.open("weather")
@@ -19,6 +36,9 @@ assert ds["history"].shape == (150, 24) and ds["history"].dtype == np.float32
 assert [sample.day for sample in ds.head(4)] == [0, 0, 0, 1]
 assert "150 samples" in repr(ds) and "where station = 'oslo'" in repr(ds.where("station = 'oslo'"))
 assert ds.where("station = 'oslo'").sort("day", descending=True)[0].day == 49
+assert ds[4].time == begin + datetime.timedelta(days=1)
+assert ds["time"][3] - ds["time"][0] == np.timedelta64(1, "D")
+assert len(ds.where("time >= ?", [begin + datetime.timedelta(days=40)])) == 30
 rain = ds.sql("SELECT station, sum(rain) AS rain FROM ds GROUP BY station ORDER BY station").to_pydict()
 assert rain == {"station": ["bern", "graz", "oslo"], "rain": [49.0, 49.0, 49.0]}
 
