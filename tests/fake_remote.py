@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from shardex.errors import NotFoundError, SourceError
@@ -54,7 +55,7 @@ class FakeRemote(LocalSource):
     def stat(self, path: str) -> Stat:
         if os.path.isdir(self.path(path)):
             raise NotFoundError(2, "an object store has no folders", path)
-        return super().stat(path)
+        return replace(super().stat(path), identity="")
 
     def map(self, path: str) -> memoryview:
         raise AssertionError(f"{path} was mapped, though it is remote")

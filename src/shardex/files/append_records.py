@@ -118,7 +118,7 @@ def _pending_records(place: LocalSource) -> list[str]:
 def _hidden(source: Source, paths: Sequence[str]) -> set[str]:
     """Return the paths that are named by a pending record among them, at any depth."""
     found: set[str] = set()
-    for record in filter(None, map(_PENDING.fullmatch, paths)):
+    for record in filter(None, map(_PENDING.fullmatch, (path for path in paths if FOLDER in path))):
         root = record[1]
         if record[2] != "claim":
             found.update(root + name for name in _unpublished(source, root, record[0]))

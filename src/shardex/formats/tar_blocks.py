@@ -24,6 +24,8 @@ _LARGEST_OCTAL = 8**11 - 1
 _LONGEST_EXTENSION = 1 << 20
 _BUFFER = 1 << 20
 
+ADVICE = '; copy it again, or read what is left with truncated="warn"'
+"""End of the messages about tars that were cut off."""
 _REGULAR = b"0\x007"
 EXTENDED = b"xXgLK"
 """Types of headers that describe the member after them."""
@@ -70,7 +72,8 @@ def members(data: Any, where: str, start: int = 0) -> Iterator[Member]:
         begin = at + BLOCK
         size = _size(block, local, shared, at, where)
         if begin + size > end:
-            raise TruncatedShardError(f"{where}: expected {size} bytes from offset {begin} on, the file ends at {end}")
+            problem = f"expected {size} bytes from offset {begin} on, the file ends at {end}"
+            raise TruncatedShardError(f"{where}: {problem}{ADVICE}")
         if kind in _REGULAR:
             name = _name(block, local)
             at = begin + (size + 511 & -BLOCK)
@@ -249,15 +252,15 @@ def _cut_off(view: Any, first: int, at: int, where: str) -> FormatError:
         return packed
     if first < at:
         return TruncatedShardError(
-            f"{where}: expected a member after the extended header at offset {first}, the file ends at {end}"
+            f"{where}: expected a member after the extended header at offset {first}, the file ends at {end}{ADVICE}"
         )
     if at < end and any(view[at:]):
         return TruncatedShardError(
-            f"{where}: expected a header of {BLOCK} bytes at offset {at}, the file ends at {end}"
+            f"{where}: expected a header of {BLOCK} bytes at offset {at}, the file ends at {end}{ADVICE}"
         )
     return MissingEndError(
         f"{where}: expected a block of zeros at offset {at}, which ends a tar, the file ends at {end}: it was cut off, "
-        'and samples may be missing; copy it again, or read what is left with truncated="warn"'
+        f"and samples may be missing{ADVICE}"
     )
 
 

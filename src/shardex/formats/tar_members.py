@@ -27,7 +27,7 @@ from shardex.errors import (
 from shardex.files import Files, Index, Scan, find
 from shardex.formats import tar_fields
 from shardex.formats.sample_writer import SeriesWriter, check_shard_options
-from shardex.formats.tar_blocks import Member, MissingEndError, header, members, padding, tar_series
+from shardex.formats.tar_blocks import ADVICE, Member, MissingEndError, header, members, padding, tar_series
 from shardex.formats.tar_remote_headers import header_bytes
 from shardex.schema import MSGPACK, Features, Opaque, Optional, Text, contains
 from shardex.sources import LocalSource, Source
@@ -181,7 +181,7 @@ def warn_if_truncated(files: Files, starts: Mapping[int, int]) -> None:
     cuts = [cut for found in files.source.for_each(cut_of, starts) for cut in found]
     if cuts:
         more = f" (and {len(cuts) - 1} more files)" if len(cuts) > 1 else ""
-        warnings.warn(f"{cuts[0]}{more}", stacklevel=5)
+        warnings.warn(f"{str(cuts[0]).removesuffix(ADVICE)}; what is left is read{more}", stacklevel=5)
 
 
 def keep_readable_part(path: str) -> bool:
