@@ -8,7 +8,7 @@ from samples. Writers call `fit` and then a codec; readers call a codec and then
 - `time_features`: features of dates and times, and the conversion of their values
 - `features`: features that contain others, `Features`, and features of types and annotations
 - `infer`: features of samples
-- `fit`: converts values, samples and columns to their features
+- `fit`, `fit_columns`: convert values, samples and columns to their features
 - `plain_form`: values in the form that JSON and MessagePack hold
 - `decimals`: decimal numbers as whole numbers
 - `codecs`: JSON, MessagePack, text, number and raw bytes codecs; the table of all codecs
@@ -44,31 +44,26 @@ from shardex.schema.features import (
     unwrap_optional,
 )
 from shardex.schema.fit import (
-    cast_column,
     check_keys,
     describe,
     dtype_bounds,
     fit,
     fit_array,
     fit_class,
-    fit_column,
     fit_null,
     fit_number,
     fit_sample,
     fits_unchanged,
-    in_form,
     is_missing,
-    is_stacked,
     list_items,
     located,
     map_items,
     refuse_unknown_fields,
     shape_of_empty_list,
-    stack_arrays,
     struct_items,
-    to_columns,
     to_sample,
 )
+from shardex.schema.fit_columns import cast_column, fit_column, in_form, is_stacked, stack_arrays, to_columns
 from shardex.schema.infer import infer, infer_or_json
 from shardex.schema.leaf_features import (
     SCALARS,

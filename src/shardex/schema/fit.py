@@ -1,8 +1,8 @@
 """Converts values to their feature or raises an error: the only module that decides which values a field accepts.
 
-`fit` takes one value, `fit_sample` a sample to write, `to_sample` and `to_columns` values decoded from a file of plain
-values (JSON, MessagePack), `fit_column` the values of one field. Encoders that check the common case
-themselves call `fit_number`, `fit_class`, `fit_array`, `list_items` and `struct_items` for all other values.
+`fit` takes one value, `fit_sample` a sample to write, `to_sample` values decoded from a file of plain values (JSON,
+MessagePack); `fit_columns` does the same for whole columns. Encoders that check the common case themselves call
+`fit_number`, `fit_class`, `fit_array`, `list_items` and `struct_items` for all other values.
 
 Numbers fit if they are in the range of their dtype; floats are rounded to its width. Arrays fit if they cast to the
 dtype without loss; lists of Python numbers, which have no dtype, follow the rules of single numbers. With `stored`,
@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import FormatError, SchemaError
-from shardex.kernel import MISSING, Column, Columns, Masked, Ragged, TimeArray, with_missing
+from shardex.kernel import MISSING
 from shardex.schema.array_codecs import decode_compact
 from shardex.schema.decimals import scaled, unscaled
-from shardex.schema.features import Features, Map, Optional, Sequence, Struct, unwrap_optional
+from shardex.schema.features import Features, Map, Optional, Sequence, Struct
 from shardex.schema.leaf_features import (
     Array,
     Bytes,
@@ -203,7 +203,7 @@ def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[An
     """
     if stored:
         value = _from_stored(value, feature)
-    if type(value) is np.ndarray and value.dtype == feature.dtype and _has_shape(value.shape, feature.shape):
+    if type(value) is np.ndarray and value.dtype == feature.dtype and has_shape(value.shape, feature.shape):
         return value
     array = _to_array(value, feature)
     typed = isinstance(value, np.ndarray | np.generic)
@@ -214,11 +214,11 @@ def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[An
     # Text is accepted in numpy arrays; in lists it is probably a mistake.
     if array.dtype.kind in ("O" if typed else "OUS"):
         raise SchemaError(f"expected {feature}, got {describe(value)}")
-    if not _has_shape(array.shape, feature.shape):
+    if not has_shape(array.shape, feature.shape):
         raise SchemaError(f"expected {feature}, got {describe(array)}")
     if feature.dtype is None:
         return array
-    if _can_cast(array, np.dtype(feature.dtype), typed=typed):
+    if can_cast(array, np.dtype(feature.dtype), typed=typed):
         return array.astype(feature.dtype, copy=False)
     lossy = typed and not stored and array.dtype.kind in "biufc"
     hint = f" (to accept the loss: .astype({feature.dtype!r}))" if lossy else ""
@@ -251,13 +251,14 @@ def _unsigned(value: Any, array: NDArray[Any]) -> NDArray[Any]:
     return exact.astype(np.uint64) if fits else array
 
 
-def _has_shape(found: tuple[int | None, ...], expected: tuple[int | None, ...] | None) -> bool:
+def has_shape(found: tuple[int | None, ...], expected: tuple[int | None, ...] | None) -> bool:
+    """Return whether a shape is the expected one, in which None stands for any size."""
     if expected is None:
         return True
     return len(found) == len(expected) and all(n in (None, m) for n, m in zip(expected, found, strict=True))
 
 
-def _can_cast(array: NDArray[Any], dtype: np.dtype[Any], *, typed: bool) -> bool:
+def can_cast(array: NDArray[Any], dtype: np.dtype[Any], *, typed: bool) -> bool:
     """Return True if the elements cast to a dtype: without loss, or by rounding if they were Python numbers."""
     if np.can_cast(array.dtype, dtype, "safe") or (array.size == 0 and not typed):
         return True
@@ -390,9 +391,7 @@ def fit_sample(sample: Sample, features: Features, row: int) -> dict[str, Any]:
         refuse_unknown_fields(sample, features)
     except SchemaError as error:
         raise located(error, f"sample {row}") from None
-    return {
-        n: _fit_at(sample.get(n, MISSING), f, row, "sample {}".format, n, stored=False) for n, f in features.items()
-    }
+    return {n: fit_at(sample.get(n, MISSING), f, row, "sample {}".format, n, stored=False) for n, f in features.items()}
 
 
 def to_sample(
@@ -402,10 +401,11 @@ def to_sample(
     if schema is None:
         return sample if names is None else {name: sample.get(name) for name in names}
     wanted = list(schema) if names is None else names
-    return {n: _fit_at(sample.get(n, MISSING), schema[n], 0, where, n, stored=True) for n in wanted}
+    return {n: fit_at(sample.get(n, MISSING), schema[n], 0, where, n, stored=True) for n in wanted}
 
 
-def _fit_at(value: Any, feature: Feature, k: int, where: Where, name: str, *, stored: bool) -> Any:
+def fit_at(value: Any, feature: Feature, k: int, where: Where, name: str, *, stored: bool) -> Any:
+    """Return `fit` of a value; an error names the place of the k-th sample and the field."""
     try:
         return fit(value, feature, stored=stored)
     except SchemaError as error:
@@ -441,153 +441,5 @@ def fits_unchanged(feature: Feature) -> Callable[[Any], bool]:
             if feature.dtype is None:  # arrays of objects are refused
                 return lambda value: type(value) is np.ndarray and value.dtype.kind != "O"
             dtype, shape = np.dtype(feature.dtype), feature.shape
-            return lambda value: type(value) is np.ndarray and value.dtype == dtype and _has_shape(value.shape, shape)
+            return lambda value: type(value) is np.ndarray and value.dtype == dtype and has_shape(value.shape, shape)
     return lambda value: False
-
-
-# -- columns --------------------------------------------------------------------------------------------------
-
-
-def to_columns(values: Mapping[str, list[Any]], length: int, schema: Features | None, where: Where) -> Columns:
-    """Return the decoded values of each field as columns, converted to the schema if there is one."""
-    if schema is None:
-        return Columns(values, length).stack()
-    return Columns({n: fit_column(column, schema[n], where, n, stored=True) for n, column in values.items()}, length)
-
-
-def in_form(columns: Columns, features: Mapping[str, Feature]) -> Columns:
-    """Return columns of values that were stacked as they are, in the form that their (inferred) features have.
-
-    >>> in_form(Columns({"x": np.array([1])}), {"x": Optional(Value("int64"))})["x"].mask
-    array([ True])
-    """
-    return Columns({n: _in_form(c, features.get(n)) for n, c in columns.data.items()}, len(columns))
-
-
-def _in_form(column: Column, feature: Feature | None) -> Column:
-    if isinstance(feature, Optional) and is_stacked(feature):
-        if isinstance(column, list):
-            column = _with_gaps(column, feature.feature)
-        if isinstance(column, list):
-            return column
-        masked = Masked.whole(column)
-        values = _in_form(masked.column, feature.feature)
-        return column if isinstance(values, list | Masked) else with_missing(values, masked.mask)
-    if isinstance(feature, Array) and isinstance(column, np.ndarray) and not feature.fixed:
-        ragged = len(feature.shape or ()) == column.ndim - 1
-        return Ragged.from_stacked(column, shaped=not feature.ragged) if ragged else column
-    if isinstance(feature, Value) and isinstance(column, np.ndarray) and column.dtype.kind in "iu":
-        wide = column.astype(feature.dtype) if np.dtype(feature.dtype).kind == "f" else column
-        return wide if (wide == column).all() else column
-    return column
-
-
-def _with_gaps(values: list[Any], feature: Feature) -> Column:
-    """Stack the values that are there."""
-    mask = np.array([value is not None and value is not MISSING for value in values], np.bool_)
-    present = Columns({"": [value for value, there in zip(values, mask.tolist(), strict=True) if there]}).stack()[""]
-    if not len(present):
-        present = fit_column([], feature, str, "", stored=False)
-    return values if isinstance(present, list) else with_missing(present, mask)
-
-
-def fit_column(values: list[Any], feature: Feature, where: Where, name: str, *, stored: bool) -> Column:
-    """Return the values of one field as a column, in a form that depends on the feature alone.
-
-    >>> fit_column([1, 2.5], Value("float32"), "sample {}".format, "x", stored=False)
-    array([1. , 2.5], dtype=float32)
-    >>> fit_column([1, None], Optional(Value("int8")), "sample {}".format, "x", stored=False).values
-    array([1, 0], dtype=int8)
-    """
-    if isinstance(feature, Optional):
-        if not is_stacked(feature):
-            return [_fit_at(value, feature, k, where, name, stored=stored) for k, value in enumerate(values)]
-        mask = np.array([not is_missing(value, feature) for value in values], np.bool_)
-        rows = np.flatnonzero(mask).tolist()
-        some = values if len(rows) == len(values) else [values[row] for row in rows]
-        present = fit_column(some, feature.feature, lambda k: where(rows[k]), name, stored=stored)
-        return with_missing(present, mask)
-    if (column := _stack_lists(values, feature)) is not None:
-        return column
-    fitted = [_fit_at(value, feature, k, where, name, stored=stored) for k, value in enumerate(values)]
-    if isinstance(feature, Value | ClassLabel):
-        with np.errstate(over="ignore"):
-            return np.array(fitted, feature.dtype if isinstance(feature, Value) else np.int32)
-    if isinstance(feature, TimeFeature):
-        return feature.column(np.array([feature.number(value) for value in fitted], np.int64))
-    return stack_arrays(fitted, feature) if isinstance(feature, Array) else fitted
-
-
-def cast_column(column: NDArray[Any] | Ragged | Masked, feature: Feature) -> Column | None:
-    """Return a stacked column in the feature's dtype if its dtype and shape show that every value fits, else `None`.
-
-    >>> cast_column(np.array([1, 2], "int8"), Value("int16"))
-    array([1, 2], dtype=int16)
-    """
-    if isinstance(feature, Optional):
-        masked = Masked.whole(column)
-        cast = cast_column(masked.column, feature.feature)
-        return None if cast is None or isinstance(cast, list | Masked) else Masked(cast, masked.mask)
-    if isinstance(column, Masked):
-        return cast_column(column.column, feature) if column.mask.all() else None
-    inner = feature
-    if isinstance(inner, TimeFeature):
-        return column if isinstance(column, TimeArray) and column.feature == inner else None
-    if isinstance(inner, Value) and isinstance(column, np.ndarray) and column.ndim == 1:
-        safe = np.can_cast(column.dtype, inner.dtype, "safe") and (column.dtype.kind == "b") == (inner.dtype == "bool")
-        return column.astype(inner.dtype, copy=False) if safe else None
-    if not isinstance(inner, Array) or inner.dtype not in (None, column.dtype):
-        return None
-    if isinstance(column, np.ndarray):
-        return column if column.ndim > 1 and _has_shape(column.shape[1:], inner.shape) else None
-    if inner.shape is None:
-        return column
-    return column if column.shapes is None and _has_shape((None, *column.inner), inner.shape) else None
-
-
-def is_stacked(feature: Feature) -> bool:
-    """Return whether a column of this feature is an array rather than a list, if no value is missing."""
-    inner = unwrap_optional(feature)
-    if isinstance(inner, Array):
-        return inner.dtype is not None and inner.shape is not None
-    return isinstance(inner, Value | ClassLabel | TimeFeature)
-
-
-def _stack_lists(values: list[Any], feature: Feature) -> Column | None:
-    """Return the column by one numpy call if all values are Python numbers or lists that fit, else `None`."""
-    kinds = set(map(type, values))
-    if isinstance(feature, Value) and kinds <= {{"b": bool, "f": float}.get(np.dtype(feature.dtype).kind, int)}:
-        try:
-            with np.errstate(over="ignore"):
-                return np.array(values, feature.dtype)
-        except OverflowError:
-            return None
-    if isinstance(feature, Array) and feature.dtype and feature.fixed and kinds <= {list}:
-        try:
-            array = np.asarray(values)
-        except ValueError:
-            return None
-        has_shape = array.shape == (len(values), *(feature.shape or ()))
-        if has_shape and _can_cast(array, np.dtype(feature.dtype), typed=False):
-            return array.astype(feature.dtype, copy=False)
-    return None
-
-
-def stack_arrays(arrays: list[NDArray[Any]], feature: Array) -> Column:
-    """Return arrays that fit a feature stacked, as `Ragged` if their shapes may differ, as a list if it has no shape.
-
-    >>> stack_arrays([np.zeros(2, "int8"), np.ones(2, "int8")], Array("int8", (None,)))
-    Ragged(2 rows of int8)
-    """
-    shape = feature.shape or ()
-    if not shape:
-        return list(arrays)  # stacking arrays without dimensions would turn them into numbers
-    if feature.fixed:
-        return np.stack(arrays) if arrays else np.empty((0, *(n or 0 for n in shape)), feature.dtype)
-    if arrays:
-        return Ragged.from_arrays(arrays, shaped=not feature.ragged)
-    if not feature.ragged:
-        none = np.empty((0, len(shape)), np.int64)
-        return Ragged.from_values(np.empty(0, feature.dtype), np.zeros(1, np.int64), shapes=none)
-    inner = tuple(n or 0 for n in shape[1:])
-    return Ragged.from_values(np.empty((0, *inner), feature.dtype), np.zeros(1, np.int64), inner)
