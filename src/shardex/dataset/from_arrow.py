@@ -27,6 +27,18 @@ class ArrowStream(Protocol):
         """Return an Arrow stream."""
 
 
+class HubDataset(Protocol):
+    """A dataset of Hugging Face, as type checkers see it."""
+
+    @property
+    def features(self) -> Any:
+        """Its features."""
+
+    @property
+    def num_rows(self) -> Any:
+        """Number of its samples."""
+
+
 def from_arrow(data: Any, schema: Any = None) -> Dataset:
     """Return a dataset over an Arrow table in memory, without a copy.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.from_arrow import ArrowStream, from_table, is_table
+from shardex.dataset.from_arrow import ArrowStream, HubDataset, from_table, is_table
 from shardex.dataset.layers import TypedRows
 from shardex.dataset.typed_views import check_type, features_wanted_by
 from shardex.errors import ArgumentError
@@ -17,7 +17,7 @@ from shardex.rows import AbstractRows, ColumnRows, ListRows, Rows
 from shardex.samples import T_co, fields_of, is_sample_class
 from shardex.schema import Features
 
-Data = What | Rows | Sequence[Any] | Mapping[str, Any] | ArrowStream
+Data = What | Rows | Sequence[Any] | Mapping[str, Any] | ArrowStream | HubDataset
 """Argument of `open`: paths, rows, a list of samples, columns by name, or a table of another tool."""
 
 
