@@ -12,6 +12,8 @@ PYTEST := $(BIN)/pytest --hypothesis-profile=ci -n $(JOBS)
 # Tests whose results depend on which kernel copies the bytes; they run again on the numpy kernel.
 KERNEL_TESTS := tests/kernel tests/order/test_order.py tests/arrow/test_field_readers.py tests/arrow/test_mapped_table.py \
 	tests/formats/test_jsonl.py tests/formats/test_tokens.py tests/whole/test_conformance.py
+# Random attacks: some seconds in `make test`, minutes and other examples each time in `make faults`.
+ATTACKS := tests/whole/test_arrow_types.py tests/whole/test_random_schemas.py tests/whole/test_random_conditions.py
 # Install Debian packages if that is possible; a missing package is no error.
 APT = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 	&& apt-get install -y --no-install-recommends
@@ -45,8 +47,9 @@ test: setup    ## all tests and doctests, then those that reach the kernel again
 	$(PYTEST)
 	SHARDEX_KERNEL=numpy $(PYTEST) $(KERNEL_TESTS)
 
-faults: setup    ## crashes, power cuts, full disks, races, damaged files: about ten minutes, best as root
+faults: setup    ## crashes, power cuts, full disks, races, damaged files, random attacks: about twenty minutes, best as root
 	SHARDEX_FAULTS=full $(PYTEST) tests/faults
+	SHARDEX_FAULTS=full $(PYTEST) --timeout=1800 $(ATTACKS)
 
 check: setup    ## lint, format, types, layers, sanitizers
 	$(BIN)/ruff check
