@@ -207,12 +207,20 @@ def refuse_lost_shape(value: Any, feature: Feature, name: str) -> None:
 
 
 def to_json(sample: Mapping[str, Any]) -> bytes:
-    """Return the compact JSON of a sample.
+    """Return the compact JSON of a sample; an error names the field.
 
     >>> to_json({"x": np.arange(3), "s": "a"})
     b'{"x":[0,1,2],"s":"a"}'
     """
-    return encode_plain_json({name: _plain(value) for name, value in sample.items()})
+    try:
+        return encode_plain_json({name: _plain(value) for name, value in sample.items()})
+    except SchemaError:
+        for name, value in sample.items():  # which field?
+            try:
+                encode_plain_json(_plain(value))
+            except SchemaError as error:
+                raise SchemaError(f"{error} - at field {name}") from None
+        raise
 
 
 def _plain(value: Any) -> Any:
