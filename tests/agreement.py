@@ -12,7 +12,6 @@ import math
 import pickle
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 import shardex as sx
-from shardex.kernel import Ragged
+from shardex.schema import unwrap_optional
 
 Sample = Mapping[str, Any]
 Found = list[tuple[int, Sample]]
@@ -217,20 +216,27 @@ def form(column: Any) -> tuple[Any, ...]:
     """Return the form of a column, which the data in a batch must not decide: its class, dtype and fixed sizes."""
     if isinstance(column, np.ndarray):
         return ("array", str(column.dtype), column.shape[1:])
-    return ("ragged", str(column.dtype)) if isinstance(column, Ragged) else (type(column).__name__,)
+    return (type(column).__name__, str(getattr(column, "dtype", "")))
 
 
-def forms_that_differ(ds: sx.Dataset) -> list[str]:
-    """Return the fields whose columns take another form in another batch of the same dataset, view or read."""
-    forms: dict[str, set[Any]] = {name: set() for name in ds.fields}
-    pieces = [ds.read(np.arange(a, b)) for size in (1, 2) for a, b in pairwise(range(0, len(ds) + 1, size))]
-    for columns in [*pieces, ds.read(np.arange(len(ds)))]:
+def by_forms(ds: sx.Dataset, folder: Path) -> Found:
+    """Columns have one form in all reads, and one in all batches, whatever values they hold; batches can be changed.
+
+    Arrays without a declared shape are stacked where they are alike, so that they are left out.
+    """
+    free = {name for name, one in ds.features.items() if getattr(unwrap_optional(one), "shape", ...) is None}
+    spans = [(a, a + size) for size in (1, 2, len(ds)) for a in range(0, len(ds), max(1, size))]
+    reads = [ds.read(np.arange(a, min(b, len(ds)))) for a, b in spans]
+    batches = [*ds.ordered(1), *ds.ordered(2), *ds.shuffled(3, seed=1)]
+    for pieces in (reads, batches):
+        for name in {*ds.fields} - free:
+            forms = {form(piece[name]) for piece in pieces}
+            assert len(forms) < 2, f"the column {name} has several forms: {sorted(map(str, forms))}"
+    for batch in batches:
         for name in ds.fields:
-            forms[name].add(form(columns[name]))
-    for batch in [*ds.ordered(1), *ds.ordered(2)]:
-        for name in ds.fields:
-            forms[name].add(form(batch[name]))
-    return [f"{name}: {sorted(map(str, found))}" for name, found in forms.items() if len(found) > 1]
+            column = batch[name]
+            assert not isinstance(column, np.ndarray) or column.flags.writeable, f"the column {name} is read-only"
+    return []
 
 
 # -- routes: other tools and copies ------------------------------------------------------------------------------
@@ -312,6 +318,7 @@ ROUTES: dict[str, Route] = {
         by_map,
         by_pickle,
         by_batches,
+        by_forms,
         by_loader,
         by_packed_loader,
         by_arrow,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import shardex as sx
 from shardex.arrow import DecodedTable, to_list
 from shardex.errors import FieldError, FormatError
 from shardex.schema import Array, Features
@@ -97,3 +99,16 @@ def test_reads_by_many_threads() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(100)))
+
+
+def test_arrays_of_a_read_are_writable_and_not_shared(tmp_path: Path) -> None:
+    """Parquet and compressed Arrow: one group needs no concatenation, which would copy."""
+    feature = sx.Array("float32", (2,))
+    schema = {"n": "int32", "v": feature, "maybe": sx.Optional(feature), "x": sx.Optional(sx.Value("int8"))}
+    sample = {"n": 1, "v": [1, 2], "maybe": [3, 4], "x": 5}
+    ds = sx.write(tmp_path / "d", [sample] * 3, schema, format="parquet")
+    for _ in range(2):
+        batch = next(ds.ordered(2))
+        assert (batch.n[0], batch.v[0, 0], batch.maybe[0, 0], batch.x[0]) == (1, 1, 3, 5)
+        for name in schema:
+            batch[name][:] = 0

@@ -49,6 +49,13 @@ def test_missing_rows_of_ragged_are_empty(shaped: bool) -> None:
     assert nothing.to_list() == [None, None] and nothing.values.pad().size == 0
 
 
+@pytest.mark.parametrize("shaped", [False, True])
+def test_concat_of_columns_in_which_all_values_are_missing(shaped: bool) -> None:
+    nothing = Masked.spread(Ragged.from_arrays([np.ones((1, 2), np.int8)], shaped=shaped)[:0], np.zeros(2, np.bool_))
+    both = Columns.concat([Columns({"x": nothing}), Columns({"x": nothing})])
+    assert both["x"].to_list() == [None] * 4 and both["x"].dtype == np.int8
+
+
 def test_filled_leaves_the_values_that_are_there() -> None:
     masked = Masked.spread(np.array([1, 2]), MASK)
     assert masked.filled(-1).values.tolist() == [1, -1, 2] and masked.values.tolist() == [1, 0, 2]

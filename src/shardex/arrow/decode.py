@@ -95,7 +95,20 @@ def take_rows(
                 where = f"{name(chunk)}, sample {starts[chunk] + row}, field {field}"
                 raise FormatError(f"{error} - at {where}") from None
         parts.append(Columns(columns, len(positions)))
-    return Columns.scatter(parts, places) if parts else Columns({field: [] for field in features}, 0)
+    if not parts:
+        return Columns({field: [] for field in features}, 0)
+    whole = Columns.scatter(parts, places)
+    whole.data.update({field: _writable(column) for field, column in whole.data.items()})
+    return whole
+
+
+def _writable(column: Column) -> Column:
+    """Return the column in memory of its own; numpy sees memory of Arrow as read-only."""
+    if isinstance(column, np.ndarray):
+        return column if column.flags.writeable else column.copy()
+    if isinstance(column, Masked) and isinstance(column.column, np.ndarray):
+        return Masked(_writable(column.column), column.mask)
+    return column
 
 
 def _first_bad(array: pa.Array, rows: Integers, feature: Feature) -> int:

@@ -200,6 +200,8 @@ def _concat_masked(columns: list[Any]) -> Masked | None:
 
 
 def _concat_ragged(columns: list[Ragged]) -> Ragged:
+    if len(columns) == 1:  # perhaps without rows
+        return columns[0]
     if any(c.shapes is not None or c.inner != columns[0].inner for c in columns):
         shaped = all(column.shapes is not None for column in columns)
         return Ragged.from_arrays([row for column in columns for row in column.to_list()], shaped=shaped)
