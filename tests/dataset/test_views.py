@@ -123,6 +123,15 @@ def test_sort_puts_none_and_nan_last(tmp_path: Path) -> None:
     assert ds.sort("v", descending=True)["k"].tolist() == [3, 0, 4, 2, 1]
 
 
+def test_extracted_columns_sort_and_stay_after_rename(tmp_path: Path) -> None:
+    samples = [{"txt": f"t{k}", "json": {"width": -k}} for k in range(4)]
+    sx.write(tmp_path / "d", samples, {"txt": str, "json": dict}, format="tar")
+    ds = sx.index(tmp_path / "d", attributes=["width"])
+    assert ds.sort("width")["txt"] == ["t3", "t2", "t1", "t0"]
+    renamed = ds.rename(txt="text")
+    assert renamed.where("width < -2")[0].text == "t3" and renamed.sort("width")["text"][0] == "t3"
+
+
 def test_sort_by_a_field_without_an_order_raises() -> None:
     ds = sx.open([{"v": np.zeros(2), "j": {"a": 1}}])
     for name in ("v", "j"):

@@ -432,10 +432,15 @@ class RenamedRows(Layer):
         """The column below."""
         return self.below.column(self._old[name])
 
+    @property
+    def extracted(self) -> Features:
+        """Extracted columns of the rows below, under their own names."""
+        return Features({name: one for name, one in self.below.extracted.items() if name not in self._old})
+
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Return the columns below under the new names."""
-        return self.below.sql_columns(self._old_names(names)).rename_columns(list(names))
+        return self.below.sql_columns([self._old.get(name, name) for name in names]).rename_columns(list(names))
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return which rows have a value, from the rows below."""
-        return self.below.present(self._old[name])
+        return self.below.present(self._old.get(name, name))

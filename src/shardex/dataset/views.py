@@ -85,15 +85,16 @@ def sorted_positions(view: Dataset[Any], fields: Sequence[str], descending: bool
         raise ArgumentError("expected at least one field to sort by, got none")
     import pyarrow.compute as pc
 
-    check_fields(view.fields, fields)
+    features = {**view.extracted, **view.features}
+    check_fields(list(features), fields)
     for name in fields:
-        feature = unwrap_optional(view.features[name])
+        feature = unwrap_optional(features[name])
         if not is_queryable(feature) or isinstance(feature, Json):
             raise _not_sortable(name, str(feature))
     table = view.sql_columns(fields)
     for column in table.schema:
         if pa.types.is_nested(column.type):
-            raise _not_sortable(column.name, str(view.features[column.name]))
+            raise _not_sortable(column.name, str(features[column.name]))
     order = "descending" if descending else "ascending"
     try:
         found = pc.sort_indices(table, sort_keys=[(name, order) for name in fields])
