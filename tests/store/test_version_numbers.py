@@ -321,6 +321,53 @@ def test_files_of_a_restored_version_are_never_removed(tmp_path: Path) -> None:
     assert sx.open(folder).fingerprint is not None
 
 
+@pytest.mark.parametrize("copies_first", [True, False])
+def test_restore_between_the_two_steps_of_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies_first: bool
+) -> None:
+    """`clean` has looked at the age of a file and is about to remove it: the restored version is readable, or none."""
+    folder = tmp_path / "d"
+    append(str(folder), 0, 1)
+    sx.write(folder, [{"x": 9}], {"x": int}, mode="overwrite")
+    old = time.time() - 7200
+    for file in (folder / "data").iterdir():
+        os.utime(file, (old, old))
+    began, may_copy, ended = threading.Event(), threading.Event(), threading.Event()
+    copy, remove = LocalSource.copy, LocalSource.remove
+
+    def slow_copy(place: LocalSource, path: str, to: str) -> None:
+        began.set()
+        assert may_copy.wait(60)
+        copy(place, path, to)
+
+    def slow_remove(place: LocalSource, path: str) -> None:
+        if path.startswith("data/") and copies_first:
+            may_copy.set()
+            assert ended.wait(60)
+        remove(place, path)
+
+    def restore() -> int:
+        try:
+            return sx.restore(folder, 1)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(LocalSource, "copy", slow_copy)
+    monkeypatch.setattr(LocalSource, "remove", slow_remove)
+    with ThreadPoolExecutor(1) as pool:
+        restored = pool.submit(restore)
+        assert began.wait(60)
+        assert len(sx.clean(folder)) == 2
+        may_copy.set()
+        if copies_first:
+            assert restored.result() == 3 and values(str(folder)) == [0, 1]
+        else:
+            with pytest.raises(NotFoundError):
+                restored.result()
+            assert values(str(folder)) == [9]
+    assert sx.verify(folder) == []
+
+
 def test_restore_of_a_version_whose_files_are_gone_raises(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     append(str(folder), 0, 1)
