@@ -16,6 +16,6 @@ def test_many_random_edits() -> None:
     run_state_machine_as_test(
         ConcurrentEdits,
         settings=settings(
-            max_examples=600, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
