@@ -102,10 +102,12 @@ class Edit(AllOrNothing):
     def __init__(
         self, path: str, progress: bool | None = None, trust_paths: bool = False, version: int | None = None
     ) -> None:
-        self._place = existing_place(path)
+        self._place, latest = existing_place(path)
         self.path = self._place.url
         begin = partial(self._open, trust_paths)
-        self._version, self._base, self.dataset = at_latest(self._place, begin) if version is None else begin(version)
+        self._version, self._base, self.dataset = (
+            at_latest(self._place, begin, latest) if version is None else begin(version)
+        )
         """The dataset as it was when the transaction began."""
         self._row_ids = self._base.row_ids
         self._quiet = None if progress is None else not progress

@@ -38,8 +38,8 @@ def native_place(path: What) -> Place | None:
         raise
 
 
-def existing_place(path: str | os.PathLike[str]) -> Place:
-    """Return the place of a native dataset with at least one version; raise an error if there is none."""
+def existing_place(path: str | os.PathLike[str]) -> tuple[Place, int]:
+    """Return the place of a native dataset and its latest version; raise an error if there is none."""
     place = place_of(path)
     where = display_name(place.url)
     if not place.is_remote and not os.path.isdir(place.url):
@@ -47,13 +47,13 @@ def existing_place(path: str | os.PathLike[str]) -> Place:
         if os.path.exists(place.url):
             raise SourceError(errno.ENOTDIR, f"{expected} a file", where)
         raise NotFoundError(errno.ENOENT, f"{expected} nothing", where)
-    if not latest_version(place):
+    if not (latest := latest_version(place)):
         found = "a folder with other files" if place.paths() else "nothing"
         raise FormatError(
             f"{where}: expected a native dataset, which has versions and can be edited, got {found}; `sx.write` copies "
             "data into a native dataset, `sx.adopt` makes one over shards of another format"
         )
-    return place
+    return place, latest
 
 
 def data_files(place: Place) -> list[str]:

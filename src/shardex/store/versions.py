@@ -67,7 +67,7 @@ def history(path: Path) -> list[Version]:
     >>> [(version.number, version.samples, version.change) for version in history(folder)]
     [(1, 1, 'create: 1 sample'), (2, 3, 'append: 2 samples')]
     """
-    place = existing_place(path)
+    place, _ = existing_place(path)
     numbers = versions_in(place)
     manifests = place.for_each(partial(_if_exists, place), numbers)
     found = ((number, one) for number, one in zip(numbers, manifests, strict=True) if one is not None)
@@ -79,9 +79,9 @@ def restore(path: Path, version: int) -> int:
 
     Files that the current version does not use are copied inside the storage (linked, in a local folder).
     """
-    place = existing_place(path)
+    place, latest = existing_place(path)
     old = read_manifest(place, version)
-    latest, current = at_latest(place, lambda number: (number, read_manifest(place, number)))
+    latest, current = at_latest(place, lambda number: (number, read_manifest(place, number)), latest)
     with closing(WriterHeartbeat(place)) as heartbeat:
         # `clean` may be about to remove the files of the old version, but not new ones.
         stay = {file.path for file in files_of(current)}
@@ -110,7 +110,7 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
     """
     if keep < 1:
         raise ArgumentError(f"expected at least one version to keep, got keep={keep}")
-    place = existing_place(path)
+    place, _ = existing_place(path)
     # Writers before versions: one that ends in between has published its files.
     now = _storage_time(place)
     writers_since = oldest_writer_start(place, now, grace)
@@ -167,7 +167,7 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
     Samples keep their values, order and rows. Returns the number of the new version, or None if there was nothing to
     do.
     """
-    place = existing_place(path)
+    place, latest = existing_place(path)
 
     def open_version(version: int) -> tuple[int, Manifest, Dataset[Any]]:
         manifest = read_manifest(place, version)
@@ -175,7 +175,7 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
             raise ArgumentError(f"{place.url}: expected a dataset without adopted shards to compact, got one with them")
         return version, manifest, open_dataset(place.url, version=version)
 
-    version, base, ds = at_latest(place, open_version)
+    version, base, ds = at_latest(place, open_version, latest)
     left, edited = _live_and_edited(place, base)
     small = [sum(file.size for file in fragment.groups) < shard_size // 2 for fragment in base.fragments]
     runs = list(_runs(np.logical_or(small, edited).tolist(), edited))
