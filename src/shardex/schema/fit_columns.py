@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.kernel import MISSING, Column, Columns, Masked, Ragged, TimeArray, with_missing
+from shardex.errors import SchemaError
+from shardex.kernel import Column, Columns, Masked, Ragged, TimeArray, with_missing
 from shardex.schema.features import Features, Optional, unwrap_optional
 from shardex.schema.fit import Where, can_cast, fit_at, has_shape, is_missing
 from shardex.schema.leaf_features import Array, ClassLabel, Feature, Value
@@ -37,11 +38,14 @@ def in_form(columns: Columns, features: Mapping[str, Feature]) -> Columns:
 
 
 def _in_form(column: Column, feature: Feature | None) -> Column:
-    if isinstance(feature, Optional) and is_stacked(feature):
-        if isinstance(column, list):
-            column = _with_gaps(column, feature.feature)
-        if isinstance(column, list):
+    if feature is None or not is_stacked(feature):
+        return column
+    if isinstance(column, list):
+        try:
+            return fit_column(column, feature, str, "", stored=False)
+        except SchemaError:  # the feature was inferred from other samples
             return column
+    if isinstance(feature, Optional):
         masked = Masked.whole(column)
         values = _in_form(masked.column, feature.feature)
         return column if isinstance(values, list | Masked) else with_missing(values, masked.mask)
@@ -52,15 +56,6 @@ def _in_form(column: Column, feature: Feature | None) -> Column:
         wide = column.astype(feature.dtype) if np.dtype(feature.dtype).kind == "f" else column
         return wide if (wide.astype(column.dtype) == column).all() else column
     return column
-
-
-def _with_gaps(values: list[Any], feature: Feature) -> Column:
-    """Stack the values that are there."""
-    mask = np.array([value is not None and value is not MISSING for value in values], np.bool_)
-    present = Columns({"": [value for value, there in zip(values, mask.tolist(), strict=True) if there]}).stack()[""]
-    if not len(present):
-        present = fit_column([], feature, str, "", stored=False)
-    return values if isinstance(present, list) else with_missing(present, mask)
 
 
 def fit_column(values: list[Any], feature: Feature, where: Where, name: str, *, stored: bool) -> Column:
