@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import shardex as sx
+from shardex.rows import ColumnRows
 from shardex.testing import Case, ListRows, RowsSuite
 
 Samples = list[dict[str, Any]]
@@ -158,6 +159,27 @@ def list_rows(folder: Path) -> Case:
     return Case(ListRows(series()), series())
 
 
+def column_rows(folder: Path) -> Case:
+    columns = {name: [sample[name] for sample in series()] for name in series()[0]}
+    return Case(ColumnRows({**columns, "x": np.stack(columns["x"]), "n": np.array(columns["n"])}), series())
+
+
+def column_rows_mixed(folder: Path) -> Case:
+    samples = mixed()
+    return Case(ColumnRows({name: [sample[name] for sample in samples] for name in samples[0]}), samples)
+
+
+def renamed(folder: Path) -> Case:
+    samples = [{"n": one["ok"], "ok": one["n"], "vector": one["x"]} for one in series()]
+    ds = sx.write(folder, series(), SERIES).select("ok", "n", "x")
+    return Case(ds.rename(x="vector", n="ok", ok="n"), samples)
+
+
+def sorted_by_name(folder: Path) -> Case:
+    ds = sx.write(folder, series(), SERIES, shard_rows=4).sort("name", descending=True)
+    return Case(ds, sorted(series(), key=lambda one: str(one["name"]), reverse=True))
+
+
 def sliced(folder: Path) -> Case:
     return Case(sx.write(folder, series(14), SERIES, shard_rows=5)[2:13], series(14)[2:13])
 
@@ -200,6 +222,10 @@ MAKERS: list[Callable[[Path], Case]] = [
     jsonl_singles,
     bins_singles,
     list_rows,
+    column_rows,
+    column_rows_mixed,
+    renamed,
+    sorted_by_name,
     sliced,
     shuffled,
     concatenated,
