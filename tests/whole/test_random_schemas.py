@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.schema import (
@@ -246,6 +248,40 @@ def test_padded_batches(to: Any, given_data: Data, format: str) -> None:
                 forms[name].add(f"{type(batch[name]).__name__} {batch[name].dtype} {batch[name].ndim}")
             seen += len(batch)
         assert seen == len(samples) and all(len(found) == 1 for found in forms.values()), forms
+
+
+@sx.packable
+class Mixed:
+    """A class whose arrays lie inside dicts and tuples; their types are declared."""
+
+    by_name: dict[str, NDArray[np.int16]]
+    pair: tuple[NDArray[np.uint64], int, str]
+    rows: list[NDArray[np.float32]]
+    note: str | None
+
+
+shapes = st.lists(st.integers(1, 3), min_size=1, max_size=2).map(tuple)
+mixed = st.builds(
+    Mixed,
+    st.dictionaries(st.text(max_size=3), npst.arrays(np.int16, shapes), max_size=2),
+    st.tuples(npst.arrays(np.uint64, shapes), NUMBERS, st.text(max_size=3)),
+    st.lists(npst.arrays(np.float32, shapes, elements=st.floats(width=32, allow_infinity=False)), max_size=2),
+    st.none() | st.text(max_size=3),
+)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@examples(short=6, long=200)
+@given(samples=st.lists(mixed, min_size=1, max_size=5))
+def test_arrays_inside_dicts_and_tuples_of_a_class(format: str, samples: list[Mixed]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        sx.write(Path(folder) / "data", samples, format=format, **FORMATS[format])
+        ds = sx.open(Path(folder) / "data", Mixed)
+        expected = [plain_sample(vars(one), ds.fields) for one in samples]
+        ways = ([ds[k] for k in range(len(ds))], list(ds), [one for batch in ds.ordered(2) for one in batch])
+        for way in (*ways, list(ds[::-1])[::-1]):
+            assert [plain_sample(vars(one), ds.fields) for one in way] == expected
+        assert all(isinstance(one, Mixed) for one in ds)
 
 
 @examples(short=1, long=10)
