@@ -158,6 +158,8 @@ class ConcurrentEdits(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "url"):
+            for editor in self.editors:
+                editor.tx.abort()
             self.check_all()
             assert sx.verify(self.url, progress=False) == []
             del urls._memory[self.url]
