@@ -227,7 +227,7 @@ def undo_unfinished(target: str) -> None:
     place = LocalSource(target)
     for path in _pending_records(place):
         full = os.path.join(target, path)
-        with storage_errors(full, "undo"), suppress(FileNotFoundError), open(full, "rb") as record:
+        with storage_errors(full, "undo"), suppress(FileNotFoundError), open(full, "r+b") as record:
             found = _decode(place, path)
             if found.record == os.fstat(record.fileno()).st_ino and _is_abandoned(record):
                 _undo(place, found.files)
