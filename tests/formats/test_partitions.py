@@ -82,6 +82,15 @@ def test_types_of_folders(tmp_path: Path) -> None:
         sx.open(tmp_path, schema={"w": int})
 
 
+def test_numbers_that_are_missing(tmp_path: Path) -> None:
+    for day in ("1", "__HIVE_DEFAULT_PARTITION__"):
+        file(tmp_path / f"day={day}" / "0.parquet", x=[1, 2])
+    ds = sx.open(tmp_path)
+    assert str(ds.features) == "x int64, day int64 or none" and [one.day for one in ds] == [1, 1, None, None]
+    assert len(ds.where("day IS NULL")) == len(ds.where("day IS NULL AND coalesce(day, 0) = 0")) == 2
+    assert ds.to_arrow().column("day").to_pylist() == [1, 1, None, None]
+
+
 def test_files_without_common_folders_have_no_such_columns(tmp_path: Path) -> None:
     file(tmp_path / "a=1" / "0.parquet", x=[1])
     file(tmp_path / "b=1" / "0.parquet", x=[2])

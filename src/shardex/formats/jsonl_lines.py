@@ -25,6 +25,7 @@ from shardex.schema import (
     Array,
     Feature,
     Features,
+    Map,
     Sequence,
     Struct,
     describe,
@@ -204,6 +205,9 @@ def refuse_lost_shape(value: Any, feature: Feature, name: str) -> None:
         case Struct() as inner if value is not None:
             for part, one in inner.fields.items():
                 refuse_lost_shape(value[part], one, f"{name}.{part}")
+        case Map() as inner if value is not None:
+            for one in value.values() if isinstance(value, Mapping) else (one for _, one in value):
+                refuse_lost_shape(one, inner.value, name)
 
 
 def to_json(sample: Mapping[str, Any]) -> bytes:

@@ -95,8 +95,7 @@ class PartitionRows(AbstractRows):
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return which rows have a value."""
-        values = self._by_file.data[name]
-        there = [value is not None for value in values] if isinstance(values, list) else [True] * len(values)
+        there = [value is not None for value in self._by_file.data[name]]
         return np.array(there, np.bool_)[self._file_of_row]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import FormatError, SchemaError, ShardexError
+from shardex.formats.jsonl_lines import refuse_lost_shape
 from shardex.kernel import Column, Ragged, Ranges, with_missing
 from shardex.schema import (
     COMPACT,
@@ -31,8 +32,11 @@ from shardex.schema import (
     Feature,
     Features,
     Json,
+    Map,
     Opaque,
     Optional,
+    Sequence,
+    Struct,
     Text,
     Value,
     codec_for_extension,
@@ -102,7 +106,12 @@ def encode(value: Any, extension: str, feature: Feature) -> bytes:
         return b"null"  # JSON has no NaN; a float that is read as null becomes NaN again
     if isinstance(inner, Value) and isinstance(value, float) and math.isinf(value):
         raise SchemaError(f"expected a number that JSON can hold, got {value} (an array of no dimensions can hold it)")
-    return NPY.encode(value) if isinstance(inner, Array) else _codec(extension, feature).encode(value)
+    if isinstance(inner, Array):
+        return NPY.encode(value)
+    codec = _codec(extension, feature)
+    if codec is JSON and isinstance(inner, Map | Sequence | Struct):
+        refuse_lost_shape(value, inner, extension)
+    return codec.encode(value)
 
 
 def decoder(extension: str, feature: Feature) -> Callable[[memoryview], Any]:
