@@ -5,6 +5,9 @@ A case is made of a format and a number alone, so that a case that crashed the p
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import io
 import json
 import os
 import random
@@ -12,6 +15,7 @@ import resource
 import shutil
 import signal
 import sys
+import tarfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,6 +24,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 import shardex as sx
 from tests.faults.states import signature
@@ -41,15 +47,64 @@ def samples() -> list[dict[str, Any]]:
     ]
 
 
-def _arrow(path: Path, new: Callable[..., Any], compression: str | None) -> None:
-    rows = [{"n": k, "s": f"text {k}", "l": list(range(k % 4)), "d": {"a": k, "b": None}} for k in range(ROWS)]
-    path.mkdir()
+def _table(runs: bool) -> pa.Table:
+    """Return a table of many types; `runs`: also those that Parquet does not have."""
+    day = datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.UTC)
+    rows = [
+        {
+            "n": k,
+            "s": None if k % 5 == 0 else f"text {k}",
+            "l": list(range(k % 4)),
+            "w": [f"w{k}"] * (k % 3),
+            "d": {"a": k, "b": None, "c": [k]},
+            "t": day + datetime.timedelta(hours=k),
+            "day": day.date(),
+            "m": decimal.Decimal(k) / 4,
+            "ok": k % 2 == 0,
+            "raw": bytes([k]),
+        }
+        for k in range(ROWS)
+    ]
     table = pa.Table.from_pylist(rows).append_column("c", pa.array(["a", "b"] * (ROWS // 2)).dictionary_encode())
+    pairs = pa.array([[("a", k)] for k in range(ROWS)], pa.map_(pa.string(), pa.int64()))
+    table = table.append_column("p", pairs)
+    if not runs:
+        return table
+    table = table.append_column("r", pc.run_end_encode(pa.array([k // 5 for k in range(ROWS)])))
+    return table.append_column("z", pa.array([f"a longer text {k}" for k in range(ROWS)], pa.string_view()))
+
+
+def _arrow(path: Path, new: Callable[..., Any], compression: str | None) -> None:
+    path.mkdir()
+    table = _table(runs=True)
     with (
         pa.OSFile(str(path / "a.arrow"), "wb") as file,
         new(file, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as out,
     ):
         out.write_table(table, max_chunksize=7)
+
+
+def _parquet(path: Path) -> None:
+    path.mkdir()
+    pq.write_table(_table(runs=False), path / "a.parquet", row_group_size=7, data_page_version="2.0")
+
+
+def _webdataset(path: Path) -> None:
+    path.mkdir()
+    with tarfile.open(path / "a.tar", "w") as out:
+        for k in range(ROWS):
+            parts = {"json": json.dumps({"k": k, "l": [k]}).encode(), "txt": b"text", "cls": str(k).encode()}
+            for extension, data in parts.items():
+                info = tarfile.TarInfo(f"{'deep/' * (k % 30)}{k:04d}.{extension}")
+                info.size = len(data)
+                out.addfile(info, io.BytesIO(data))
+
+
+def _lines(path: Path) -> None:
+    path.mkdir()
+    rows = [{"a": {"b": [k, None]}, "late": k} if k > 9 else {"a": {"b": []}, "f": k / 4} for k in range(ROWS)]
+    (path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (path / "b.jsonl").write_text('\ufeff{"a": {"b": ["\u00e9"]}}\r\n\n{"a": null}')
 
 
 def _write(path: Path, format: str, **options: Any) -> None:
@@ -73,9 +128,12 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "arrow lz4": lambda path: _arrow(path, pa.ipc.new_file, "lz4"),
     "arrow stream": lambda path: _arrow(path, pa.ipc.new_stream, "zstd"),
     "parquet": lambda path: _write(path, "parquet", row_group_rows=7),
+    "parquet of Arrow": _parquet,
     "tar": lambda path: _write(path, "tar", shard_rows=9),
     "tar msgpack": lambda path: _write(path, "tar", layout="msgpack"),
+    "webdataset": _webdataset,
     "jsonl": lambda path: _write(path, "jsonl", shard_rows=9),
+    "uneven lines": _lines,
     "tokens": lambda path: _write(path, "tokens"),
     "bins": lambda path: _write(path, "bins"),
     "columns_tar": lambda path: _write(path, "columns_tar"),
