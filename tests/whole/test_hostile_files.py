@@ -204,3 +204,32 @@ def test_sizes_in_the_footer_are_not_believed(tmp_path: Path) -> None:
     assert pq.ParquetFile(tmp_path / "a.parquet").metadata.row_group(0).column(0).total_uncompressed_size == 0
     with pytest.raises(FormatError, match="expected at most 33554432 bytes"):
         list(sx.open(tmp_path / "a.parquet", max_decoded_bytes=32 * MIB))
+
+
+def test_declared_rows_are_bounded(tmp_path: Path) -> None:
+    """A null column takes no bytes, so a file can declare any number of rows."""
+    arrow(tmp_path / "a.arrow", pa.nulls((1 << 31) - 1))
+    with pytest.raises(FormatError, match="expected at most 1073741824 bytes after decoding, got 2147483647"):
+        sx.open(tmp_path / "a.arrow")
+
+
+def test_header_of_a_batch_that_contradicts_its_columns_is_refused(tmp_path: Path) -> None:
+    """Arrow itself notices when it reads the batch, and aborts the process for a negative number."""
+    arrow(tmp_path / "a.arrow", pa.array([[7]] * 1234567))
+    data = (tmp_path / "a.arrow").read_bytes()
+    rows = (1234567).to_bytes(8, "little")
+    assert data.count(rows) >= 2
+    for number in range(data.count(rows)):
+        for other in (-1234567, 1 << 40):
+            at = find_nth(data, rows, number)
+            changed = data[:at] + other.to_bytes(8, "little", signed=True) + data[at + 8 :]
+            (tmp_path / "b.arrow").write_bytes(changed)
+            with pytest.raises(FormatError):
+                list(sx.open(tmp_path / "b.arrow").read([0])["s"])
+
+
+def find_nth(data: bytes, part: bytes, number: int) -> int:
+    at = -1
+    for _ in range(number + 1):
+        at = data.index(part, at + 1)
+    return at

@@ -87,7 +87,9 @@ def batch_is_compressed(head: bytes, where: str) -> bool:
     """
     try:
         batch = _batch(head, _message(head))
-        if (nodes := _numbers(head, batch, _NODES)) and min(nodes) < 0:
+        nodes, length = _numbers(head, batch, _NODES), _field(head, batch, _ROWS)
+        rows = struct.unpack_from("<q", head, length)[0] if length else 0
+        if nodes and (min(nodes) < 0 or nodes[0] != rows):
             raise IndexError
         return bool(_field(head, batch, _COMPRESSION))
     except (struct.error, IndexError):

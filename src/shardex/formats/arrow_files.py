@@ -76,6 +76,7 @@ def open_files(files: Files, schema: Features | None, max_decoded_bytes: int | s
     opened = _OpenFiles(files, names, DecodeLimit(max_decoded_bytes))
     shards = opened.shards()
     _check(shards, names, counts)
+    opened.check_rows(shards)
     features = features_of_arrow(shards[0].schema, schema, {null for shard in shards for null in shard.nulls})
     counts = [sum(shard.rows) for shard in shards]
     return TableRows([_table(shards, features, opened)], counts, features, digest, names)
@@ -202,6 +203,11 @@ class _OpenFiles:
         shards = [self._shard(n) if footers[n] else self._stream(n) for n in every]
         self.places = [(n, k) for n in every for k in range(len(shards[n].rows))]
         return shards
+
+    def check_rows(self, shards: list[_Shard]) -> None:
+        """Raise an error for a file with more rows than its size allows; each takes at least a byte when it is read."""
+        for name, data, shard in zip(self._names, map(self._data.open, range(len(shards))), shards, strict=True):
+            self.limit.check(sum(shard.rows), data.size, name)
 
     def _stream(self, number: int) -> _Shard:
         return _stream(self._files.source.load(self._files.paths[number]), self._names[number], self.limit)

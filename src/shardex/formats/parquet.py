@@ -121,7 +121,11 @@ class _Groups:
         self.rows = [self._metadata[n].row_group(group).num_rows for n, group in self._places]
         self.rows_of_files = [0] * len(self.files)
         for (number, _), rows in zip(self._places, self.rows, strict=True):
+            if rows < 0:
+                raise FormatError(f"{self.files[number]}: expected row groups with rows, got one of {rows}")
             self.rows_of_files[number] += rows
+        for number, rows in enumerate(self.rows_of_files):  # each row takes at least a byte when it is read
+            self.limit.check(rows, data[number].size, self.files[number])
 
     def _close_file(self, number: int) -> None:
         self._open.pop(number, None)

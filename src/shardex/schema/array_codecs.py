@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from shardex.errors import FormatError, SchemaError, UnsafeError
 
 NPY_MAGIC = b"\x93NUMPY"
+_MOST_EMPTY = 1 << 20
 _LONGEST_HEADER = 64 << 10
 _READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 _COMPACT_DTYPE = re.compile(rb"[<>|]([biufcSU][0-9]{1,9}|[mM]8(\[[0-9]{0,9}[A-Za-z]{1,2}\])?)")
@@ -119,6 +120,8 @@ def _array_over(
     expected = dtype.itemsize * math.prod(shape)
     if len(data) != expected or min(shape, default=0) < 0:
         raise FormatError(f"expected {expected} bytes for {dtype}{list(shape)}, got {len(data)} (is it cut off?)")
+    if not dtype.itemsize and math.prod(shape) > _MOST_EMPTY:
+        raise FormatError(f"expected at most {_MOST_EMPTY} elements without bytes, got {dtype}{list(shape)}")
     try:
         return np.ndarray(shape, dtype, data.toreadonly(), order=order)
     except (ValueError, TypeError) as error:

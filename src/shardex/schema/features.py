@@ -160,6 +160,15 @@ def contains(feature: Feature, kind: type[Feature] | types.UnionType) -> bool:
     return any(isinstance(part, kind) for _, part in nested_features(feature, ""))
 
 
+def _is_unicode(name: str) -> bool:
+    """Return False for a name with half of a surrogate pair, which no file format can store."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class Features(Mapping[str, Feature]):
     """The fields of a dataset in order: an immutable, hashable mapping of names to features.
 
@@ -174,7 +183,7 @@ class Features(Mapping[str, Feature]):
 
     def __init__(self, fields: Mapping[str, Feature]) -> None:
         for name in fields:
-            if not isinstance(name, str) or not name:
+            if not isinstance(name, str) or not name or not (name.isascii() or _is_unicode(name)):
                 raise SchemaError(f"expected a field name, got {name!r}")
         self._fields = dict(fields)
 

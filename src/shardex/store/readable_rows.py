@@ -41,7 +41,7 @@ class UnreadableRows:
     why: str
 
 
-def read_readable(read: Read, rows: Integers) -> Iterator[Columns | UnreadableRows]:
+def read_readable(read: Read, rows: Integers | range) -> Iterator[Columns | UnreadableRows]:
     """Read rows in chunks; yield the columns of readable rows, then the unreadable rows of the same chunk.
 
     >>> def read(rows): return Columns({"x": rows}) if 3 not in rows else 1 / 0
@@ -50,7 +50,7 @@ def read_readable(read: Read, rows: Integers) -> Iterator[Columns | UnreadableRo
     """
     at, size = 0, ReadSize(1)
     while at < len(rows):
-        some = rows[at : at + size.batches]
+        some = np.asarray(rows[at : at + size.batches], np.int64)
         found = list(_halve(read, some))
         if good := [one for one in found if isinstance(one, Columns)]:
             yield (columns := Columns.concat(good))

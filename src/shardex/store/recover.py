@@ -229,7 +229,7 @@ def _features(ds: Dataset) -> Features:
     try:
         return ds.features
     except ShardexError:
-        for found in read_readable(ds.read, np.arange(len(ds))):
+        for found in read_readable(ds.read, range(len(ds))):
             if isinstance(found, Columns):
                 return infer_or_json(found.to_samples()[:_FIRST])
         raise

@@ -96,7 +96,7 @@ def _verify_foreign(path: What, progress: bool | None, options: dict[str, Any]) 
 
 
 def _unreadable(read: Any, length: int, progress: bool | None) -> Iterator[tuple[range, str]]:
-    found = with_bar(read_readable(read, np.arange(length)), length, "verify", progress)
+    found = with_bar(read_readable(read, range(length)), length, "verify", progress)
     return unreadable_ranges(one for one in found if isinstance(one, UnreadableRows))
 
 
