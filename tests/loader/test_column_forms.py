@@ -116,6 +116,14 @@ def test_column_of_a_dataset_tells_which_values_are_missing() -> None:
     assert isinstance(ds[:1]["n"], sx.Masked)
 
 
+def test_new_values_of_an_optional_field_keep_its_mask() -> None:
+    batch = next(iter(sx.Loader([{"x": 1.5}, {"x": None}], 2)))
+    batch.x = batch.x * 2
+    assert batch.x[0] == 3 and batch.mask_of("x").tolist() == [True, False] and batch.samples[1].x is None
+    batch.x = ["a", "b"]
+    assert batch.x == ["a", "b"] and batch.samples[1].x == "b"
+
+
 def test_optional_arrays_without_a_shape(tmp_path: Path) -> None:
     samples = [{"a": np.arange(2, dtype=np.int8)}, {"a": None}]
     ds = sx.write(tmp_path / "d", samples, {"a": sx.Optional(sx.Array("int8"))})

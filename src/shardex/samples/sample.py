@@ -160,6 +160,10 @@ class Batch(Generic[T_co]):
             raise AttributeError(str(error)) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
+        """Set the column of a field; new values of an optional field keep its mask."""
+        old = self.columns.data.get(name)
+        if isinstance(old, Masked) and hasattr(value, "shape") and len(value) == len(self):
+            value = Masked(value, old.mask)
         self.columns.data[name] = value
 
     def __getitem__(self, what: Any) -> Any:
