@@ -498,23 +498,21 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         >>> [batch.x.tolist() for batch in sx.open([{"x": k} for k in range(5)]).ordered(2)]
         [[0, 1], [2, 3], [4]]
         """
-        size = whole_number("batch_size", batch_size, 1)
-        batches = self._batches(Span(len(self)), size, drop_last)
-        return DataIterator(batches, lambda: f"batches of {size} samples, in order, of {self}")
+        return self._batches(Span(len(self)), batch_size, drop_last, "in order")
 
     def shuffled(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0, drop_last: bool = False
     ) -> Iterator[Batch[T_co]]:
         """Yield batches of all samples in random order, chosen by seed and epoch: a full shuffle, without a buffer."""
-        size = whole_number("batch_size", batch_size, 1)
-        batches = self._batches(Shuffle(len(self), seed, epoch), size, drop_last)
-        return DataIterator(batches, lambda: f"batches of {size} samples, shuffled, of {self}")
+        return self._batches(Shuffle(len(self), seed, epoch), batch_size, drop_last, "shuffled")
 
-    def _batches(self, order: Order, size: int, drop_last: bool) -> Iterator[Batch[T_co]]:
-        for columns in self.chunks(order, size):
-            for part in columns.split(size):
-                if len(part) == size or not drop_last:
-                    yield Batch(part, self.sample_type)
+    def _batches(self, order: Order, batch_size: int, drop_last: bool, how: str) -> Iterator[Batch[T_co]]:
+        size = whole_number("batch_size", batch_size, 1)
+        parts = (part for columns in self.chunks(order, size) for part in columns.split(size))
+        batches: Iterator[Batch[T_co]] = (
+            Batch(part, self.sample_type) for part in parts if len(part) == size or not drop_last
+        )
+        return DataIterator(batches, lambda: f"batches of {size} samples, {how}, of {self}")
 
     def chunks(self, order: Order | None = None, size: int = 1) -> Iterator[Columns]:
         """Yield all samples (or those of an order of positions) as columns, in multiples of `size` samples."""

@@ -253,7 +253,7 @@ class Loader(Generic[B_co]):
     def __repr__(self) -> str:
         o, c = self._options, self._run.cursor
         return (
-            f"Loader({self._recipe.length} samples, batches of {o.batch_size}, rank {o.rank} of {o.world_size}, "
+            f"Loader({self._recipe.length:,} samples, batches of {o.batch_size}, rank {o.rank} of {o.world_size}, "
             f"epoch {c.epoch}, position {c.position}, step {c.step})"
         )
 

@@ -217,7 +217,8 @@ class Batch(Generic[T_co]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Batch({len(self)} samples: {', '.join(f'{name}={short(self[name])}' for name in self.keys())})"
+        fields = ", ".join(f"{name}={short(self[name])}" for name in self.keys())
+        return f"Batch({len(self)} sample{'s' * (len(self) != 1)}: {fields})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Batch, (self.columns, self.sample_type)

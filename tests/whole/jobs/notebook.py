@@ -35,7 +35,7 @@ assert cell("ds[0]") == "DictSample(station='s0', x=0)"
 assert cell("ds['x'][:3]") == "array([0, 1, 2])"
 assert "Iterator(batches of 4 samples, in order, of Dataset(" in cell("ds.ordered(4)")
 assert "Batch(4 samples: station=" in cell("batch = next(ds.ordered(4))\nbatch")
-assert "Loader(5000 samples" in cell("loader = sx.Loader(ds, 32)\nloader")
+assert "Loader(5,000 samples" in cell("loader = sx.Loader(ds, 32)\nloader")
 
 cell("sample = ds[0]")
 assert {"station", "x"} <= tab("sample.")
