@@ -7,6 +7,7 @@ layer has a sample type.
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from abc import abstractmethod
@@ -23,17 +24,25 @@ from shardex.kernel import MISSING, Column, Columns, Integers, digest
 from shardex.rows import AbstractRows, Keyed
 from shardex.samples import ClassFitter, DictSample, fields_of, is_sample_class, record_of, schema_conflicts
 from shardex.schema import (
+    Array,
+    ClassLabel,
+    Feature,
     Features,
     Optional,
+    Value,
     check_fields,
+    dtype_bounds,
     fit_column,
     fits_unchanged,
     infer_or_json,
     is_stacked,
     refuse_unknown_fields,
+    stack_arrays,
 )
 
 _INFER_FROM = 16
+_PLAIN = (dict, DictSample)
+_FLOAT32 = struct.Struct("f")
 
 
 class Layer(AbstractRows):
@@ -254,13 +263,13 @@ class MappedRows(Layer):
 
     def make(self, values: dict[str, Any]) -> Any:
         """Return a sample of the type; the type is known after the first result."""
-        kind = self.sample_type
-        return record_of(kind).make(values) if is_sample_class(kind) else DictSample(values)
+        kind = self._type or self.sample_type
+        return DictSample(values) if kind is DictSample or not is_sample_class(kind) else record_of(kind).make(values)
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Read the rows below, call the function for each sample, and stack the results."""
         samples = [fields_of(one) for one in self._timed_results(rows)]
-        if is_sample_class(self.sample_type):
+        if self._type is not DictSample and is_sample_class(self.sample_type):
             names = check_fields(list(self.features), fields)
             return self._fitter.columns(_columns(samples, names), names, lambda k: self._place(rows[k]))
         names = check_fields(list(self.features), fields)
@@ -269,17 +278,32 @@ class MappedRows(Layer):
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Call the function for one sample."""
         values = fields_of(self._results(np.array([row]))[0])
-        names = check_fields(list(self.features), fields)
-        if is_sample_class(self.sample_type):
+        if self._type is not DictSample and is_sample_class(self.sample_type):
+            names = check_fields(list(self.features), fields)
             return self._fitter.sample(values, names, lambda _: self._place(row))
+        if (
+            fields is None
+            and values.keys() == self._checks.keys()
+            and all(
+                fits(value) for fits, value in zip(map(self._checks.__getitem__, values), values.values(), strict=True)
+            )
+        ):
+            return {name: values[name] for name in self._checks}  # most results
+        names = check_fields(list(self.features), fields)
         return self._fitted([values], names, np.array([row]), every=fields is None).sample(0)
+
+    @cached_property
+    def _checks(self) -> dict[str, Callable[[Any], bool]]:
+        """For each field a fast function that is True if a value needs no conversion."""
+        return {name: _fits_exactly(feature) for name, feature in self.features.items()}
 
     def _fitted(self, samples: list[Mapping[str, Any]], names: list[str], rows: Integers, *, every: bool) -> Columns:
         """Return results as columns, converted to the features; `every`: refuse other fields than these."""
         found = {name: [one.get(name, MISSING) for one in samples] for name in names}
+        known = self._checks.keys()
         try:
             for one, row in zip(samples, rows.tolist(), strict=True) if every else ():
-                if not one.keys() <= self.features.keys():
+                if not one.keys() <= known:
                     refuse_unknown_fields(one, self.features, f"the fields {', '.join(names)} at {self._place(row)}")
             columns = {name: self._column(values, name, rows) for name, values in found.items()}
         except SchemaError as error:
@@ -291,8 +315,12 @@ class MappedRows(Layer):
         return Columns(columns, len(rows))
 
     def _column(self, values: list[Any], name: str, rows: Integers) -> Column:
-        feature = self.features[name]
-        if not is_stacked(feature) and all(map(fits_unchanged(feature), values)):  # much faster than `fit_column`
+        feature, fits = self.features[name], self._checks[name]
+        if isinstance(feature, Array) and is_stacked(feature):
+            arrays = {*map(type, values)} == {np.ndarray}
+            if arrays and all(map(fits, {(value.dtype, value.shape): value for value in values}.values())):
+                return stack_arrays(values, feature)
+        elif not is_stacked(feature) and all(map(fits, values)):
             return values
         return fit_column(values, feature, lambda k: self._place(int(rows[k])), name, stored=False)
 
@@ -332,7 +360,9 @@ class MappedRows(Layer):
         except Exception as error:
             error.add_note(f"in {self.function!r} at {self._place(row)}")
             raise
-        kind = type(result) if is_sample_class(type(result)) else DictSample
+        kind = type(result)
+        if kind in _PLAIN or not is_sample_class(kind):
+            kind = DictSample
         if kind is DictSample:
             fields_of(result)  # an error if it is no mapping
         self._type = self._type or kind
@@ -340,6 +370,28 @@ class MappedRows(Layer):
             wanted, at = self._type.__name__, self._place(row)
             raise SchemaError(f"expected {self.function!r} to return {wanted}, got {type(result).__name__} - at {at}")
         return result
+
+
+def _fits_exactly(feature: Feature) -> Callable[[Any], bool]:
+    """Return a fast function that is True if a value is the one that a column of the feature has.
+
+    >>> [_fits_exactly(Value("float32"))(value) for value in (0.5, 0.1, 1)]
+    [True, False, False]
+    """
+    match feature:
+        case Optional():
+            inner = _fits_exactly(feature.feature)
+            return lambda value: value is None or inner(value)
+        case Value(dtype="float32"):
+            pack, unpack, high = _FLOAT32.pack, _FLOAT32.unpack, dtype_bounds("float32")[1]
+            return lambda value: type(value) is float and -high <= value <= high and unpack(pack(value))[0] == value
+        case Value(dtype=dtype) if np.dtype(dtype).kind in "iu":
+            low, high = dtype_bounds(dtype)
+            return lambda value: type(value) is int and low <= value <= high
+        case ClassLabel():
+            count = len(feature.names)
+            return lambda value: type(value) is int and 0 <= value < count
+    return fits_unchanged(feature)
 
 
 def _features_of_results(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], below: Features) -> Features:
