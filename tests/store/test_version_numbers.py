@@ -20,7 +20,14 @@ from shardex.sources import LocalSource, Place, place_of
 from shardex.sources.memory import MemorySource
 from shardex.store import leftovers, version_numbers, versions_in
 from shardex.store.manifest import read_manifest
-from shardex.store.version_numbers import BLOCK, claim_number, latest_version, manifest_path, remove_versions
+from shardex.store.version_numbers import (
+    BLOCK,
+    claim_number,
+    latest_version,
+    manifest_path,
+    remove_versions,
+    shrink_tombstones,
+)
 
 _places = itertools.count()
 
@@ -411,5 +418,12 @@ def test_clean_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(VersionExpired, match="version 2 was removed"):
         sx.open(folder, version=2)
     assert not claim_number(LocalSource(folder), 2, "0" * 16, b"{}")
+    assert LocalSource(folder).stat(manifest_path(2)).size > 100
+    shrink_tombstones(LocalSource(folder), [1, 2, 3, 4, 5])
+    assert [LocalSource(folder).stat(manifest_path(number)).size > 100 for number in (1, 2, 3, 4)] == [False] * 3 + [
+        True
+    ]
+    with pytest.raises(VersionExpired, match="version 2 was removed"):
+        sx.open(folder, version=2)
     append(folder, 4)
     assert values(folder) == [0, 1, 2, 3, 4]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
@@ -135,8 +135,7 @@ def remove_versions(place: Place, kept: int) -> list[int]:
 
 def _bury(place: Place, number: int, owner: _Owner | None) -> None:
     """Put a tombstone in the place of a manifest, or of nothing; also on a full disk, so that `clean` makes space."""
-    path = manifest_path(number)
-    tombstone = b'{"removed":"%s"}\n' % (owner.checksum if owner else "").encode()
+    path, tombstone = manifest_path(number), _tombstone(owner)
     try:
         if owner is None:
             place.put_if_absent(path, tombstone)
@@ -145,6 +144,19 @@ def _bury(place: Place, number: int, owner: _Owner | None) -> None:
     except StorageFullError:
         if owner is not None:
             place.overwrite_start(path, tombstone)
+
+
+def shrink_tombstones(place: Place, numbers: Iterable[int]) -> None:
+    """Free the space of manifests that became tombstones on a full disk, when there is space again."""
+    for number in numbers:
+        path = manifest_path(number)
+        with suppress(NotFoundError, StorageFullError):
+            if place.stat(path).size > _HEAD and (owner := _owner(place, number)) is not None and owner.is_tombstone:
+                place.put(path, _tombstone(owner))
+
+
+def _tombstone(owner: _Owner | None) -> bytes:
+    return b'{"removed":"%s"}\n' % (owner.checksum if owner else "").encode()
 
 
 def _remove(place: Place, number: int) -> None:

@@ -38,7 +38,13 @@ from shardex.store.manifest import (
     read_manifest,
     with_paths,
 )
-from shardex.store.version_numbers import at_latest, manifest_path, remove_versions, versions_in
+from shardex.store.version_numbers import (
+    at_latest,
+    manifest_path,
+    remove_versions,
+    shrink_tombstones,
+    versions_in,
+)
 from shardex.store.writer_heartbeat import WRITER_FILE, WriterHeartbeat, oldest_writer_start
 
 GRACE = 3600.0
@@ -126,9 +132,12 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
         return False
 
     # Manifests first, each removal synced: a power loss must not bring back a version whose files are gone.
-    removed = [manifest_path(number) for number in remove_versions(place, first)]
+    numbers = remove_versions(place, first)
     waste = [name for name in place.paths() if WRITER_FILE.fullmatch(name) and name not in named]
-    return removed + [name for name, gone in zip(waste, place.for_each(remove_if_old, waste), strict=True) if gone]
+    removed = [name for name, gone in zip(waste, place.for_each(remove_if_old, waste), strict=True) if gone]
+    if not place.is_remote:
+        shrink_tombstones(place, numbers)
+    return [manifest_path(number) for number in numbers] + removed
 
 
 def _kept(place: Place, keep: int) -> tuple[int, set[str]]:
