@@ -265,7 +265,9 @@ mixed = st.builds(
     Mixed,
     st.dictionaries(st.text(max_size=3), npst.arrays(np.int16, shapes), max_size=2),
     st.tuples(npst.arrays(np.uint64, shapes), NUMBERS, st.text(max_size=3)),
-    st.lists(npst.arrays(np.float32, shapes, elements=st.floats(width=32, allow_infinity=False)), max_size=2),
+    st.lists(
+        npst.arrays(np.float32, shapes, elements=st.floats(width=32, allow_nan=False, allow_infinity=False)), max_size=2
+    ),
     st.none() | st.text(max_size=3),
 )
 
