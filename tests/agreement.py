@@ -222,9 +222,10 @@ def form(column: Any) -> tuple[Any, ...]:
 def by_forms(ds: sx.Dataset, folder: Path) -> Found:
     """Columns have one form in all reads, and one in all batches, whatever values they hold; batches can be changed.
 
-    Arrays without a declared shape are stacked where they are alike, so that they are left out.
+    Arrays without a declared shape are stacked where they are alike, and those of no dimensions are kept in lists, so
+    that both are left out.
     """
-    free = {name for name, one in ds.features.items() if getattr(unwrap_optional(one), "shape", ...) is None}
+    free = {name for name, one in ds.features.items() if not getattr(unwrap_optional(one), "shape", "other")}
     spans = [(a, a + size) for size in (1, 2, len(ds)) for a in range(0, len(ds), max(1, size))]
     reads = [ds.read(np.arange(a, min(b, len(ds)))) for a, b in spans]
     batches = [*ds.ordered(1), *ds.ordered(2), *ds.shuffled(3, seed=1)]

@@ -1003,3 +1003,13 @@ def test_nothing_is_visible_before_close(tmp_path: Path) -> None:
     with pytest.raises(ClosedError, match="expected an open writer"):
         out.append({"s": "a"})
     assert os.listdir(tmp_path) == []
+
+
+def test_empty_arrays_inside_structs_keep_their_shape_or_are_refused(tmp_path: Path) -> None:
+    """JSON holds lists: the shape of an array without elements must follow from the feature."""
+    known, free = {"s": sx.Struct({"a": sx.Array("int8", (None, 2))})}, {"s": sx.Struct({"a": sx.Array("int8")})}
+    sample = {"s": {"a": np.zeros((0, 2), np.int8)}}
+    sx.write(tmp_path / "known", [sample], known, format="tar")
+    assert sx.open(tmp_path / "known", schema=known)[0].s["a"].shape == (0, 2)
+    with pytest.raises(SchemaError, match=r"whose shape a list cannot hold - at field s"):
+        sx.write(tmp_path / "free", [sample], free, format="tar")
