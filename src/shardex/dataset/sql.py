@@ -285,6 +285,8 @@ def _compared(node: Node, json: set[str]) -> Iterator[JsonText]:
             sides = [left, right]
         case {"type": "COMPARE_IN" | "COMPARE_NOT_IN", "children": sides}:
             pass
+        case {"function_name": "~~" | "!~~" | "~~*" | "!~~*", "arguments": arguments}:  # LIKE and ILIKE
+            sides = [one["expression"] for one in arguments]
         case _:
             return
     texts = tuple(one["literal"]["text"] for one in sides if one.get("literal", {}).get("kind") == "STRING")
