@@ -11,7 +11,29 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
+from shardex.schema import (
+    UNITS,
+    Array,
+    Bytes,
+    ClassLabel,
+    Date,
+    Decimal,
+    Duration,
+    Feature,
+    Features,
+    Json,
+    Map,
+    Null,
+    Optional,
+    Sequence,
+    Struct,
+    Text,
+    Time,
+    TimeFeature,
+    Timestamp,
+    Value,
+)
+from shardex.schema.decimals import scaled
 
 LONG = os.environ.get("SHARDEX_FAULTS") == "full"
 """True in `make faults`: random tests take minutes and other examples each time; False: seconds, always the same."""
@@ -38,11 +60,19 @@ NAMES = st.text(min_size=1, max_size=8)
 
 shapes = st.lists(st.none() | st.integers(0, 3), max_size=3).map(tuple)
 arrays = st.builds(Array, st.sampled_from(DTYPES), st.none() | shapes)
+times = st.one_of(
+    st.builds(Timestamp, st.sampled_from(UNITS), st.sampled_from([None, "UTC", "Europe/Berlin", "-05:30"])),
+    st.builds(Time, st.sampled_from(UNITS)),
+    st.builds(Duration, st.sampled_from(UNITS)),
+    st.just(Date()),
+)
 leaves = st.one_of(
     st.builds(Value, st.sampled_from(["bool", *INTEGERS, *FLOATS])),
     st.sampled_from([Text(), Bytes(), Json(), Array(), ClassLabel(("cat", "dög"))]),
     arrays,
     arrays,
+    times,
+    st.sampled_from([Decimal(9, 2), Decimal(38, 0), Null()]),
 )
 
 
@@ -51,11 +81,16 @@ def nested(inner: st.SearchStrategy[Feature]) -> st.SearchStrategy[Feature]:
     return st.one_of(
         st.builds(Sequence, inner),
         st.builds(Optional, inner),
+        st.builds(Map, st.sampled_from([Text(), Value("int8"), Date()]), inner, st.booleans()),
         st.builds(Struct, st.dictionaries(NAMES, inner, max_size=3).map(Features)),
     )
 
 
-features: st.SearchStrategy[Feature] = st.one_of(leaves, st.builds(Optional, leaves), st.recursive(leaves, nested))
+rare = st.sampled_from([Decimal(60, 20), Decimal(5, -3)])
+"""Features that polars and Parquet lack."""
+features: st.SearchStrategy[Feature] = st.one_of(
+    leaves, rare, st.builds(Optional, leaves), st.recursive(leaves, nested)
+)
 schemas = st.dictionaries(NAMES, features, min_size=1, max_size=4).map(Features)
 
 JSON = st.recursive(
@@ -86,6 +121,17 @@ def array_values(draw: st.DrawFn, feature: Array) -> NDArray[Any]:
     return random.integers(0, 2 if dtype.kind == "b" else 10**6, shape).astype(dtype)
 
 
+def time_values(feature: TimeFeature) -> st.SearchStrategy[Any]:
+    """Dates and times that Python can hold, over the whole range of most features."""
+    seconds = range(86400) if isinstance(feature, Time) else range(-(2**31), 2**31)
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}.get(getattr(feature, "unit", "s"), 1)
+    numbers = st.integers(seconds[0] * per_second, seconds[-1] * per_second)
+    days = st.integers(-700_000, 2_900_000)
+    return (days if isinstance(feature, Date) else numbers).map(
+        lambda number: feature.to_python(feature.column(np.array([number])))[0]
+    )
+
+
 def values(feature: Feature) -> st.SearchStrategy[Any]:
     """Values that fit a feature, in the form in which they are read."""
     match feature:
@@ -112,6 +158,16 @@ def values(feature: Feature) -> st.SearchStrategy[Any]:
             return st.fixed_dictionaries({name: values(inner) for name, inner in feature.fields.items()})
         case Optional():
             return st.none() | values(feature.feature)
+        case TimeFeature():
+            return time_values(feature)
+        case Decimal():
+            most = 10**feature.precision - 1
+            return st.integers(-most, most).map(lambda whole: scaled(whole, feature))
+        case Map():
+            pairs = st.dictionaries(values(feature.key), values(feature.value), max_size=3)
+            return pairs if feature.is_dict else pairs.map(lambda found: list(found.items()))
+        case Null():
+            return st.none()
     raise TypeError(feature)
 
 

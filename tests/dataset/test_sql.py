@@ -314,6 +314,8 @@ def test_names_of_fields(tmp_path: Path) -> None:
         ds.where("box.npy = 1")
     with pytest.raises(QueryError, match=r'at character 1; write a field .* in double quotes: "select"$'):
         ds.where("select = 3")
+    with pytest.raises(QueryError, match=r'at character 4; write a field .* in double quotes: "at"$'):
+        sx.open([{"at": 1}]).where("at > 0")
     twice = sx.open([{"x": 1, "X": 2}])
     with pytest.raises(QueryError, match="expected fields whose names differ by more than case, got x and X"):
         twice.where("x = 1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from pathlib import Path
 from typing import Any
@@ -268,7 +269,7 @@ def test_damaged_row_groups_of_parquet(tmp_path: Path) -> None:
     done = recover(tmp_path / "d", tmp_path / "new")
     assert [one.samples for one in done.lost] == [range(100, 200)]
     assert [s.x for s in sx.open(done.path)] == [*range(100), *range(200, 300)]
-    assert done.notes == [] and sx.open(done.path).fields == ["x", "s", "when"]
+    assert done.notes == [] and sx.open(done.path)[0].when == datetime.datetime(1970, 1, 1)
 
 
 def test_truncated_tar_and_unreadable_file(tmp_path: Path) -> None:

@@ -479,8 +479,12 @@ def _query_error(error: RefusedError, text: str, begin: int, features: Features,
         where += f"; the fields are {', '.join(map(_quoted, features))}"
     elif "Malformed JSON" in reason:
         where += "; a text inside JSON is compared as field->>'$.key' = 'text'"
-    elif (near := re.search('syntax error at or near "(.+)"', reason)) and near[1].lower() in map(str.lower, features):
-        where += f'; write a field whose name is an SQL keyword in double quotes: "{near[1]}"'
+    elif near := re.search('syntax error at or near "(.+)"', reason):
+        before = text.encode()[: max((place or 0) - begin, 0)].decode(errors="ignore").split()
+        for word in (near[1], *before[-1:]):  # a field whose name is a keyword may be what stands before the error
+            if word.lower() in map(str.lower, features):
+                where += f'; write a field whose name is an SQL keyword in double quotes: "{word}"'
+                break
     return QueryError(f"expected valid SQL, got {text[:200]!r}: {reason}{where}")
 
 

@@ -36,7 +36,7 @@ from shardex.formats.registry import Format
 from shardex.formats.table_rows import TableRows, fetch_footers, files_digest, ranges_at
 from shardex.kernel import Ranges
 from shardex.rows import Table
-from shardex.schema import Array, Feature, Features, Struct, nested_features
+from shardex.schema import Array, Decimal, Feature, Features, Struct, nested_features
 from shardex.sources import LocalSource
 
 GROUP_BYTES = 64 << 20
@@ -300,17 +300,25 @@ def create(
     if shard_rows < 1 or row_group_rows < 1:
         raise ArgumentError(f"expected shards and row groups of at least 1 row, got {shard_rows} and {row_group_rows}")
     for name, feature in features.items():
-        if (empty := _without_leaves(feature)) is not None:
-            raise SchemaError(f"expected values that Parquet can hold, got {empty} without elements - at field {name}")
+        if (unfit := not_in_parquet(feature)) is not None:
+            raise SchemaError(
+                f"expected values that Parquet can hold, got {unfit} - at field {name}; arrow can hold them"
+            )
     return ParquetWriter(path, features, mode, shard_rows, row_group_rows, compression)
 
 
-def _without_leaves(feature: Feature) -> Feature | None:
-    """Return the feature, or one inside it, whose values have no elements, which Parquet cannot represent."""
+def not_in_parquet(feature: Feature) -> str | None:
+    """Return what a feature has inside that Parquet cannot represent; `None` if it has nothing like that.
+
+    >>> not_in_parquet(Struct({})), not_in_parquet(Decimal(5, 2))
+    ('struct of  without elements', None)
+    """
     for _, inner in nested_features(feature, ""):
         empty = isinstance(inner, Array) and inner.dtype is not None and inner.fixed and 0 in (inner.shape or ())
         if empty or (isinstance(inner, Struct) and not inner.fields):
-            return inner
+            return f"{inner} without elements"
+        if isinstance(inner, Decimal) and not 0 <= inner.scale <= inner.precision:
+            return f"{inner}, whose scale is not between 0 and its precision,"
     return None
 
 
