@@ -43,6 +43,7 @@ from shardex.schema import (
     Timestamp,
     Value,
     check_keys,
+    fit_column,
     stack_arrays,
 )
 
@@ -95,8 +96,8 @@ def take_rows(
                 where = f"{name(chunk)}, sample {starts[chunk] + row}, field {field}"
                 raise FormatError(f"{error} - at {where}") from None
         parts.append(Columns(columns, len(positions)))
-    if not parts:
-        return Columns({field: [] for field in features}, 0)
+    if not parts:  # the form follows the feature here too
+        return Columns({field: fit_column([], one, str, field, stored=False) for field, one in features.items()}, 0)
     whole = Columns.scatter(parts, places)
     whole.data.update({field: _writable(column) for field, column in whole.data.items()})
     return whole

@@ -267,15 +267,17 @@ class _FixedWidthReader(FieldReader):
 
     def attach(self, chunk: int, array: pa.Array) -> None:
         super().attach(chunk, array)
+        visible = array  # other tools write nulls as the elements of a list that is null itself
         while pa.types.is_fixed_size_list(array.type):
             array = array.values
-            self._has_inner_nulls = self._has_inner_nulls or array.null_count > 0
+            visible = visible.flatten() if array.null_count else array
+            self._has_inner_nulls = self._has_inner_nulls or visible.null_count > 0
         self._data.put(chunk, array.buffers()[1] or b"")
 
     def read(self, rows: Integers) -> Column:
         out = pooled_empty((len(rows), *self._shape), self._dtype)
         take(self._data, self._chunks.starts, rows, self._width, out)
-        return super().read(rows) if self._has_inner_nulls else out
+        return super().read(rows) if self._has_inner_nulls and len(rows) else out
 
     def advise(self, rows: Integers) -> None:
         row_ranges(self._data, self._chunks.starts, rows, self._width).advise()
