@@ -118,6 +118,13 @@ def test_info_of_several_files(folder: Path) -> None:
     assert pairs(run("info", *files).output)["path"] == f"{files[0]} and 1 more"
 
 
+def test_info_says_that_the_fields_were_found_in_a_sample(folder: Path) -> None:
+    shown = run("info", folder / "jsonl", "-o", "infer_from=sample").output
+    assert "fields found in  10 samples (-o infer_from=all reads all)" in shown
+    assert "infer_from" not in run("info", folder / "jsonl").output
+    assert "infer_from" not in run("info", folder / "jsonl", "-o", "infer_from=all").output
+
+
 def test_info_as_a_process(folder: Path) -> None:
     done = shell("info", "jsonl", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
