@@ -15,7 +15,8 @@ from shardex.testing import Case, RowsSuite
 from tests.fake_remote import fake_remote_url, missing_pages_filled, open_fake_remote
 from tests.whole.test_conformance import MAKERS, MIXED, SINGLES, arrow_in_shards, bins, tar
 
-NO_FILES = {"list_rows", "sliced", "shuffled", "concatenated", "joined", "arrow_table", "arrow_table_mixed"}
+IN_MEMORY = {"list_rows", "arrow_table", "arrow_table_mixed", "column_rows", "column_rows_mixed"}
+NO_FILES = IN_MEMORY | {"sliced", "shuffled", "concatenated", "joined", "renamed", "sorted_by_name"}
 FORMATS = [make for make in MAKERS if make.__name__ not in NO_FILES]
 SCHEMAS = {"jsonl_singles": SINGLES, "tar_of_maps": MIXED}
 
