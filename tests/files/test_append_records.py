@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import json
 import os
 import shutil
@@ -113,6 +115,54 @@ def test_append_that_runs_is_not_undone(target: Path, monkeypatch: pytest.Monkey
     link_together(str(target.parent / "staged"), str(target), ["2", "3"])
     assert seen == [(["1"], [".shardex", "1", "2", "3"][:count]) for count in (2, 3, 4)]
     assert visible(target) == ["1", "2", "3"]
+
+
+def test_append_that_ends_while_another_writer_begins_is_not_undone(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other writer finds a pending record; it is renamed, and its lock released, before that writer looks at it."""
+    record = unfinished(target, "2", "3", linked=2)
+    flock = fcntl.flock
+
+    def end_first(file: Any, how: int) -> None:
+        record.rename(record.with_suffix(".done"))
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", end_first)
+    undo_unfinished(str(target))
+    assert visible(target) == ["1", "2", "3"] and records(target) == ["append-000001.done"]
+
+
+@pytest.mark.parametrize("name", ["set", "claims"])
+def test_append_that_ends_while_the_folder_is_listed(name: str, tmp_path: Path) -> None:
+    """The record that was listed is gone when it is read."""
+    (folder := tmp_path / name).mkdir()
+    record = unfinished(folder, "2", "3", linked=2)
+
+    class Ends(LocalSource):
+        def paths(self, prefix: str = "") -> list[str]:
+            found = super().paths(prefix)
+            if record.exists():
+                record.rename(record.with_suffix(".done"))
+            return found
+
+    assert visible_paths(Ends(folder)) == [".shardex/append-000001.done", "2", "3"]
+
+
+def test_append_that_ends_while_a_glob_is_expanded(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of two files was linked when the folder was listed, and the append ends before its record is read."""
+    record = unfinished(target, "2", "3", linked=1)
+    expand = glob.glob
+
+    def end_after(pattern: str, *, recursive: bool) -> list[str]:
+        found = expand(pattern, recursive=recursive)
+        if record.exists():
+            os.link(target.parent / "staged-3", target / "3")
+            record.rename(record.with_suffix(".done"))
+        return found
+
+    monkeypatch.setattr(glob, "glob", end_after)
+    assert find(f"{target}/*").paths == ("1", "2", "3")
 
 
 def test_files_of_others_are_not_removed(target: Path) -> None:

@@ -19,7 +19,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
@@ -52,26 +52,42 @@ def visible_paths(source: Source) -> list[str]:
     for _ in range(_MOST_LISTINGS):
         before = _records(source)
         paths = source.paths()
-        try:
+        _refuse_claim(source, paths)
+        with suppress(NotFoundError):  # a record: the append was finished meanwhile
             hidden = _hidden(source, paths)
-        except NotFoundError as error:
-            if os.path.basename(CLAIM) in str(error):
-                raise
-            continue  # the append was finished meanwhile
-        if before == _records(source):
-            return [path for path in paths if path not in hidden] if hidden else paths
-    raise SourceError(errno.EAGAIN, "files are added to it without a pause; open it again", source.url)
+            if before == _records(source):
+                return [path for path in paths if path not in hidden] if hidden else paths
+    raise _always_changing(source.url)
 
 
-def without_pending(paths: Sequence[str]) -> list[str]:
-    """Return these local files without those of appends to their folders that are not finished."""
-    hidden: set[str] = set()
-    for folder in {os.path.dirname(path) for path in paths}:
-        place = LocalSource(folder)
-        for record in _pending_records(place):
-            with suppress(NotFoundError):  # it was finished meanwhile
-                hidden.update(os.path.join(folder, name) for name in _unpublished(place, "", record))
-    return [path for path in paths if path not in hidden]
+def visible_matches(expand: Callable[[], list[str]]) -> list[str]:
+    """Return the local files that `expand` lists, without those of appends to their folders that are not finished."""
+    found = expand()
+    for _ in range(_MOST_LISTINGS):
+        before = _records_beside(found)
+        if not any(before.values()):
+            return found
+        found = expand()  # again, because an append may have ended before its record was listed
+        with suppress(NotFoundError):  # a record: the append was finished meanwhile
+            hidden = {os.path.join(folder, name) for folder in before for name in _pending_files(folder)}
+            if before == _records_beside(found):
+                return [path for path in found if path not in hidden]
+    raise _always_changing(", ".join(before))
+
+
+def _records_beside(paths: Sequence[str]) -> dict[str, list[str]]:
+    """Return the names of the records in the folder of each file."""
+    return {folder: _records(LocalSource(folder)) for folder in {os.path.dirname(path) for path in paths}}
+
+
+def _pending_files(folder: str) -> Iterator[str]:
+    place = LocalSource(folder)
+    for record in _pending_records(place):
+        yield from _unpublished(place, "", record)
+
+
+def _always_changing(where: str) -> SourceError:
+    return SourceError(errno.EAGAIN, "files are added to it without a pause; open it again", where)
 
 
 def pending_names(folder: str) -> set[str]:
@@ -124,13 +140,16 @@ def _hidden(source: Source, paths: Sequence[str]) -> set[str]:
             found.update(root + name for name in _unpublished(source, root, record[0]))
         elif root:
             found.update(path for path in paths if path.startswith(root))
-        else:
-            problem = (
-                "a writer is still writing here, or was killed and left this file; wait, or remove all files here and "
-                "write them again"
-            )
-            raise NotFoundError(errno.ENOENT, problem, f"{source.url}/{CLAIM}")
     return found
+
+
+def _refuse_claim(source: Source, paths: Sequence[str]) -> None:
+    if CLAIM in paths:
+        problem = (
+            "a writer is still writing here, or was killed and left this file; wait, or remove all files here and "
+            "write them again"
+        )
+        raise NotFoundError(errno.ENOENT, problem, f"{source.url}/{CLAIM}")
 
 
 class _Record(msgspec.Struct):
@@ -229,7 +248,9 @@ def undo_unfinished(target: str) -> None:
         full = os.path.join(target, path)
         with storage_errors(full, "undo"), suppress(FileNotFoundError), open(full, "r+b") as record:
             found = _decode(place, path)
-            if found.record == os.fstat(record.fileno()).st_ino and _is_abandoned(record):
+            is_original = found.record == os.fstat(record.fileno()).st_ino
+            # If the writer ended after the record was opened, the lock is free, but the record has another name.
+            if is_original and _is_abandoned(record) and _inode(full) == found.record:
                 _undo(place, found.files)
                 os.rename(full, _done(full))
                 sync_folder(os.path.dirname(full))

@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import takewhile
 
 from shardex.errors import AccessDeniedError, ArgumentError, NotFoundError, ShardexError
-from shardex.files.append_records import visible_paths, without_pending
+from shardex.files.append_records import visible_matches, visible_paths
 from shardex.files.patterns import expand_braces, has_wildcards, literal_prefix, matching, natural_order
 from shardex.sources import (
     CachedSource,
@@ -144,8 +144,7 @@ def _matches_of_one(pattern: str) -> list[str]:
         return [os.path.join(pattern, path) for path in below if not _NOT_DATA.search(path)]
     if os.path.exists(pattern):
         return [pattern]
-    found = [path for path in natural_order(glob.glob(pattern, recursive=True)) if os.path.isfile(path)]
-    return without_pending(found)
+    return natural_order(visible_matches(lambda: list(filter(os.path.isfile, glob.glob(pattern, recursive=True)))))
 
 
 def _files(paths: list[str], what: str | tuple[str, ...]) -> Files:
