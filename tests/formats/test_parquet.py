@@ -333,3 +333,31 @@ def test_appending_other_fields_raises_at_create(tmp_path: Path) -> None:
         sx.write(tmp_path / "d", [{"y": "a"}], {"y": str}, format="parquet", mode="append")
     assert [s.x for s in sx.open(tmp_path / "d")] == [1]
     assert [path.name for path in tmp_path.iterdir()] == ["d"]
+
+
+@pytest.mark.parametrize("probe", [64 << 20, 0], ids=["decoded", "not decoded"])
+def test_where_nested_columns_have_nulls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probe: int) -> None:
+    monkeypatch.setattr(parquet, "_PROBE_BYTES", probe)
+    table = pa.table(
+        {
+            "empty": pa.array([[1.0, 2.0], [], [3.0]], pa.list_(pa.float32())),
+            "inside": pa.array([[1, None], [], [3]]),
+            "words": pa.array([["a"], [], ["b"]]),
+            "parts": pa.array([{"a": 1}, {"a": None}, {"a": 2}]),
+        }
+    )
+    pq.write_table(table, tmp_path / "x.parquet")
+    ds = sx.open(tmp_path / "x.parquet")
+    if probe:
+        assert str(ds.features) == (
+            "empty float32[?], inside list of int64 or none, words list of text, parts struct of a int64 or none"
+        )
+        assert ds.features == sx.from_arrow(table).features
+    else:  # the statistics do not tell empty lists from nulls
+        assert str(ds.features["empty"]) == "float32[?] or none"
+        assert str(ds.features["words"]) == "list of text or none or none"
+    assert (
+        ds.to_arrow().select(["empty", "words", "parts"]).to_pydict()
+        == table.select(["empty", "words", "parts"]).to_pydict()
+    )
+    assert ds[0].inside == [1, None]
