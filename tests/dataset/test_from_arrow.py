@@ -311,3 +311,13 @@ def test_error_of_a_misfit_value_names_its_sample(tmp_path: Path) -> None:
         ds.to_arrow()
     with pytest.raises(Exception, match=r"at sample 500 of .*, field y"):
         pl.DataFrame(ds)
+
+
+def test_columns_of_missing_values_have_the_form_of_the_field() -> None:
+    """Fixed lists and dictionaries with nulls: a read of nulls only was a list, other reads were masked arrays."""
+    fixed = pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2))
+    ds = sx.from_arrow(pa.table({"fixed": fixed, "coded": pa.array([7, None]).dictionary_encode()}))
+    for rows in ([0], [1], [0, 1], []):
+        columns = ds.read(rows)
+        assert columns["fixed"].values.shape == (len(rows), 2) and columns["coded"].values.dtype == np.int64
+        assert columns["fixed"].mask.tolist() == columns["coded"].mask.tolist() == [row == 0 for row in rows]
