@@ -18,7 +18,7 @@ import shardex as sx
 from shardex.errors import CommitConflict, NotFoundError, StorageFullError, VersionExpired
 from shardex.sources import LocalSource, Place, place_of
 from shardex.sources.memory import MemorySource
-from shardex.store import leftovers, version_numbers, versions_in
+from shardex.store import leftovers, version_numbers, versions, versions_in
 from shardex.store.manifest import read_manifest
 from shardex.store.version_numbers import (
     BLOCK,
@@ -217,6 +217,34 @@ def test_number_of_a_closed_block_is_not_used_again() -> None:
         assert not claim_number(place, number, "f" * 16, b'{"xxh3":"ffffffffffffffff","manifest":{}}')
     assert place.paths() == before
     assert claim_number(place, 3 * BLOCK + 1, "f" * 16, b'{"xxh3":"ffffffffffffffff","manifest":{}}')
+
+
+def test_version_of_a_closed_block_was_removed() -> None:
+    place = MemorySource()
+    many(place, 3 * BLOCK)
+    remove_versions(place, 3 * BLOCK)
+    with pytest.raises(VersionExpired, match="version 7 was removed by `clean`; the current one is 3000"):
+        read_manifest(place, 7)
+    with pytest.raises(NotFoundError, match="no version 3001"):
+        read_manifest(place, 3 * BLOCK + 1)
+
+
+def test_block_is_closed_while_the_history_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    append(url := f"memory://numbers/{next(_places)}", 0)
+    place = place_of(url)
+    manifest = bytes(place.load(manifest_path(1)))
+    for number in range(2, 3 * BLOCK + 1):
+        place.put(manifest_path(number), manifest)
+    read = versions_in
+
+    def read_before_clean(place: Place) -> list[int]:
+        numbers = read(place)
+        monkeypatch.undo()
+        sx.clean(url)
+        return numbers
+
+    monkeypatch.setattr(versions, "versions_in", read_before_clean)
+    assert [version.number for version in sx.history(url)] == [3 * BLOCK]
 
 
 class _Stopped(MemorySource):

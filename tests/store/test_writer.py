@@ -18,8 +18,9 @@ import pytest
 import shardex as sx
 from shardex.errors import AlreadyExistsError, ArgumentError, ClosedError, FormatError, SchemaError, StorageFullError
 from shardex.schema import Features
-from shardex.sources import LocalSource
+from shardex.sources import LocalSource, Place
 from shardex.store import data_files as fragments
+from shardex.store import writer as writer_module
 from shardex.store.manifest import read_manifest
 from shardex.store.version_numbers import latest_version
 from shardex.store.writer import ArrowWriter
@@ -379,6 +380,25 @@ def test_two_concurrent_appends(tmp_path: Path) -> None:
     second.close()
     first.close()
     assert numbers(folder) == [0, 20, 10]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_version_is_removed_while_a_writer_begins(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer has listed the versions; then another one appends, and `clean` removes the version that was latest."""
+    sx.write(tmp_path / "d", samples(2), SCHEMA)
+    find_latest, calls = latest_version, list[int]()
+
+    def latest_before_clean(place: Place) -> int:
+        calls.append(version := find_latest(place))
+        if len(calls) == 1:
+            sx.write(tmp_path / "d", samples(1, 2), SCHEMA, mode="append")
+            sx.clean(tmp_path / "d")
+        return version
+
+    monkeypatch.setattr(writer_module, "latest_version", latest_before_clean)
+    sx.write(tmp_path / "d", samples(1, 3), SCHEMA, mode=mode)
+    assert numbers(tmp_path / "d") == ([0, 1, 2, 3] if mode == "append" else [3])
+    assert read_manifest(LocalSource(tmp_path / "d"), 3).ids == 4
 
 
 def test_append_after_a_concurrent_overwrite_with_other_fields_raises(tmp_path: Path) -> None:

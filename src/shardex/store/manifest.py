@@ -29,7 +29,7 @@ from shardex.errors import (
 from shardex.schema import Features, Optional
 from shardex.sources import Place, Source, check_path
 from shardex.store.row_ids import RowIds
-from shardex.store.version_numbers import claim_number, is_tombstone, latest_version, manifest_path
+from shardex.store.version_numbers import claim_number, is_closed, is_tombstone, latest_version, manifest_path
 
 FORMAT = 1
 DATA_FILE = r"data/[0-9a-f]{32}(-[0-9a-f]{16})?\.arrow"
@@ -205,14 +205,15 @@ def read_manifest(source: Source, version: int) -> Manifest:
     where = f"{source.url}/{path}"
     try:
         data = bytes(source.load(path))
+        removed = is_tombstone(data)
     except NotFoundError:
-        latest = latest_version(source)
-        raise NotFoundError(errno.ENOENT, f"no version {version}; the current one is {latest}", where) from None
+        if not (removed := is_closed(source, version)):
+            latest = latest_version(source)
+            raise NotFoundError(errno.ENOENT, f"no version {version}; the current one is {latest}", where) from None
     except RemoteChangedError:  # a manifest is replaced only by a tombstone
-        data = b'{"removed":'
-    if is_tombstone(data):
-        latest = latest_version(source)
-        what = f"version {version} was removed by `clean`; the current one is {latest}"
+        removed = True
+    if removed:
+        what = f"version {version} was removed by `clean`; the current one is {latest_version(source)}"
         raise VersionExpired(errno.ENOENT, what, where)
     try:
         manifest = _decode(data)

@@ -92,12 +92,21 @@ def is_tombstone(data: bytes) -> bool:
     return data.startswith(b'{"removed":')
 
 
+def is_closed(source: Source, version: int) -> bool:
+    """Return True if the block of a version number is closed: all versions of the block were removed."""
+    try:
+        source.stat(_closed_path(_block(version)))
+    except NotFoundError:
+        return False
+    return True
+
+
 def claim_number(place: Place, version: int, checksum: str, manifest: bytes) -> bool:
     """Publish a manifest with this checksum; return False if the number is used."""
     if not place.put_if_absent(manifest_path(version), manifest):
         owner = _owner(place, version)
         return owner is not None and owner.checksum == checksum  # the answer to an earlier attempt was lost
-    if not _is_closed(place, _block(version)):
+    if not is_closed(place, version):
         return True
     owner = _owner(place, version)
     if owner is None:
@@ -122,7 +131,7 @@ def remove_versions(place: Place, kept: int) -> list[int]:
     due += sorted(set(range(max(1, first), kept)).difference(names))
     owners = dict(zip(due, place.for_each(lambda number: _owner(place, number), due), strict=True))
     # The manifest of a void commit must not become a tombstone, which stands for a valid one.
-    closed |= {block for block in {_block(number) for number in due} if _is_closed(place, block)}
+    closed |= {block for block in {_block(number) for number in due} if is_closed(place, BLOCK * block)}
     left = [number for number in due if _block(number) not in closed]
     place.for_each(lambda number: _bury(place, number, owners[number]), left)
     for block in sorted(full):
@@ -213,11 +222,3 @@ def _block(number: int) -> int:
 
 def _closed_path(block: int) -> str:
     return f"{STORE_FOLDER}/{BLOCK * block + BLOCK - 1:08d}.closed"
-
-
-def _is_closed(place: Place, block: int) -> bool:
-    try:
-        place.stat(_closed_path(block))
-    except NotFoundError:
-        return False
-    return True

@@ -22,7 +22,7 @@ from shardex.store.commit import Changes, apply, counted, publish_next
 from shardex.store.data_files import FragmentWriter
 from shardex.store.key_lookup import check_key, refuse_duplicates
 from shardex.store.manifest import Manifest, read_manifest
-from shardex.store.version_numbers import latest_version
+from shardex.store.version_numbers import at_latest, latest_version
 from shardex.store.writer_heartbeat import WRITER_FILE, WriterHeartbeat
 
 _UNUSED_IDS = 1 << 48
@@ -55,8 +55,11 @@ class ArrowWriter(AllOrNothing):
         self._features = features
         self._mode = mode
         self._new_folder = not self._place.is_remote and not os.path.exists(self.path)
-        self._version = self._begin(mode)
-        self._base = self._base_manifest(self._version, key, generate_keys)
+        self._version, self._base = at_latest(
+            self._place,
+            lambda version: (version, self._base_manifest(version, key, generate_keys)),
+            self._begin(mode),
+        )
         self._fragments = FragmentWriter(
             self._place,
             features,
