@@ -41,6 +41,7 @@ def fitted(values: list[Any], feature: Feature) -> Any:
         ([[1, 2], [3, 4]], Array("int8", (None,)), Ragged),
         ([np.zeros((1, 2)), np.zeros((1, 2))], Array("float64", (None, None)), Ragged),
         ([np.zeros(2), np.zeros(2)], Array("float64"), list),
+        ([np.zeros(()), np.zeros(())], Array("float64", ()), list),
         (["a", "b"], Text(), list),
         ([1, "a"], Json(), list),
         ([datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)], Date(), np.ndarray),

@@ -116,7 +116,7 @@ def is_stacked(feature: Feature) -> bool:
     """Return whether a column of this feature is an array rather than a list, if no value is missing."""
     inner = unwrap_optional(feature)
     if isinstance(inner, Array):
-        return inner.dtype is not None and inner.shape is not None
+        return inner.dtype is not None and bool(inner.shape)
     return isinstance(inner, Value | ClassLabel | TimeFeature)
 
 
@@ -129,7 +129,7 @@ def _stack_lists(values: list[Any], feature: Feature) -> Column | None:
                 return np.array(values, feature.dtype)
         except OverflowError:
             return None
-    if isinstance(feature, Array) and feature.dtype and feature.fixed and kinds <= {list}:
+    if isinstance(feature, Array) and feature.dtype and feature.fixed and feature.shape and kinds <= {list}:
         try:
             array = np.asarray(values)
         except ValueError:
