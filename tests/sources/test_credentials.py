@@ -6,9 +6,12 @@ import base64
 import logging
 import os
 import pickle
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.errors import ArgumentError
-from shardex.sources import credentials, export_credentials, import_credentials, open_source, redact_url, storage
+from shardex.sources import (
+    credentials,
+    export_credentials,
+    import_credentials,
+    keyring,
+    open_source,
+    redact_url,
+    storage,
+)
 from shardex.sources.credentials import Settings, redact, settings_for
 from shardex.sources.object_store import ObjectSource
 from tests.servers import KEY, SECRET
@@ -94,6 +105,21 @@ def test_settings_show_no_values() -> None:
         assert text.strip("[]") == "Settings(access_key_id, region, secret_access_key)"
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(settings)
+
+
+def test_keyring_is_written_again_if_it_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Temporary files are removed after some days, or the disk was full when it was first written."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("multiprocessing.context.get_spawning_popen", object)
+    storage("s3://keyring", token="secret")
+    shutil.rmtree(os.path.dirname(first := keyring()))
+    assert (second := keyring()) != first and os.path.exists(second) and keyring() == second
+    storage("s3://keyring", token="other")
+    with monkeypatch.context() as full:
+        full.setattr(credentials, "export_credentials", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            keyring()
+    assert b"other" in Path(keyring()).read_bytes()
 
 
 def test_credentials_are_exported_and_imported() -> None:

@@ -247,13 +247,14 @@ def keyring() -> str:
     if not _registry.settings or get_spawning_popen() is None:
         return ""
     key = os.getpid(), _registry.version
-    if key not in _keyrings:
+    if not os.path.exists(_keyrings.get(key, "")):  # the system may remove old temporary files
         folder = tempfile.mkdtemp(prefix="shardex-")  # only this user can read it
         weakref.finalize(_registry, _remove_keyring, os.getpid(), folder)
-        _keyrings[key] = os.path.join(folder, "keyring.json")
-        descriptor = os.open(_keyrings[key], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        path = os.path.join(folder, "keyring.json")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(export_credentials())
+        _keyrings[key] = path
     return _keyrings[key]
 
 
