@@ -118,6 +118,20 @@ def test_list_rows_read_the_named_fields() -> None:
             rows.read(np.array(wanted, np.int64), ["z"])
 
 
+@pytest.mark.parametrize(
+    "values",
+    [[np.int8(1), np.int16(300)], [np.float32(1), 2.5], [1, 2**63], [1, 2.5]],
+    ids=["int", "float", "big", "mix"],
+)
+def test_list_rows_read_one_dtype(values: list[Any]) -> None:
+    rows = ListRows([{"x": value} for value in values])
+    feature = rows.features["x"]
+    assert isinstance(feature, Value)
+    for wanted in ([0], [1], [0, 1]):
+        column = rows.read(np.array(wanted))["x"]
+        assert column.dtype == feature.dtype and column.tolist() == [values[row] for row in wanted]
+
+
 def test_empty_list_rows() -> None:
     assert len(ListRows([])) == 0
     assert ListRows([]).features == Features({})

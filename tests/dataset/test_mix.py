@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import pickle
 from collections import Counter
@@ -162,3 +163,10 @@ def test_mixing_different_number_types_raises() -> None:
     for other, message in cases:
         with pytest.raises(SchemaError, match=message):
             mix({"a": first, "b": open(other)})
+
+
+def test_mixing_times_of_different_units_or_zones_raises() -> None:
+    first = open([{"t": datetime.datetime(2024, 1, 1)}])
+    for other in (np.datetime64("2024-01-01T00:00:00", "ns"), datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)):
+        with pytest.raises(SchemaError, match=r"expected timestamp\[us\] as in the first dataset, got .* field t"):
+            mix({"a": first, "b": open([{"t": other}])})

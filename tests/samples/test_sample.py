@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardex.errors import FieldError, RowError
-from shardex.kernel import MISSING, Columns, Ragged
+from shardex.kernel import MISSING, Columns, Masked, Ragged
 from shardex.samples import Batch, DictSample
 
 
@@ -101,3 +101,11 @@ def test_a_field_can_be_set(batch: Batch) -> None:
     assert batch.x.sum() == 30
     assert "x" in dir(batch)
     assert "3 samples" in repr(batch)
+
+
+def test_values_set_for_an_optional_field_keep_its_mask() -> None:
+    batch = Batch(Columns({"x": Masked(np.array([1.0, np.nan]), np.array([True, False]))}))
+    batch.x = batch.x * 2
+    assert batch.mask_of("x").tolist() == [True, False] and batch[0] == DictSample(x=2.0) and batch[1].x is None
+    batch.x = np.float64(3)  # one number for the whole batch, such as a loss
+    assert batch.columns.data["x"] == 3

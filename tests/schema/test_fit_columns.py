@@ -95,3 +95,19 @@ def test_columns_in_the_form_of_inferred_features() -> None:
     assert isinstance(found["a"], Ragged) and found["s"] == ["a", None]
     assert in_form(Columns({"n": [None, MISSING]}), features)["n"].mask.tolist() == [False, False]
     assert in_form(Columns({"f": np.array([2**53 + 1])}), features)["f"].dtype == np.int64  # no float has this value
+
+
+@pytest.mark.parametrize(
+    ("found", "inferred"),
+    [("int8", "int16"), ("int64", "uint64"), ("float32", "float64"), ("uint8", "float32"), ("int64", "float64")],
+)
+def test_numbers_have_the_dtype_of_the_feature_in_every_batch(found: str, inferred: str) -> None:
+    for feature in (Value(inferred), Optional(Value(inferred))):
+        column = in_form(Columns({"x": np.array([1, 2], found)}), {"x": feature})["x"]
+        assert column.dtype == inferred and column.tolist() == [1, 2]
+
+
+def test_numbers_that_the_dtype_does_not_hold_stay() -> None:
+    for found, inferred in [([-1], "uint64"), ([300], "int8"), ([1.5], "int64"), ([True], "int64")]:
+        column = np.array(found)
+        assert in_form(Columns({"x": column}), {"x": Value(inferred)})["x"] is column

@@ -18,7 +18,7 @@ from shardex.dataset.typed_views import typed_view
 from shardex.errors import SchemaError
 from shardex.kernel import Columns, Integers, Masked, digest
 from shardex.rows import AbstractRows, JoinedRows, Table
-from shardex.schema import Array, ClassLabel, Feature, Features, Optional, Value, unwrap_optional
+from shardex.schema import Array, ClassLabel, Feature, Features, Optional, TimeFeature, Value, unwrap_optional
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
@@ -155,11 +155,11 @@ class JoinRows(JoinedRows):
 
 
 def _check_same_types(first: Dataset[Any], other: Dataset[Any], number: int) -> None:
-    """Raise if numbers have different types: they would not stack in batches that hold samples of both datasets."""
+    """Raise if numbers or times have different types: a batch of samples of both datasets could not stack them."""
     if not len(first) or not len(other):
         return
     for name, feature in first.features.items():
-        wanted, found = _number_feature(feature), _number_feature(other.features[name])
+        wanted, found = _stacked_feature(feature), _stacked_feature(other.features[name])
         if wanted != found and None not in (wanted, found):
             raise SchemaError(
                 f"expected {wanted} as in the first dataset, got {found} - at dataset {number}, field {name}; open it "
@@ -167,10 +167,10 @@ def _check_same_types(first: Dataset[Any], other: Dataset[Any], number: int) -> 
             )
 
 
-def _number_feature(feature: Feature) -> Feature | None:
-    """Return the feature of a field of numbers, without `Optional`; None for other fields."""
+def _stacked_feature(feature: Feature) -> Feature | None:
+    """Return the feature of a field of numbers, arrays or times, without `Optional`; None for other fields."""
     inner = unwrap_optional(feature)
-    return inner if isinstance(inner, Value | Array | ClassLabel) else None
+    return inner if isinstance(inner, Value | Array | ClassLabel | TimeFeature) else None
 
 
 def concat_rows(datasets: Sequence[Dataset[Any]]) -> AbstractRows:

@@ -162,7 +162,7 @@ class Batch(Generic[T_co]):
     def __setattr__(self, name: str, value: Any) -> None:
         """Set the column of a field; new values of an optional field keep its mask."""
         old = self.columns.data.get(name)
-        if isinstance(old, Masked) and hasattr(value, "shape") and len(value) == len(self):
+        if isinstance(old, Masked) and getattr(value, "shape", ())[:1] == (len(self),):
             value = Masked(value, old.mask)
         self.columns.data[name] = value
 

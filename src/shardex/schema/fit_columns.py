@@ -52,10 +52,17 @@ def _in_form(column: Column, feature: Feature | None) -> Column:
     if isinstance(feature, Array) and isinstance(column, np.ndarray) and not feature.fixed:
         ragged = len(feature.shape or ()) == column.ndim - 1
         return Ragged.from_stacked(column, shaped=not feature.ragged) if ragged else column
-    if isinstance(feature, Value) and isinstance(column, np.ndarray) and column.dtype.kind in "iu":
-        wide = column.astype(feature.dtype) if np.dtype(feature.dtype).kind == "f" else column
-        return wide if (wide.astype(column.dtype) == column).all() else column
+    if isinstance(feature, Value) and isinstance(column, np.ndarray) and column.dtype != feature.dtype:
+        return _widened(column, np.dtype(feature.dtype))
     return column
+
+
+def _widened(column: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return numbers in a wider dtype; unchanged if it does not hold all of them."""
+    if column.dtype.kind not in "iuf" or not can_cast(column, dtype, typed=False):
+        return column
+    wide = column.astype(dtype)
+    return wide if np.array_equal(wide.astype(column.dtype), column, equal_nan=True) else column
 
 
 def fit_column(values: list[Any], feature: Feature, where: Where, name: str, *, stored: bool) -> Column:

@@ -76,6 +76,8 @@ def _of_field(values: list[Any], name: str) -> Feature:
     present = kinds - {type(None)}
     if len(present) == 1 and present <= _PLAIN:  # without a look at each value: lists of samples may be long
         one = feature_of(*present)
+        if present == {int}:
+            one = Value(_integer_dtype([[value for value in values if value is not None]]) or "int64")
         return Optional(one) if len(kinds) > 1 else one
     if present == {np.ndarray}:
         one_of_each = {(one.dtype, one.shape): one for one in values if one is not None}
