@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -177,18 +178,18 @@ def test_keys_reach_workers_of_torch(bucket: str, seaweed: str, tmp_path: Path, 
     """As `docs/remote.md` shows it; the keys are neither in the pickle nor in the environment, and no file is left."""
     pytest.importorskip("torch")
     sx.write(bucket, [{"n": n} for n in range(20)])
-    (tmp_path / "temporary").mkdir()
     program = tmp_path / "train.py"
     program.write_text(TORCH_PROGRAM)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    environment = {**clean, "TMPDIR": str(tmp_path / "temporary"), "SHARDEX_CACHE": str(tmp_path / "cache")}
-    done = subprocess.run(
-        [sys.executable, str(program), bucket, seaweed, KEY, SECRET, method],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert not [path for path in (tmp_path / "temporary").iterdir() if path.name.startswith("shardex-")]
+    # Sockets of multiprocessing lie in the temporary folder, and their paths have at most 107 bytes.
+    with tempfile.TemporaryDirectory() as temporary:
+        done = subprocess.run(
+            [sys.executable, str(program), bucket, seaweed, KEY, SECRET, method],
+            env={**clean, "TMPDIR": temporary, "SHARDEX_CACHE": str(tmp_path / "cache")},
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert not [name for name in os.listdir(temporary) if name.startswith("shardex-")]

@@ -236,6 +236,8 @@ IN_PYTHON = {
     "jsonl_singles",
     "bins_singles",
     "list_rows",
+    "column_rows",
+    "column_rows_mixed",
     "joined",
 }
 

@@ -29,7 +29,7 @@ from shardex.arrow import (
     take_table,
     true_or_null,
 )
-from shardex.dataset.sql_sandbox import RefusedError, parse, run
+from shardex.dataset.sql_sandbox import RefusedError, is_keyword, parse, run
 from shardex.errors import QueryError, ShardexError
 from shardex.kernel import Integers
 from shardex.order import Span
@@ -482,7 +482,7 @@ def _query_error(error: RefusedError, text: str, begin: int, features: Features,
     elif near := re.search('syntax error at or near "(.+)"', reason):
         before = text.encode()[: max((place or 0) - begin, 0)].decode(errors="ignore").split()
         for word in (near[1], *before[-1:]):  # a field whose name is a keyword may be what stands before the error
-            if word.lower() in map(str.lower, features):
+            if word.lower() in map(str.lower, features) and is_keyword(word):
                 where += f'; write a field whose name is an SQL keyword in double quotes: "{word}"'
                 break
     return QueryError(f"expected valid SQL, got {text[:200]!r}: {reason}{where}")

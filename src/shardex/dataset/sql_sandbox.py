@@ -67,6 +67,17 @@ def parse(text: str) -> list[dict[str, Any]]:
     return [statement["node"] for statement in found["statements"]]
 
 
+def is_keyword(word: str) -> bool:
+    """Return whether a word is a keyword of SQL, which names a field only in double quotes.
+
+    >>> is_keyword("at"), is_keyword("station")
+    (True, False)
+    """
+    import duckdb
+
+    return [kind for _, kind in duckdb.tokenize(word)] == [duckdb.token_type.keyword]
+
+
 def run(
     statement: str,
     params: list[Any] | dict[str, Any] | None,

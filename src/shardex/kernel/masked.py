@@ -147,8 +147,8 @@ def _equal(a: Any, b: Any) -> bool:
 def missing_value(dtype: np.dtype[Any]) -> Any:
     """Return what stands for a missing value: NaN, NaT or 0.
 
-    >>> [missing_value(np.dtype(one)) for one in ("float32", "int8", "M8[s]")]
-    [nan, 0, np.datetime64('NaT')]
+    >>> [str(missing_value(np.dtype(one))) for one in ("float32", "int8", "M8[s]")]
+    ['nan', '0', 'NaT']
     """
     if dtype.kind in "mM":
         return (np.datetime64 if dtype.kind == "M" else np.timedelta64)("NaT")
