@@ -1,6 +1,7 @@
 """`open` and `write` take what users have in memory: columns, tables of other tools, samples of any kind."""
 
 import pickle
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +110,33 @@ def test_write_takes_paths_and_rows(tmp_path: Path) -> None:
     assert sx.write(tmp_path / "d", first.rows)["x"].tolist() == [1, 2]
     files = sorted((tmp_path / "b").glob("*.parquet"))
     assert sx.write(tmp_path / "e", files)["x"].tolist() == [1, 2]
+
+
+COLUMNS = {
+    "Int64": (pd.Series([1, None], dtype="Int64"), "int64 or none", [1, None]),
+    "str": (pd.Series(["a", None], dtype="str"), "text or none", ["a", None]),
+    "boolean": (pd.array([True, None], dtype="boolean"), "bool or none", [True, None]),
+    "categories": (pd.Categorical(["x", None]), "text or none", ["x", None]),
+    "NaT": (pd.Series(pd.to_datetime(["2024-01-31", None])), "timestamp[us] or none", [datetime(2024, 1, 31), None]),
+    "zone": (pd.date_range("2024-01-31", periods=2, tz="UTC", unit="us"), "timestamp[us, UTC]", None),
+    "numpy days": (np.array(["2024-01-31", "NaT"], "M8[D]"), "date or none", [date(2024, 1, 31), None]),
+    "numpy spans": (np.array([1, 2], "m8[s]"), "duration[s]", [timedelta(seconds=1), timedelta(seconds=2)]),
+    "polars": (pl.Series([1, None], dtype=pl.Int8), "int8 or none", [1, None]),
+    "polars text": (pl.Series(["a", None]), "text or none", ["a", None]),
+    "pyarrow": (pa.array([[1], None]), "int64[?] or none", None),
+    "chunked": (pa.chunked_array([[1.5], [2.5]]), "float64", [1.5, 2.5]),
+    "NaN": (pd.Series([1.5, None], dtype="float32"), "float32", None),  # not a missing value in a plain array
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_of_other_tools_keep_types_and_missing_values(name: str, tmp_path: Path) -> None:
+    column, feature, values = COLUMNS[name]
+    ds = sx.open({"v": np.zeros((2, 3)), "c": column, "s": ["a", "b"]})
+    assert str(ds.features) == f"v float64[3], c {feature}, s text"
+    if values is not None:
+        assert [sample.c for sample in ds] == values
+        assert [sample.c for sample in sx.write(tmp_path / "d", ds)] == values
+    assert pickle.loads(pickle.dumps(ds)).fingerprint == ds.fingerprint
+    with pytest.raises(SchemaError, match=r"columns of one length, got \{.*'c': 2"):
+        sx.open({"c": column, "s": ["a", "b", "c"]})

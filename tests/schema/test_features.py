@@ -411,3 +411,17 @@ def test_deeply_nested_json_schema_raises_format_error() -> None:
         Features.from_json({"a": plain})
     while "feature" in plain:  # level by level: freeing it at once would need a deep stack
         plain = plain["feature"]
+
+
+@dataclasses.dataclass
+class Tree:
+    """A class that contains itself."""
+
+    children: list[Tree]
+
+
+def test_a_schema_that_contains_itself_raises() -> None:
+    with pytest.raises(SchemaError, match="expected a class that does not contain itself, got Tree"):
+        Features.of(Tree)
+    with pytest.raises(SchemaError, match="expected a class that does not contain itself, got Tree"):
+        Features.of({"tree": Tree})

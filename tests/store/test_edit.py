@@ -6,10 +6,14 @@ import gc
 import pickle
 import tempfile
 from collections.abc import Callable, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -140,7 +144,7 @@ def test_wrong_edits_raise_and_the_transaction_stays_usable(folder: str) -> None
             tx.update(1, v=[1, 2, 3])
         with pytest.raises(RowError, match="expected a row from -10 to 9, got 10"):
             tx.update(10, n=1)
-        with pytest.raises(ArgumentError, match="expected the number of a row, got 'a'"):
+        with pytest.raises(ArgumentError, match="a slice or a mask, got 'a'"):
             tx.update("a", n=1)
         with pytest.raises(ArgumentError, match="expected at least one field"):
             tx.update(1)
@@ -580,3 +584,33 @@ def test_transaction_that_is_dropped_warns_and_says_what_it_holds(tmp_path: Path
     with sx.edit(tmp_path / "d") as done:
         done.append(x=3)
     assert repr(done) == f"Edit({str(tmp_path / 'd')!r}, closed, 1 sample appended)"
+
+
+def test_values_and_rows_of_pandas_polars_and_pyarrow(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", {"x": np.arange(3.0), "s": ["a", "b", "c"]})
+    with sx.edit(tmp_path / "d") as tx:
+        tx.add_field("n", int | None, pd.Series([1, None, 3], dtype="Int64"))
+        tx.add_field("t", str | None, pd.Series(["a", None, "c"], dtype="str"))
+        tx.add_field("p", int | None, pa.chunked_array([[1, None], [3]]))
+        tx.add_field("d", sx.Optional(sx.Date()), pl.Series([None, date(2024, 1, 31), None]))
+        tx.update(pd.Index([2, 0]), x=pd.Series([20.5, 0.5], index=[7, 8]), s=pl.Series(["z", "y"]))
+        tx.update(pd.Series([True, False, False]), n=pd.Series([None], dtype="Int64"))
+    with sx.edit(tmp_path / "d") as tx:
+        tx.extend(sx.open(tmp_path / "d").to_pandas()[1:2].astype({"n": "Int64", "p": "Int64"}))
+    expected = [
+        {"x": 0.5, "s": "y", "n": None, "t": "a", "p": 1, "d": None},
+        {"x": 1.0, "s": "b", "n": None, "t": None, "p": None, "d": date(2024, 1, 31)},
+        {"x": 20.5, "s": "z", "n": 3, "t": "c", "p": 3, "d": None},
+    ]
+    assert list(sx.open(tmp_path / "d")) == [*expected, expected[1]]
+    with sx.edit(tmp_path / "d") as tx, pytest.raises(ArgumentError, match=r"a row, a list of them, .* got 'x > 1'"):
+        tx.update("x > 1", x=0.0)
+
+
+def test_rows_of_series_of_keys(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"k": name, "x": 0} for name in "abc"], key="k")
+    with sx.edit(tmp_path / "d") as tx:
+        tx.update(pd.Series(["c", "a"], index=[5, 6]), x=[3, 1])
+        with pytest.raises(SchemaError, match="got str 'x' - at the sample with key 'b'"):
+            tx.update(pd.Series(["b"], index=[5]), x=["x"])
+    assert [s.x for s in sx.open(tmp_path / "d")] == [1, 0, 3]

@@ -26,7 +26,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 from shardex.dataset.combine import concat, join
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.dataset_dict import DatasetDict
-from shardex.dataset.from_arrow import from_arrow, from_huggingface
+from shardex.dataset.from_arrow import column_table, from_arrow, from_huggingface
 from shardex.dataset.layers import innermost_rows, time_in_functions
 from shardex.dataset.load_dataset import load_dataset
 from shardex.dataset.mix import MixRows, mix, temperature
@@ -34,7 +34,7 @@ from shardex.dataset.open import index, open
 from shardex.dataset.read_size import ReadSize
 from shardex.dataset.typed_views import changes, lens_to
 from shardex.dataset.views import DataIterator
-from shardex.dataset.writer import Writer, create, write
+from shardex.dataset.writer import Writer, create, samples_of, write
 
 __all__ = [
     "DataIterator",
@@ -44,6 +44,7 @@ __all__ = [
     "ReadSize",
     "Writer",
     "changes",
+    "column_table",
     "concat",
     "create",
     "from_arrow",
@@ -55,6 +56,7 @@ __all__ = [
     "load_dataset",
     "mix",
     "open",
+    "samples_of",
     "temperature",
     "time_in_functions",
     "write",

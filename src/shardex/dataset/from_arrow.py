@@ -7,16 +7,20 @@ that every dataset exports (`to_arrow.py`).
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from shardex.arrow import map_type, storage_type
 from shardex.dataset.arrow_rows import ArrowRows
+from shardex.dataset.combine import join
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.huggingface import import_datasets, rows_of
-from shardex.errors import ArgumentError, FormatError
+from shardex.errors import ArgumentError, FormatError, SchemaError
+from shardex.rows import ColumnRows
 from shardex.schema import Features
 
 
@@ -82,6 +86,53 @@ def from_table(data: Any, schema: Any = None) -> Dataset:
     return from_huggingface(data)  # type: ignore[no-any-return]
 
 
+def from_columns(columns: Mapping[str, Any]) -> Dataset:
+    """Return a dataset over columns in memory: arrays with a row per sample, lists, and columns of other tools.
+
+    Columns of pandas, polars and pyarrow, and dates and times, are read as Arrow, which knows missing values and zones.
+
+    >>> from_columns({"n": pa.array([1, None]), "s": ["a", "b"], "day": np.array(["2024-01-31", "NaT"], "M8[D]")})
+    Dataset(2 samples: n int64 or none, s text, day date or none - JoinRows)
+    """
+    tables = {name: table for name, column in columns.items() if (table := column_table(name, column)) is not None}
+    rest = {name: column for name, column in columns.items() if name not in tables}
+    if not tables:
+        return Dataset(ColumnRows(columns))
+    parts = [from_arrow(table) for table in tables.values()]
+    if rest:
+        parts.append(Dataset(ColumnRows(rest)))
+    lengths = {name: len(part) for part in parts for name in part.fields}
+    if len({*lengths.values()}) > 1:
+        raise SchemaError(f"expected columns of one length, got {lengths}")
+    return join(*parts).select(*columns)
+
+
+def column_table(name: str, column: Any) -> pa.Table | None:
+    """Return a table of one column, if it is one of pandas with missing values, zones or categories, of polars or
+    pyarrow, or an array of dates or times; None for lists and other arrays.
+
+    >>> column_table("x", pa.array([1, None])).num_rows, column_table("x", [1, None])
+    (2, None)
+    """
+    try:
+        if isinstance(column, pa.Array | pa.ChunkedArray):
+            return pa.table({name: column})
+        kind = getattr(column, "dtype", None)
+        times = isinstance(kind, np.dtype) and kind.kind in "mM" and getattr(column, "ndim", 0) == 1
+        if times or _is_of_pandas(kind):
+            return pa.table({name: pa.array(column, from_pandas=True)})
+        if not isinstance(kind, np.dtype) and hasattr(column, "__arrow_c_stream__"):
+            return pa.table({name: pa.chunked_array(column)})
+    except (pa.ArrowException, TypeError, ValueError):  # a unit that Arrow lacks, values of several types
+        pass
+    return None
+
+
+def _is_of_pandas(dtype: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(dtype, pandas.api.extensions.ExtensionDtype)
+
+
 def _table(data: Any) -> pa.Table:
     try:
         if isinstance(data, pa.Table):
@@ -89,12 +140,23 @@ def _table(data: Any) -> pa.Table:
         if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
             return _without_views(pa.table(data))
     except (pa.ArrowException, TypeError, ValueError) as error:
-        advice = "; a table is made of it by to_frame()" if hasattr(data, "to_frame") else ""
-        raise FormatError(f"expected an Arrow table, got {type(data).__name__}: {error}{advice}") from error
+        raise FormatError(f"expected an Arrow table, got {type(data).__name__}: {error}{_advice(data)}") from error
     raise ArgumentError(
         f"expected a table of pyarrow, polars, pandas or DuckDB, or another with __arrow_c_stream__, got "
         f"{type(data).__name__}; open lists of samples and files by sx.open"
     )
+
+
+def _advice(data: Any) -> str:
+    """Return what to do with a table that Arrow cannot hold."""
+    if hasattr(data, "to_frame"):  # a Series
+        return "; a table is made of it by to_frame()"
+    return '; its columns as lists may hold more: to_dict("list")' if _is_pandas_frame(data) else ""
+
+
+def _is_pandas_frame(data: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(data, pandas.DataFrame)
 
 
 def _without_views(table: pa.Table) -> pa.Table:

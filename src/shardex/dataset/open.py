@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.from_arrow import ArrowStream, HubDataset, from_table, is_table
+from shardex.dataset.from_arrow import ArrowStream, HubDataset, from_columns, from_table, is_table
 from shardex.dataset.layers import TypedRows
 from shardex.dataset.typed_views import check_type, features_wanted_by
 from shardex.errors import ArgumentError
 from shardex.files import What
 from shardex.formats import open_rows
-from shardex.rows import AbstractRows, ColumnRows, ListRows, Rows
+from shardex.rows import AbstractRows, ListRows, Rows
 from shardex.samples import T_co, fields_of, is_sample_class
 from shardex.schema import Features
 
@@ -65,7 +65,10 @@ def _rows_of(what: Any, sample_type: Any, format: str | None, schema: Any, optio
     in_memory = _in_memory(what, schema)
     if in_memory is not None:
         if format is not None or options or (schema is not None and not is_table(what)):
-            raise ArgumentError("expected no format, schema or options with rows or samples in memory, got some")
+            raise ArgumentError(
+                "expected no format, schema or options with rows or samples in memory, got some; "
+                "write(path, samples, schema) stores samples with a schema"
+            )
         return in_memory
     if not isinstance(what, str | os.PathLike | list | tuple):
         raise ArgumentError(
@@ -85,7 +88,7 @@ def _in_memory(what: Any, schema: Any) -> Any:
         return what
     if is_table(what):
         return from_table(what, schema)
-    return ColumnRows(what) if isinstance(what, Mapping) else None
+    return from_columns(what) if isinstance(what, Mapping) else None
 
 
 def _advice(what: Any) -> str:

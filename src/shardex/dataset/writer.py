@@ -67,7 +67,7 @@ def write(
     >>> write(tempfile.mkdtemp() + "/d", [{"x": 1}, {"x": 2}])[1]
     DictSample(x=2)
     """
-    source = _opened(samples)
+    source = samples_of(samples)
     if is_stream(source):
         source, found = stream_of(source)
         schema = found if schema is None else schema
@@ -156,7 +156,7 @@ class Writer(AllOrNothing):
 
     def extend(self, samples: Iterable[Any] | Data) -> None:
         """Append many samples: of an iterable, a DataFrame, or a dict of columns."""
-        for sample in _opened(samples):
+        for sample in samples_of(samples):
             if self._shards is None or self._closed or self._complete is not None:
                 self.append(self._mapping(sample))
             else:  # fast path
@@ -175,8 +175,12 @@ class Writer(AllOrNothing):
             self._shards.abort()
 
 
-def _opened(samples: Any) -> Any:
-    """Return an iterable of samples; anything else that `open` takes is opened as a dataset."""
+def samples_of(samples: Any) -> Any:
+    """Return an iterable of samples; anything else that `open` takes is opened as a dataset.
+
+    >>> list(samples_of({"x": [1, 2]})), samples_of([{"x": 1}])
+    ([DictSample(x=1), DictSample(x=2)], [{'x': 1}])
+    """
     paths = list(samples[:1]) if isinstance(samples, list | tuple) else [samples]
     if any(isinstance(one, str | os.PathLike) for one in paths):
         return open_dataset(samples)

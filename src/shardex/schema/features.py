@@ -195,7 +195,10 @@ class Features(Mapping[str, Feature]):
         if isinstance(schema, Mapping):
             return cls({name: feature_of(feature) for name, feature in schema.items()})
         if isinstance(schema, type) and (hints := hints_of(schema)):
-            return cls({name: feature_of(hint) for name, hint in hints.items()})
+            try:
+                return cls({name: feature_of(hint) for name, hint in hints.items()})
+            except RecursionError:
+                raise SchemaError(f"expected a class that does not contain itself, got {schema.__name__}") from None
         raise SchemaError(f"expected a mapping of field names to features, or a class with annotations, got {schema!r}")
 
     def __getitem__(self, name: str) -> Feature:

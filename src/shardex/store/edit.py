@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow import arrow_schema
-from shardex.dataset import Dataset, changes, innermost_rows, lens_to
+from shardex.dataset import Dataset, changes, innermost_rows, lens_to, samples_of
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError
 from shardex.files import AllOrNothing, display_name
@@ -45,14 +45,14 @@ from shardex.store.data_files import FragmentWriter, ShardWriter, write_numbers
 from shardex.store.inventory import existing_place
 from shardex.store.key_lookup import refuse_duplicates
 from shardex.store.manifest import Fragment, Manifest, read_manifest
-from shardex.store.new_field import Values, batches, encode_values
+from shardex.store.new_field import Values, batches, each_value, encode_values
 from shardex.store.overlay_rows import EditedRows
 from shardex.store.row_ids import LiveRows
 from shardex.store.updates import Updates
 from shardex.store.version_numbers import at_latest
 from shardex.store.writer_heartbeat import WriterHeartbeat
 
-_MANY = (slice, list, tuple, range, np.ndarray)
+_MANY = (slice, list, tuple, range)
 """Types of keys or rows of many samples."""
 
 
@@ -158,9 +158,9 @@ class Edit(AllOrNothing):
             self.abort()
             raise
 
-    def extend(self, samples: Iterable[Any]) -> None:
-        """Add many samples."""
-        for sample in Bar(samples, desc="append", unit=" samples", disable=self._quiet, leave=False):
+    def extend(self, samples: Any) -> None:
+        """Add many samples: of an iterable, a dataset, a DataFrame, or a dict of columns."""
+        for sample in Bar(samples_of(samples), desc="append", unit=" samples", disable=self._quiet, leave=False):
             self.append(sample)
 
     def update(self, where: Any, /, **values: Any) -> None:
@@ -180,9 +180,10 @@ class Edit(AllOrNothing):
                 raise SchemaError(
                     f"expected another field than the key {name!r}: delete the sample and append it again"
                 )
-        if isinstance(where, _MANY) and not (isinstance(where, np.ndarray) and where.ndim == 0):
-            self._update_many(where, values)
-            return
+        if isinstance(where, _MANY):
+            return self._update_many(where, values)
+        if hasattr(where, "__array__") and np.ndim(where):  # an array, a Series or an Index
+            return self._update_many(np.asarray(where), values)
         row, changed = int(self._ids(self._row(where))[0]), list[Updates]()
         self._updated.add(row)
         place = self._named(where)
@@ -271,7 +272,9 @@ class Edit(AllOrNothing):
         try:
             row = operator.index(where)
         except TypeError:
-            raise ArgumentError(f"expected the number of a row, got {where!r}") from None
+            raise ArgumentError(
+                f"expected the number of a row, a list of them, a slice or a mask, got {where!r}"
+            ) from None
         if not -len(self.dataset) <= row < len(self.dataset):
             raise RowError(f"expected a row from {-len(self.dataset)} to {len(self.dataset) - 1}, got {where}")
         return np.array([row % len(self.dataset)])
@@ -420,4 +423,4 @@ def _listed(name: str, values: Any) -> list[Any]:
         raise ArgumentError(
             f"expected a list or an array of values for the field {name}, one per row, got {type(values).__name__}"
         )
-    return list(values)
+    return list(each_value(name, values))

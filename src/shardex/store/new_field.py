@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow import BatchBuilder, arrow_schema, to_table
-from shardex.dataset import Dataset
+from shardex.dataset import Dataset, column_table, from_arrow
 from shardex.errors import SchemaError
 from shardex.kernel import Columns
 from shardex.schema import (
@@ -56,7 +56,7 @@ class Values:
         numbers = isinstance(values, np.ndarray) and values.dtype.kind in _NUMBERS
         self._array: NDArray[Any] | None = values if numbers else None
         if self._array is None:
-            self._values = iter(_each(values, dataset))
+            self._values = iter(_each(name, values, dataset))
         if hasattr(values, "__len__") and len(values) != self._length:
             raise SchemaError(f"expected {self._length} values for the field {name}, one per sample, got {len(values)}")
 
@@ -82,13 +82,18 @@ class Values:
             raise SchemaError(f"expected {self._length} values for the field {self._name}, got more")
 
 
-def _each(values: Any, dataset: Dataset) -> Iterable[Any]:
+def _each(name: str, values: Any, dataset: Dataset) -> Iterable[Any]:
+    return map(values, dataset) if callable(values) else each_value(name, values)
+
+
+def each_value(name: str, values: Any) -> Iterable[Any]:
+    """Return the values of a field one by one; missing ones of pandas, polars and pyarrow are None."""
+    if (table := column_table(name, values)) is not None:
+        values = from_arrow(table)
     if isinstance(values, Dataset):
         if len(values.fields) != 1:
             raise SchemaError(f"expected a dataset of one field, got the fields {', '.join(values.fields)}")
         return (sample[values.fields[0]] for sample in values)
-    if callable(values):
-        return map(values, dataset)
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise SchemaError(f"expected an array, an iterable, a dataset or a function, got {type(values).__name__}")
     return values
