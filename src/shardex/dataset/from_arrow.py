@@ -121,7 +121,7 @@ def column_table(name: str, column: Any) -> pa.Table | None:
         times = isinstance(kind, np.dtype) and kind.kind in "mM" and getattr(column, "ndim", 0) == 1
         if times or _is_of_pandas(kind):
             return pa.table({name: pa.array(column, from_pandas=True)})
-        if not isinstance(kind, np.dtype) and hasattr(column, "__arrow_c_stream__"):
+        if kind is not None and not isinstance(kind, np.dtype) and hasattr(column, "__arrow_c_stream__"):  # of polars
             return pa.table({name: pa.chunked_array(column)})
     except (pa.ArrowException, TypeError, ValueError):  # a unit that Arrow lacks, values of several types
         pass
