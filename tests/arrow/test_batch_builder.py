@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardex.arrow import BatchBuilder, decode_array, to_list
+from shardex.arrow import BatchBuilder, decode_array
 from shardex.errors import SchemaError
+from shardex.kernel import values_of
 from shardex.samples import DictSample
 from shardex.schema import Array, Features, Json, Optional, Sequence, Struct, Value
 from tests.strategies import datasets
@@ -57,7 +58,7 @@ def good() -> dict[str, Any]:
 def samples_of(builder: BatchBuilder) -> list[DictSample]:
     batch = builder.finish()
     batch.validate(full=True)
-    columns = {n: to_list(decode_array(batch.column(n), feature)) for n, feature in builder.features.items()}
+    columns = {n: values_of(decode_array(batch.column(n), feature)) for n, feature in builder.features.items()}
     return [DictSample({name: column[k] for name, column in columns.items()}) for k in range(batch.num_rows)]
 
 

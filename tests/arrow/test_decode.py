@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shardex.arrow import decode_array, features_of_arrow, storage_array, storage_type, to_list
+from shardex.arrow import decode_array, features_of_arrow, storage_array, storage_type
 from shardex.arrow.decode import decode_array_bytes, decode_value, take_rows
 from shardex.errors import FormatError
-from shardex.kernel import Ragged
+from shardex.kernel import Ragged, values_of
 from shardex.samples import DictSample
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
 
@@ -68,10 +68,10 @@ CASES: dict[str, tuple[pa.Array, list[Any]]] = {
 @pytest.mark.parametrize(("array", "expected"), CASES.values(), ids=CASES)
 def test_values_of_all_arrow_types(array: pa.Array, expected: list[Any]) -> None:
     feature = suggested(array)
-    assert DictSample(v=to_list(decode_array(array, feature))) == {"v": expected}
+    assert DictSample(v=values_of(decode_array(array, feature))) == {"v": expected}
     assert DictSample(v=[decode_value(array, k, feature) for k in range(len(array))]) == {"v": expected}
     empty = array.slice(0, 0)
-    assert to_list(decode_array(empty, feature)) == []
+    assert values_of(decode_array(empty, feature)) == []
 
 
 @pytest.mark.parametrize(("array", "expected"), CASES.values(), ids=CASES)
@@ -79,13 +79,13 @@ def test_nulls_of_all_arrow_types(array: pa.Array, expected: list[Any]) -> None:
     if pa.types.is_run_end_encoded(array.type):
         pytest.skip("Arrow cannot put a null between runs")
     with_null = pa.concat_arrays([array, pa.nulls(1, array.type), array])
-    found = to_list(decode_array(with_null, Optional(suggested(array))))
+    found = values_of(decode_array(with_null, Optional(suggested(array))))
     assert DictSample(v=found) == {"v": [*expected, None, *expected]}
 
 
 def test_slices_of_arrays() -> None:
     for array, expected in CASES.values():
-        found = to_list(decode_array(array.slice(1), suggested(array)))
+        found = values_of(decode_array(array.slice(1), suggested(array)))
         assert DictSample(v=found) == {"v": expected[1:]}
 
 
@@ -141,7 +141,7 @@ def test_arrays_are_stacked_or_ragged() -> None:
 )
 def test_bad_values_are_errors(array: pa.Array, feature: Feature, message: str) -> None:
     with pytest.raises(FormatError, match=message):
-        to_list(decode_array(array, feature))
+        values_of(decode_array(array, feature))
 
 
 def test_arrays_stored_as_bytes() -> None:
@@ -156,7 +156,7 @@ def test_declared_features_decode() -> None:
     assert decode_array(pa.array([b'{"a":1}']), Json()) == [{"a": 1}]
     assert decode_array(pa.array(["é"]), Bytes()) == ["é".encode()]
     assert decode_array(pa.array([b"x"]), Text()) == ["x"]
-    assert to_list(decode_array(pa.array([1, 0]), ClassLabel(("a", "b")))) == [1, 0]
+    assert values_of(decode_array(pa.array([1, 0]), ClassLabel(("a", "b")))) == [1, 0]
     assert decode_array(pa.array([[b"\1"]]), Sequence(Array("int8", (1,)))) == [[np.array([1], np.int8)]]
     nested = Struct(Features({"j": Json()}))
     assert decode_array(pa.array([{"j": "[1]"}]), nested) == [{"j": [1]}]
@@ -173,7 +173,7 @@ def test_rows_are_taken_from_chunks_in_any_order() -> None:
 
     rows = np.array([5, 0, 3, 5, 2])
     found = take_rows(rows, starts, {"x": Value("int64")}, arrays, str)
-    assert to_list(found["x"]) == [5, 0, 3, 5, 2]
+    assert values_of(found["x"]) == [5, 0, 3, 5, 2]
     assert opened == [0, 2, 3]
     assert len(take_rows(rows[:0], starts, {"x": Value("int64")}, arrays, str)) == 0
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 import shardex as sx
-from shardex.arrow import DecodedTable, to_list
+from shardex.arrow import DecodedTable
 from shardex.errors import FieldError, FormatError
+from shardex.kernel import values_of
 from shardex.schema import Array, Features
 
 ROWS = 10
@@ -38,9 +39,9 @@ class Groups:
 def test_each_group_is_decoded_once() -> None:
     groups = Groups()
     rows = np.array([31, 2, 31, 39, 8])
-    assert to_list(groups.table.read(rows, ["a"])["a"]) == rows.tolist()
+    assert values_of(groups.table.read(rows, ["a"])["a"]) == rows.tolist()
     assert groups.decoded == [(0, "a"), (3, "a")]
-    assert to_list(groups.table.read(rows, ["b", "a"])["b"]) == (-rows).tolist()
+    assert values_of(groups.table.read(rows, ["b", "a"])["b"]) == (-rows).tolist()
     assert groups.table.sample(30, ["a", "b"]) == {"a": 30, "b": -30}
     assert groups.decoded == [(0, "a"), (3, "a"), (0, "b"), (3, "b")]
 
@@ -95,7 +96,7 @@ def test_reads_by_many_threads() -> None:
 
     def work(seed: int) -> bool:
         rows = np.random.default_rng(seed).integers(0, 200, 50)
-        return bool(to_list(groups.table.read(rows, ["a", "b"])["b"]) == (-rows).tolist())
+        return bool(values_of(groups.table.read(rows, ["a", "b"])["b"]) == (-rows).tolist())
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(100)))

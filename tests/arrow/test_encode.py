@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shardex.arrow import arrow_type, decode_array, to_list
+from shardex.arrow import arrow_type, decode_array
 from shardex.arrow.encode import encoder_of
 from shardex.errors import SchemaError
+from shardex.kernel import values_of
 from shardex.samples import DictSample
 from shardex.schema import Array, ClassLabel, Feature, Features, Json, Opaque, Optional, Sequence, Struct, Value
 from tests.strategies import features, values
@@ -21,7 +22,7 @@ from tests.strategies import features, values
 
 def decoded(array: pa.Array, feature: Feature) -> list[Any]:
     array.validate(full=True)
-    return to_list(decode_array(array, feature))
+    return values_of(decode_array(array, feature))
 
 
 def some(feature: Feature) -> st.SearchStrategy[list[Any]]:

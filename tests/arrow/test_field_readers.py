@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardex.arrow import arrow_type, to_list
+from shardex.arrow import arrow_type
 from shardex.arrow.encode import encoder_of
 from shardex.arrow.field_readers import Chunks, FieldReader, reader_of
 from shardex.errors import FormatError, RangeError
-from shardex.kernel import Ragged
+from shardex.kernel import Ragged, values_of
 from shardex.samples import DictSample
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
 from tests.strategies import features, values
@@ -42,7 +42,7 @@ def read_one_by_one(field: FieldReader, chunks: list[pa.Array]) -> list[Any]:
 
 def check(chunks: list[pa.Array], feature: Feature, expected: list[Any]) -> None:
     rows = np.random.default_rng(0).permutation(len(expected))
-    found = to_list(reader_over(chunks, feature).read(rows))
+    found = values_of(reader_over(chunks, feature).read(rows))
     assert DictSample(v=found) == {"v": [expected[row] for row in rows]}
     assert DictSample(v=read_one_by_one(reader_over(chunks, feature), chunks)) == {"v": expected}
     assert len(reader_over(chunks, feature).read(rows[:0])) == 0
@@ -104,7 +104,7 @@ def test_only_the_chunks_of_the_rows_are_opened() -> None:
     opened: list[int] = []
     chunks = [pa.array([k]) for k in range(10)]
     column = reader_over(chunks, Value("int64"), opened).read(np.array([7, 2, 7]))
-    assert (to_list(column), sorted(opened)) == ([7, 2, 7], [2, 7])
+    assert (values_of(column), sorted(opened)) == ([7, 2, 7], [2, 7])
 
 
 def padded(array: pa.Array) -> pa.Array:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from shardex.arrow import decode_array, to_list, to_table
+from shardex.arrow import decode_array, to_table
 from shardex.errors import SchemaError
-from shardex.kernel import MISSING, Columns, Ragged
+from shardex.kernel import MISSING, Columns, Ragged, values_of
 from shardex.samples import DictSample
 from shardex.schema import Array, ClassLabel, Features, Opaque, Optional, Value
 from tests.strategies import datasets
@@ -28,7 +28,7 @@ def test_columns_of_any_schema(data: tuple[Features, list[dict[str, Any]]]) -> N
         assert table.column_names == list(features)
         for name, feature in features.items():
             array = pa.concat_arrays([pa.nulls(0, table[name].type), *table[name].chunks])
-            assert DictSample(v=to_list(decode_array(array, feature))) == {"v": [sample[name] for sample in samples]}
+            assert DictSample(v=values_of(decode_array(array, feature))) == {"v": [sample[name] for sample in samples]}
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "complex64", "datetime64[us]"])
@@ -39,7 +39,7 @@ def test_stacked_and_ragged_columns_are_not_copied(dtype: str) -> None:
     table = to_table(Columns({"s": stacked, "r": ragged}), features)
     table.validate(full=True)
     assert np.array_equal(np.asarray(decode_array(table["s"].chunk(0), features["s"])), stacked)
-    assert [len(row) for row in to_list(decode_array(table["r"].chunk(0), features["r"]))] == [0, 1, 2]
+    assert [len(row) for row in values_of(decode_array(table["r"].chunk(0), features["r"]))] == [0, 1, 2]
     address = table["s"].chunk(0).values.buffers()[1].address
     assert address == stacked.__array_interface__["data"][0]
 

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shardex.arrow import MappedTable, features_of_arrow, to_list
+from shardex.arrow import MappedTable, features_of_arrow
 from shardex.errors import FieldError
 from shardex.files import find
 from shardex.formats import TableRows
 from shardex.formats.table_rows import files_digest
+from shardex.kernel import values_of
 from shardex.schema import Features
 
 
@@ -41,7 +42,7 @@ def test_fields_come_from_their_tables(order: str) -> None:
     assert rows.sample(1, ["c", "b"]) == {"c": False, "b": "y"}
     found = rows.read(np.array([1, 0, 1]))
     assert found.names == list(order)
-    assert to_list(found["a"]) == [2, 1, 2]
+    assert values_of(found["a"]) == [2, 1, 2]
     assert rows.read(np.array([0], np.int32), ["c", "a"]).names == ["c", "a"]
 
 

@@ -23,7 +23,7 @@ the kernel cannot copy, are converted by `decode`.
 """
 
 from shardex.arrow.batch_builder import BatchBuilder
-from shardex.arrow.decode import decode_array, list_bounds, list_parts, to_list
+from shardex.arrow.decode import decode_array, list_bounds, list_parts
 from shardex.arrow.decoded_table import CACHE_BYTES, DecodedTable, DecodeLimit
 from shardex.arrow.hf_metadata import feature_of_hf
 from shardex.arrow.ipc_footer import (
@@ -117,7 +117,6 @@ __all__ = [
     "storage_type",
     "stream_blocks",
     "take_table",
-    "to_list",
     "to_table",
     "true_or_null",
     "valid_batch",

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from shardex.arrow.storage import storage_array
 from shardex.arrow.types import fixed_sizes, is_binary, is_list, items_per_row, number_array, units_per_stored
 from shardex.errors import FormatError, SchemaError
-from shardex.kernel import Column, Columns, Integers, Masked, Ragged, TimeArray, with_missing
+from shardex.kernel import Column, Columns, Integers, Masked, Ragged, TimeArray, values_of, with_missing
 from shardex.schema import (
     COMPACT,
     JSON,
@@ -122,15 +122,6 @@ def _first_bad(array: pa.Array, rows: Integers, feature: Feature) -> int:
     return int(rows[0])
 
 
-def to_list(column: Column) -> list[Any]:
-    """Return the values of a column as a list; numbers as Python numbers."""
-    if isinstance(column, Ragged | TimeArray):
-        return column.to_list()
-    if isinstance(column, np.ndarray):
-        return column.tolist() if column.ndim == 1 and column.dtype.kind in "biuf" else list(column)
-    return column.to_list() if isinstance(column, Masked) else column
-
-
 def _column(array: pa.Array, feature: Feature) -> Column:
     match feature:
         case Value() | ClassLabel():
@@ -192,8 +183,8 @@ def _objects(array: pa.Array) -> list[Any]:
 
 def _maps(array: pa.MapArray, feature: Map) -> list[Any]:
     offsets, entries = list_parts(array)
-    keys, values = to_list(decode_array(entries.field(0), feature.key)), decode_array(entries.field(1), feature.value)
-    pairs = list(zip(keys, to_list(values), strict=True))
+    keys, values = values_of(decode_array(entries.field(0), feature.key)), decode_array(entries.field(1), feature.value)
+    pairs = list(zip(keys, values_of(values), strict=True))
     found = [pairs[a:b] for a, b in pairwise(offsets.tolist())]
     if not feature.is_dict:
         return found
@@ -214,7 +205,7 @@ def _refuse_repeated(keys: list[Any], feature: Map) -> None:
 def _structs(array: pa.StructArray, feature: Struct) -> list[dict[str, Any]]:
     if not feature.fields:
         return [{} for _ in range(len(array))]
-    columns = [to_list(decode_array(array.field(name), inner)) for name, inner in feature.fields.items()]
+    columns = [values_of(decode_array(array.field(name), inner)) for name, inner in feature.fields.items()]
     return [dict(zip(feature.fields, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -223,7 +214,7 @@ def _lists(array: pa.Array, feature: Sequence) -> list[list[Any]]:
         offsets, values = np.arange(len(array) + 1) * array.type.list_size, array.flatten()
     else:
         offsets, values = list_parts(array)
-    items = to_list(decode_array(values, feature.feature))
+    items = values_of(decode_array(values, feature.feature))
     return [items[a:b] for a, b in pairwise(offsets.tolist())]
 
 
@@ -276,7 +267,7 @@ def _with_inner_nulls(array: pa.Array, feature: Array) -> list[Any]:
     """Return lists for rows with null elements, arrays for the other rows."""
     if len(array) == 1:
         return list(array.to_pylist())
-    return [to_list(_arrays(array.slice(row, 1), feature))[0] for row in range(len(array))]
+    return [values_of(_arrays(array.slice(row, 1), feature))[0] for row in range(len(array))]
 
 
 def _stacked(values: NDArray[Any], count: int, feature: Array) -> Column:

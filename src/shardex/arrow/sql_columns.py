@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.decode import to_list
 from shardex.arrow.encode import with_nulls
 from shardex.arrow.to_table import to_table
 from shardex.arrow.types import is_binary, map_type, number_array
 from shardex.errors import FormatError, QueryError, SchemaError
-from shardex.kernel import MISSING, Columns, Integers
+from shardex.kernel import MISSING, Columns, Integers, values_of
 from shardex.schema import (
     Array,
     Decimal,
@@ -228,7 +227,7 @@ def samples_table(read: Callable[[], Iterable[Columns]], features: Features) -> 
         for columns in read():
             rows += len(columns)
             for name, column in columns.data.items():
-                values[name] += to_list(column)
+                values[name] += values_of(column)
         features = Features({name: feature_of_values(column) for name, column in values.items()})
         parts = [to_table(Columns(values, rows), features)]
     table = concat_tables(parts)

@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.decode import to_list
 from shardex.arrow.encode import encoder_of, with_nulls
 from shardex.arrow.encode_values import offsets_of
 from shardex.arrow.types import arrow_type, fixed_sizes, items_per_row, number_array, storage_dtype
 from shardex.errors import SchemaError
-from shardex.kernel import MISSING, Column, Columns, Masked, Ragged
+from shardex.kernel import MISSING, Column, Columns, Masked, Ragged, values_of
 from shardex.schema import (
     Array,
     Feature,
@@ -57,7 +56,7 @@ def _array(column: Column, feature: Feature, name: str, kind: pa.DataType | None
 
 def _inferred(column: Column, name: str, kind: pa.DataType | None) -> pa.Array:
     try:
-        return pa.array(to_list(column), kind)
+        return pa.array(values_of(column), kind)
     except (pa.ArrowException, TypeError) as error:
         raise SchemaError(f"expected values that Arrow can infer a type for, got {error} - at field {name}") from None
 
@@ -99,7 +98,7 @@ def _from_times(column: NDArray[Any] | Ragged, feature: TimeFeature) -> pa.Array
 
 
 def _encoded(column: Column, feature: Feature, name: str, first: int) -> pa.Array:
-    values = [None if value is MISSING else value for value in to_list(column)]
+    values = [None if value is MISSING else value for value in values_of(column)]
     if (array := _from_python_values(values, unwrap_optional(feature))) is not None:
         return array
     if any(value is None for value in values) and not isinstance(feature, Optional | Json | Null):

@@ -284,13 +284,14 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
     def through(self, order: Order, note: str = "") -> Dataset[T_co]:
         """Return a view: position p of it is position ``order.rows(p)`` of this dataset; `note` is for its `repr`."""
-        return Dataset(self._rows, chain(order, self._order), self._fields, [*self._notes, *filter(None, [note])])
+        notes = (*self._notes, note) if note else self._notes
+        return Dataset(self._rows, chain(order, self._order), self._fields, notes)
 
     def _view(self, where: Any) -> Dataset[T_co]:
         if isinstance(where, slice):
             start, stop, step = where.indices(len(self))
             return self.through(Span(len(range(start, stop, step)), start, step), "" if step == 1 else f"step {step}")
-        if isinstance(where, list | tuple) and where and all(isinstance(one, str) for one in where):
+        if isinstance(where, list | tuple) and where and isinstance(where[0], str):
             raise ArgumentError(f"expected positions, got names; choose fields with select({list(where)!r:.200})")
         return self.through(Pick(normalise(where, len(self))))
 
@@ -437,7 +438,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
     def _over(self, rows: AbstractRows, note: str = "") -> Dataset[Any]:
         """Return a dataset over a layer of this one's rows, in the order of this view."""
         fields = self._fields if rows is self._rows else None
-        return Dataset(rows, self._order, fields, [*self._notes, *filter(None, [note])])
+        return Dataset(rows, self._order, fields, (*self._notes, note) if note else self._notes)
 
     # -- SQL -----------------------------------------------------------------------------------------------
 

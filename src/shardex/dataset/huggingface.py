@@ -24,13 +24,12 @@ from shardex.arrow import (
     list_bounds,
     list_parts,
     number_array,
-    to_list,
 )
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.to_arrow import check_names, table
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError
 from shardex.formats import ShardRows
-from shardex.kernel import Integers, digest
+from shardex.kernel import Integers, digest, values_of
 from shardex.order import Order, Pick, Span
 from shardex.schema import (
     Array,
@@ -321,7 +320,9 @@ def _nested(array: pa.Array, feature: Array, kind: pa.DataType) -> pa.Array:
     if len(shape) == 1 and not pa.types.is_struct(array.type):
         return array.cast(kind)
     if not shape or 0 in shape or pa.types.is_struct(array.type):
-        return pa.array([None if one is None else one.tolist() for one in to_list(decode_array(array, feature))], kind)
+        return pa.array(
+            [None if one is None else one.tolist() for one in values_of(decode_array(array, feature))], kind
+        )
     step, sizes = items_per_row(feature), [size or 0 for size in shape]
     if feature.fixed:
         bounds = np.arange(len(array) + 1) * sizes[0]

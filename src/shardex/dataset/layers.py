@@ -25,7 +25,6 @@ from shardex.rows import AbstractRows, Keyed
 from shardex.samples import ClassFitter, DictSample, fields_of, is_sample_class, record_of, schema_conflicts
 from shardex.schema import (
     Array,
-    ClassLabel,
     Feature,
     Features,
     Optional,
@@ -240,7 +239,7 @@ class MappedRows(Layer):
         count = min(len(self), _INFER_FROM)
         for row in range(count):
             try:
-                (values,) = self._values(np.array([row]))
+                values = self.below.sample(row, self._chosen)
                 given = dict(values)  # the function may change its argument
                 result = fields_of(self._call(values, row))
             except Exception as error:
@@ -277,18 +276,13 @@ class MappedRows(Layer):
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Call the function for one sample."""
-        values = fields_of(self._results(np.array([row]))[0])
+        values = fields_of(self._call(self.below.sample(row, self._chosen), row))
         if self._type is not DictSample and is_sample_class(self.sample_type):
             names = check_fields(list(self.features), fields)
             return self._fitter.sample(values, names, lambda _: self._place(row))
-        if (
-            fields is None
-            and values.keys() == self._checks.keys()
-            and all(
-                fits(value) for fits, value in zip(map(self._checks.__getitem__, values), values.values(), strict=True)
-            )
-        ):
-            return {name: values[name] for name in self._checks}  # most results
+        checks = self._checks
+        if fields is None and values.keys() == checks.keys() and all(fits(values[n]) for n, fits in checks.items()):
+            return {name: values[name] for name in checks}  # most results
         names = check_fields(list(self.features), fields)
         return self._fitted([values], names, np.array([row]), every=fields is None).sample(0)
 
@@ -338,10 +332,6 @@ class MappedRows(Layer):
             _in_functions.wall += time.perf_counter() - wall
             _in_functions.busy += time.thread_time() - busy
 
-    def _results(self, rows: Integers) -> list[Any]:
-        """Call the function for these rows."""
-        return [self._call(values, row) for values, row in zip(self._values(rows), rows.tolist(), strict=True)]
-
     def _values(self, rows: Integers) -> list[dict[str, Any]]:
         """Return the samples below."""
         if len(rows) == 1:
@@ -385,12 +375,6 @@ def _fits_exactly(feature: Feature) -> Callable[[Any], bool]:
         case Value(dtype="float32"):
             pack, unpack, high = _FLOAT32.pack, _FLOAT32.unpack, dtype_bounds("float32")[1]
             return lambda value: type(value) is float and -high <= value <= high and unpack(pack(value))[0] == value
-        case Value(dtype=dtype) if np.dtype(dtype).kind in "iu":
-            low, high = dtype_bounds(dtype)
-            return lambda value: type(value) is int and low <= value <= high
-        case ClassLabel():
-            count = len(feature.names)
-            return lambda value: type(value) is int and 0 <= value < count
     return fits_unchanged(feature)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NoReturn
 
 import msgspec
@@ -155,7 +156,7 @@ class JsonLines(_LineRows, ExtractedRows, DictRows):
             found = list(map(decode, records))
         except _BROKEN:  # a line is no object or no JSON: decode all keys, for an error that names the line
             return super()._values(records, rows, names, every)
-        return {n: [getattr(line, f"f{k}") for line in found] for k, n in enumerate(dict.fromkeys(names))}
+        return {n: list(map(attrgetter(f"f{k}"), found)) for k, n in enumerate(dict.fromkeys(names))}
 
     def _picker(self, names: tuple[str, ...], strict: bool) -> Any:
         """Return a decoder of these fields only, which is much faster than decoding all; None if none exists.

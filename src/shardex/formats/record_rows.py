@@ -282,6 +282,13 @@ class DictRows(RecordRows):
         return float_fields(self.features)
 
     @cached_property
+    def _final_length(self) -> int:
+        """Number of fields if a record that has all of them is a sample as it is; otherwise -1."""
+        found = self._found
+        final = found is not None and found.complete and not found.as_map and not self._float_fields
+        return len(self._field_names) if final else -1
+
+    @cached_property
     def _as_map(self) -> bool:
         return self._found is not None and self._found.as_map
 
@@ -304,6 +311,8 @@ class DictRows(RecordRows):
             value = self._decode(record)
         except self._decode_errors:
             value = self._decode_or_explain(record, row)
+        if fields is None and type(value) is dict and len(value) == self._final_length:
+            return value
         sample = value if type(value) is dict and not self._as_map else {self._value_field: value}
         if self._schema is not None or self._found is None:
             return to_sample(sample, self._checked(fields), self._schema, lambda _: self.location(row))

@@ -20,7 +20,7 @@ from shardex.kernel.buffers import Bytes, Fetch, Integers, Segments
 from shardex.kernel.columns import MISSING, Column, Columns
 from shardex.kernel.fingerprint import digest
 from shardex.kernel.gather import Ranges, line_ends, locate, permute, row_ranges, take, value_reader
-from shardex.kernel.masked import Masked, TimeArray, missing_value, with_missing
+from shardex.kernel.masked import Masked, TimeArray, missing_value, values_of, with_missing
 from shardex.kernel.ragged import Ragged, value_mask
 
 __all__ = [
@@ -45,5 +45,6 @@ __all__ = [
     "take",
     "value_mask",
     "value_reader",
+    "values_of",
     "with_missing",
 ]

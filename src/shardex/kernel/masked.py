@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -181,7 +181,7 @@ def value_at(column: Any, row: int) -> Any:
     return column[row]
 
 
-def values_of(column: Any) -> Sequence[Any]:
+def values_of(column: Any) -> list[Any]:
     """Return all values of a column."""
     if isinstance(column, Ragged | TimeArray | Masked):
         return column.to_list()

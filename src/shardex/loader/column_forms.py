@@ -156,7 +156,7 @@ class ColumnForms:
             rows = values if isinstance(values, Ragged) else _packed(values, mask)
             feature = self._known_shape(name, rows)
             packed = _shaped(rows) if feature is not None and not feature.ragged else rows.packed()
-            lengths[name] = _sizes(packed)
+            lengths[name] = rows.lengths if packed.shapes is None else packed.shapes
             return packed if mask is None else Masked(packed, mask)
         lengths[name] = self._sizes(name, values, mask)
         filler = self._filler(name, values.dtype, 0)
@@ -169,6 +169,8 @@ class ColumnForms:
     def _sizes(self, name: str, values: NDArray[Any] | Ragged, mask: Mask | None) -> Integers:
         """Return the lengths of rows that are padded, or their shapes if more than their first sizes may vary."""
         if isinstance(values, Ragged):
+            if values.ndim == 1:
+                return values.lengths
             shapes = _shapes(values)
         else:
             shapes = np.tile(np.array(values.shape[1:], np.int64), (len(values), 1))
@@ -199,6 +201,9 @@ class ColumnForms:
 
     def _from_list(self, name: str, column: list[Any]) -> Column:
         """Return numbers and lists of numbers as arrays, other values as they are."""
+        first = next((value for value in column if value is not None and value is not MISSING), None)
+        if isinstance(first, str | bytes | dict):
+            return column
         feature = self._features.get(name)
         mask = np.array([value is not None and value is not MISSING for value in column], np.bool_)
         present = [value for value in column if value is not None and value is not MISSING]
@@ -280,10 +285,6 @@ def _packed(values: NDArray[Any], mask: Mask | None) -> Ragged:
         return Ragged.from_stacked(values)
     rows: Ragged = Masked.spread(Ragged.from_stacked(values[mask]), mask).column
     return rows
-
-
-def _sizes(rows: Ragged) -> Integers:
-    return rows.lengths if rows.shapes is None else rows.shapes
 
 
 def _shaped(rows: Ragged) -> Ragged:

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
-
 from shardex.errors import SchemaError
-from shardex.kernel import MISSING, Column, Columns, TimeArray
+from shardex.kernel import MISSING, Column, Columns, values_of
 from shardex.samples.class_record import Record, record_of
 from shardex.schema import (
     Json,
@@ -127,7 +125,7 @@ class ClassFitter:
                 return column
         elif (cast := cast_column(column, feature)) is not None:
             return cast
-        values = _values(column)
+        values = list(values_of(column))
         for k, value in enumerate(values):
             if value is None or value is MISSING:
                 values[k] = self._fit(name, value, k, where)
@@ -135,9 +133,3 @@ class ClassFitter:
             return fit_column(values, feature, where, name, stored=self._stored)
         except SchemaError as error:
             raise SchemaError(f"{error} of {self._record.kind.__name__}") from None
-
-
-def _values(column: Column) -> list[Any]:
-    if isinstance(column, TimeArray):
-        return column.to_list()
-    return column.tolist() if isinstance(column, np.ndarray) and column.ndim == 1 else list(column)

@@ -430,13 +430,16 @@ def fits_unchanged(feature: Feature) -> Callable[[Any], bool]:
             return lambda value: value is not MISSING
         case Null():
             return lambda value: value is None
-        case Value(dtype="int64"):
-            low, high = dtype_bounds("int64")
-            return lambda value: type(value) is int and low <= value <= high
         case Value(dtype="float64"):
             return lambda value: type(value) is float
         case Value(dtype="bool"):
             return lambda value: type(value) is bool
+        case Value() if np.dtype(feature.dtype).kind in "iu":
+            low, high = dtype_bounds(feature.dtype)
+            return lambda value: type(value) is int and low <= value <= high
+        case ClassLabel():
+            count = len(feature.names)
+            return lambda value: type(value) is int and 0 <= value < count
         case Array():
             if feature.dtype is None:  # arrays of objects are refused
                 return lambda value: type(value) is np.ndarray and value.dtype.kind != "O"
