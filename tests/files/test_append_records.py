@@ -149,6 +149,25 @@ def test_append_that_ends_while_the_folder_is_listed(name: str, tmp_path: Path) 
     assert visible_paths(Ends(folder)) == [".shardex/append-000001.done", "2", "3"]
 
 
+def test_append_to_a_folder_inside_that_ends_while_it_is_listed(target: Path) -> None:
+    """One of two files was linked when its folder was listed, and the append ends before its records are listed."""
+    record = unfinished(target, "2", "3", linked=1)
+
+    class Ends(LocalSource):
+        def paths(self, prefix: str = "") -> list[str]:
+            found = super().paths(prefix)
+            if not record.exists():
+                return found
+            os.link(target.parent / "staged-3", target / "3")
+            record.rename(record.with_suffix(".done"))
+            return [path.replace(".pending", ".done") for path in found]
+
+    found = visible_paths(Ends(target.parent))
+    assert [path for path in found if path.startswith("set/")] == [
+        f"set/{name}" for name in (".shardex/append-000001.done", "1", "2", "3")
+    ]
+
+
 def test_append_that_ends_while_a_glob_is_expanded(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of two files was linked when the folder was listed, and the append ends before its record is read."""
     record = unfinished(target, "2", "3", linked=1)

@@ -32,6 +32,8 @@ FOLDER = ".shardex"
 CLAIM = f"{FOLDER}/claim"
 """The file that a writer creates before it uploads the first file, and removes after the last."""
 _RECORD = re.compile(r"append-(\d+)\.(pending|done)")
+_INSIDE = re.compile(rf".+/{re.escape(FOLDER)}/{_RECORD.pattern}")
+"""Path of a record of a folder inside of another one."""
 _PENDING = re.compile(rf"(.*/|){re.escape(FOLDER)}/(append-\d+\.pending|claim)")
 _MOST_LISTINGS = 100
 _ABANDONED_AFTER = 3600.0
@@ -49,13 +51,15 @@ def visible_paths(source: Source) -> list[str]:
     >>> visible_paths(MemorySource({"a": b"", "b": b"", ".shardex/append-000001.pending": record}))
     ['.shardex/append-000001.pending', 'a']
     """
+    inside = set[str]()
     for _ in range(_MOST_LISTINGS):
-        before = _records(source)
+        before, before_inside = _records(source), inside
         paths = source.paths()
+        inside = set() if source.is_remote else {path for path in paths if FOLDER in path and _INSIDE.fullmatch(path)}
         _refuse_claim(source, paths)
         with suppress(NotFoundError):  # a record: the append was finished meanwhile
             hidden = _hidden(source, paths)
-            if before == _records(source):
+            if before == _records(source) and inside == before_inside:
                 return [path for path in paths if path not in hidden] if hidden else paths
     raise _always_changing(source.url)
 
