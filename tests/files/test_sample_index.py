@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ from shardex.errors import (
 )
 from shardex.files import Files, Index, Scan, find
 from shardex.files import scan as scan_module
-from shardex.sources import Source
+from shardex.sources import LocalSource, Source
 from shardex.sources.memory import MemorySource
 
 index_module = importlib.import_module(
@@ -269,6 +270,25 @@ def test_rebuild_scans_everything(data: Path) -> None:
     open_index(data)
     open_index(data, rebuild=True)
     assert len(SCANNED) == 3
+
+
+def test_index_that_another_process_replaces_at_once_is_not_used(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process indexes one more file, and saves its index right after ours."""
+    expected = firsts(open_index(data))
+    names = [file.path for file in open_index(data).files]
+    write(data, "part-3.rec", [9])
+    assert len(open_index(data)) == len(expected) + 1
+    theirs = saved(data).read_bytes()
+    (data / "part-3.rec").unlink()
+    put = LocalSource.put
+
+    def put_before_another(place: LocalSource, path: str, content: Any) -> None:
+        put(place, path, content)
+        put(place, path, theirs)
+
+    monkeypatch.setattr(LocalSource, "put", put_before_another)
+    index = open_index(data, rebuild=True)
+    assert firsts(index) == expected and [file.path for file in index.files] == names
 
 
 def test_failed_scan_saves_nothing(data: Path) -> None:

@@ -322,6 +322,19 @@ def test_next_number_follows_existing_shards(target: Path) -> None:
         stage.next_number("a", ".tar")
 
 
+def test_next_number_while_another_writer_adds_shards(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(target, "create", {"s-00000.tar": "0"})
+    stage, paths = Stage(target, "append"), LocalSource.paths
+
+    def add_after(place: LocalSource, prefix: str = "") -> list[str]:
+        found = paths(place, prefix)
+        (target / f"s-{len(found):05d}.tar").write_text("1")
+        return found
+
+    monkeypatch.setattr(LocalSource, "paths", add_after)
+    assert stage.next_number("s", ".tar") == 1
+
+
 # -- upload ---------------------------------------------------------------------------------------------------------
 
 

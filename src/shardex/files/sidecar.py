@@ -47,15 +47,27 @@ def load_sidecars(files: Files, kind: str, decode: Callable[[memoryview, str], D
 def save_sidecar(files: Files, kind: str, data: memoryview) -> tuple[memoryview, str]:
     """Save a sidecar in the first folder that can be written; returns its mapped bytes and its path.
 
-    If no folder can be written, it returns the bytes in memory and a description instead of a path.
+    If no folder can be written, or if another process replaces it at once, it returns the bytes in memory and a
+    description instead of a path.
     """
     for place, path in _places(files, kind):
         try:
             place.put(path, data)
-            return place.map(path), os.path.join(place.url, path)
+            mapped = place.map(path)
         except SourceError:
             continue
+        if _header(mapped) == _header(data):
+            return mapped, os.path.join(place.url, path)
+        break  # another process has saved its own there meanwhile, perhaps of other files
     return data, f"the index of {files} in memory"
+
+
+def _header(data: memoryview) -> Any:
+    """Return the encoded header, which contains the checksums of all blocks; None if there is none."""
+    try:
+        return pa.ipc.open_file(pa.py_buffer(data)).schema.metadata
+    except (pa.ArrowException, OSError):
+        return None
 
 
 def _places(files: Files, kind: str) -> list[tuple[LocalSource, str]]:

@@ -157,10 +157,11 @@ class Stage:
     def next_number(self, prefix: str, extension: str) -> int:
         """Return the number of the next file `{prefix}-{number}{extension}`: the highest existing one plus 1."""
         pattern = re.compile(rf"{re.escape(prefix)}-(\d+){re.escape(extension)}")
-        found = [int(match[1]) for path in self.existing if (match := pattern.fullmatch(path))]
+        existing = self.existing
+        found = [int(match[1]) for path in existing if (match := pattern.fullmatch(path))]
         number = max(found, default=-1) + 1
         name = f"{prefix}-{number:05d}{extension}"
-        shards = [path for path in self.existing if path.lower().endswith(extension)]
+        shards = [path for path in existing if path.lower().endswith(extension)]
         if natural_order([*shards, name])[-1] != name:
             raise ArgumentError(
                 f"{self.path}: expected shards that sort before {name}, got {natural_order(shards)[-1]}: samples would "
