@@ -36,6 +36,7 @@ __all__ = [
     "Table",
     "are_positions",
     "normalise",
+    "slice_indices",
     "whole_number",
 ]
 
@@ -437,7 +438,7 @@ def normalise(where: Any, length: int) -> Integers:
     [1, 2]
     """
     if isinstance(where, slice):
-        return np.arange(*where.indices(length), dtype=np.int64)
+        return np.arange(*slice_indices(where, length), dtype=np.int64)
     try:
         array = np.asarray(where)
     except ValueError:
@@ -451,6 +452,15 @@ def normalise(where: Any, length: int) -> Integers:
     if array.ndim > 1 or array.dtype.kind not in "iu":
         raise ArgumentError(f"expected row numbers, a slice or a mask, got {array.dtype} of {array.ndim} dimensions")
     return _from_start(array.reshape(-1), length)
+
+
+def slice_indices(where: slice, length: int) -> tuple[int, int, int]:
+    """Return start, stop and step of a slice of rows."""
+    try:
+        return where.indices(length)
+    except (TypeError, ValueError) as error:  # bounds that are no whole numbers, a step of 0
+        bounds = ":".join("" if one is None else repr(one) for one in (where.start, where.stop, where.step))
+        raise ArgumentError(f"expected a slice of row numbers, got {bounds:.200}: {error}") from None
 
 
 def are_positions(given: Any, length: int) -> bool:

@@ -475,6 +475,8 @@ def test_advice_is_given_in_the_form_of_the_command_line(folder: Path, tmp_path:
     (tmp_path / "a.jsonl").write_text('{"x": 1}\n')
     words = run("info", tmp_path, code=1).stderr
     assert "open with -o rebuild=true" in words
+    assert "open with -o rebuild=true" in run("verify", tmp_path, code=1).output
+    assert "open with -o rebuild=true" in run("recover", tmp_path, tmp_path.parent / "saved", code=1).output
     run("info", tmp_path, "-o", "rebuild=true")
     assert "`shardex.write` in Python" in run("history", tmp_path, code=1).stderr
 

@@ -315,3 +315,19 @@ def test_sample_counts_from_the_end_and_refuses_positions_out_of_range(tmp_path:
         for position in (len(view), -len(view) - 1):
             with pytest.raises(RowError):
                 view.sample(position)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        (slice("a", "b"), "expected a slice of row numbers, got 'a':'b':"),
+        (slice(1.5, None), "expected a slice of row numbers, got 1.5::"),
+        (slice(None, None, 0), "got ::0: slice step cannot be zero"),
+    ],
+)
+def test_wrong_slices_raise(where: slice, message: str) -> None:
+    ds = sx.open([{"x": 1}, {"x": 2}])
+    with pytest.raises(ArgumentError, match=message):
+        ds[where]
+    with pytest.raises(ArgumentError, match=message):
+        ds.read(where)

@@ -1025,7 +1025,10 @@ def test_bad_timeouts_raise(timeout: float) -> None:
 
 # -- text inside JSON ---------------------------------------------------------------------------------------------
 
-META = [{"meta": {"q": "good" if k % 2 else "bad", "n": {"t": "x y"}, "k": k, "it's": "a"}} for k in range(10)]
+META = [
+    {"meta": {"q": "good" if k % 2 else "bad", "n": {"t": "x y"}, "k": k, "it's": "a", "l": [f"t{k}", {"u": "v"}]}}
+    for k in range(10)
+]
 
 
 @pytest.mark.parametrize(
@@ -1046,6 +1049,12 @@ META = [{"meta": {"q": "good" if k % 2 else "bad", "n": {"t": "x y"}, "k": k, "i
         ("meta.q = '\"good\"'", 5),
         ("meta.k = 3", 1),
         ("meta.k = '3'", 1),
+        ("meta.l[0] = 't3'", 1),
+        ("meta.l[0] LIKE 't%' AND meta.l[0] <> 't3'", 9),
+        ("meta.l[0] IN ('t3', 't4') AND ds.meta.l[1].u = 'v'", 2),
+        ("meta['l'][1]['u'] = 'v' AND meta['q'] = 'good'", 5),
+        ("meta.l[-2] = 't3' OR meta.l[7] = 't3'", 1),
+        ('meta.l[1] = \'{"u":"v"}\'', 10),
     ],
 )
 def test_text_inside_json_is_compared_as_text(text: str, count: int) -> None:

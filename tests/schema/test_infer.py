@@ -6,19 +6,23 @@ import datetime
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from shardex.errors import SchemaError
 from shardex.schema import (
     Array,
     Bytes,
     Date,
+    Duration,
     Feature,
     Features,
     Json,
     Optional,
     Sequence,
     Text,
+    Timestamp,
     Value,
     infer,
 )
@@ -97,3 +101,33 @@ def test_infer_many_fields() -> None:
 def test_samples_of_mixed_types_are_refused(values: list[Any]) -> None:
     with pytest.raises(SchemaError, match="at field x"):
         infer([{"x": value} for value in values])
+
+
+@pytest.mark.parametrize(
+    ("values", "feature"),
+    [
+        ([pd.NaT, None], Timestamp("us")),
+        ([np.datetime64("NaT")], Timestamp("us")),
+        ([np.timedelta64("NaT")], Duration("us")),
+        ([np.datetime64("NaT", "D")], Date()),
+        ([np.timedelta64("NaT", "ms"), np.timedelta64("NaT", "s")], Duration("ms")),
+        ([pd.NaT, datetime.date(2024, 1, 31)], Date()),
+    ],
+)
+def test_a_field_of_missing_times_is_a_time(values: list[Any], feature: Feature) -> None:
+    assert infer([{"x": value} for value in values])["x"] == Optional(feature)
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        (torch.zeros(2), r"got Tensor \(convert it with numpy.asarray\)"),
+        (pd.NA, r"got NAType \(give None"),
+        ({1, 2}, r"got set \(make a list of it\)"),
+        (range(3), r"got range \(make a list of it\)"),
+        (1j, "got complex - at field x"),
+    ],
+)
+def test_values_without_a_feature_raise_with_advice(value: Any, advice: str) -> None:
+    with pytest.raises(SchemaError, match=advice):
+        infer([{"x": value}])

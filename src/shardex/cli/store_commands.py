@@ -11,7 +11,18 @@ from typing import Annotated, Any
 import typer
 
 from shardex import store
-from shardex.cli.terminal import AsJson, Format, Options, What, print_json, print_rows, printable, resolve, size_text
+from shardex.cli.terminal import (
+    AsJson,
+    Format,
+    Options,
+    What,
+    as_options,
+    print_json,
+    print_rows,
+    printable,
+    resolve,
+    size_text,
+)
 from shardex.sources import place_of
 
 Path = Annotated[str, typer.Argument(metavar="PATH", help="The folder of a native dataset (made by shardex).")]
@@ -110,7 +121,7 @@ def verify(
         print_json({"problems": [_to_json(one) for one in problems], "leftovers": left})
     else:
         for problem in problems:
-            print(printable(f"{problem.file or 'dataset'}: {problem.what}{_extent(problem)}"))
+            print(printable(f"{problem.file or 'dataset'}: {as_options(problem.what)}{_extent(problem)}"))
         print(_count(len(problems), "problem") if problems else "nothing is wrong")
         if place is not None and left:
             size = size_text(sum(place.stat(file).size for file in left))
@@ -138,7 +149,7 @@ def recover(
         print_json({**asdict(recovered), "lost": [_to_json(one) for one in recovered.lost]})
     else:
         for one in recovered.lost:
-            print(printable(f"lost: {one.file}: {one.why}{_extent(one)}"))
+            print(printable(f"lost: {one.file}: {as_options(one.why)}{_extent(one)}"))
         for note in recovered.notes:
             print(printable(f"note: {note}"))
         print(printable(f"saved {_count(recovered.samples, 'sample')} in {recovered.path}"))

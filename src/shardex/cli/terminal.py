@@ -106,12 +106,16 @@ def message(error: ShardexError) -> str:
     'an old index; open with -o rebuild=true'
     """
     if isinstance(error, OSError) and error.strerror:
-        return f"{_as_options(error.strerror)}: {error.filename}"
-    return _as_options(str(error))
+        return f"{as_options(error.strerror)}: {error.filename}"
+    return as_options(str(error))
 
 
-def _as_options(text: str) -> str:
-    """Return a message whose advice names options as the command line takes them."""
+def as_options(text: str) -> str:
+    """Return a message whose advice names options as the command line takes them.
+
+    >>> as_options("it was cut off; open with truncated=\"warn\"")
+    'it was cut off; open with -o truncated=warn'
+    """
     text = re.sub(rf"\b({_ADVISED})=(True|False|\"\w+\")", lambda found: f"-o {found[1]}={_plain(found[2])}", text)
     return re.sub(r"`sx\.(\w+)`", r"`shardex.\1` in Python", text)
 

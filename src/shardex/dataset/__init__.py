@@ -15,6 +15,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `combine`, `combined_rows`: `concat` and `join`
 - `mix`: mixtures in exact proportions
 - `sql`: parses a query, reads the columns it uses, and runs it
+- `sql_syntax`: what a statement reads, and where it compares text inside JSON
 - `sql_sandbox`: DuckDB without access to files, network or settings
 - `to_arrow`, `from_arrow`: exchange with Arrow, pandas, polars and DuckDB
 - `arrow_rows`: rows of an Arrow table in memory

@@ -48,6 +48,7 @@ from shardex.rows import (
     Rows,
     are_positions,
     normalise,
+    slice_indices,
     whole_number,
 )
 from shardex.samples import Batch, DictSample, Lens, T_co
@@ -289,7 +290,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
     def _view(self, where: Any) -> Dataset[T_co]:
         if isinstance(where, slice):
-            start, stop, step = where.indices(len(self))
+            start, stop, step = slice_indices(where, len(self))
             return self.through(Span(len(range(start, stop, step)), start, step), "" if step == 1 else f"step {step}")
         if isinstance(where, list | tuple) and where and isinstance(where[0], str):
             raise ArgumentError(f"expected positions, got names; choose fields with select({list(where)!r:.200})")

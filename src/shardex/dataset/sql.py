@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -30,11 +30,12 @@ from shardex.arrow import (
     true_or_null,
 )
 from shardex.dataset.sql_sandbox import RefusedError, is_keyword, parse, run
-from shardex.errors import QueryError, ShardexError
+from shardex.dataset.sql_syntax import TABLE, JsonText, Node, UsedFields, json_texts
+from shardex.errors import QueryError
 from shardex.kernel import Integers
 from shardex.order import Span
 from shardex.rows import AbstractRows
-from shardex.schema import JSON, Features, Json, unwrap_optional
+from shardex.schema import Features
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
@@ -42,20 +43,13 @@ if TYPE_CHECKING:
 Params = Sequence[Any] | Mapping[str, Any] | None
 """Values for each `?` in turn, or for each `$name`."""
 
-_TABLE, _ROW = "ds", "_row"
+_ROW = "_row"
 _CACHED_ROWS = 1 << 22
 """Row numbers up to this many are cached for later queries: allocating them takes as long as a query."""
 _MAX_LENGTH, _MAX_DEPTH = 100_000, 200
 """Characters and nested brackets: the parser takes minutes for some thousand brackets that are never closed."""
 _SMALL_VIEW = 16
 """A view with less than one in this many rows is read itself, instead of whole columns of the rows below."""
-_QUERY_NODES = {"CTE_NODE", "RECURSIVE_CTE_NODE", "SELECT_NODE", "SET_OPERATION_NODE"}
-_FORBIDDEN_FUNCTIONS = {"current_setting", "json_serialize_plan", "write_log"}
-"""Functions that are not allowed: they read settings, bind other statements, or write logs."""
-_CATALOG = ("duckdb_", "information_schema", "pg_", "pragma_", "sqlite_")
-_TABLE_FUNCTIONS = {"generate_series", "json_each", "json_tree", "range", "unnest"}
-
-Node = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +151,7 @@ def select(text: str, features: Features) -> Query:
 
 def condition(text: str, features: Features) -> Query:
     """Parse and check a condition, as it follows WHERE; `matching` finds the rows for which it holds."""
-    return _parse_query(f'SELECT "{_row_name(features)}" FROM {_TABLE} WHERE ', _text(text), features)
+    return _parse_query(f'SELECT "{_row_name(features)}" FROM {TABLE} WHERE ', _text(text), features)
 
 
 def matching(query: Query, rows: AbstractRows, params: Params = None, limits: Limits | None = None) -> Integers:
@@ -194,7 +188,7 @@ def _parse_query(before: str, text: str, features: Features) -> Query:
         used = UsedFields(tree, {name.lower() for name in features})
     except RefusedError as error:
         raise _query_error(error, text, len(before), features, {}) from None
-    return Query(before, text, features, _row_name(features), used, _json_texts(whole, features))
+    return Query(before, text, features, _row_name(features), used, json_texts(whole, features))
 
 
 def _tree(statement: str) -> Node:
@@ -245,177 +239,6 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _plain_value(one) for name, one in value.items()}
     return [_plain_value(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-# -- text inside JSON -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class JsonText:
-    """A value inside JSON that is compared with other values, such as ``meta.q = 'good'``."""
-
-    begin: int
-    end: int
-    """Where it is in the statement, in bytes."""
-    as_text: str
-    """SQL for the same value as text: ``("meta"->>'$."q"')``."""
-    texts: tuple[str, ...]
-    """Texts that it is compared with."""
-    params: tuple[str, ...]
-    """Names or numbers of parameters that it is compared with."""
-
-    def is_text(self, params: Any) -> bool:
-        """Return whether one of the other values is a text that is not JSON."""
-        given = params if isinstance(params, Mapping) else {str(k): one for k, one in enumerate(params or (), 1)}
-        values = [given.get(name) for name in self.params]
-        return not all(map(_is_json, [*self.texts, *(one for one in values if isinstance(one, str))]))
-
-
-def _json_texts(tree: Node, features: Features) -> tuple[JsonText, ...]:
-    """Return the comparisons of values inside JSON, the last one first."""
-    json = {name.lower() for name, feature in features.items() if isinstance(unwrap_optional(feature), Json)}
-    found = {one.begin: one for node in _nodes(tree) for one in _compared(node, json)} if json else {}
-    return tuple(found[begin] for begin in sorted(found, reverse=True))
-
-
-def _compared(node: Node, json: set[str]) -> Iterator[JsonText]:
-    """Yield the values inside JSON that an expression compares with texts and parameters only."""
-    match node:
-        case {"class": "COMPARISON", "left": left, "right": right}:
-            sides = [left, right]
-        case {"type": "COMPARE_IN" | "COMPARE_NOT_IN", "children": sides}:
-            pass
-        case {"function_name": "~~" | "!~~" | "~~*" | "!~~*", "arguments": arguments}:  # LIKE and ILIKE
-            sides = [one["expression"] for one in arguments]
-        case _:
-            return
-    texts = tuple(one["literal"]["text"] for one in sides if one.get("literal", {}).get("kind") == "STRING")
-    params = tuple(one["identifier"] for one in sides if one["class"] == "PARAMETER")
-    columns = [one for one in sides if one["class"] == "COLUMN_REF"]
-    if len(columns) != 1 or len(texts) + len(params) != len(sides) - 1:
-        return
-    names, begin = columns[0]["column_names"], columns[0]["query_location"]
-    first = next((k for k in range(min(2, len(names) - 1)) if names[k].lower() in json), None)
-    if first is not None and '"' not in "".join(names):
-        field = ".".join(f'"{name}"' for name in names[: first + 1])
-        path = "".join(f'."{name}"' for name in names[first + 1 :]).replace("'", "''")
-        end = begin + columns[0]["query_location_length"]
-        yield JsonText(begin, end, f"({field}->>'${path}')", texts, params)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        JSON.decode(text.encode())
-    except (ShardexError, ValueError):
-        return False
-    return True
-
-
-# -- fields that a statement reads -------------------------------------------------------------------------------
-
-
-class UsedFields:
-    """The names in a syntax tree, in lower case because SQL ignores case. Other tables than `ds` raise an error.
-
-    >>> found = UsedFields(parse("SELECT x + y.a FROM ds WHERE z IS NOT NULL")[0], {"x", "y", "z"})
-    >>> sorted(found.names), found.tested, found.everything
-    (['a', 'x', 'y'], {'z'}, False)
-    """
-
-    def __init__(self, tree: Node, fields: set[str]) -> None:
-        self.names: set[str] = set()
-        """Names that may be fields whose values are read."""
-        self.tested: set[str] = set()
-        """Fields that are only tested for NULL."""
-        self.everything = False
-        """True if all fields are read."""
-        self.nested = False
-        """True if there is a SELECT inside an expression."""
-        self.places: dict[str, int] = {}
-        """Byte position of each name in the statement."""
-        nodes = list(_nodes(tree))
-        if any("cte_map" in node and node["type"] not in _QUERY_NODES for node in nodes):
-            raise RefusedError("only SELECT is supported", None)  # a WITH may hold other statements
-        tables = [table for node in nodes if "from_table" in node for table in _tables(node["from_table"])]
-        with_tables = {entry["key"].lower() for node in nodes for entry in node.get("cte_map", {"map": []})["map"]}
-        if reserved := next((name for name in with_tables if name.startswith(_CATALOG)), None):
-            raise RefusedError(f"a table in WITH may not be called {reserved}, a name of DuckDB's own tables", None)
-        for table in tables:
-            self._check_table(table, {_TABLE} | with_tables)
-        whole = {_TABLE, *(table["alias"].lower() for table in tables)} - fields
-        only_tested = {id(column) for node in nodes for column in _null_tests(node)}
-        for node in nodes:
-            match node:
-                case {"class": "STAR" | "POSITIONAL_REFERENCE"}:
-                    self.everything = True
-                case {"class": "SUBQUERY"}:
-                    self.nested = True
-                case {"class": "FUNCTION", "function_name": name} if name.lower() in _FORBIDDEN_FUNCTIONS:
-                    raise RefusedError(f"it may not call {name}", node["query_location"])
-                case {"class": "COLUMN_REF"}:
-                    self._add_name(node, fields, whole, id(node) in only_tested)
-        self.tested -= self.names
-
-    def _add_name(self, node: Node, fields: set[str], whole: set[str], only_tested: bool) -> None:
-        *before, name = names = [part.lower() for part in node["column_names"]]
-        self.places.setdefault(name, node["query_location"])
-        if only_tested and name in fields and not fields.intersection(before):
-            self.tested.add(name)
-            return
-        self.names.update(names)
-        self.everything |= not before and name in whole
-
-    def _check_table(self, table: Node, known: set[str]) -> None:
-        match table:
-            case {"type": "EMPTY" | "SUBQUERY" | "EXPRESSION_LIST"}:
-                pass
-            case {"type": "PIVOT"} | {"type": "JOIN", "ref_type": "NATURAL"}:
-                self.everything = True
-            case {"type": "BASE_TABLE", "table_name": name, "schema_name": "", "column_name_alias": [_, *_]} if (
-                name.lower() in known
-            ):
-                self.everything = True
-            case {"type": "JOIN", "using_columns": names}:
-                self.names.update(map(str.lower, names))
-            case {"type": "BASE_TABLE", "table_name": name, "schema_name": ""} if name.lower() in known:
-                pass
-            case {"type": "TABLE_FUNCTION", "function": {"function_name": name}} if name.lower() in _TABLE_FUNCTIONS:
-                pass
-            case {"type": "SHOW_REF"}:
-                raise RefusedError("only SELECT is supported", None)
-            case _:
-                name = table.get("table_name") or table.get("function", {}).get("function_name") or table["type"]
-                raise RefusedError(f"the only table is {_TABLE}, this reads {name}", table.get("query_location"))
-
-
-def _nodes(tree: Any) -> Iterator[Node]:
-    """Yield all objects in a tree."""
-    waiting = [tree]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            yield one
-        if isinstance(one, dict | list):
-            waiting += one.values() if isinstance(one, dict) else one
-
-
-def _tables(reference: Node) -> Iterator[Node]:
-    """Yield all tables that a FROM refers to."""
-    waiting = [reference]
-    while waiting:
-        one = waiting.pop()
-        yield one
-        waiting += [one[side] for side in ("left", "right", "source") if side in one]
-
-
-def _null_tests(node: Node) -> list[Node]:
-    """Return the columns that an expression only tests for NULL."""
-    match node:
-        case {"type": "OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL", "children": columns}:
-            return list(columns)
-        case {"function_name": "count", "distinct": False, "arguments": [{"expression": column}]}:
-            return [column]
-    return []
 
 
 # -- datasets: rows in an order -------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import datetime
 import decimal
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any
 
@@ -88,8 +88,8 @@ def _of_field(values: list[Any], name: str) -> Feature:
     elif given and all(isinstance(value, list | tuple) for value in given):
         feature = _of_lists(given, name)
     else:
-        features = (_of_value(value, name) for value in given)
-        feature = functools.reduce(lambda a, b: _join(a, b, name), features) if given else Json()
+        known = [_of_value(value, name) for value in given] or [_of_nat(value) for value in values if value is not None]
+        feature = functools.reduce(lambda a, b: _join(a, b, name), known) if known else Json()
     return Optional(feature) if len(given) < len(values) else feature
 
 
@@ -112,7 +112,18 @@ def _of_value(value: Any, name: str) -> Feature:
     if isinstance(value, decimal.Decimal):
         return _of_decimals([value], name)
     found = type(value).__name__
-    raise SchemaError(f"expected a number, text, bytes, array, list or dict, got {found} - at field {name}")
+    raise SchemaError(
+        f"expected a number, text, bytes, array, list or dict, got {found}{_advice(value)} - at field {name}"
+    )
+
+
+def _advice(value: Any) -> str:
+    """Return what to do with a value that has no feature."""
+    if hasattr(value, "__array__"):
+        return " (convert it with numpy.asarray)"
+    if type(value).__name__ == "NAType":  # of pandas
+        return " (give None where there is no value)"
+    return " (make a list of it)" if isinstance(value, Iterable) else ""
 
 
 def _of_lists(lists: list[Any], name: str) -> Feature:
@@ -164,6 +175,13 @@ def _of_time(value: Any) -> Feature | None:
     if isinstance(value, datetime.timedelta):
         return Duration(unit)
     return Time("us") if isinstance(value, datetime.time) and value.tzinfo is None else None
+
+
+def _of_nat(value: Any) -> Feature:
+    """Return the feature of a field that has no other values than NaT."""
+    if isinstance(value, np.datetime64 | np.timedelta64) and np.datetime_data(value.dtype)[0] != "generic":
+        return _of_time(value) or Timestamp("us")
+    return Duration("us") if isinstance(value, np.timedelta64) else Timestamp("us")
 
 
 def _of_decimals(values: list[decimal.Decimal], name: str) -> Decimal:
