@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shardex.arrow import decode_array, features_of_arrow, storage_array, storage_type
+from shardex.arrow import decode_array, features_of_arrow
 from shardex.arrow.decode import decode_array_bytes, decode_value, take_rows
+from shardex.arrow.storage import storage_array
+from shardex.arrow.types import storage_type
 from shardex.errors import FormatError
 from shardex.kernel import Ragged, values_of
 from shardex.samples import DictSample

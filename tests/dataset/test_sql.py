@@ -1061,6 +1061,31 @@ def test_text_inside_json_is_compared_as_text(text: str, count: int) -> None:
     assert len(sx.open(META).where(text)) == count
 
 
+IDS = ["123", 123, "abc", None, True, "true", "null", [1], "[1]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("meta.id = '123'", ["123", 123]),
+        ("meta.id LIKE '123'", ["123", 123]),
+        ("meta.id IN ('123', 'abc')", ["123", 123, "abc"]),
+        ("meta.id = '\"123\"'", ["123"]),
+        ("meta.id = 'true'", [True, "true"]),
+        ("meta.id = 'null'", ["null"]),
+        ("meta.id = '[1]'", [[1], "[1]"]),
+        ("meta.id <> '123' AND meta.id <> 'abc'", [True, "true", "null", [1], "[1]"]),
+        ("meta.id BETWEEN 'a' AND 'b'", ["abc"]),
+        ("meta.id NOT BETWEEN 'a' AND 'z'", ["123", 123, [1], "[1]"]),
+    ],
+)
+def test_text_inside_json_that_looks_like_a_number_is_compared_as_text(text: str, found: list[Any]) -> None:
+    """The text "123" equals '123', whatever other texts the condition has."""
+    ds = sx.open([{"meta": {"id": one}} for one in IDS])
+    assert [sample.meta["id"] for sample in ds.where(text)] == found
+    assert len(ds.where("meta.id = ?", ["123"])) == 2
+
+
 def test_text_inside_json_is_compared_with_parameters() -> None:
     ds = sx.open(META)
     assert len(ds.where("meta.q = ?", ["good"])) == len(ds.where("meta.q = $q", {"q": "good"})) == 5

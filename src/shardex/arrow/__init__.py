@@ -56,7 +56,6 @@ from shardex.arrow.storage import (
     null_paths,
     null_paths_of_counts,
     nullable_paths,
-    storage_array,
     with_schema,
 )
 from shardex.arrow.to_table import to_table
@@ -66,12 +65,9 @@ from shardex.arrow.types import (
     arrow_type,
     check_column_names,
     features_of_arrow,
-    is_list,
     items_per_row,
-    map_type,
     number_array,
     schema_text,
-    storage_type,
 )
 
 __all__ = [
@@ -98,13 +94,11 @@ __all__ = [
     "features_of_arrow",
     "footer_blocks",
     "footer_size",
-    "is_list",
     "is_number_item",
     "is_queryable",
     "items_per_row",
     "list_bounds",
     "list_parts",
-    "map_type",
     "null_paths",
     "null_paths_of_counts",
     "nullable_paths",
@@ -113,8 +107,6 @@ __all__ = [
     "samples_table",
     "schema_text",
     "sql_table",
-    "storage_array",
-    "storage_type",
     "stream_blocks",
     "take_table",
     "to_table",

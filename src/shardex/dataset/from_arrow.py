@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import map_type, storage_type
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.combine import join
 from shardex.dataset.dataset import Dataset
@@ -136,9 +135,9 @@ def _is_of_pandas(dtype: Any) -> bool:
 def _table(data: Any) -> pa.Table:
     try:
         if isinstance(data, pa.Table):
-            return _without_views(data)
+            return data
         if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-            return _without_views(pa.table(data))
+            return pa.table(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise FormatError(f"expected an Arrow table, got {type(data).__name__}: {error}{_advice(data)}") from error
     raise ArgumentError(
@@ -157,31 +156,6 @@ def _advice(data: Any) -> str:
 def _is_pandas_frame(data: Any) -> bool:
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(data, pandas.DataFrame)
-
-
-def _without_views(table: pa.Table) -> pa.Table:
-    """Return the table with plain strings and bytes instead of view types, which Arrow supports only in part."""
-    kinds = [map_type(field.type, _without_view) for field in table.schema]
-    if kinds == table.schema.types:
-        return table
-    columns = [
-        column if kind == column.type else pa.chunked_array([_cast(chunk, kind) for chunk in column.chunks], kind)
-        for column, kind in zip(table.columns, kinds, strict=True)
-    ]
-    fields = [field.with_type(kind) for field, kind in zip(table.schema, kinds, strict=True)]
-    return pa.Table.from_arrays(columns, schema=pa.schema(fields, metadata=table.schema.metadata))
-
-
-def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    if isinstance(array, pa.DictionaryArray):  # its own cast does not convert the values
-        return pa.DictionaryArray.from_arrays(
-            array.indices, array.dictionary.cast(kind.value_type), ordered=kind.ordered
-        )
-    return array.cast(kind)
-
-
-def _without_view(kind: pa.DataType) -> pa.DataType:
-    return storage_type(kind) if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) else kind
 
 
 def from_huggingface(data: Any) -> Any:

@@ -151,10 +151,10 @@ class JsonText:
     """Names or numbers of parameters that it is compared with."""
 
     def is_text(self, params: Any) -> bool:
-        """Return whether one of the other values is a text that is not JSON."""
+        """Return whether one of the other values is a text; a text in double quotes is the JSON of one."""
         given = params if isinstance(params, Mapping) else {str(k): one for k, one in enumerate(params or (), 1)}
         values = [given.get(name) for name in self.params]
-        return not all(map(_is_json, [*self.texts, *(one for one in values if isinstance(one, str))]))
+        return not all(map(_is_quoted, [*self.texts, *(one for one in values if isinstance(one, str))]))
 
 
 def json_texts(tree: Node, features: Features) -> tuple[JsonText, ...]:
@@ -171,6 +171,8 @@ def _compared(node: Node, json: set[str]) -> Iterator[JsonText]:
             sides = [left, right]
         case {"type": "COMPARE_IN" | "COMPARE_NOT_IN", "children": sides}:
             pass
+        case {"class": "BETWEEN", "input": value, "lower": lower, "upper": upper}:
+            sides = [value, lower, upper]
         case {"function_name": "~~" | "!~~" | "~~*" | "!~~*", "arguments": arguments}:  # LIKE and ILIKE
             sides = [one["expression"] for one in arguments]
         case _:
@@ -211,9 +213,9 @@ def _step(step: str | int) -> str:
     return f'."{step}"' if isinstance(step, str) else f"[{step}]" if step >= 0 else f"[#{step}]"
 
 
-def _is_json(text: str) -> bool:
+def _is_quoted(text: str) -> bool:
+    """Return whether a text is the JSON of a text."""
     try:
-        JSON.decode(text.encode())
+        return isinstance(JSON.decode(text.encode()), str)
     except (ShardexError, ValueError):
         return False
-    return True
