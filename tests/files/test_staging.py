@@ -328,7 +328,8 @@ def test_next_number_while_another_writer_adds_shards(target: Path, monkeypatch:
 
     def add_after(place: LocalSource, prefix: str = "") -> list[str]:
         found = paths(place, prefix)
-        (target / f"s-{len(found):05d}.tar").write_text("1")
+        for number in (len(found), len(found) + 1):
+            (target / f"s-{number:05d}.tar").write_text("1")
         return found
 
     monkeypatch.setattr(LocalSource, "paths", add_after)
