@@ -15,7 +15,7 @@ import pytest
 
 import shardex as sx
 from shardex.arrow import DecodeLimit
-from shardex.errors import FormatError, PathError, ShardexError
+from shardex.errors import DuplicateKeyError, FormatError, PathError, ShardexError
 from shardex.sources import LocalSource
 from shardex.store.manifest import read_manifest
 
@@ -74,6 +74,21 @@ def test_link_out_of_a_native_dataset_is_refused_unless_it_is_trusted(tmp_path: 
         with pytest.raises(PathError, match=r"expected a file inside the dataset's folder, got a link to .*elsewhere"):
             read()
     assert len(list(sx.open(tmp_path / "d", trust_paths=True))) == len(SAMPLES)
+
+
+def test_dataset_with_a_link_that_is_trusted_is_edited_and_checked(tmp_path: Path) -> None:
+    """A user who keeps the data on another disk."""
+    sx.write(tmp_path / "d", [{"k": "a", "x": 1}], {"k": str, "x": int}, key="k", progress=False)
+    (tmp_path / "d" / "data").rename(tmp_path / "elsewhere")
+    (tmp_path / "d" / "data").symlink_to(tmp_path / "elsewhere")
+    sx.write(tmp_path / "d", [{"k": "b", "x": 2}], mode="append", progress=False)
+    with pytest.raises(DuplicateKeyError):
+        sx.write(tmp_path / "d", [{"k": "b", "x": 2}], mode="append", progress=False)
+    with pytest.raises(PathError, match="trust_paths=True"):
+        sx.compact(tmp_path / "d")
+    assert sx.compact(tmp_path / "d", trust_paths=True) == 3
+    assert sx.verify(tmp_path / "d", trust_paths=True) == []
+    assert [sample.x for sample in sx.open(tmp_path / "d", trust_paths=True)] == [1, 2]
 
 
 def test_links_to_a_dataset_and_inside_it_are_followed(tmp_path: Path) -> None:

@@ -99,7 +99,9 @@ def refuse_duplicates(source: Source, manifest: Manifest, appended: int) -> None
     """Raise an error if a version to publish has duplicate keys; `appended` is the number of its new fragments."""
     if manifest.key is None or not appended:
         return
-    reader = VersionReader(source, manifest)
+    # A writer follows links out of the folder, too, and an append has no option to allow it.
+    has_adopted = any(fragment.adopted is not None for fragment in manifest.fragments)
+    reader = VersionReader(source, manifest, trust_paths=not has_adopted)
     base, key = _keys_of(reader)
     for number in range(len(manifest.fragments) - appended, len(manifest.fragments)):
         start = sum(fragment.rows for fragment in manifest.fragments[:number])

@@ -234,7 +234,8 @@ class _Inspection:
         """Check that the key table of each fragment matches its keys, and that no two samples have the same key."""
         if manifest.key is None:
             return
-        rows = VersionReader(self._place, manifest).base_rows(manifest.features.select([manifest.key]))
+        reader = VersionReader(self._place, manifest, trust_paths=self._trust_paths)
+        rows = reader.base_rows(manifest.features.select([manifest.key]))
         hashes, physical, start = [], [], 0
         for fragment in manifest.fragments:
             files = fragment.groups if fragment.keys is None else [*fragment.groups, fragment.keys]

@@ -170,11 +170,13 @@ def _storage_time(place: Place) -> float:
 # -- compaction -----------------------------------------------------------------------------------------------
 
 
-def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = None) -> int | None:
+def compact(
+    path: Path, *, shard_size: int = 512 << 20, progress: bool | None = None, trust_paths: bool = False
+) -> int | None:
     """Rewrite fragments that were edited, have their fields in several files, or are small.
 
     Samples keep their values, order and rows. Returns the number of the new version, or None if there was nothing to
-    do.
+    do. With `trust_paths` data files may be links out of the folder.
     """
     place, latest = existing_place(path)
 
@@ -182,7 +184,7 @@ def compact(path: Path, *, shard_size: int = 512 << 20, progress: bool | None = 
         manifest = read_manifest(place, version)
         if any(fragment.adopted is not None for fragment in manifest.fragments):
             raise ArgumentError(f"{place.url}: expected a dataset without adopted shards to compact, got one with them")
-        return version, manifest, open_dataset(place.url, version=version)
+        return version, manifest, open_dataset(place.url, version=version, trust_paths=trust_paths)
 
     version, base, ds = at_latest(place, open_version, latest)
     left, edited = _live_and_edited(place, base)
