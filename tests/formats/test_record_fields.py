@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import random
 import tarfile
 from pathlib import Path
@@ -113,6 +114,18 @@ def test_scan_is_saved_and_only_new_files_are_read(tmp_path: Path, monkeypatch: 
     dump(tmp_path / "a.jsonl", [{"a": 1.5}] * 4)
     assert str(opened(tmp_path).features) == "a float64 or none, b text or none"
     assert scanned == [3, 2, 4]
+
+
+@pytest.mark.parametrize("infer_from", ["all", "sample"])
+def test_file_of_equal_size_and_time_is_scanned_again(
+    tmp_path: Path, infer_from: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_fields, "_SAVED_BYTES", 0)
+    before = dump(tmp_path / "a.jsonl", [{"a": 1}] * 5).stat()
+    assert list(opened(tmp_path / "a.jsonl", infer_from=infer_from).features) == ["a"]
+    dump(tmp_path / "a.jsonl", [{"b": 1}] * 5)
+    os.utime(tmp_path / "a.jsonl", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert list(opened(tmp_path / "a.jsonl", infer_from=infer_from).features) == ["b"]
 
 
 def test_large_files_are_sampled_and_other_lines_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

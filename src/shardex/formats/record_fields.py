@@ -247,8 +247,10 @@ def record_fields(
     complete = infer_from == "all" or (infer_from is None and size <= COMPLETE_BYTES)
     kind = f"{format}-fields 1"
     saved = [] if rebuild else load_sidecars(rows.files, kind, _Saved, "finding the fields again")
+    files = list(rows.index.files) if isinstance(rows.index, Index) else []
     for one in saved:
-        if one.fingerprint == rows.index.fingerprint and (one.complete or not complete):
+        is_current = one.fingerprint == rows.index.fingerprint and one.files == files
+        if is_current and (one.complete or not complete):
             return one.fields
     known = {file: found for one in saved if one.complete for file, found in one.found.items()} if complete else {}
     parts = _scan(rows, new_scan, known) if complete else [_sampled(rows, new_scan())]
@@ -256,7 +258,7 @@ def record_fields(
         "version": VERSION,
         "fingerprint": rows.index.fingerprint,
         "complete": complete,
-        "files": [asdict(file) for file in rows.index.files] if isinstance(rows.index, Index) and complete else [],
+        "files": [asdict(file) for file in files],
         "found": [{"rows": count, "kinds": kinds} for count, kinds in parts],
         "blocks": [],
     }
@@ -281,7 +283,8 @@ class _Saved:
         self.complete: bool = head["complete"]
         parts: list[Part] = [(part["rows"], part["kinds"]) for part in head["found"]]
         self.fields = _joined(parts, self.complete)
-        self.found = dict(zip((IndexedFile(**file) for file in head["files"]), parts, strict=False))
+        self.files = [IndexedFile(**file) for file in head["files"]]
+        self.found = dict(zip(self.files, parts, strict=False))
 
 
 def _joined(parts: Sequence[Part], complete: bool) -> RecordFields:
