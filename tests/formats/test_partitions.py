@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import pickle
 from pathlib import Path
 from typing import Any
@@ -105,3 +107,20 @@ def test_column_in_the_files_counts(tmp_path: Path) -> None:
     ds = sx.open(tmp_path)
     assert ds.fields == ["x", "a"] and ds.read([0, 1])["a"].tolist() == [7, 8]
     assert sx.open(tmp_path / "a=*" / "*.parquet").fields == ["x", "a"]
+
+
+def test_dates_and_decimals_in_folders(tmp_path: Path) -> None:
+    table = pa.table({"x": range(3), "day": ["2024-01-30", "2024-01-31", None], "price": ["1.50", "2", "3.25"]})
+    parquet.write_to_dataset(table, tmp_path / "d", partition_cols=["day", "price"])
+    schema = {"x": int, "day": datetime.date | None, "price": sx.Decimal(5, 2)}
+    ds = sx.open(tmp_path / "d", schema=schema).sort("x")
+    assert [s.day for s in ds] == [datetime.date(2024, 1, 30), datetime.date(2024, 1, 31), None]
+    assert [s.price for s in ds] == [decimal.Decimal("1.50"), decimal.Decimal("2.00"), decimal.Decimal("3.25")]
+    assert [s.x for s in ds.where("day > '2024-01-30' OR price > 3")] == [1, 2]
+    assert [s.x for s in ds.where("day IS NULL")] == [s.x for s in ds.where("day IS NULL AND price > 0")] == [2]
+    assert list(sx.write(tmp_path / "copy", ds)) == list(ds)
+    assert next(iter(sx.Loader(ds, 3))).day.dtype == "datetime64[D]"
+    with pytest.raises(
+        SchemaError, match=r"expected date as ISO 8601 text, got '1.50' - at the folder price=1.50, field price"
+    ):
+        sx.open(tmp_path / "d", schema={"x": int, "price": datetime.date})["price"]

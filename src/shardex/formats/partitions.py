@@ -22,10 +22,12 @@ from shardex.kernel import Columns, Integers
 from shardex.rows import AbstractRows
 from shardex.schema import (
     ClassLabel,
+    Decimal,
     Feature,
     Features,
     Optional,
     Text,
+    TimeFeature,
     Value,
     check_fields,
     fit_column,
@@ -113,8 +115,9 @@ def _typed(texts: list[str | None], feature: Feature, name: str) -> Any:
             values = [None if text is None else _number(text) for text in texts]
         except ValueError as error:
             raise SchemaError(f"expected {feature} in the names of folders, got {error} - at field {name}") from None
+    stored = isinstance(inner, TimeFeature | Decimal)  # as text, as in JSON
     try:
-        return fit_column(values, feature, lambda k: f"the folder {name}={texts[k]}", name, stored=False)
+        return fit_column(values, feature, lambda k: f"the folder {name}={texts[k]}", name, stored=stored)
     except SchemaError as error:
         raise SchemaError(f"{error}; name its type with schema=") from None
 
