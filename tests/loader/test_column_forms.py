@@ -387,3 +387,18 @@ def test_images_of_different_sizes_are_not_padded_unless_asked(tmp_path: Path, r
         return {"image": np.zeros((4, 4, 3))}
 
     assert next(iter(sx.Loader(ds, 3, transform=resize))).image.shape == (3, 4, 4, 3)
+
+
+@pytest.mark.parametrize("to", ["numpy", "torch"])
+@pytest.mark.parametrize("ragged", ["pad", "pack", "list"])
+def test_samples_of_batches_with_missing_values(to: Any, ragged: Any) -> None:
+    """The samples of a batch have None where the batch has a filled value, in every form."""
+    for batch in sx.Loader(sx.open(SAMPLES), 4, to=to, ragged=ragged):
+        assert len(batch.samples) == len(batch)
+        for one, found in zip(batch.samples, map(batch.__getitem__, range(len(batch))), strict=True):
+            expected = SAMPLES[int(one.plain)]
+            for name, value in expected.items():
+                for got in (one[name], found[name]):
+                    assert (got is None) == (value is None)
+                    padded = name == "t" and ragged == "pad"
+                    assert value is None or padded or np.array_equal(np.asarray(got), np.asarray(value))

@@ -122,6 +122,8 @@ class Masked:
         """Return one value per row, `None` where it is missing."""
         if self.mask.all():
             return list(values_of(self.column))
+        if not isinstance(self.column, np.ndarray | Ragged):  # tensors, and rows of tensors
+            return [self.column[row] if there else None for row, there in enumerate(self.mask.tolist())]
         values = iter(values_of(self.column[self.mask]))
         return [next(values) if there else None for there in self.mask.tolist()]
 
