@@ -501,6 +501,16 @@ def test_update_of_many_keys(tmp_path: Path) -> None:
     assert [(s.k, s.x) for s in sx.open(tmp_path / "d")] == [("a", 0), ("b", 2), ("c", 0), ("d", 4)]
 
 
+def test_refused_update_is_no_update(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"x": 1, "s": "a"}], progress=False)
+    with sx.edit(tmp_path / "d") as tx:
+        with pytest.raises(SchemaError):
+            tx.update(0, s="b", x="wrong")
+        assert "updated" not in repr(tx)
+        tx.put(0, {"x": 5, "s": "a"})
+    assert list(sx.open(tmp_path / "d")) == [{"x": 5, "s": "a"}]
+
+
 def test_update_of_many_rows_with_wrong_values(tmp_path: Path) -> None:
     sx.write(tmp_path / "d", [{"x": k, "s": str(k)} for k in range(5)])
     with sx.edit(tmp_path / "d") as tx:

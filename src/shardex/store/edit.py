@@ -185,7 +185,6 @@ class Edit(AllOrNothing):
         if hasattr(where, "__array__") and np.ndim(where):  # an array, a Series or an Index
             return self._update_many(np.asarray(where), values)
         row, changed = int(self._ids(self._row(where))[0]), list[Updates]()
-        self._updated.add(row)
         place = self._named(where)
         try:
             for name, value in values.items():
@@ -196,6 +195,7 @@ class Edit(AllOrNothing):
             for updates in changed:
                 updates.remove_last()
             raise
+        self._updated.add(row)
         with self._abort_on_error():  # samples of a batch may be lost
             for updates in changed:
                 updates.spill()
