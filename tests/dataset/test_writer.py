@@ -298,3 +298,18 @@ def test_repr_says_what_a_writer_holds(tmp_path: Path) -> None:
     assert repr(out) == f"Writer({str(tmp_path / 'd')!r}, open, 1 sample)"
     out.close()
     assert repr(out) == f"Writer({str(tmp_path / 'd')!r}, closed, 1 sample)"
+
+
+@pytest.mark.parametrize("late", [None, 1.5, "a"])
+@pytest.mark.parametrize("format", ["arrow", "jsonl", "tar", "parquet", "bins"])
+def test_a_late_sample_that_does_not_fit_the_inferred_schema(tmp_path: Path, format: str, late: Any) -> None:
+    samples = [*({"x": k} for k in range(100)), {"x": late}]
+    advice = "at sample 100, field x; the schema was inferred from the first 64 samples, pass one that fits all"
+    with pytest.raises(SchemaError, match=advice):
+        sx.write(tmp_path / "d", samples, format=format)
+    with sx.create(tmp_path / "e", format=format) as out:
+        out.extend(samples[:100])
+        with pytest.raises(SchemaError, match=advice):
+            out.append(x=late)
+    with pytest.raises(SchemaError, match=r"field x$"):
+        sx.write(tmp_path / "d", samples, {"x": int}, format=format)

@@ -103,6 +103,8 @@ class Writer(AllOrNothing):
         )
         self._waiting: list[dict[str, Any]] = []
         self._shards: ShardWriter | None = None
+        self._inferred_from = 0
+        """Number of samples from which the schema was inferred; 0 if it was given."""
         self.samples = 0
         """Number of samples appended."""
         if schema is None:
@@ -125,7 +127,10 @@ class Writer(AllOrNothing):
             sample = self._complete(sample)
         self._check_open()
         if self._shards is not None:
-            self._shards.append(sample)
+            try:
+                self._shards.append(sample)
+            except SchemaError as error:
+                raise self._explained(error) from None
         else:
             self._wait(sample)
         self.samples += 1
@@ -152,16 +157,28 @@ class Writer(AllOrNothing):
             self._shards = self._begin(infer(self._waiting))
             for sample in self._waiting:
                 self._shards.append(sample)
+        self._inferred_from = len(self._waiting)
         self._waiting = []
+
+    def _explained(self, error: SchemaError) -> SchemaError:
+        """Return an error of a sample that does not fit, with what to do if the schema was inferred."""
+        if not self._inferred_from:
+            return error
+        advice = f"the schema was inferred from the first {self._inferred_from} samples, pass one that fits all"
+        return SchemaError(f"{error}; {advice}")
 
     def extend(self, samples: Iterable[Any] | Data) -> None:
         """Append many samples: of an iterable, a DataFrame, or a dict of columns."""
         for sample in samples_of(samples):
             if self._shards is None or self._closed or self._complete is not None:
                 self.append(self._mapping(sample))
-            else:  # fast path
-                self._shards.append(sample if type(sample) is dict else self._mapping(sample))
-                self.samples += 1
+                continue
+            given = sample if type(sample) is dict else self._mapping(sample)
+            try:  # fast path
+                self._shards.append(given)
+            except SchemaError as error:
+                raise self._explained(error) from None
+            self.samples += 1
 
     def _publish(self) -> None:
         if self._shards is None:
