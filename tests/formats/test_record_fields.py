@@ -167,6 +167,11 @@ def test_objects_with_any_keys_are_one_value(tmp_path: Path) -> None:
     empty = sx.open(dump(tmp_path / "b.jsonl", [{"": 1}]))
     assert empty[0]["value"] == {"": 1}
     assert empty.read([0])["value"] == [{"": 1}]
+    for one, found in ((ds, samples[:2]), (empty, [{"": 1}])):
+        assert one.take(2)["value"] == found
+        assert one[0] == one.select("value")[0] == {"value": found[0]}
+        assert len(one.where("value IS NULL")) == 0
+    assert len(ds.where("value.key7 = 7")) == 1
 
 
 def test_random_lines_give_one_answer(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ class JsonLines(_LineRows, ExtractedRows, DictRows):
 
     def values(self, rows: Integers, keys: Sequence[str]) -> Mapping[str, list[Any]]:
         """Return the values of these keys; None where a line has no such key."""
-        return self._values(self.ranges(rows).bytes(), rows, list(keys), False)
+        return self._picked(self.ranges(rows).bytes(), rows, list(keys), every=False)
 
     @property
     def extracted(self) -> Features:
@@ -148,8 +148,14 @@ class JsonLines(_LineRows, ExtractedRows, DictRows):
         return Features({key: f for key, f in found if key not in schema or Optional(schema[key]) == f})
 
     def _values(self, records: list[bytes], rows: Integers, names: list[str], every: bool) -> Mapping[str, list[Any]]:
+        if self._as_map:  # each line is one value: its keys are no fields
+            return super()._values(records, rows, names, every)
+        return self._picked(records, rows, names, every)
+
+    def _picked(self, records: list[bytes], rows: Integers, names: list[str], every: bool) -> Mapping[str, list[Any]]:
+        """Return the values of these keys, without decoding others."""
         strict = every and self._schema is None and self.sampled_rows is not None
-        decode = None if every and self._as_map else self._picker(tuple(dict.fromkeys(names)), strict)
+        decode = self._picker(tuple(dict.fromkeys(names)), strict)
         if decode is None:
             return super()._values(records, rows, names, every)
         try:
