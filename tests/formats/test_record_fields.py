@@ -190,16 +190,31 @@ def test_random_lines_give_one_answer(tmp_path: Path) -> None:
             assert len(ds.where(f'"{name}" IS NULL')) == sum(one[name] is None for one in expected)
 
 
-def test_maps_in_tars_have_the_keys_of_all_samples(tmp_path: Path) -> None:
-    samples: list[dict[str, Any]] = [{"a": k} for k in range(30)] + [{"a": 0.5, "late": "x"}]
-    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+def dump_maps(path: Path, samples: list[Any]) -> None:
+    with tarfile.open(path, "w") as tar:
         for number, sample in enumerate(samples):
             data = msgspec.msgpack.encode(sample)
             info = tarfile.TarInfo(f"{number:04d}.msgpack")
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
+
+
+def test_maps_in_tars_have_the_keys_of_all_samples(tmp_path: Path) -> None:
+    samples: list[dict[str, Any]] = [{"a": k} for k in range(30)] + [{"a": 0.5, "late": "x"}]
+    dump_maps(tmp_path / "a.tar", samples)
     ds = sx.open(tmp_path / "a.tar")
     assert str(ds.features) == "__key__ text, a float64, late text or none"
     assert [one["late"] for one in ds] == [None] * 30 + ["x"]
     assert repr(ds[3]["a"]) == repr(ds.read([3, 4])["a"].tolist()[0]) == "3.0"
     assert ds.to_arrow().column("late").null_count == 30
+
+
+@pytest.mark.parametrize(
+    ("samples", "found"),
+    [([{"": 1}], "an empty key"), ([{f"k{k}": k} for k in range(5000)], "more than 4096 different keys")],
+    ids=["empty", "many"],
+)
+def test_maps_in_tars_that_are_no_samples_are_refused(tmp_path: Path, samples: list[Any], found: str) -> None:
+    dump_maps(tmp_path / "a.tar", samples)
+    with pytest.raises(SchemaError, match=f"expected maps of fields, got {found}"):
+        _ = sx.open(tmp_path / "a.tar").features

@@ -402,3 +402,22 @@ def test_samples_of_batches_with_missing_values(to: Any, ragged: Any) -> None:
                     assert (got is None) == (value is None)
                     padded = name == "t" and ragged == "pad"
                     assert value is None or padded or np.array_equal(np.asarray(got), np.asarray(value))
+
+
+# -- parts of a batch ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", ["numpy", "torch"])
+@pytest.mark.parametrize("where", [slice(0, 2), slice(1, None), slice(None, None, 2)], ids=str)
+def test_part_of_a_batch_has_the_lengths_masks_and_origin_of_its_samples(to: Any, where: slice) -> None:
+    samples = [{"x": np.arange(k + 1), "y": None if k == 1 else k} for k in range(3)]
+    batch = next(iter(sx.Loader(samples, 4, shuffle=True, seed=1, to=to)))
+    part = batch[where]
+    assert len(part) == len(part.x) and part.sample_type is sx.DictSample
+    for name in ("x", "y"):
+        assert part.mask_of(name).tolist() == batch.mask_of(name)[where].tolist()
+        assert part.present_of(name).tolist() == batch.present_of(name)[where].tolist()
+    assert part.lengths_of("x").tolist() == batch.lengths_of("x")[where].tolist()
+    assert part.mask.tolist() == batch.mask[where].tolist()
+    assert part.origin.rows.tolist() == batch.origin.rows[where].tolist()
+    assert part.origin.step == batch.origin.step

@@ -34,6 +34,7 @@ def test_numbers_and_flags_are_normalised() -> None:
         ({"window": 4, "shuffle": True}, "expected block= together with window=, got window=4"),
         ({"fill": "x"}, "expected a number for fill, .*, got 'x'"),
         ({"fill": [1, 2]}, "expected a number for fill"),
+        ({"fill": [[1], [2, 3]]}, "expected a number for fill"),
         ({"fill": {"x": "y"}}, r"expected a number for fill\['x'\]"),
         ({"fill": {"typo": 1}}, "expected fill for the fields x, got 'typo'"),
         ({"fill": {"X": 1}}, "got 'X': did you mean 'x'"),
@@ -46,6 +47,12 @@ def test_numbers_and_flags_are_normalised() -> None:
 def test_invalid_arguments_raise(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         sx.Loader([{"x": 1}], **{"batch_size": 4, **options})
+
+
+def test_fill_of_unknown_fields_of_a_transform_names_each_field_once() -> None:
+    loader = sx.Loader([{"x": 1}], 1, transform=lambda sample: {"x": 1, "y": 2}, fill={"z": 1})
+    with pytest.raises(ArgumentError, match="expected fill for the fields x, y, got 'z'"):
+        next(iter(loader))
 
 
 def test_fill_of_fields_that_a_transform_makes_is_not_checked() -> None:

@@ -182,7 +182,8 @@ class TarRows(ExtractedRows):
 
         found = record_fields(self, "tar", new_scan, None)
         if found.as_map:
-            raise SchemaError(f"{self.files}: expected maps of fields, got more than {MAX_KEYS} different keys")
+            what = "an empty key" if "" in found.kinds else f"more than {MAX_KEYS} different keys"
+            raise SchemaError(f"{self.files}: expected maps of fields, got {what}")
         return found
 
     def _refuse_misfit(self, one: dict[str, Any], row: int) -> None:

@@ -107,7 +107,7 @@ class ColumnForms:
             found = self._from_list(name, column) if isinstance(column, list) else column
             columns.data[name] = found if isinstance(found, list) else self._column(name, found, lengths)
         if self._transformed:
-            self._check_names([*columns.names, *self._features])
+            self._check_names(dict.fromkeys([*columns.names, *self._features]))
         return columns, lengths
 
     def are_final(self, columns: Columns) -> bool:

@@ -52,6 +52,12 @@ class BatchOrigin:
         """Type of the samples of the batch."""
         return self._recipe.sample_type
 
+    def part(self, where: slice) -> BatchOrigin:
+        """Return where some of the samples come from."""
+        found = BatchOrigin(self._recipe, self.epoch, self._position, self.step)
+        found.positions = self.positions[where]
+        return found
+
     def __repr__(self) -> str:
         first = self.positions[:1].tolist()
         return f"BatchOrigin(step {self.step}, epoch {self.epoch}, {len(self.positions)} positions from {first} on)"
@@ -88,6 +94,12 @@ class LoadedBatch(Batch[T_co]):
     def _replace(self, columns: Columns, device: Any) -> Self:
         convert = None if self._to_tensor is None else partial(_on_device, self._to_tensor, device)
         return type(self)(columns, self._prepared, self._origin, convert)
+
+    def _part(self, where: slice, columns: Columns) -> LoadedBatch[T_co]:
+        prepared, mask = self._prepared, self._prepared.mask
+        lengths = {name: sizes[where] for name, sizes in prepared.lengths.items()}
+        some = PreparedBatch(len(columns), None, lengths, None if mask is None else mask[where])
+        return LoadedBatch(columns, some, None if self._origin is None else self._origin.part(where), self._to_tensor)
 
     @property
     def sample_type(self) -> type[Any]:

@@ -119,8 +119,13 @@ def _check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
 
 
 def _check_fill_value(value: Any, name: str) -> None:
-    if value is not None and (np.ndim(value) or np.asarray(value).dtype.kind not in "biufcmM"):
+    if value is not None and (isinstance(value, list | tuple | Mapping) or not _is_number(value)):
         raise ArgumentError(f"expected a number for {name}, for padding and missing values, got {value!r:.200}")
+
+
+def _is_number(value: Any) -> bool:
+    array = np.asarray(value)
+    return not array.ndim and array.dtype.kind in "biufcmM"
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:

@@ -172,7 +172,7 @@ class Batch(Generic[T_co]):
         if isinstance(what, slice):
             start, stop, step = what.indices(len(self))
             some = self.columns.slice(start, stop) if step == 1 else self.columns.take(np.arange(start, stop, step))
-            return Batch(some, self.sample_type)
+            return self._part(what, some)
         try:
             row = operator.index(what)
         except TypeError:
@@ -180,6 +180,10 @@ class Batch(Generic[T_co]):
         if not -len(self) <= row < len(self):
             raise RowError(f"expected a sample from {-len(self)} to {len(self) - 1}, got {what}")
         return sample_constructor(self.sample_type)(self.columns.sample(row % len(self)))
+
+    def _part(self, where: slice, columns: Columns) -> Batch[T_co]:
+        """Return a batch of some of the samples, which these columns have."""
+        return Batch(columns, self.sample_type)
 
     def _column(self, name: str) -> Column:
         column = self.columns[name]
