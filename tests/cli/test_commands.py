@@ -408,6 +408,14 @@ def test_compact(store: Path) -> None:
     assert json.loads(run("compact", store, "--json").output) == {"version": None}
 
 
+def test_compact_of_a_dataset_with_a_link(store: Path) -> None:
+    (store / "data").rename(store.parent / "elsewhere")
+    (store / "data").symlink_to(store.parent / "elsewhere")
+    assert "-o trust_paths=true" in run("compact", store, code=1).output
+    assert "expected the option trust_paths, got version" in run("compact", store, "-o", "version=1", code=1).output
+    assert run("compact", store, "-o", "trust_paths=true").output == "version 4: compact: 2 fragments into 1\n"
+
+
 def test_verify(store: Path, folder: Path) -> None:
     assert run("verify", store).output == "nothing is wrong\n"
     assert json.loads(run("verify", store, "--json").output) == {"problems": [], "leftovers": []}

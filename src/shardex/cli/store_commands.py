@@ -23,6 +23,7 @@ from shardex.cli.terminal import (
     resolve,
     size_text,
 )
+from shardex.errors import ArgumentError
 from shardex.sources import place_of
 
 Path = Annotated[str, typer.Argument(metavar="PATH", help="The folder of a native dataset (made by shardex).")]
@@ -83,14 +84,24 @@ def clean(
     print(f"removed {_count(len(removed), 'file')}")
 
 
-def compact(path: Path, as_json: AsJson = False) -> None:
+def compact(
+    path: Path,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("-o", metavar="NAME=VALUE", help="trust_paths=true: data files may be links out of the folder."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Merge edits and small files into few large files, as a new version.
 
     The files of older versions stay until `shardex clean` removes them.
 
     Example: shardex compact data/weather
     """
-    new = store.compact(path)
+    options = resolve([path], None, option)[2] if option else {}
+    if others := options.keys() - {"trust_paths"}:
+        raise ArgumentError(f"expected the option trust_paths, got {min(others)}")
+    new = store.compact(path, **options)
     if as_json:
         print_json({"version": new})
     elif new is None:
