@@ -331,3 +331,11 @@ def test_wrong_slices_raise(where: slice, message: str) -> None:
         ds[where]
     with pytest.raises(ArgumentError, match=message):
         ds.read(where)
+
+
+def test_to_pandas_keeps_large_integers_with_missing_values() -> None:
+    rows = [{"x": 2**62 + 1, "u": 2**64 - 1, "small": 1}, {"x": None, "u": None, "small": None}]
+    frame = sx.open(rows).to_pandas()
+    assert [str(kind) for kind in frame.dtypes] == ["Int64", "UInt64", "float64"]
+    assert sx.open(frame)[0] == {"x": 2**62 + 1, "u": 2**64 - 1, "small": 1.0}
+    assert list(frame.columns) == ["x", "u", "small"] and sx.open(frame)[1].x is None

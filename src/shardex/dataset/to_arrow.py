@@ -12,6 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shardex.arrow import arrow_schema, arrow_type, to_table, with_schema
 from shardex.dataset.arrow_rows import ArrowRows
@@ -73,14 +74,27 @@ def table(view: Dataset[Any]) -> pa.Table:
 
 
 def to_pandas(found: pa.Table) -> Any:
-    """Return a table as a `pandas.DataFrame`."""
+    """Return a table as a `pandas.DataFrame`; integers with missing values are floats, as in pandas, unless these
+    cannot hold them."""
     try:
         import pandas
     except ImportError:
         raise MissingExtraError("pandas", "pandas", "to_pandas") from None
     # Python's time has no nanoseconds, so these stay in their Arrow type.
     exact = {pa.time64("ns"): pandas.ArrowDtype(pa.time64("ns"))}
-    return found.to_pandas(types_mapper=exact.get)
+    frame = found.to_pandas(types_mapper=exact.get)
+    nullable = {pa.int64(): pandas.Int64Dtype(), pa.uint64(): pandas.UInt64Dtype()}
+    for name in filter(lambda name: _exceeds_float(found[name]), found.column_names):
+        frame[name] = found[name].to_pandas(types_mapper=nullable.get)
+    return frame
+
+
+def _exceeds_float(column: pa.ChunkedArray) -> bool:
+    """Return whether a column has missing values, and integers that are not exact as float64."""
+    if column.type not in (pa.int64(), pa.uint64()) or not column.null_count:
+        return False
+    ends = pc.min_max(column).as_py()
+    return any(abs(one or 0) > 1 << 53 for one in ends.values())
 
 
 def stored_table(view: Dataset[Any]) -> pa.Table | None:
