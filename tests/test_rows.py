@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import pickle
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from shardex.errors import ArgumentError, FieldError, RowError
 from shardex.kernel import Columns, Integers
 from shardex.rows import AbstractRows, AdaptedRows, ListRows, Rows, normalise
-from shardex.schema import Array, Features, Optional, Text, Value, check_fields
+from shardex.schema import Array, Duration, Features, Optional, Text, Value, check_fields
 
 # -- normalise ---------------------------------------------------------------------------------------------------
 
@@ -130,6 +131,16 @@ def test_list_rows_read_one_dtype(values: list[Any]) -> None:
     for wanted in ([0], [1], [0, 1]):
         column = rows.read(np.array(wanted))["x"]
         assert column.dtype == feature.dtype and column.tolist() == [values[row] for row in wanted]
+
+
+@pytest.mark.parametrize("missing", [None, np.timedelta64("NaT")], ids=["none", "NaT"])
+def test_list_rows_read_time_spans_in_one_unit(missing: Any) -> None:
+    rows = ListRows([{"x": np.timedelta64(3, "D")}, {"x": missing}, {"x": np.timedelta64(1, "ms")}])
+    assert rows.features == Features({"x": Optional(Duration("ms"))})
+    for wanted in ([0], [1], [2], [0, 1], [2, 0]):
+        column = rows.read(np.array(wanted))["x"]
+        assert column.values.dtype == "m8[ms]" and column.mask.tolist() == [row != 1 for row in wanted]
+    assert rows.sample(0) == {"x": datetime.timedelta(days=3)} and rows.sample(1) == {"x": None}
 
 
 def test_empty_list_rows() -> None:

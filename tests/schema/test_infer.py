@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 from typing import Any
 
 import numpy as np
@@ -131,3 +132,8 @@ def test_a_field_of_missing_times_is_a_time(values: list[Any], feature: Feature)
 def test_values_without_a_feature_raise_with_advice(value: Any, advice: str) -> None:
     with pytest.raises(SchemaError, match=advice):
         infer([{"x": value}])
+
+
+def test_decimal_that_is_no_number_names_the_field() -> None:
+    with pytest.raises(SchemaError, match="expected a decimal number, got NaN - at field price"):
+        infer([{"price": decimal.Decimal("NaN")}])

@@ -40,9 +40,11 @@ def in_form(columns: Columns, features: Mapping[str, Feature]) -> Columns:
 def _in_form(column: Column, feature: Feature | None) -> Column:
     if feature is None or not is_stacked(feature):
         return column
-    if isinstance(column, list):
+    values = column.column if isinstance(column, Masked) else column
+    times = isinstance(unwrap_optional(feature), TimeFeature) and not isinstance(values, TimeArray)
+    if isinstance(column, list) or times:  # numpy stacks time spans, but in any unit
         try:
-            return fit_column(column, feature, str, "", stored=False)
+            return fit_column(list(column), feature, str, "", stored=False)
         except SchemaError:  # the feature was inferred from other samples
             return column
     if isinstance(feature, Optional):

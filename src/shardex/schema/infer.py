@@ -186,7 +186,10 @@ def _of_nat(value: Any) -> Feature:
 
 def _of_decimals(values: list[decimal.Decimal], name: str) -> Decimal:
     """Return the feature of decimal numbers: 38 digits if that is enough, as many after the point as they have."""
-    before, after = (max(counts) for counts in zip(*map(digits_of, values), strict=True))
+    try:
+        before, after = (max(counts) for counts in zip(*map(digits_of, values), strict=True))
+    except SchemaError as error:
+        raise SchemaError(f"{error} - at field {name}") from None
     if before + after > MAX_DIGITS:
         raise SchemaError(f"expected decimal numbers of {MAX_DIGITS} digits, got {before + after} - at field {name}")
     return Decimal(_DIGITS if before + after <= _DIGITS else MAX_DIGITS, after)
