@@ -247,6 +247,20 @@ def test_block_is_closed_while_the_history_is_read(monkeypatch: pytest.MonkeyPat
     assert [version.number for version in sx.history(url)] == [3 * BLOCK]
 
 
+def test_all_versions_are_removed_while_the_history_is_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(url, 0)
+
+    def read_before_clean(place: Place) -> list[int]:
+        numbers = versions_in(place)
+        monkeypatch.undo()
+        append(url, 1)
+        sx.clean(url)
+        return numbers
+
+    monkeypatch.setattr(versions, "versions_in", read_before_clean)
+    assert [version.number for version in sx.history(url)] == [2]
+
+
 class _Stopped(MemorySource):
     """A place whose writer stops right after its put-if-absent, while others work."""
 

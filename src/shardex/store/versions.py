@@ -74,10 +74,7 @@ def history(path: Path) -> list[Version]:
     [(1, 1, 'create: 1 sample'), (2, 3, 'append: 2 samples')]
     """
     place, _ = existing_place(path)
-    numbers = versions_in(place)
-    manifests = place.for_each(partial(_if_exists, place), numbers)
-    found = ((number, one) for number, one in zip(numbers, manifests, strict=True) if one is not None)
-    return [Version(number, one.rows, one.change, one.made) for number, one in found]
+    return [Version(number, one.rows, one.change, one.made) for number, one in _manifests(place).items()]
 
 
 def restore(path: Path, version: int) -> int:
@@ -120,7 +117,8 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
     # Writers before versions: one that ends in between has published its files.
     now = _storage_time(place)
     writers_since = oldest_writer_start(place, now, grace)
-    first, named = _kept(place, keep)
+    kept = _manifests(place, keep)
+    named = {file.path for manifest in kept.values() for file in files_of(manifest)}
 
     def remove_if_old(name: str) -> bool:
         """Remove a file that is old enough and that no live writer has written."""
@@ -132,7 +130,7 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
         return False
 
     # Manifests first, each removal synced: a power loss must not bring back a version whose files are gone.
-    numbers = remove_versions(place, first)
+    numbers = remove_versions(place, min(kept))
     waste = [name for name in place.paths() if WRITER_FILE.fullmatch(name) and name not in named]
     removed = [name for name, gone in zip(waste, place.for_each(remove_if_old, waste), strict=True) if gone]
     if not place.is_remote:
@@ -140,14 +138,13 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
     return [manifest_path(number) for number in numbers] + removed
 
 
-def _kept(place: Place, keep: int) -> tuple[int, set[str]]:
-    """Return the first version to keep, and the data files of this and all later ones."""
+def _manifests(place: Place, last: int = 0) -> dict[int, Manifest]:
+    """Return the manifests of the last versions, of all by default; the latest version is always among them."""
     while True:
-        numbers = versions_in(place)[-keep:]
+        numbers = versions_in(place)[-last:]
         manifests = dict(zip(numbers, place.for_each(partial(_if_exists, place), numbers), strict=True))
         if manifests[numbers[-1]] is not None:  # else there are newer ones
-            found = {number: manifest for number, manifest in manifests.items() if manifest is not None}
-            return min(found), {file.path for manifest in found.values() for file in files_of(manifest)}
+            return {number: manifest for number, manifest in manifests.items() if manifest is not None}
 
 
 def _if_exists(place: Place, version: int) -> Manifest | None:
