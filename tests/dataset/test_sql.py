@@ -1115,3 +1115,10 @@ def test_null_of_json_is_null_in_every_view(tmp_path: Path, format: str, feature
         assert len(view.where("j IS NULL OR (j IS NOT NULL AND j.k < 0)")) == expected, name
         assert view.sql("SELECT count(j) AS c FROM ds").to_pydict() == {"c": [len(view) - expected]}
     assert all(one["j"] is None for one in ds.where("j IS NULL"))
+
+
+def test_star_has_the_order_of_the_fields(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": 1, "lang": "a", "b": 3}\n')
+    assert sx.index(tmp_path / "a.jsonl", ["lang", "id"]).sql("SELECT * FROM ds").column_names == ["id", "lang", "b"]
+    joined = sx.open({"d": np.array(["2024-01-31"], "M8[D]"), "x": [1], "e": np.array(["2024-01-31"], "M8[D]")})
+    assert joined.sql("SELECT * FROM ds").column_names == ["d", "x", "e"]

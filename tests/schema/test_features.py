@@ -425,3 +425,9 @@ def test_a_schema_that_contains_itself_raises() -> None:
         Features.of(Tree)
     with pytest.raises(SchemaError, match="expected a class that does not contain itself, got Tree"):
         Features.of({"tree": Tree})
+
+
+@pytest.mark.parametrize("name", ["string", "timestamp[us]", "object"])
+def test_names_that_are_no_dtypes_raise_with_advice(name: str) -> None:
+    with pytest.raises(SchemaError, match=r"expected one of the dtypes .*; for others pass a type such as str"):
+        Features.of({"x": name})

@@ -489,7 +489,8 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
     @property
     def _sql_features(self) -> Features:
-        return Features({**self.extracted, **self.features})
+        fields = self.features
+        return Features({**fields, **{name: one for name, one in self.extracted.items() if name not in fields}})
 
     # -- batches -------------------------------------------------------------------------------------------
 

@@ -117,7 +117,7 @@ class Query:
         values = [n for n, f in self.features.items() if n in named or (used.everything and is_queryable(f))]
         parts = [pa.table({name: true_or_null(rows.present(name))}) for name in tested if name not in values]
         if values:
-            parts.append(rows.sql_columns(values))
+            parts.append(rows.sql_columns(values).select(values))  # in the order of the fields, for SELECT *
         if self.before or self.row in used.names or not parts:
             parts.append(pa.table({self.row: _row_numbers(len(rows))}))
         return concat_columns(parts)

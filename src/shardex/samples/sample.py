@@ -46,7 +46,7 @@ class DictSample(dict[str, Any]):
             raise AttributeError(str(error)) from None
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self]
+        return [*super().__dir__(), *filter(str.isidentifier, self)]
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
@@ -210,7 +210,7 @@ class Batch(Generic[T_co]):
         return name in self.columns
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self.columns.names]
+        return [*super().__dir__(), *filter(str.isidentifier, self.columns.names)]
 
     def _ipython_key_completions_(self) -> list[str]:
         return self.keys()

@@ -326,7 +326,7 @@ def feature_of(hint: Any) -> Feature:
     if isinstance(hint, Feature):
         return hint
     if isinstance(hint, str | np.dtype):
-        return _NAMED.get(str(hint)) or Value(str(hint))
+        return _NAMED.get(str(hint)) or _of_dtype(str(hint))
     try:
         if (known := _PLAIN_TYPES.get(hint)) is not None:
             return known
@@ -341,6 +341,14 @@ def feature_of(hint: Any) -> Feature:
     if isinstance(hint, Mapping) or (isinstance(hint, type) and hints_of(hint)):
         return Struct(Features.of(hint))
     raise SchemaError(f"expected a feature, a dtype or a type such as int, str or list[int], got {hint!r}")
+
+
+def _of_dtype(name: str) -> Feature:
+    try:
+        return Value(name)
+    except SchemaError as error:
+        advice = "for others pass a type such as str or datetime.datetime, or a feature such as Timestamp"
+        raise SchemaError(f"{error}; {advice}") from None
 
 
 def hints_of(schema: type) -> dict[str, Any]:
