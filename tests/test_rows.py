@@ -143,6 +143,24 @@ def test_list_rows_read_time_spans_in_one_unit(missing: Any) -> None:
     assert rows.sample(0) == {"x": datetime.timedelta(days=3)} and rows.sample(1) == {"x": None}
 
 
+@pytest.mark.parametrize(
+    "values",
+    [[1, 2.5], [True, None], ["a", np.str_("b")], [b"a", bytearray(b"b")], [{"a": 1}, None], [1, 2**63], [1, "a"]],
+    ids=str,
+)
+def test_one_sample_of_a_list_is_what_a_read_returns(values: list[Any]) -> None:
+    rows = ListRows([{"x": value, "k": k} for k, value in enumerate(values)] + [{"k": 2}])
+    for row in range(3):
+        assert repr(rows.sample(row)) == repr(rows.read(np.array([row])).sample(0))
+        assert rows.sample(row, ["k"]) == {"k": row}
+
+
+def test_arrays_in_samples_of_a_list_are_copies() -> None:
+    array = np.zeros(2)
+    ListRows([{"x": array}]).sample(0)["x"][:] = 1
+    assert not array.any()
+
+
 def test_empty_list_rows() -> None:
     assert len(ListRows([])) == 0
     assert ListRows([]).features == Features({})

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -23,7 +23,19 @@ from shardex.arrow import DecodedTable, MappedTable, concat_columns, samples_tab
 from shardex.errors import ArgumentError, RowError, SchemaError
 from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, digest
 from shardex.progress import Bar
-from shardex.schema import Array, Feature, Features, Json, Optional, check_fields, contains, fit_column, in_form, infer
+from shardex.schema import (
+    Array,
+    Feature,
+    Features,
+    Json,
+    Optional,
+    check_fields,
+    contains,
+    fit_column,
+    fits_unchanged,
+    in_form,
+    infer,
+)
 
 __all__ = [
     "AbstractRows",
@@ -336,6 +348,21 @@ class ListRows(AbstractRows):
         arrays = self._arrays
         columns = {n: _list_column(values, arrays[n], n) if n in arrays else values for n, values in found.items()}
         return in_form(Columns(columns, len(rows)).stack(), self._known_features)
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Pick one sample; most need no conversion."""
+        sample, checks = self.samples[row], self._checks
+        if fields is None and checks and all(fits(sample.get(name)) for name, fits in checks.items()):
+            return {name: sample.get(name) for name in checks}
+        return super().sample(row, fields)
+
+    @cached_property
+    def _checks(self) -> Mapping[str, Callable[[Any], bool]]:
+        """For each field a fast function that is True if a value needs no conversion; empty if there are arrays."""
+        known = self._known_features
+        return (
+            {} if any(contains(f, Array) for f in known.values()) else {n: fits_unchanged(f) for n, f in known.items()}
+        )
 
     @cached_property
     def _arrays(self) -> Mapping[str, Feature]:
