@@ -4,15 +4,14 @@
 these two. `AbstractRows` is the base class of all rows of this package: the same two methods are abstract, and
 everything else that datasets, loaders and SQL use has a default. `AdaptedRows` adds these defaults to a user's
 two-method object; `Dataset` wraps such objects once, so no other module tests which methods rows have. `JoinedRows` put
-fields of several tables side by side; `ListRows` are rows of a list, `ColumnRows` rows of columns in memory.
+fields of several tables side by side.
 """
 
 from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,30 +19,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow import DecodedTable, MappedTable, concat_columns, samples_table
-from shardex.errors import ArgumentError, RowError, SchemaError
-from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, digest
+from shardex.errors import ArgumentError, RowError
+from shardex.kernel import MISSING, Column, Columns, Integers, Masked, digest
 from shardex.progress import Bar
 from shardex.schema import (
-    Array,
-    Feature,
     Features,
-    Json,
-    Optional,
     check_fields,
-    contains,
-    fit_column,
-    fits_unchanged,
-    in_form,
     infer,
 )
 
 __all__ = [
     "AbstractRows",
     "AdaptedRows",
-    "ColumnRows",
     "JoinedRows",
     "Keyed",
-    "ListRows",
     "Rows",
     "Table",
     "are_positions",
@@ -234,6 +223,7 @@ Table = AbstractRows | MappedTable | DecodedTable
 class JoinedRows(AbstractRows):
     """Fields of several tables of one length, side by side. `table_of` names the table of each field.
 
+    >>> from shardex.dataset import ListRows
     >>> tables = ListRows([{"x": 1}, {"x": 2}]), ListRows([{"y": 3}, {"y": 4}])
     >>> JoinedRows({"x": tables[0], "y": tables[1]}).read(np.array([1]), ["y", "x"]).sample(0)
     {'y': 4, 'x': 2}
@@ -298,159 +288,6 @@ class JoinedRows(AbstractRows):
     def _table_with(self, name: str) -> Table:
         """The table that has a field or an extracted column."""
         return self._table_of[name]
-
-
-_FINGERPRINT_SAMPLES = 1000
-
-
-class ListRows(AbstractRows):
-    """Rows of a list of dicts: for tests and for small data.
-
-    >>> ListRows([{"x": 1}, {"x": 2}]).read(np.array([1, 0]))["x"]
-    array([2, 1])
-    """
-
-    def __init__(self, samples: Sequence[Mapping[str, Any]]) -> None:
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    @cached_property
-    def features(self) -> Features:
-        """Features that fit all samples."""
-        return infer(self.samples)
-
-    @cached_property
-    def _known_features(self) -> Mapping[str, Feature]:
-        """The features; empty if a field has values of several kinds."""
-        try:
-            return self.features
-        except SchemaError:
-            return {}
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Digest of the samples; of a long list only its first and last 1000."""
-        count = _FINGERPRINT_SAMPLES
-        ends = [*self.samples[:count], *self.samples[max(count, len(self) - count) :]]
-        return digest("samples", len(self), ends)
-
-    @cached_property
-    def _names(self) -> list[str]:
-        return list(dict.fromkeys(name for sample in self.samples for name in sample))
-
-    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Pick samples and stack their values."""
-        names = check_fields(self._names, fields)
-        samples = [self.samples[row] for row in rows.tolist()]
-        found = {name: [sample.get(name) for sample in samples] for name in names}
-        arrays = self._arrays
-        columns = {n: _list_column(values, arrays[n], n) if n in arrays else values for n, values in found.items()}
-        return in_form(Columns(columns, len(rows)).stack(), self._known_features)
-
-    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """Pick one sample; most need no conversion."""
-        sample, checks = self.samples[row], self._checks
-        if fields is None and checks and all(fits(sample.get(name)) for name, fits in checks.items()):
-            return {name: sample.get(name) for name in checks}
-        return super().sample(row, fields)
-
-    @cached_property
-    def _checks(self) -> Mapping[str, Callable[[Any], bool]]:
-        """For each field a fast function that is True if a value needs no conversion; empty if there are arrays."""
-        known = self._known_features
-        return (
-            {} if any(contains(f, Array) for f in known.values()) else {n: fits_unchanged(f) for n, f in known.items()}
-        )
-
-    @cached_property
-    def _arrays(self) -> Mapping[str, Feature]:
-        """Fields of arrays that samples have as lists."""
-        fields = {name: feature for name, feature in self._known_features.items() if contains(feature, Array)}
-        return {n: f for n, f in fields.items() if any(_is_list(sample.get(n)) for sample in self.samples)}
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
-
-
-def _list_column(values: list[Any], feature: Feature, name: str) -> Column:
-    """Return lists of numbers as the arrays that their feature says."""
-    return fit_column(values, feature, "sample {}".format, name, stored=False)
-
-
-class ColumnRows(AbstractRows):
-    """Rows of columns in memory: arrays with a row per sample, or lists.
-
-    >>> ColumnRows({"x": np.arange(3, dtype="i2"), "name": ["a", "b", "c"]}).sample(1)
-    {'x': 1, 'name': 'b'}
-    """
-
-    def __init__(self, columns: Mapping[str, Any]) -> None:
-        if not columns:
-            raise ArgumentError("expected at least one column, got an empty dict")
-        data = {name: _memory_column(name, column) for name, column in columns.items()}
-        lengths = {name: len(column) for name, column in data.items()}
-        if len({*lengths.values()}) > 1:
-            raise SchemaError(f"expected columns of one length, got {lengths}")
-        for name, column in data.items():
-            if isinstance(column, list) and any(map(_is_list, column)):
-                feature = _memory_feature(name, column)
-                data[name] = _list_column(column, feature, name) if contains(feature, Array) else column
-        self.columns = Columns(data).stack()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ColumnRows, (self.columns.data,)
-
-    def __len__(self) -> int:
-        return len(self.columns)
-
-    @property
-    def in_python(self) -> bool:
-        """True if a column is a list."""
-        return any(isinstance(column, list) for column in self.columns.data.values())
-
-    @cached_property
-    def features(self) -> Features:
-        """Features of the arrays' dtypes and shapes, and those that fit all values of lists."""
-        return Features({name: _memory_feature(name, column) for name, column in self.columns.data.items()})
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Digest of the samples, the same as that of a list of them."""
-        count = _FINGERPRINT_SAMPLES
-        ends = [*range(min(count, len(self))), *range(max(count, len(self) - count), len(self))]
-        return digest("samples", len(self), self.columns.take(ends).to_samples())
-
-    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Pick the rows of each column."""
-        return self.columns.select(check_fields(self.columns.names, fields)).take(rows)
-
-    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """Pick one value of each column."""
-        return self.columns.select(check_fields(self.columns.names, fields)).sample(row)
-
-
-def _memory_column(name: str, column: Any) -> Column:
-    """Return a list, or an array with at least one dimension; text and objects are lists."""
-    if isinstance(column, list | tuple | Ragged | Masked):
-        return list(column) if isinstance(column, tuple) else column
-    if hasattr(column, "__array__"):
-        array = np.asarray(column)
-        if array.ndim:
-            return array.tolist() if array.dtype.kind in "OSUT" else array
-    raise ArgumentError(
-        f"expected columns as arrays or lists with a value for each sample, got {type(column).__name__} - at field "
-        f"{name}; wrap one sample in a list, and open the files of several splits with load_dataset(data_files=...)"
-    )
-
-
-def _memory_feature(name: str, column: Column) -> Feature:
-    if isinstance(column, np.ndarray):
-        return infer([{name: np.zeros(column.shape[1:], column.dtype)[()]}])[name]
-    found = infer([{name: value} for value in column]).get(name, Json())
-    return Optional(found) if isinstance(column, Masked) else found
 
 
 # -- row numbers ------------------------------------------------------------------------------------------------

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardex.dataset import Dataset
+from shardex.dataset import Dataset, ListRows
 from shardex.dataset import open as open_dataset
 from shardex.errors import FieldError
 from shardex.formats import ShardRows
-from shardex.rows import ListRows, Rows
+from shardex.rows import Rows
 from shardex.samples import Batch, DictSample
 
 __all__ = ["Case", "ListRows", "RowsSuite"]

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardex as sx
+from shardex.dataset import ListRows
 from shardex.errors import (
     ArgumentError,
     FieldError,
@@ -30,7 +31,6 @@ from shardex.errors import (
     UnknownFormatError,
 )
 from shardex.kernel import Columns
-from shardex.rows import ListRows
 
 DATA = [{"x": k, "name": f"n{k}"} for k in range(20)]
 

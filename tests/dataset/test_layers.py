@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 import shardex as sx
+from shardex.dataset import ListRows
 from shardex.dataset.layers import MappedRows, TypedRows
 from shardex.errors import ArgumentError, FieldError, SchemaError
-from shardex.rows import ListRows
 from shardex.testing import Case, RowsSuite
 
 

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.dataset import Dataset, MixRows, mix, open, temperature
+from shardex.dataset import Dataset, ListRows, MixRows, mix, open, temperature
 from shardex.dataset.mix import reweighted
 from shardex.errors import ArgumentError, SchemaError
 from shardex.order import Mix
-from shardex.rows import ListRows
 
 
 def source(name: str, length: int) -> Dataset:

@@ -30,10 +30,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardex as sx
+from shardex.dataset import ListRows
 from shardex.dataset import sql_sandbox as sandbox
 from shardex.dataset.combined_rows import ConcatRows
 from shardex.errors import ChecksumError, FormatError, QueryError
-from shardex.rows import ListRows
 from tests.waiting import becomes_true
 
 Samples = list[dict[str, Any]]

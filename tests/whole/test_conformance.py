@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import shardex as sx
-from shardex.rows import ColumnRows
+from shardex.dataset.memory_rows import ColumnRows
 from shardex.testing import Case, ListRows, RowsSuite
 
 Samples = list[dict[str, Any]]

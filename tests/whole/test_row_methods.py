@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 
 import shardex as sx
+from shardex.dataset import ListRows
 from shardex.kernel import Columns, Integers
 from shardex.order import Pick, Shuffle, chain
-from shardex.rows import ListRows
 from shardex.testing import Case
 from tests.resident_pages import PAGE, become_resident, evict, resident_pages
 from tests.whole.test_conformance import MAKERS, SERIES, Samples, list_rows, series

@@ -19,6 +19,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `sql_sandbox`: DuckDB without access to files, network or settings
 - `to_arrow`, `from_arrow`: exchange with Arrow, pandas, polars and DuckDB
 - `arrow_rows`: rows of an Arrow table in memory
+- `memory_rows`: rows of lists of samples and of columns in memory
 - `huggingface`: exchange with Hugging Face datasets
 - `writer`: samples to shards of any format
 - `read_size`: how many rows to read at once
@@ -30,6 +31,7 @@ from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.from_arrow import column_table, from_arrow, from_huggingface
 from shardex.dataset.layers import innermost_rows, time_in_functions
 from shardex.dataset.load_dataset import load_dataset
+from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.mix import MixRows, mix, temperature
 from shardex.dataset.open import index, open
 from shardex.dataset.read_size import ReadSize
@@ -41,6 +43,7 @@ __all__ = [
     "DataIterator",
     "Dataset",
     "DatasetDict",
+    "ListRows",
     "MixRows",
     "ReadSize",
     "Writer",

@@ -18,8 +18,8 @@ from shardex.dataset.combine import join
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.huggingface import import_datasets, rows_of
+from shardex.dataset.memory_rows import ColumnRows
 from shardex.errors import ArgumentError, FormatError, SchemaError
-from shardex.rows import ColumnRows
 from shardex.schema import Features
 
 

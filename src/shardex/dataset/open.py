@@ -9,11 +9,12 @@ from typing import Any, overload
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.from_arrow import ArrowStream, HubDataset, from_columns, from_table, is_table
 from shardex.dataset.layers import TypedRows
+from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.typed_views import check_type, features_wanted_by
 from shardex.errors import ArgumentError
 from shardex.files import What
 from shardex.formats import open_rows
-from shardex.rows import AbstractRows, ListRows, Rows
+from shardex.rows import AbstractRows, Rows
 from shardex.samples import T_co, fields_of, is_sample_class
 from shardex.schema import Features
 

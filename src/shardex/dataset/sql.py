@@ -142,7 +142,7 @@ class Query:
 def select(text: str, features: Features) -> Query:
     """Parse and check a SELECT over the table `ds`.
 
-    >>> from shardex.rows import ListRows
+    >>> from shardex.dataset.memory_rows import ListRows
     >>> select("SELECT max(x) AS most FROM ds", Features.of({"x": int})).answer(ListRows([{"x": 1}])).to_pydict()
     {'most': [1]}
     """
@@ -157,7 +157,7 @@ def condition(text: str, features: Features) -> Query:
 def matching(query: Query, rows: AbstractRows, params: Params = None, limits: Limits | None = None) -> Integers:
     """Return the numbers of the rows for which a condition holds, ascending.
 
-    >>> from shardex.rows import ListRows
+    >>> from shardex.dataset.memory_rows import ListRows
     >>> matching(condition("x > ?", Features.of({"x": int})), ListRows([{"x": 1}, {"x": 5}]), [2])
     array([1])
     """

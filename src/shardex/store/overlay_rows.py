@@ -27,7 +27,7 @@ class OverlayTable:
 
     If a physical row occurs several times, the last one counts.
 
-    >>> from shardex.rows import ListRows
+    >>> from shardex.dataset import ListRows
     >>> overlay = OverlayTable(ListRows([{"x": 5}, {"x": 6}, {"x": 7}]), lambda: np.array([8, 3, 8]))
     >>> found, at = overlay.find(np.array([3, 4, 8])); found.tolist(), at.tolist()
     ([True, False, True], [1, 2])

@@ -19,14 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from shardex.dataset import Dataset, ReadSize
+from shardex.dataset import Dataset, ListRows, ReadSize
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.files import Files, What, find
 from shardex.formats import format_named, recognise
 from shardex.kernel import Columns, Integers
 from shardex.progress import Bar
-from shardex.rows import ListRows
 from shardex.sources import LocalSource
 from shardex.store.data_file_reader import read_pieces
 
