@@ -143,8 +143,8 @@ def test_truncated_files(folder: Path) -> None:
 
 FORMATS = [[name] for name in MAKERS] if FULL else [list(MAKERS)]
 CASES = 1500 if FULL else 20
-ABORT = "level histogram size mismatch"
-"""Known defect of pyarrow 26: it aborts the process when it looks at a Parquet footer that contradicts itself."""
+ABORTS = ("level histogram size mismatch", "ColumnMetaData type does not match")
+"""Known defect of pyarrow 26: `RowGroupMetaData.column` aborts the process if a Parquet footer contradicts itself."""
 
 
 @pytest.mark.parametrize("names", FORMATS, ids=lambda names: names[0] if len(names) == 1 else "all")
@@ -157,7 +157,7 @@ def test_random_damage(room: Path, names: list[str]) -> None:
         assert not wrong, "\n\n".join(wrong[:3])
         if "end" in lines[-1]:
             return
-        assert ABORT in errors, f"the process ended in the case {lines[-1]}: {errors[-3000:]}"
+        assert any(one in errors for one in ABORTS), f"the process ended in the case {lines[-1]}: {errors[-3000:]}"
         first = int(lines[-1]["begin"].rpartition(" ")[2]) + 1
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import shardex as sx
-from shardex.errors import CommitConflict, NotFoundError, StorageFullError, VersionExpired
+from shardex.errors import CommitConflict, NotFoundError, SourceError, StorageFullError, VersionExpired
 from shardex.sources import LocalSource, Place, place_of
 from shardex.sources.memory import MemorySource
 from shardex.store import leftovers, version_numbers, versions, versions_in
@@ -469,3 +469,18 @@ def test_clean_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         sx.open(folder, version=2)
     append(folder, 4)
     assert values(folder) == [0, 1, 2, 3, 4]
+
+
+def test_commit_succeeds_if_the_look_at_its_closed_block_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version is published by then: an error would be wrong."""
+    append(folder := str(tmp_path / "d"), 0)
+    real = LocalSource.stat
+
+    def stat(place: LocalSource, path: str) -> Any:
+        if path.endswith(".closed"):
+            raise SourceError(errno.EIO, "Input/output error", path)
+        return real(place, path)
+
+    monkeypatch.setattr(LocalSource, "stat", stat)
+    append(folder, 1)
+    assert values(folder) == [0, 1]

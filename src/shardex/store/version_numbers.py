@@ -24,7 +24,14 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from shardex.errors import CommitConflict, NotFoundError, RemoteChangedError, StorageFullError, TruncatedShardError
+from shardex.errors import (
+    CommitConflict,
+    NotFoundError,
+    RemoteChangedError,
+    SourceError,
+    StorageFullError,
+    TruncatedShardError,
+)
 from shardex.files import STORE_FOLDER
 from shardex.sources import ByteRange, Place, Source, place_of
 
@@ -98,6 +105,8 @@ def is_closed(source: Source, version: int) -> bool:
         source.stat(_closed_path(_block(version)))
     except NotFoundError:
         return False
+    except SourceError:  # a writer asks after it has published, and an error would say that it has not: look again
+        return _block(version) in _listed(source)[1]
     return True
 
 
