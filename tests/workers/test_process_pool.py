@@ -41,6 +41,15 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children()}
 
 
+def open_files() -> set[tuple[str, str]]:
+    """Return number and target of each open file; threads of earlier tests may close some of theirs meanwhile."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.add((number, os.readlink(f"/proc/self/fd/{number}")))
+    return {(number, target) for number, target in found if "/proc/" not in target}
+
+
 def has_ended(pid: int) -> bool:
     """Return whether a process has ended; an orphan may not have been reaped yet."""
     try:
@@ -409,10 +418,10 @@ class TestErrors:
 
     def test_missing_interpreter_raises_and_leaves_no_file_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "executable", "/nowhere/python")
-        pool, files = ProcessPool(call, 2), psutil.Process().num_fds()
+        pool, files = ProcessPool(call, 2), open_files()
         with pytest.raises(FileNotFoundError):
             pool.submit(int)
-        assert psutil.Process().num_fds() == files
+        assert open_files() <= files
         with pytest.raises(ClosedError):
             pool.submit(int)
 
@@ -503,21 +512,21 @@ class TestClosing:
         pool.forget()
 
     def test_closing_an_unused_pool_leaves_no_file_open(self) -> None:
-        pool, files = ProcessPool(call, 2), psutil.Process().num_fds()
+        pool, files = ProcessPool(call, 2), open_files()
         pool.forget()
         pool.close()
-        assert psutil.Process().num_fds() == files
+        assert open_files() <= files
 
     def test_closing_leaves_no_file_open(self) -> None:
         gc.collect()
-        files = psutil.Process().num_fds()
+        files = open_files()
         with ProcessPool(call, 2) as pool:
             array = ask(pool, lambda: np.zeros(9999))
             with pytest.raises(ValueError, match="no"):
                 ask(pool, lambda: fail(ValueError("no")))
         del array
         gc.collect()
-        assert psutil.Process().num_fds() == files
+        assert open_files() <= files
 
     def test_idle_workers_exit_with_code_0(self, patient: None) -> None:
         with ProcessPool(call, 2) as pool:

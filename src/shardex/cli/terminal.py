@@ -113,7 +113,7 @@ def message(error: ShardexError) -> str:
 def as_options(text: str) -> str:
     """Return a message whose advice names options as the command line takes them.
 
-    >>> as_options("it was cut off; open with truncated=\"warn\"")
+    >>> as_options('it was cut off; open with truncated="warn"')
     'it was cut off; open with -o truncated=warn'
     """
     text = re.sub(rf"\b({_ADVISED})=(True|False|\"\w+\")", lambda found: f"-o {found[1]}={_plain(found[2])}", text)
