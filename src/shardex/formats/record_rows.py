@@ -283,9 +283,9 @@ class DictRows(RecordRows):
 
     @cached_property
     def _final_length(self) -> int:
-        """Number of fields if a record that has all of them is a sample as it is; otherwise -1."""
+        """Number of fields if a record that has all of them is a sample, but for integers among floats; else -1."""
         found = self._found
-        final = found is not None and found.complete and not found.as_map and not self._float_fields
+        final = found is not None and found.complete and not found.as_map
         return len(self._field_names) if final else -1
 
     @cached_property
@@ -312,6 +312,8 @@ class DictRows(RecordRows):
         except self._decode_errors:
             value = self._decode_or_explain(record, row)
         if fields is None and type(value) is dict and len(value) == self._final_length:
+            if self._float_fields:
+                integers_to_floats(value, self._float_fields)
             return value
         sample = value if type(value) is dict and not self._as_map else {self._value_field: value}
         if self._schema is not None or self._found is None:
