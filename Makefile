@@ -47,7 +47,7 @@ test: setup    ## all tests and doctests, then those that reach the kernel again
 	$(PYTEST)
 	SHARDEX_KERNEL=numpy $(PYTEST) $(KERNEL_TESTS)
 
-faults: setup    ## crashes, power cuts, full disks, races, damaged files, random attacks: about twenty minutes, best as root
+faults: setup    ## crashes, power cuts, full disks, races, damaged files, random attacks: about half an hour, best as root
 	SHARDEX_FAULTS=full $(PYTEST) tests/faults
 	SHARDEX_FAULTS=full $(PYTEST) --timeout=1800 $(ATTACKS)
 
