@@ -191,11 +191,12 @@ class Recipe:
 
     def batches(self, plan: Plan, spent: TimeSpent) -> Iterator[PreparedBatch]:
         """Yield the batches of a plan, from one read if possible."""
-        positions, size, _ = self.positions(plan), self.options.batch_size, self.forms
+        positions, size = self.positions(plan), self.options.batch_size
+        forms = self.forms  # raises for wrong options here; an error in `_prepared` would count as a bad sample
         columns = self._read_together(plan, positions, spent)
         for begin in range(0, len(positions), size):
             end = min(begin + size, len(positions))
-            batch = None if columns is None else self._slice(columns, begin, end, spent)
+            batch = None if columns is None else self._prepared(columns.slice(begin, end), forms, spent)
             if batch is None:
                 batch = _BatchBuilder(self, plan.epoch, positions[begin:end], spent).build()
             if self.options.world_size > 1 and end == len(positions):
@@ -231,14 +232,13 @@ class Recipe:
         except Exception:
             return None  # each batch is then read separately, to raise the error or to replace the bad samples
 
-    def _slice(self, columns: Columns, begin: int, end: int, spent: TimeSpent) -> PreparedBatch | None:
-        """Return one batch of the columns; None if a ragged field, whose bytes are read only now, is bad."""
-        part = columns.slice(begin, end)
-        if self.forms.are_final(part):
-            return PreparedBatch(end - begin, part)
+    def _prepared(self, part: Columns, forms: ColumnForms, spent: TimeSpent) -> PreparedBatch | None:
+        """Return columns as a batch; None if a ragged field, whose bytes are read only now, is bad."""
+        if forms.are_final(part):
+            return PreparedBatch(len(part), part)
         try:
             with spent.reading():
-                return PreparedBatch(end - begin, *self.forms.convert(part))
+                return PreparedBatch(len(part), *forms.convert(part))
         except Exception:
             return None
 
