@@ -11,6 +11,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `load_dataset`: named splits (train, test, ...) of files
 - `splits`: which files belong to which split
 - `layers`: rows converted to a class, mapped by a function, or with other names for their fields
+- `function_calls`: calls functions of users on samples and batches, and checks what they return
 - `typed_views`: finds the layer for a type or lens, and writes changed views back
 - `combine`, `combined_rows`: `concat` and `join`
 - `mix`: mixtures in exact proportions
@@ -29,7 +30,8 @@ from shardex.dataset.combine import concat, join
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.from_arrow import column_table, from_arrow, from_huggingface
-from shardex.dataset.layers import innermost_rows, time_in_functions
+from shardex.dataset.function_calls import time_in_functions
+from shardex.dataset.layers import innermost_rows
 from shardex.dataset.load_dataset import load_dataset
 from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.mix import MixRows, mix, temperature

@@ -8,8 +8,6 @@ layer has a sample type.
 from __future__ import annotations
 
 import struct
-import threading
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -19,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardex.dataset.function_calls import counted
 from shardex.errors import SchemaError, ShardexError
 from shardex.kernel import MISSING, Column, Columns, Integers, digest
 from shardex.rows import AbstractRows, Keyed
@@ -170,18 +169,6 @@ class TypedRows(Layer):
 # -- results of a function ------------------------------------------------------------------------------------
 
 
-class _InFunctions(threading.local):
-    wall = busy = 0.0
-
-
-_in_functions = _InFunctions()
-
-
-def time_in_functions() -> tuple[float, float]:
-    """Return the seconds, and the processor seconds, that functions of `map` have taken in this thread."""
-    return _in_functions.wall, _in_functions.busy
-
-
 class MappedRows(Layer):
     """Results of a function that is called for each sample of the rows below when it is read.
 
@@ -325,12 +312,8 @@ class MappedRows(Layer):
     def _timed_results(self, rows: Integers) -> list[Any]:
         """Call the function for these rows, and add the time that it takes to `time_in_functions`."""
         given = self._values(rows)
-        wall, busy = time.perf_counter(), time.thread_time()
-        try:
+        with counted():
             return [self._call(values, row) for values, row in zip(given, rows.tolist(), strict=True)]
-        finally:
-            _in_functions.wall += time.perf_counter() - wall
-            _in_functions.busy += time.thread_time() - busy
 
     def _values(self, rows: Integers) -> list[dict[str, Any]]:
         """Return the samples below."""
