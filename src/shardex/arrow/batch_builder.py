@@ -1,7 +1,9 @@
-"""`BatchBuilder`: collects samples, appended one by one, into Arrow record batches for the Arrow and Parquet writers.
+"""`BatchBuilder`: collects samples into Arrow record batches for the Arrow and Parquet writers.
 
 A sample is appended whole or not at all: if an encoder (`encode`) refuses a value, or anything else fails, the encoders
-of all fields drop their values of that sample.
+of all fields drop their values of that sample. Samples that come as columns are converted at once (`EncodedColumns`),
+and the writer adds those of them that belong to the current batch. The same samples give the same batches either way:
+both ways count the same `nbytes`, and the buffers of a batch hold nothing else, not even in their padding.
 """
 
 from __future__ import annotations
@@ -9,13 +11,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from shardex.arrow.encode import encoder_of
+from shardex.arrow.to_table import to_table
 from shardex.arrow.types import arrow_schema
 from shardex.errors import SchemaError
-from shardex.kernel import MISSING
-from shardex.schema import Features, fit, located, refuse_unknown_fields
+from shardex.kernel import MISSING, Columns, Integers, values_of
+from shardex.schema import (
+    Array,
+    Bytes,
+    Feature,
+    Features,
+    Json,
+    Map,
+    Null,
+    Optional,
+    Sequence,
+    Struct,
+    Text,
+    fit,
+    located,
+    refuse_unknown_fields,
+)
 
 
 class BatchBuilder:
@@ -43,11 +62,14 @@ class BatchBuilder:
         """Samples in the finished batches."""
         self.place = ""
         """What errors call the next sample; by default its number among those appended."""
+        self._parts: list[pa.RecordBatch] = []
+        """First samples of the current batch, if some of it came as columns; the encoders have those after them."""
+        self._part_rows = self._part_bytes = 0
 
     @property
     def nbytes(self) -> int:
         """Approximate size of the current batch."""
-        return sum(encoder.nbytes for encoder in self._encoders)
+        return self._part_bytes + sum(encoder.nbytes for encoder in self._encoders)
 
     def append(self, sample: Mapping[str, Any]) -> None:
         """Append one sample, whole or not at all."""
@@ -69,6 +91,26 @@ class BatchBuilder:
             if not isinstance(error, KeyError) or name is None or name in sample:
                 raise
             self.append(self._complete(sample))
+
+    def encode(self, columns: Columns) -> EncodedColumns:
+        """Convert samples that come as columns, for `add`."""
+        return EncodedColumns(columns, self.features, self.schema, self.finished + self.rows)
+
+    def add(self, encoded: EncodedColumns, begin: int, end: int) -> None:
+        """Add some of the encoded samples, without a copy."""
+        if self.rows > self._part_rows:
+            size = self.nbytes
+            self._parts.append(self._take())
+            self._part_bytes += size - self.nbytes
+        self._parts.append(encoded.batch.slice(begin, end - begin))
+        self._part_bytes += int(encoded.sizes[end] - encoded.sizes[begin])
+        self.rows += end - begin
+        self._part_rows = self.rows
+
+    def copy_last(self) -> None:
+        """Copy the samples that were added last, so that the caller may reuse its arrays."""
+        arrays = [pa.concat_arrays([array]) for array in self._parts[-1].columns]
+        self._parts[-1] = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def remove_last(self) -> None:
         """Remove the last sample of the current batch."""
@@ -92,11 +134,109 @@ class BatchBuilder:
 
     def _truncate(self) -> None:
         for encoder in self._encoders:
-            encoder.truncate(self.rows)
+            encoder.truncate(self.rows - self._part_rows)
+
+    def _take(self) -> pa.RecordBatch:
+        """Return the samples in the encoders as one batch."""
+        return pa.RecordBatch.from_arrays([encoder.finish() for encoder in self._encoders], schema=self.schema)
 
     def finish(self) -> pa.RecordBatch:
         """Return the collected samples as one batch and start the next."""
-        batch = pa.RecordBatch.from_arrays([encoder.finish() for encoder in self._encoders], schema=self.schema)
+        batch = self._join_parts() if self._parts else self._take()
         self.finished += self.rows
         self.rows = 0
         return batch
+
+    def _join_parts(self) -> pa.RecordBatch:
+        parts, self._parts = self._parts, []
+        if self.rows > self._part_rows:
+            parts.append(self._take())
+        self._part_rows = self._part_bytes = 0
+        arrays = [_joined([part.column(number) for part in parts]) for number in range(len(self.schema))]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _joined(arrays: list[pa.Array]) -> pa.Array:
+    """Return one array whose buffers hold only its values.
+
+    Arrow writes values that follow a slice too, as padding to 64 bytes.
+    """
+    if len(arrays) == 1:
+        kind, items = arrays[0].type, len(arrays[0])
+        if pa.types.is_fixed_size_list(kind):
+            kind, items = kind.value_type, items * kind.list_size
+        if pa.types.is_primitive(kind) and not arrays[0].null_count and items * kind.bit_width % 512 == 0:
+            return arrays[0]
+    return pa.concat_arrays(arrays)
+
+
+# -- columns --------------------------------------------------------------------------------------------------
+
+
+class EncodedColumns:
+    """Samples that come as columns, as Arrow arrays, with the sizes that the encoders count for them.
+
+    >>> features = Features.of({"n": "int16", "s": str})
+    >>> encoded = EncodedColumns(Columns({"n": [1, 2], "s": ["a", "bcd"]}), features, arrow_schema(features))
+    >>> encoded.batch.to_pydict(), encoded.sizes.tolist()
+    ({'n': [1, 2], 's': ['a', 'bcd']}, [0, 3, 8])
+    """
+
+    def __init__(self, columns: Columns, features: Features, schema: pa.Schema, first: int = 0) -> None:
+        """Convert columns; `first` is the number of the first sample, for errors."""
+        refuse_unknown_fields(columns.data, features)
+        absent = {name: [MISSING] * len(columns) for name in features if name not in columns}
+        complete = Columns({**columns.data, **absent}, len(columns))
+        arrays = [column.combine_chunks() for column in to_table(complete, features, first=first).columns]
+        self.sizes: Integers = np.zeros(len(columns) + 1, np.int64)
+        """Size of no samples, of the first one, of the first two, and so on."""
+        for array, (name, feature) in zip(arrays, features.items(), strict=True):
+            if array.null_count and not isinstance(feature, Optional | Null):
+                _refuse_null(array, complete, name, feature, first)
+            self.sizes += _sizes(array, feature)
+        self.batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _refuse_null(array: pa.Array, columns: Columns, name: str, feature: Feature, first: int) -> None:
+    row = array.is_null().to_pylist().index(True)
+    try:
+        fit(values_of(columns.data[name])[row], feature)
+    except SchemaError as error:
+        raise located(error, f"sample {first + row}, field {name}") from None
+
+
+def _sizes(array: pa.Array, feature: Feature) -> Integers:
+    """Return how much `nbytes` of the feature's encoder grows by the first 0, 1, 2 and so on values."""
+    rows = np.arange(len(array) + 1)
+    match feature:
+        case Optional():
+            return _sizes(array, feature.feature) + rows
+        case Text() | Json() | Bytes() | Array(dtype=None):
+            return _offsets(array)
+        case Array(fixed=True):
+            return rows * (int(array.type.list_size) * _width(array.type.value_type))
+        case Array(ragged=True):
+            return _offsets(array) * _width(array.type.value_type) + 8 * rows
+        case Array():
+            return _sizes(array.field("values"), Array(feature.dtype, (None,))) + 16 * rows
+        case Sequence():
+            return _sizes(array.values, feature.feature)[_offsets(array)] + 8 * rows
+        case Map():
+            entries = _sizes(array.keys, feature.key) + _sizes(array.items, feature.value)
+            return entries[_offsets(array)] + 4 * rows
+        case Struct():
+            parts = [_sizes(array.field(number), inner) for number, inner in enumerate(feature.fields.values())]
+            return sum(parts, np.zeros_like(rows))
+        case Null():
+            return np.zeros_like(rows)
+    return rows * _width(array.type)
+
+
+def _width(kind: pa.DataType) -> int:
+    return max(1, int(kind.bit_width) // 8)
+
+
+def _offsets(array: pa.Array) -> Integers:
+    """Return where the values of each row begin, and the end of the last one."""
+    kind = np.int32 if pa.types.is_map(array.type) else np.int64
+    return np.frombuffer(array.buffers()[1], kind, len(array) + 1).astype(np.int64)

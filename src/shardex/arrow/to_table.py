@@ -64,7 +64,7 @@ def _inferred(column: Column, name: str, kind: pa.DataType | None) -> pa.Array:
 def _from_numbers(column: Column, feature: Feature) -> pa.Array | None:
     """Return stacked or ragged numbers of the feature's dtype and shape as an array, without a copy; others `None`."""
     if isinstance(column, Masked):
-        array = _from_numbers(column.column, feature)
+        array = _from_numbers(_zeroed(column), feature)
         return array if array is None or column.mask.all() else with_nulls(array, column.mask)
     if isinstance(column, list) or not isinstance(feature, Value | Array | TimeFeature):
         return None
@@ -84,6 +84,14 @@ def _from_numbers(column: Column, feature: Feature) -> pa.Array | None:
         return None
     values = number_array(np.ascontiguousarray(items).reshape(-1).view(storage_dtype(column.dtype)))
     return pa.Array.from_buffers(arrow_type(feature), len(column), buffers, 0, children=[values])
+
+
+def _zeroed(column: Masked) -> Any:
+    """Return the values with zeros, or empty rows, where they are missing, as the encoders write them."""
+    values = column.column
+    if isinstance(values, Ragged) and not column.mask.all():
+        return Masked.spread(values[column.mask], column.mask).column
+    return column.filled(0).column if isinstance(values, np.ndarray) and values.dtype.kind in "biufc" else values
 
 
 def _from_times(column: NDArray[Any] | Ragged, feature: TimeFeature) -> pa.Array | None:

@@ -113,9 +113,15 @@ class ArrowWriter(AllOrNothing):
             raise
 
     def write(self, columns: Columns) -> None:
-        """Add many samples, as columns."""
-        with self._abort_on_error():
+        """Add many samples, as columns: all of them or, if one does not fit, none."""
+        self._check_open()
+        try:
             self._fragments.write(columns)
+        except SchemaError:
+            raise
+        except BaseException:
+            self.abort()
+            raise
 
     def _publish(self) -> None:
         """Publish the version."""
