@@ -173,12 +173,17 @@ def by_join(ds: sx.Dataset, folder: Path) -> Found:
 
 
 def by_map(ds: sx.Dataset, folder: Path) -> Found:
-    return _view(ds, ds.map(same_sample))
+    return [*_view(ds, ds.map(same_sample)), *_view(ds, ds.map(same_batch, batched=True))]
 
 
 def same_sample(sample: Any) -> Any:
     """Return the sample: `map` with this function must not change it."""
     return dict(sample)
+
+
+def same_batch(batch: Any) -> Any:
+    """Return the columns of a batch as they are: `map` with this function must not change them."""
+    return {**batch}
 
 
 def by_pickle(ds: sx.Dataset, folder: Path) -> Found:
@@ -284,8 +289,10 @@ def by_parquet_copy(ds: sx.Dataset, folder: Path) -> Found:
 
 
 def by_map_copy(ds: sx.Dataset, folder: Path) -> Found:
-    """The samples of a mapped view, written and read: `map` must not change a type for good."""
-    return _in_order(sx.write(folder / "mapped", ds.map(same_sample)))
+    """The samples of mapped views, written and read: `map` must not change a type for good."""
+    batched = ds.map(same_batch, batched=True)
+    assert batched.features == ds.map(same_sample).features
+    return [*_in_order(sx.write(folder / "mapped", ds.map(same_sample))), *_in_order(sx.write(folder / "b", batched))]
 
 
 def by_edit(ds: sx.Dataset, folder: Path) -> Found:

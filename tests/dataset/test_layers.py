@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.dataset import ListRows
-from shardex.dataset.layers import MappedRows, TypedRows
+from shardex.dataset.layers import TypedRows
+from shardex.dataset.mapped_rows import MappedRows
 from shardex.errors import ArgumentError, FieldError, SchemaError
 from shardex.testing import Case, RowsSuite
 

@@ -38,6 +38,11 @@ def _(view: Mean, s: Series) -> Series:
     return Series(s.history - s.history.mean() + view.mean, s.station)
 
 
+def louder(batch: sx.Batch[Series]) -> sx.Batch[Series]:
+    batch.history = 2 * batch.history
+    return batch
+
+
 @dataclasses.dataclass
 class Point:
     x: int
@@ -73,6 +78,9 @@ def check_types() -> None:
     assert_type(ds.as_type(Mean)[0], Mean)
     assert_type(ds.view(mean)[0].mean, float)
     assert_type(ds.map(lambda s: Mean(1.0))[0], Mean)
+    assert_type(ds.map(lambda b: {"peak": b.history.max(axis=1)}, batched=True), sx.Dataset[sx.DictSample])
+    assert_type(ds.map(louder, batched=True)[0], Series)
+    ds.map(louder)  # type: ignore[arg-type]  # it takes batches
     assert_type(ds.filter(lambda s: s.station == "a"), sx.Dataset[Series])
     assert_type(sx.concat(ds, ds), sx.Dataset[Series])
 

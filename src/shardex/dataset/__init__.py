@@ -10,7 +10,8 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `dataset_dict`: several datasets by name
 - `load_dataset`: named splits (train, test, ...) of files
 - `splits`: which files belong to which split
-- `layers`: rows converted to a class, mapped by a function, or with other names for their fields
+- `layers`: rows converted to a class, or with other names for their fields
+- `mapped_rows`: rows mapped by a function of a sample or of a batch
 - `function_calls`: calls functions of users on samples and batches, and checks what they return
 - `typed_views`: finds the layer for a type or lens, and writes changed views back
 - `combine`, `combined_rows`: `concat` and `join`

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain as chain_iterables
-from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,10 @@ from shardex.dataset import to_arrow as stream
 from shardex.dataset.combined_rows import concat_rows
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.huggingface import to_huggingface
-from shardex.dataset.layers import Layer, MappedRows, RenamedRows, innermost_rows, sample_type_of
+from shardex.dataset.layers import Layer, RenamedRows, innermost_rows, sample_type_of
 from shardex.dataset.read_size import read_chunks, sample_chunks
 from shardex.dataset.sql import Limits, Params, condition, select, view_columns, view_matching, view_present
-from shardex.dataset.typed_views import check_callable, lens_view, typed_view
+from shardex.dataset.typed_views import check_callable, lens_view, mapped_view, typed_view
 from shardex.dataset.views import (
     PLUMBING,
     DataIterator,
@@ -55,6 +55,7 @@ from shardex.samples import Batch, DictSample, Lens, T_co
 from shardex.schema import Features, check_fields
 
 U = TypeVar("U")
+ColumnsByName = Mapping[str, Any] | Columns
 
 if TYPE_CHECKING:  # a torch DataLoader takes any dataset with these methods, but type checkers want this base class
     from torch.utils.data import Dataset as SampleSequence
@@ -403,25 +404,43 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         return self._over(lens_view(self._rows, self._fields, lens))
 
     @overload
-    def map(self, function: Callable[[T_co], Mapping[str, Any]], *, schema: Any = None) -> Dataset: ...
+    def map(
+        self, function: Callable[[Batch[T_co]], Batch[U]], *, schema: Any = None, batched: Literal[True]
+    ) -> Dataset[U]: ...
     @overload
-    def map(self, function: Callable[[T_co], U], *, schema: Any = None) -> Dataset[U]: ...
-    def map(self, function: Callable[[T_co], Any], *, schema: Any = None) -> Dataset[Any]:
-        """Return a view that calls a function for each sample when it is read.
+    def map(
+        self,
+        function: Callable[[Batch[T_co]], Mapping[str, Any] | Columns],
+        *,
+        schema: Any = None,
+        batched: Literal[True],
+    ) -> Dataset: ...
+    @overload
+    def map(
+        self, function: Callable[[T_co], Mapping[str, Any]], *, schema: Any = None, batched: Literal[False] = False
+    ) -> Dataset: ...
+    @overload
+    def map(
+        self, function: Callable[[T_co], U], *, schema: Any = None, batched: Literal[False] = False
+    ) -> Dataset[U]: ...
+    def map(self, function: Callable[[Any], Any], *, schema: Any = None, batched: bool = False) -> Dataset[Any]:
+        """Return a view that calls a function for each sample, or for whole batches, when it is read.
 
         The function returns a mapping of fields or an instance of a `packable` class. `schema` has the features of all
         fields of the mapping. Without it they are found in the results for the first samples: a field that the function
         passes on unchanged keeps its feature, others are inferred. A later result that does not fit raises an error.
 
+        With `batched` the function gets a `Batch` of all samples that are read at once, and returns columns (arrays,
+        lists) of the same length: a mapping, or a `Batch`. What it returns for a sample must not depend on the others.
+
         >>> import shardex as sx
         >>> sx.open([{"x": k} for k in range(5)]).map(lambda s: {"double": 2 * s.x}).read([1, 3])["double"]
         array([2, 6])
+        >>> sx.open([{"x": k} for k in range(5)]).map(lambda b: {**b, "double": 2 * b.x}, batched=True)[3]
+        DictSample(x=3, double=6)
         """
-        check_callable(function)
-        features = None if schema is None else Features.of(schema)
-        return self._over(
-            MappedRows(self._rows, function, self._fields, schema=features), note("mapped by", function_name(function))
-        )
+        rows = mapped_view(self._rows, self._fields, function, schema, batched)
+        return self._over(rows, note(f"mapped {'in batches ' * batched}by", function_name(function)))
 
     def filter(self, predicate: Callable[[T_co], object], *, progress: bool | None = None) -> Dataset[T_co]:
         """Return a view of the samples for which a function is true. All samples are read now; `where` is faster.

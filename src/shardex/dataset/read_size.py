@@ -32,7 +32,7 @@ class ReadSize:
 
     def measure(self, columns: Columns) -> None:
         """Choose the number of batches for the next read from the size of the last one."""
-        rows = min(_MAX_ROWS, _MAX_BYTES * len(columns) // max(1, sum(map(_column_bytes, columns.data.values()))))
+        rows = min(_MAX_ROWS, _MAX_BYTES * len(columns) // max(1, byte_size(columns)))
         self.batches = max(1, min(rows // self.size, 4 * self.batches))
 
 
@@ -76,6 +76,15 @@ def _numpy_times(column: Column) -> Column:
 
 
 # -- estimates of memory --------------------------------------------------------------------------------------
+
+
+def byte_size(columns: Columns) -> int:
+    """Return about how many bytes columns hold.
+
+    >>> byte_size(Columns({"x": np.zeros((2, 1000))}))
+    16000
+    """
+    return sum(map(_column_bytes, columns.data.values()))
 
 
 def _column_bytes(column: Column) -> int:

@@ -1,7 +1,7 @@
 """Views samples as another type, and puts changed views back; used by datasets, writers and edits.
 
-`typed_view` finds a path of registered lenses or matches fields by name, `lens_view` applies one lens; both return
-rows. `put_views` and `changes` go back: whole new samples, or only the fields of a sample that change.
+`typed_view` finds a path of registered lenses or matches fields by name, `lens_view` applies one lens, `mapped_view` a
+function; all return rows. `put_views` and `changes` go back: whole new samples, or only the fields that change.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from shardex.dataset.layers import MappedRows, TypedRows, sample_type_of, unchanged
+from shardex.dataset.layers import TypedRows, sample_type_of
+from shardex.dataset.mapped_rows import BatchMappedRows, MappedRows, unchanged
 from shardex.errors import ArgumentError, LensError, SchemaError
 from shardex.rows import AbstractRows
 from shardex.samples import (
@@ -40,10 +41,10 @@ def check_type(kind: Any) -> None:
         )
 
 
-def check_callable(function: Any) -> None:
+def check_callable(function: Any, of: str = "sample") -> None:
     """Raise if it is not callable."""
     if not callable(function):
-        raise ArgumentError(f"expected a function of one sample, got {describe(function)}")
+        raise ArgumentError(f"expected a function of one {of}, got {describe(function)}")
 
 
 def features_wanted_by(kind: Any) -> Features | None:
@@ -81,6 +82,17 @@ def lens_view(rows: AbstractRows, fields: Sequence[str] | None, lens: Lens[Any, 
     if is_sample_class(source) and not (current is source or issubclass(current, source)):
         rows, fields = TypedRows(rows, source, fields), None
     return MappedRows(rows, lens, fields, lens.view if is_sample_class(lens.view) or lens.view is DictSample else None)
+
+
+def mapped_view(
+    rows: AbstractRows, fields: Sequence[str] | None, function: Any, schema: Any, batched: bool
+) -> AbstractRows:
+    """Return the results of a function of samples, or of batches, with the features of a schema if there is one."""
+    if not isinstance(batched, bool):
+        raise ArgumentError(f"expected True or False for batched, got {describe(batched)}")
+    check_callable(function, "batch" if batched else "sample")
+    features = None if schema is None else Features.of(schema)
+    return (BatchMappedRows if batched else MappedRows)(rows, function, fields, schema=features)
 
 
 # -- putting views back ----------------------------------------------------------------------------------------
