@@ -11,7 +11,6 @@ storage gets prefetch hints for the plans that follow.
 - `cursor`: epoch, position and step; how an epoch is divided into steps
 - `run_identity`: the data and order that a saved state belongs to
 - `plan`: the messages to an executor and back
-- `executors`: run plans in the calling thread or in threads (`workers.ProcessPool`: in processes)
 - `recipe`: makes a batch: positions, read, transform, ragged fields, collate
 - `replacements`: bad samples, and the samples that replace them
 - `loaded_batch`: the batch that users get, with mask and origin

@@ -1,7 +1,7 @@
 """`Loader`: the batches of a dataset for training.
 
-It plans which batches come next (`run_state.py`, `cursor.py`), lets an executor make them (`executors.py`,
-`recipe.py`) while later reads are announced to the storage (`read_ahead.py`), and yields them in order.
+It plans which batches come next (`run_state.py`, `cursor.py`), lets an executor make them (`recipe.py`) while later
+reads are announced to the storage (`read_ahead.py`), and yields them in order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from shardex.dataset import DataIterator, Dataset, ReadSize, open
 from shardex.errors import ArgumentError, WorkerError
 from shardex.kernel import Columns
 from shardex.loader.cursor import EpochSteps, check_state
-from shardex.loader.executors import Executor, InlineExecutor, ThreadExecutor
 from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch
 from shardex.loader.options import (
     LoaderArguments,
@@ -42,7 +41,7 @@ from shardex.loader.tensors import require_torch, to_tensors
 from shardex.rows import whole_number
 from shardex.schema import check_fields
 from shardex.sources import export_credentials, import_credentials
-from shardex.workers import ProcessPool
+from shardex.workers import Executor, InlineExecutor, ProcessPool, ThreadExecutor
 
 _MAX_SKIPPED = 10_000
 _WINDOW = 16

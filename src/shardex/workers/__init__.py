@@ -1,16 +1,25 @@
 """Runs one job in several processes and returns large results through shared memory.
 
 In: a job (a callable of one argument) and tasks (small picklable values). Out: the results of the job, with arrays in
-shared memory that the caller reads without a copy. The loader makes batches this way, `files.scan` indexes files.
+shared memory that the caller reads without a copy. The loader makes batches this way, `files.scan` indexes files. The
+same job can run in the calling thread, in threads, in an executor of `concurrent.futures`, or on a Ray cluster.
 
 A `ProcessPool` starts the processes and talks to each over a socket. A worker unpickles a task, runs the job and puts
 the result into a buffer that both processes map. The buffer is reused once the caller has dropped all arrays in it.
 
+- `executors`: the interface that all of them have, and `start_executor`, which chooses one
 - `process_pool`: the pool, in the process that submits tasks
 - `worker_process`: the main loop of a worker, and the messages between pool and worker
 - `shared_arena`: pickles values and errors, and manages the shared buffers
 """
 
+from shardex.workers.executors import (
+    Executor,
+    ExecutorLike,
+    InlineExecutor,
+    ThreadExecutor,
+    start_executor,
+)
 from shardex.workers.process_pool import ProcessPool
 
-__all__ = ["ProcessPool"]
+__all__ = ["Executor", "ExecutorLike", "InlineExecutor", "ProcessPool", "ThreadExecutor", "start_executor"]

@@ -1,5 +1,7 @@
 """`ProcessPool`: runs one job on many tasks in worker processes. This is the side that submits the tasks.
 
+A `RestartingPool` replaces workers that die, and runs their tasks again.
+
 The processes are fresh interpreters that import this package and not the caller's program, so a script needs no
 ``if __name__ == "__main__"``; job and tasks are pickled by cloudpickle. Each worker has a socket for small messages
 and shared buffers for large results (`shared_arena`). Sending never blocks: bytes that a socket does not accept are
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
@@ -34,6 +36,10 @@ _BUFFERS = 256
 """Maximum number of shared buffers of a pool: each is an open file in this process."""
 _FREED_BATCH = 3
 """Up to this many freed buffers are reported with the next task, more are reported immediately."""
+_ATTEMPTS = 3
+"""A `RestartingPool` gives up when workers have died so many times at one task."""
+_AHEAD = 2
+"""Tasks of a worker of a `RestartingPool`: the one that runs and the one that follows it."""
 _PER_CALL = 16
 """Maximum number of frames sent, or of files received, by one system call."""
 _repr = Repr()
@@ -72,9 +78,9 @@ class ProcessPool:
     ) -> None:
         if workers < 1:
             raise ArgumentError(f"expected at least one worker, got {workers}")
-        self._job = _pickled("job", job)
-        self._initializer = _pickled("initializer", initializer) if initializer else b""
-        self._count = workers
+        self._job = pickled("job", job)
+        self._initializer = pickled("initializer", initializer) if initializer else b""
+        self.width = workers
         self._buffers = max(8, _BUFFERS // workers) if buffers is None else buffers
         self._workers: dict[int, WorkerHandle] = {}  # by file descriptor of the socket
         self._poll = select.poll()
@@ -82,6 +88,7 @@ class ProcessPool:
         self._open: set[int] = set()
         self._answers: dict[int, tuple[WorkerHandle, int, Any]] = {}
         self._stop: weakref.finalize[..., Any] | None = None
+        self._parent_pipe = -1
         self._closed_by: tuple[type[ShardexError], str] | None = None
 
     def __enter__(self) -> Self:
@@ -91,17 +98,15 @@ class ProcessPool:
         self.close()
 
     def submit(self, task: Any) -> int:
-        """Queue a task for the worker with the fewest tasks; return a ticket for `result`."""
+        """Queue a task; return a ticket for `result`."""
         self._check_open()
-        body = _pickled("task", task)
+        body = pickled("task", task)
         if self._stop is None:
             self._start()
-        worker = min(self._workers.values(), key=lambda worker: len(worker.tasks))
         ticket = self._submitted
         self._submitted += 1
         self._open.add(ticket)
-        worker.tasks[ticket] = task
-        worker.outbox.append(frame(Kind.TASK, ticket, body))
+        self._queue(ticket, task, body)
         self._exchange(0)
         return ticket
 
@@ -151,20 +156,26 @@ class ProcessPool:
             raise kind(message)
 
     def _start(self) -> None:
-        parent_pipe, our_end = os.pipe()
-        self._stop = weakref.finalize(self, _stop, self._workers, our_end)
+        pipe = os.pipe()
+        self._parent_pipe = pipe[0]
+        self._stop = weakref.finalize(self, _stop, self._workers, pipe)
         _pools.add(self)
         try:
-            for number in range(self._count):
-                worker = WorkerHandle(number, parent_pipe, self._buffers)
-                first = frame(Kind.INITIALIZER, 0, self._initializer) if self._initializer else b""
-                worker.outbox.append(first + frame(Kind.JOB, 0, self._job))
-                self._workers[worker.sock.fileno()] = worker
+            for number in range(self.width):
+                self._add_worker(number)
         except BaseException:
             self.close()
             raise
-        finally:
-            os.close(parent_pipe)
+
+    def _add_worker(self, number: int) -> None:
+        worker = WorkerHandle(number, self._parent_pipe, self._buffers)
+        self._workers[worker.sock.fileno()] = worker
+        first = frame(Kind.INITIALIZER, 0, self._initializer) if self._initializer else b""
+        worker.outbox.append(first + frame(Kind.JOB, 0, self._job))
+
+    def _queue(self, ticket: int, task: Any, body: bytes) -> None:
+        """Give a task to the worker with the fewest tasks."""
+        min(self._workers.values(), key=_load).add(ticket, task, body)
 
     def _exchange(self, timeout: int | None) -> None:
         """Send as much as the sockets accept, then receive what has arrived; with `timeout` None wait for something."""
@@ -192,9 +203,12 @@ class ProcessPool:
         for worker in workers:
             frames = worker.receive()
             if frames is None:
-                self._fail(f"expected {worker} to keep running, it {worker.describe_exit()}")
-            for kind, number, body in frames:
+                self._handle_death(worker)
+            for kind, number, body in frames or ():
                 self._handle(worker, kind, number, body)
+
+    def _handle_death(self, worker: WorkerHandle) -> None:
+        self._fail(f"expected {worker} to keep running, it {worker.describe_exit()}")
 
     def _handle(self, worker: WorkerHandle, kind: int, ticket: int, body: bytes) -> None:
         if kind == Kind.JOB_FAILED:
@@ -215,20 +229,101 @@ class ProcessPool:
         """In a forked process: close the copies of the parent's connections and leave its workers running."""
         if self._stop is None or (detached := self._stop.detach()) is None:
             return
-        workers, parent_pipe = detached[2]
+        workers, pipe = detached[2]
         for worker in workers.values():
             worker.close_connection()
             worker.process.returncode = 0  # it is not a child of this process: there is nothing to wait for
-        os.close(parent_pipe)
+        for end in pipe:
+            os.close(end)
         workers.clear()
         message = f"expected a pool of this process, got one of process {os.getppid()}: make a new one"
         self._closed_by = WorkerError, message
+
+
+class RestartingPool(ProcessPool):
+    """A pool that replaces workers that die (killed, out of memory, crashed) and runs their unfinished tasks again.
+
+    A task at which workers died three times raises a `WorkerError`, which closes the pool. Errors that the job raises,
+    and a job that cannot be unpickled, are raised as by `ProcessPool`. A worker holds two tasks, the others wait in the
+    pool: tasks of different length keep all workers busy.
+
+    >>> with RestartingPool(lambda number: number**2, workers=2) as pool:
+    ...     tickets = [pool.submit(number) for number in range(5)]
+    ...     [pool.result(ticket) for ticket in tickets]
+    [0, 1, 4, 9, 16]
+    """
+
+    def __init__(
+        self,
+        job: Callable[[Any], Any],
+        workers: int,
+        *,
+        initializer: Callable[[], object] | None = None,
+        buffers: int | None = None,
+    ) -> None:
+        super().__init__(job, workers, initializer=initializer, buffers=buffers)
+        self._waiting: deque[tuple[int, Any, bytes]] = deque()
+        self._deaths: Counter[int] = Counter()
+
+    def forget(self) -> None:
+        """Drop all tickets: tasks that have not begun are skipped, results of the others are thrown away."""
+        self._waiting.clear()
+        self._deaths.clear()
+        super().forget()
+
+    def close(self) -> None:
+        """End all processes; a running task gets one second to finish. Arrays that you hold stay valid."""
+        self._waiting.clear()
+        super().close()
+
+    def _queue(self, ticket: int, task: Any, body: bytes) -> None:
+        self._waiting.append((ticket, task, body))
+        self._give_out()
+
+    def _give_out(self) -> None:
+        """Give waiting tasks to workers that have few; replace missing workers if any task waits."""
+        if self._waiting and len(self._workers) < self.width:
+            for number in set(range(self.width)) - {worker.number for worker in self._workers.values()}:
+                self._add_worker(number)
+        while self._waiting:
+            worker = min(self._workers.values(), key=_load)
+            if len(worker.tasks) >= _AHEAD:
+                return
+            worker.add(*self._waiting.popleft())
+
+    def _receive(self, workers: list[WorkerHandle]) -> None:
+        super()._receive(workers)
+        if self._waiting:
+            self._give_out()
+            self._send([worker for worker in self._workers.values() if worker.outbox])
+
+    def _handle_death(self, worker: WorkerHandle) -> None:
+        """Remove a worker; its tasks are the next ones to be given out. The first of them was running."""
+        how = worker.describe_exit()
+        self._poll.unregister(worker.sock)
+        del self._workers[worker.sock.fileno()]
+        worker.close_connection()
+        worker.kill_group()
+        worker.kill()
+        if (running := next(iter(worker.tasks), None)) in self._open:
+            self._deaths[running] += 1
+            if self._deaths[running] >= _ATTEMPTS:
+                self._fail(
+                    f"expected a task to finish, but its worker died {_ATTEMPTS} times; the last one, {worker}, {how}"
+                )
+        again = [(ticket, task) for ticket, task in worker.tasks.items() if ticket in self._open]
+        self._waiting.extendleft((ticket, task, pickled("task", task)) for ticket, task in reversed(again))
+
+
+def _load(worker: WorkerHandle) -> int:
+    return len(worker.tasks)
 
 
 class WorkerHandle:
     """One worker process: its unanswered tasks, its unsent messages and its shared buffers."""
 
     def __init__(self, number: int, parent_pipe: int, buffers: int) -> None:
+        self.number = number
         self.sock, theirs = socket.socketpair()
         self.sock.setblocking(False)
         serve = f"from shardex.workers.worker_process import serve; serve({theirs.fileno()}, {parent_pipe}, {buffers})"
@@ -255,6 +350,11 @@ class WorkerHandle:
 
     def __str__(self) -> str:
         return self._name
+
+    def add(self, ticket: int, task: Any, body: bytes) -> None:
+        """Queue a task; `body` is its pickle."""
+        self.tasks[ticket] = task
+        self.outbox.append(frame(Kind.TASK, ticket, body))
 
     def send_first(self, message: bytes) -> None:
         """Queue a message before the tasks that were not sent yet."""
@@ -331,14 +431,18 @@ class WorkerHandle:
     def kill(self) -> None:
         """Kill the process, if it still runs, and the processes that it has started."""
         if self.process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+            self.kill_group()
             self.process.kill()
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(_GRACE)
 
+    def kill_group(self) -> None:
+        """Kill the processes that the job has started, and the worker itself if it still runs."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
-def _stop(workers: dict[int, WorkerHandle], parent_pipe: int) -> None:
+
+def _stop(workers: dict[int, WorkerHandle], pipe: tuple[int, int]) -> None:
     """Close the sockets, which ends each worker after its current task; kill those that take too long."""
     deadline = time.monotonic() + _GRACE
     try:
@@ -348,12 +452,13 @@ def _stop(workers: dict[int, WorkerHandle], parent_pipe: int) -> None:
             with suppress(subprocess.TimeoutExpired):
                 worker.process.wait(max(0.0, deadline - time.monotonic()))
     finally:
-        os.close(parent_pipe)
+        for end in pipe:
+            os.close(end)
         for worker in workers.values():
             worker.kill()
 
 
-def _pickled(what: str, value: Any) -> bytes:
+def pickled(what: str, value: Any) -> bytes:
     try:
         return dump_value(value)
     except Exception as error:

@@ -1,0 +1,274 @@
+"""Executors: run one job for many tasks, here, in threads, in processes, or in an executor that the user has.
+
+All have one interface, `Executor`: `submit` takes a task and returns a ticket, `result` takes a ticket and returns the
+result. `start_executor` makes the one that the arguments ``workers`` and ``executor`` of a function name. Processes of
+this machine are in `process_pool`, Ray is in `ray_executor`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor as AnyFutures
+from typing import Any, NoReturn, Protocol
+
+from shardex.errors import ArgumentError, ClosedError, MissingExtraError, WorkerError, nearest
+from shardex.workers.process_pool import RestartingPool, pickled
+from shardex.workers.shared_arena import dump_error, dump_value, load_error
+
+ExecutorLike = str | AnyFutures | None
+"""What users give as ``executor``: a name of `NAMES`, an address of Ray, or an executor of `concurrent.futures`."""
+
+NAMES = ("inline", "threads", "processes", "ray")
+"""Executors that can be given by name. ``ray://host:port`` and ``ray:<address>`` name a running cluster."""
+
+_KEPT_JOBS = 4
+"""Jobs that a process of a user's executor keeps unpickled."""
+
+
+class Executor(Protocol):
+    """Runs one job for many tasks."""
+
+    @property
+    def width(self) -> int:
+        """How many tasks run at once."""
+
+    def submit(self, task: Any) -> Any:
+        """Start or queue a task; return a ticket for its result."""
+
+    def result(self, ticket: Any) -> Any:
+        """Wait for a task; return what the job returned, or raise what it raised."""
+
+    def forget(self) -> None:
+        """Cancel all tasks whose results were not taken."""
+
+    def close(self) -> None:
+        """End all threads or processes that this executor has started."""
+
+
+def start_executor(
+    job: Callable[[Any], Any],
+    workers: int | None = None,
+    executor: ExecutorLike = None,
+    initializer: Callable[[], object] | None = None,
+) -> Executor:
+    """Return the executor that these arguments name; it starts threads and processes with its first task.
+
+    Without `executor` the job runs in this process, or in `workers` processes if these are two or more. The names
+    "threads" and "processes" take all cores if `workers` is not given. `initializer` is called once in each process
+    that the executor uses, before the job is unpickled there; not in this process.
+
+    >>> executor = start_executor(str); executor.result(executor.submit(5))
+    '5'
+    >>> start_executor(str, workers=2).width
+    2
+    """
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ArgumentError(f"expected workers to be a number from 1, or None, got {workers!r}")
+    if isinstance(executor, AnyFutures):
+        return FuturesExecutor(job, executor, workers=workers, initializer=initializer)
+    name = ("inline" if workers in (None, 1) else "processes") if executor is None else executor
+    if not isinstance(name, str):
+        raise ArgumentError(f"expected {_EXPECTED}, got {name!r}")
+    if name == "inline" and workers in (None, 1):
+        return InlineExecutor(job)
+    if name == "threads":
+        return ThreadExecutor(job, workers or cores())
+    if name == "processes":
+        return RestartingPool(job, workers or cores(), initializer=initializer)
+    if name == "ray" or name.startswith("ray:"):
+        return _ray_executor(job, name, initializer)
+    if name == "inline":
+        raise ArgumentError(f'expected one worker with executor="inline", got workers={workers}')
+    raise ArgumentError(f"expected {_EXPECTED}, got {name!r}{nearest(name, NAMES)}")
+
+
+_EXPECTED = f"executor to be one of {', '.join(map(repr, NAMES))}, 'ray://host:port', or a concurrent.futures.Executor"
+
+
+def _ray_executor(job: Callable[[Any], Any], name: str, initializer: Callable[[], object] | None) -> Executor:
+    address = None if name == "ray" else name if name.startswith("ray://") else name.removeprefix("ray:")
+    try:
+        module = importlib.import_module("shardex.workers.ray_executor")
+    except ImportError as error:
+        raise MissingExtraError("ray", "ray", f"executor={name!r}") from error
+    executor: Executor = module.RayExecutor(job, address, initializer)
+    return executor
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class InlineExecutor:
+    """Runs each task in `result`, in the calling thread.
+
+    >>> executor = InlineExecutor(str); executor.result(executor.submit(5))
+    '5'
+    """
+
+    width = 1
+
+    def __init__(self, job: Callable[[Any], Any]) -> None:
+        self._job = job
+
+    def submit(self, task: Any) -> Any:
+        """Return the task itself as its ticket."""
+        return task
+
+    def result(self, ticket: Any) -> Any:
+        """Run the job for the task."""
+        return self._job(ticket)
+
+    def forget(self) -> None:
+        """Do nothing: no task is running."""
+
+    def close(self) -> None:
+        """Do nothing: there are no threads."""
+
+
+class ThreadExecutor:
+    """Runs tasks in threads of this process: for jobs that release the GIL.
+
+    >>> executor = ThreadExecutor(str, 2); tickets = [executor.submit(k) for k in range(3)]
+    >>> [executor.result(ticket) for ticket in tickets]
+    ['0', '1', '2']
+    >>> executor.close()
+    """
+
+    def __init__(self, job: Callable[[Any], Any], workers: int) -> None:
+        self.width = workers
+        self._job = job
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="shardex")
+        self._pending: set[Future[Any]] = set()
+
+    def submit(self, task: Any) -> Future[Any]:
+        """Queue a task; return its future as the ticket."""
+        ticket = self._pool.submit(self._job, task)
+        self._pending.add(ticket)
+        return ticket
+
+    def result(self, ticket: Future[Any]) -> Any:
+        """Wait for a task and return its result."""
+        self._pending.discard(ticket)
+        return ticket.result()
+
+    def forget(self) -> None:
+        """Cancel tasks that have not started; drop the results of the others."""
+        for ticket in self._pending:
+            ticket.cancel()
+        self._pending.clear()
+
+    def close(self) -> None:
+        """Wait for running tasks and end the threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+class FuturesExecutor:
+    """Runs tasks in an executor that the user owns: a thread or process pool, ``Client.get_executor()`` of Dask.
+
+    The job is pickled once; its bytes go along with each task, and each process unpickles them once. `workers` says how
+    many tasks run at once where the executor does not say so itself. `close` leaves the user's executor open.
+
+    >>> with ThreadPoolExecutor(2) as threads:
+    ...     executor = FuturesExecutor(str, threads)
+    ...     executor.result(executor.submit(5))
+    '5'
+    """
+
+    def __init__(
+        self,
+        job: Callable[[Any], Any],
+        executor: AnyFutures,
+        *,
+        workers: int | None = None,
+        initializer: Callable[[], object] | None = None,
+    ) -> None:
+        self.width = workers or getattr(executor, "_max_workers", None) or cores()
+        self._executor = executor
+        self._job = job
+        self._pending: set[Future[Any]] = set()
+        self._forgotten: set[Future[Any]] = set()
+        self._body = b""
+        if not isinstance(executor, ThreadPoolExecutor):  # its threads use the job itself
+            self._body = pickle.dumps(
+                [pickled("initializer", initializer) if initializer else b"", pickled("job", job)]
+            )
+        self._key = hashlib.sha256(self._body).digest()
+
+    def submit(self, task: Any) -> Future[Any]:
+        """Queue a task; return its future as the ticket."""
+        try:
+            if not self._body:
+                ticket = self._executor.submit(self._job, task)
+            else:
+                ticket = self._executor.submit(_run_pickled, self._key, self._body, pickled("task", task))
+        except BrokenExecutor as error:
+            self._raise_broken(error)
+        except RuntimeError as error:
+            raise ClosedError(f"expected an executor that takes tasks, got {self._executor!r}: {error}") from error
+        self._pending.add(ticket)
+        return ticket
+
+    def result(self, ticket: Future[Any]) -> Any:
+        """Wait for a task and return what the job returned, or raise what it raised."""
+        self._pending.discard(ticket)
+        try:
+            answer = ticket.result()
+        except BrokenExecutor as error:
+            self._raise_broken(error)
+        except CancelledError as error:
+            raise WorkerError(f"expected a task to run, it was cancelled by {self._executor!r}") from error
+        if not self._body:
+            return answer
+        finished, content = answer
+        if not finished:
+            raise load_error(content, f"a worker of {type(self._executor).__name__}")
+        return pickle.loads(content)
+
+    def forget(self) -> None:
+        """Cancel tasks that have not started; drop the results of the others."""
+        self._forgotten = {ticket for ticket in self._forgotten | self._pending if not ticket.cancel()}
+        self._pending.clear()
+
+    def close(self) -> None:
+        """Cancel tasks that have not started and wait for those that run; the executor itself stays open."""
+        self.forget()
+        wait(self._forgotten)
+        self._forgotten.clear()
+
+    def _raise_broken(self, error: BrokenExecutor) -> NoReturn:
+        raise WorkerError(
+            f"expected all workers of {type(self._executor).__name__} to keep running, one died ({error}); the machine"
+            " may have run out of memory: make a new executor, with fewer workers, and start again"
+        ) from error
+
+
+_jobs: dict[bytes, Callable[[Any], Any]] = {}
+_jobs_lock = threading.Lock()
+
+
+def _run_pickled(key: bytes, body: bytes, task: bytes) -> tuple[bool, bytes]:
+    """In a process of a user's executor: run a job for one task; return whether it finished, and result or error."""
+    try:
+        return True, dump_value(_unpickled_job(key, body)(pickle.loads(task)))
+    except Exception as error:
+        return False, dump_error(error)
+
+
+def _unpickled_job(key: bytes, body: bytes) -> Callable[[Any], Any]:
+    with _jobs_lock:
+        if key not in _jobs:
+            initializer, job = pickle.loads(body)
+            if initializer:
+                pickle.loads(initializer)()
+            while len(_jobs) >= _KEPT_JOBS:
+                del _jobs[next(iter(_jobs))]
+            _jobs[key] = pickle.loads(job)
+        return _jobs[key]
