@@ -24,6 +24,9 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `memory_rows`: rows of lists of samples and of columns in memory
 - `huggingface`: exchange with Hugging Face datasets
 - `writer`: samples to shards of any format
+- `write`: everything in one call: functions, workers
+- `write_steps`: functions between reading and writing
+- `write_job`: the parts that workers write, and how they are published
 - `read_size`: how many rows to read at once
 """
 
@@ -40,7 +43,8 @@ from shardex.dataset.open import index, open
 from shardex.dataset.read_size import ReadSize
 from shardex.dataset.typed_views import changes, lens_to
 from shardex.dataset.views import DataIterator
-from shardex.dataset.writer import Writer, create, samples_of, write
+from shardex.dataset.write import write
+from shardex.dataset.writer import Writer, create, samples_of
 
 __all__ = [
     "DataIterator",

@@ -38,6 +38,7 @@ from shardex.dataset.views import (
 )
 from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.formats import ShardRows
+from shardex.jobs import LeftOut
 from shardex.kernel import Columns, Integers, Masked, digest
 from shardex.order import Order, Pick, Shuffle, Span, chain, positions_of
 from shardex.progress import Bar
@@ -80,7 +81,18 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
     [[0, 1, 2, 3], [4, 5]]
     """
 
-    __slots__ = ("_direct", "_fields", "_identity", "_length", "_make", "_notes", "_order", "_read_sample", "_rows")
+    __slots__ = (
+        "_direct",
+        "_fields",
+        "_identity",
+        "_length",
+        "_make",
+        "_notes",
+        "_order",
+        "_read_sample",
+        "_rows",
+        "left_out",
+    )
 
     def __init__(
         self, rows: Rows, order: Order | None = None, fields: Sequence[str] | None = None, notes: Sequence[str] = ()
@@ -89,6 +101,8 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         self._order: Order = Span(len(rows)) if order is None else order
         self._fields = None if fields is None else tuple(fields)
         self._notes = tuple(notes)
+        self.left_out: Sequence[LeftOut] = ()
+        """After `write` with ``on_error="skip"``: the samples of the source that it has left out."""
         self._length = len(self._order)
         self._identity = self._order == Span(self._length)
         self._read_sample = self._rows.sample

@@ -8,7 +8,7 @@ Every layer has a sample type.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,10 +57,17 @@ class Layer(AbstractRows):
         return f"sample {row}{f' of {file}' * bool(file)}"
 
 
+def layers_of(rows: AbstractRows) -> Iterator[Layer]:
+    """Yield all layers, the outermost first."""
+    while isinstance(rows, Layer):
+        yield rows
+        rows = rows.below
+
+
 def innermost_rows(rows: AbstractRows) -> AbstractRows:
     """Return the rows under all layers."""
-    while isinstance(rows, Layer):
-        rows = rows.below
+    for layer in layers_of(rows):
+        rows = layer.below
     return rows
 
 

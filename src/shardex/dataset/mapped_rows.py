@@ -92,7 +92,7 @@ class MappedRows(Layer):
             return self._schema
         if is_sample_class(self.sample_type):
             return record_of(self.sample_type).features
-        return _features_of_results(list(self._first_results()), self._features_below())
+        return results_features(list(self._first_results()), self._features_below())
 
     def _features_below(self) -> Features:
         try:
@@ -379,7 +379,7 @@ def _fits_exactly(feature: Feature) -> Callable[[Any], bool]:
     return fits_unchanged(feature)
 
 
-def _features_of_results(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], below: Features) -> Features:
+def results_features(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], below: Features) -> Features:
     """Return features that fit all results; a field that has its given value in all of them keeps its feature."""
     found = dict(infer_or_json([made for _, made in pairs]))
     for name in found.keys() & below.keys():

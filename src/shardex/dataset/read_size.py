@@ -59,13 +59,12 @@ def sample_chunks(view: Dataset[Any]) -> Iterator[Iterable[dict[str, Any]]]:
         yield samples
 
 
-def stored_samples(view: Dataset[Any]) -> Iterator[dict[str, Any]]:
-    """Yield samples to be written elsewhere: dates and times that Python cannot hold are numpy values."""
-    for columns in view.chunks():
-        try:
-            yield from columns.to_samples()
-        except FormatError:
-            yield from Columns({n: _numpy_times(one) for n, one in columns.data.items()}, len(columns)).to_samples()
+def stored_samples(columns: Columns) -> Iterable[dict[str, Any]]:
+    """Return samples to be written elsewhere: dates and times that Python cannot hold are numpy values."""
+    try:
+        return columns.to_samples()
+    except FormatError:
+        return Columns({n: _numpy_times(one) for n, one in columns.data.items()}, len(columns)).to_samples()
 
 
 def _numpy_times(column: Column) -> Column:

@@ -1,4 +1,4 @@
-"""Write samples to shards of any format: `create` returns a `Writer`; `write` does everything in one call.
+"""Writes samples to shards of any format: `create` returns a `Writer`.
 
 The writer infers the schema where none is given and passes samples to the writer of the format, which publishes them in
 one step at the end. An exception inside ``with`` leaves the target unchanged.
@@ -12,17 +12,15 @@ from typing import Any
 
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.from_arrow import is_table
-from shardex.dataset.huggingface import is_stream, stream_of
 from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import stored_samples
-from shardex.dataset.typed_views import put_views
-from shardex.errors import ArgumentError, SchemaError
+from shardex.errors import SchemaError
 from shardex.files import AllOrNothing
 from shardex.formats import ShardWriter, check_options, format_named
-from shardex.progress import Bar
+from shardex.kernel import Columns
 from shardex.rows import Rows
-from shardex.samples import DictSample, Lens, fields_of, is_sample_class, record_of
+from shardex.samples import fields_of, is_sample_class, record_of
 from shardex.schema import Features, infer
 from shardex.sources import place_of
 
@@ -44,49 +42,6 @@ def create(
     2
     """
     return Writer(os.fspath(path), schema, format, mode, options)
-
-
-def write(
-    path: str | os.PathLike[str],
-    samples: Iterable[Any] | Data,
-    schema: Any = None,
-    *,
-    format: str = "arrow",
-    mode: str = "create",
-    progress: bool | None = None,
-    through: Lens[Any, Any] | None = None,
-    onto: Dataset[Any] | None = None,
-    **options: Any,
-) -> Dataset:
-    """Write all samples of a list, a generator, a dataset, or anything else that `open` takes, and open the result.
-
-    With a lens in `through`, `samples` are views: each is put back into the sample of `onto` at the same position, and
-    the results are written. Without `onto` the lens must be able to make a sample from a view alone.
-
-    >>> import tempfile
-    >>> write(tempfile.mkdtemp() + "/d", [{"x": 1}, {"x": 2}])[1]
-    DictSample(x=2)
-    """
-    source = samples_of(samples)
-    if is_stream(source):
-        source, found = stream_of(source)
-        schema = found if schema is None else schema
-    total = len(source) if isinstance(source, Sized) else None
-    if schema is None and isinstance(given := source if through is None else onto, Dataset):
-        schema = given.features
-    if through is not None:
-        schema = schema or (Features.of(through.source) if is_sample_class(through.source) else None)
-        sources = None if onto is None else (sample for some in onto.chunks() for sample in some.to_samples())
-        source = put_views(source, through, sources)
-    elif onto is not None:
-        raise ArgumentError("expected through=, a lens that puts views into samples, together with onto=, got none")
-    elif isinstance(source, Dataset) and source.sample_type is DictSample:
-        source = stored_samples(source)
-    with create(path, schema, format=format, mode=mode, **options) as out:
-        out.extend(
-            Bar(source, desc="write", unit=" samples", total=total, disable=None if progress is None else not progress)
-        )
-    return open_dataset(out.path, format=format)
 
 
 class Writer(AllOrNothing):
@@ -167,8 +122,10 @@ class Writer(AllOrNothing):
         advice = f"the schema was inferred from the first {self._inferred_from} samples, pass one that fits all"
         return SchemaError(f"{error}; {advice}")
 
-    def extend(self, samples: Iterable[Any] | Data) -> None:
-        """Append many samples: of an iterable, a DataFrame, or a dict of columns."""
+    def extend(self, samples: Iterable[Any] | Data | Columns) -> None:
+        """Append many samples: of an iterable, a DataFrame, `Columns`, or a dict of columns."""
+        if isinstance(samples, Columns):
+            return self._extend(samples)
         for sample in samples_of(samples):
             if self._shards is None or self._closed or self._complete is not None:
                 self.append(self._mapping(sample))
@@ -179,6 +136,17 @@ class Writer(AllOrNothing):
             except SchemaError as error:
                 raise self._explained(error) from None
             self.samples += 1
+
+    def _extend(self, columns: Columns) -> None:
+        """Append columns: as they are, if the writer of the format takes columns."""
+        write = None if self._complete is not None else getattr(self._shards, "write", None)
+        if write is None or self._closed:
+            return self.extend(stored_samples(columns))
+        try:
+            write(columns)
+        except SchemaError as error:
+            raise self._explained(error) from None
+        self.samples += len(columns)
 
     def _publish(self) -> None:
         if self._shards is None:

@@ -23,7 +23,7 @@ from shardex.files.patterns import expand_braces, natural_order
 from shardex.files.sample_index import Index, IndexedFile
 from shardex.files.scan import Scan, scan_all
 from shardex.files.sidecar import decode_sidecar, encode_sidecar, load_sidecars, save_sidecar
-from shardex.files.staging import MODES, Stage, StagedWriter, check_mode
+from shardex.files.staging import MODES, Stage, StagedWriter, check_mode, put_claimed
 
 __all__ = [
     "MODES",
@@ -44,6 +44,7 @@ __all__ = [
     "find",
     "load_sidecars",
     "natural_order",
+    "put_claimed",
     "save_sidecar",
     "scan_all",
     "with_checksums",

@@ -21,7 +21,7 @@ import secrets
 import shutil
 import tempfile
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -87,7 +87,7 @@ class Stage:
 
     `owned` is a regular expression that matches all files of a dataset of this format: overwriting raises an error if
     there are other files. `publish_last` lists files that are uploaded after all others, in this order: those by which
-    the format recognises a dataset.
+    the format recognises a dataset. `folder` is the path of the temporary folder; by default it has a new name.
 
     >>> import tempfile; target = os.path.join(tempfile.mkdtemp(), "new")
     >>> stage = Stage(target, "create"); stage.place.put("a.txt", b"hello"); os.path.exists(target)
@@ -97,7 +97,13 @@ class Stage:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], mode: str, owned: str = ".*", *, publish_last: Sequence[str] = ()
+        self,
+        path: str | os.PathLike[str],
+        mode: str,
+        owned: str = ".*",
+        *,
+        publish_last: Sequence[str] = (),
+        folder: str | None = None,
     ) -> None:
         target = place_of(path)
         # The resolved path, so that a symbolic link to the folder stays a link.
@@ -110,7 +116,7 @@ class Stage:
         self._owned = re.compile(rf"({owned})|\.shardex/[^/]+", re.IGNORECASE)
         self._publish_last = publish_last
         self._refuse_foreign()
-        self._folder = self._make_folder()
+        self._folder = self._make_folder(folder)
         self.place = LocalSource(self._folder)
         """The temporary folder: files are written here."""
 
@@ -124,13 +130,13 @@ class Stage:
             raise AlreadyExistsError(errno.EEXIST, f"{problem} {remedy}", self.path)
         return False
 
-    def _make_folder(self) -> str:
+    def _make_folder(self, folder: str | None) -> str:
         """Make the temporary folder: next to a local target, so that it can be renamed to it."""
-        if self._target.is_remote:
+        if folder is None and self._target.is_remote:
             with storage_errors(tempfile.gettempdir(), "create"):
                 return tempfile.mkdtemp(prefix="shardex-")
         parent, name = os.path.split(self.path)
-        folder = os.path.join(parent, f".{name}.{secrets.token_hex(6)}.tmp")
+        folder = folder or os.path.join(parent, f".{name}.{secrets.token_hex(6)}.tmp")
         with storage_errors(folder, "create"):
             make_folder(folder)
         return folder
@@ -233,29 +239,42 @@ def _exchange(new: str, old: str) -> None:
 
 
 def upload(folder: Source, place: Place, publish_last: Sequence[str] = ()) -> None:
-    """Copy all files of a folder to a place that is empty, those in `publish_last` after all others.
-
-    Of several concurrent writers only one succeeds: it creates a claim file first, and the others raise an error.
-    After an error the files that were already uploaded are removed. While the claim file exists, the folder cannot be
-    opened (`append_records.visible_paths`); readers that name single files see each as soon as it is uploaded.
+    """Copy all files of a folder to a place that is empty, those in `publish_last` after all others (`put_claimed`).
 
     >>> from shardex.sources.memory import MemorySource; place = MemorySource()
     >>> upload(MemorySource({"index.dat": b"1", "bin2": b"2", "bin10": b"3"}), place, ["index.dat"]); list(place.files)
     ['bin2', 'bin10', 'index.dat']
     """
+
+    def put(paths: Sequence[str]) -> None:
+        for path in paths:
+            place.put(path, folder.map(path))
+
+    put_claimed(place, folder.paths(), put, publish_last)
+
+
+def put_claimed(
+    place: Place, paths: Sequence[str], put: Callable[[Sequence[str]], None], publish_last: Sequence[str] = ()
+) -> None:
+    """Call `put`, which stores files under these paths, for a place that is empty; `publish_last` come last.
+
+    Of several concurrent writers only one succeeds: it creates a claim file first, and the others raise an error.
+    After an error the files that were already uploaded are removed. While the claim file exists, the folder cannot be
+    opened (`append_records.visible_paths`); readers that name single files see each as soon as it is uploaded.
+    """
     if not place.put_if_absent(CLAIM, b""):
         problem = "another writer is writing here, or was killed and left this file"
         raise AlreadyExistsError(errno.EEXIST, problem, f"{place.url}/{CLAIM}")
-    uploaded = [CLAIM]
-    rank = {path: number for number, path in enumerate(publish_last, 1)}
+    last = [path for path in publish_last if path in paths]
+    stored = [CLAIM]
     try:
         if others := [path for path in place.paths() if path != CLAIM]:
             raise AlreadyExistsError(errno.EEXIST, "another writer wrote here meanwhile", f"{place.url}/{others[0]}")
-        for path in sorted(natural_order(folder.paths()), key=lambda path: rank.get(path, 0)):
-            uploaded.append(path)
-            place.put(path, folder.map(path))
+        for some in (natural_order([path for path in paths if path not in last]), *([path] for path in last)):
+            stored += some
+            put(some)
     except BaseException:
-        for path in reversed(uploaded):
+        for path in reversed(stored):
             with suppress(ShardexError):
                 place.remove(path)
         raise

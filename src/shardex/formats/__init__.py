@@ -12,6 +12,7 @@ samples into staged shards (`sample_writer`).
 - `record_fields`: the fields of records without a schema: all keys, each with a feature that fits its values
 - `table_rows`: rows of Arrow and Parquet files
 - `sample_writer`: base class of writers that encode sample by sample into numbered shards
+- `join_shards`: the shards of the parts of a job under their final numbers
 - `extracted_columns`: values of JSON keys, extracted once for SQL
 - `arrow_files`: Arrow IPC files and streams of other tools
 - `parquet`: Parquet files
@@ -30,6 +31,7 @@ samples into staged shards (`sample_writer`).
 """
 
 from shardex.formats.arrow_files import EXTENSIONS, open_files
+from shardex.formats.join_shards import STAGE
 from shardex.formats.registry import (
     FORMATS,
     Format,
@@ -45,6 +47,7 @@ from shardex.formats.table_rows import TableRows
 __all__ = [
     "EXTENSIONS",
     "FORMATS",
+    "STAGE",
     "Format",
     "ShardRows",
     "ShardWriter",

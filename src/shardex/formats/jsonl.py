@@ -20,7 +20,8 @@ from shardex.errors import ArgumentError, FormatError, SchemaError, UnknownForma
 from shardex.files import Files, Index
 from shardex.formats import data_forager
 from shardex.formats.extracted_columns import ExtractedRows, Extraction
-from shardex.formats.jsonl_lines import JSON_LINES, LineScanner, LineWriter
+from shardex.formats.join_shards import JoinShards
+from shardex.formats.jsonl_lines import JSON_LINES, OWNED, LineScanner, LineWriter
 from shardex.formats.record_rows import DictRows, Locations, RecordRows
 from shardex.formats.registry import Format
 from shardex.kernel import MISSING, Columns, Integers
@@ -263,4 +264,4 @@ def create(
     return LineWriter(path, Features.of(features), mode, shard_rows, shard_size, prefix)
 
 
-FORMAT = Format("jsonl", recognise, open, create, one_file=one_file)
+FORMAT = Format("jsonl", recognise, open, create, JoinShards(OWNED, ".jsonl"), one_file=one_file)

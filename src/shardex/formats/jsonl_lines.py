@@ -38,6 +38,8 @@ from shardex.schema import Bytes as BytesFeature
 from shardex.sources import ByteRange, Source
 
 JSON_LINES = (".jsonl", ".ndjson", ".json-lines")
+OWNED = r".*\.(jsonl|ndjson|json-lines)"
+"""Regular expression of the files of a dataset."""
 """Extensions of files of JSON lines."""
 _PIECE = 4 << 20
 _AHEAD = 8
@@ -147,7 +149,7 @@ class LineWriter(SeriesWriter):
     def __init__(self, path: str, features: Features, mode: str, shard_rows: int, shard_size: int, prefix: str) -> None:
         check_shard_options(shard_rows, shard_size, prefix)
         refuse_bytes(features)
-        super().__init__(path, mode, features, r".*\.(jsonl|ndjson|json-lines)")
+        super().__init__(path, mode, features, OWNED)
         with self._abort_on_error():
             for existing in self._stage.existing:
                 if existing == "index/file_location.txt" or existing.lower().endswith((".ndjson", ".json-lines")):

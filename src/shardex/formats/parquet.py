@@ -30,6 +30,7 @@ from shardex.arrow import (
 )
 from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError, storage_errors
 from shardex.files import Files, StagedWriter
+from shardex.formats.join_shards import JoinShards
 from shardex.formats.parquet_pages import DecodedSize, decoded_size, delta_bytes, repeated_bytes
 from shardex.formats.partitions import PartitionRows, folder_values
 from shardex.formats.registry import Format
@@ -44,6 +45,7 @@ GROUP_BYTES = 64 << 20
 _PROBE_BYTES, _REMOTE_PROBE_BYTES = 64 << 20, 4 << 20
 """Bytes of nested columns that are decoded at most to find out where they have nulls."""
 _EXTENSIONS = (".parquet", ".pq")
+_OWNED = r".*\.(parquet|pq)"
 
 
 def recognise(files: Files) -> int:
@@ -343,7 +345,7 @@ class ParquetWriter(StagedWriter):
     def __init__(
         self, path: str, features: Features, mode: str, shard_rows: int, row_group_rows: int, compression: str
     ) -> None:
-        super().__init__(path, mode, r".*\.(parquet|pq)")
+        super().__init__(path, mode, _OWNED)
         with self._abort_on_error():
             self._refuse_other_fields(features)
             self._number = self._stage.next_number("part", ".parquet")
@@ -408,4 +410,6 @@ class ParquetWriter(StagedWriter):
         super()._discard()
 
 
-FORMAT = Format("parquet", recognise, open, create, stores_schema=True, self_describing=True)
+FORMAT = Format(
+    "parquet", recognise, open, create, JoinShards(_OWNED, ".parquet"), stores_schema=True, self_describing=True
+)

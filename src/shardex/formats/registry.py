@@ -68,6 +68,11 @@ class Format:
     """``open(files, *, schema=None, **options)`` returns the rows of the files."""
     create: Callable[..., ShardWriter]
     """``create(path, features, *, mode, **options)``; `mode` is "create", "append" or "overwrite"."""
+    join: Callable[..., None] | None = None
+    """``join(folder, parts, path, features, *, mode, **options)`` publishes the parts of a job as one dataset, without
+    reading their samples. Formats that have none write the samples of the parts again."""
+    name_field: str | None = None
+    """Field with a name for each sample; the writer numbers samples that have none."""
     stores_schema: bool = False
     """True if the files store their features, so that an append needs no schema."""
     self_describing: bool = False

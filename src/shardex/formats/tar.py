@@ -26,6 +26,7 @@ from shardex.errors import FormatError, NotFoundError, SchemaError
 from shardex.files import Files, Index
 from shardex.formats import tar_fields
 from shardex.formats.extracted_columns import ExtractedRows, Extraction
+from shardex.formats.join_shards import JoinShards
 from shardex.formats.record_fields import (
     MAX_KEYS,
     KeyScan,
@@ -41,6 +42,7 @@ from shardex.formats.tar_blocks import members, plain_name
 from shardex.formats.tar_fields import Where
 from shardex.formats.tar_members import (
     KEY,
+    OWNED,
     TarScanner,
     TarWriter,
     check_end,
@@ -398,5 +400,13 @@ def _map(view: memoryview, k: int, where: Where) -> dict[str, Any]:
 
 
 FORMAT = Format(
-    "tar", recognise, open, create, one_file=one_file, check_end=check_end, keep_readable_part=keep_readable_part
+    "tar",
+    recognise,
+    open,
+    create,
+    JoinShards(OWNED, ".tar", "shard"),
+    name_field=KEY,
+    one_file=one_file,
+    check_end=check_end,
+    keep_readable_part=keep_readable_part,
 )

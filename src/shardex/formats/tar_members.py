@@ -33,6 +33,8 @@ from shardex.schema import MSGPACK, Features, Opaque, Optional, Text, contains
 from shardex.sources import LocalSource, Source
 
 KEY = "__key__"
+OWNED = r".*\.tar"
+"""Regular expression of the files of a dataset."""
 LAYOUTS = ("parts", "msgpack")
 """How a sample is stored: one member for each field, or one member for all of them."""
 _NO_SAMPLE = re.compile(r"__[^/]*__($|/)")
@@ -227,7 +229,7 @@ class TarWriter(SeriesWriter):
         fields = Features({name: feature for name, feature in features.items() if name != KEY})
         self._as_map = layout == "msgpack"
         self._extensions = _check_map_fields(fields) if self._as_map else _extensions_of(fields)
-        super().__init__(path, mode, Features({**fields, KEY: Optional(Text())}), r".*\.tar")
+        super().__init__(path, mode, Features({**fields, KEY: Optional(Text())}), OWNED)
         with self._abort_on_error():
             first = self._stage.next_number(prefix, ".tar")
         self._shards = tar_series(

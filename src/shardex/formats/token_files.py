@@ -21,6 +21,8 @@ from shardex.schema import JSON, Array, Features
 from shardex.sources import LocalSource, Source
 
 HEAD = "tokens.json"
+OWNED = r"tokens\.json|[^/]+\.(bin|tokens)"
+"""Regular expression of the files of a dataset."""
 _PREFIX = "part"
 _FLUSH = 4 << 20
 _NARROW = (1 << 32) - 1
@@ -160,7 +162,7 @@ class TokenWriter(SeriesWriter):
 
     def __init__(self, path: str, features: Features, mode: str, window: int | None, shard_size: int) -> None:
         features, self._head = _features_and_header(features, window)
-        super().__init__(path, mode, features, r"tokens\.json|[^/]+\.(bin|tokens)", publish_last=(HEAD,))
+        super().__init__(path, mode, features, OWNED, publish_last=(HEAD,))
         self._dtype = np.dtype(self._head.dtype)
         with self._abort_on_error():
             self._appending = bool(self._stage.existing)

@@ -28,11 +28,13 @@ from shardex.errors import (
 )
 from shardex.files import Files, Index, IndexedFile
 from shardex.formats import data_forager
+from shardex.formats.join_shards import JoinShards
 from shardex.formats.jsonl_lines import JSON_LINES
 from shardex.formats.record_rows import Locations, RecordRows, map_files
 from shardex.formats.registry import Format, ShardRows
 from shardex.formats.token_files import (
     HEAD,
+    OWNED,
     LengthScanner,
     TokensHeader,
     TokenWriter,
@@ -256,4 +258,11 @@ def create(
     return TokenWriter(path, Features.of(features), mode, window, shard_size)
 
 
-FORMAT = Format("tokens", recognise, open, create, stores_schema=True)
+FORMAT = Format(
+    "tokens",
+    recognise,
+    open,
+    create,
+    JoinShards(OWNED, ".bin", publish_last=(HEAD,)),
+    stores_schema=True,
+)

@@ -41,7 +41,7 @@ from shardex.sources.io_threads import fetches_started
 from shardex.sources.local import LocalSource, make_folder, sync_folder
 from shardex.sources.page_cache import parse_size
 from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, check_path
-from shardex.sources.url import absolute_path, is_url, open_source, place_of
+from shardex.sources.url import absolute_path, child_of, is_url, open_source, parent_of, place_of
 
 __all__ = [
     "ByteRange",
@@ -57,6 +57,7 @@ __all__ = [
     "absolute_path",
     "block_checksums",
     "check_path",
+    "child_of",
     "export_credentials",
     "fetches_started",
     "has_credentials",
@@ -65,6 +66,7 @@ __all__ = [
     "keyring",
     "make_folder",
     "open_source",
+    "parent_of",
     "parse_size",
     "place_of",
     "read_keyring",

@@ -13,10 +13,11 @@ import io
 import mmap
 import os
 import secrets
+import shutil
 import stat
 import sys
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from functools import cache
@@ -31,6 +32,8 @@ _WRITEBACK_EVERY = 2 << 20
 _BUFFER = 64 << 10
 _GAP = 16 << 10
 _LARGEST_READ = 8 << 20
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
+"""Errors of a link that a copy does not have."""
 _FIXED = 0x10
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 _KINDS = (
@@ -159,6 +162,20 @@ class LocalSource(Place):
             os.link(full, target)
             sync_folder(os.path.dirname(target))
 
+    def copy_all(self, names: Mapping[str, str]) -> None:
+        """Link many files under second names, and sync their folders once; without links, copy them."""
+        folders = set[str]()
+        for path, to in names.items():
+            full, target = self.path(path), self.path(to)
+            if (folder := os.path.dirname(target)) not in folders:
+                make_folder(folder)
+                folders.add(folder)
+            with storage_errors(full, "copy"):
+                os.utime(full)
+                _link_or_copy(full, target)
+        for folder in folders:
+            sync_folder(folder)
+
     def remove(self, path: str) -> None:
         """Delete a file."""
         with storage_errors(full := self.path(path), "remove"):
@@ -256,6 +273,18 @@ def _pread(descriptor: int, wanted: ByteRange, full: str) -> bytes:
 def _ignore_missing(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):
         raise error
+
+
+def _link_or_copy(path: str, to: str) -> None:
+    try:
+        os.link(path, to)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        with open(path, "rb") as file, open(to, "xb") as copy:
+            shutil.copyfileobj(file, copy)
+            copy.flush()
+            os.fsync(copy.fileno())
 
 
 def make_folder(folder: str) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from shardex.errors import PathError
+from shardex.errors import NotFoundError, PathError
 from shardex.kernel import Fetch, Segments
 from shardex.sources.byte_ranges import ByteRange
 
@@ -180,6 +180,19 @@ class Sink(ABC):
 
 class Place(Source, Sink):
     """A root below which files can be read and written."""
+
+    def copy_all(self, names: Mapping[str, str]) -> None:
+        """Copy many files, as `copy` does; `names` has the new path of each."""
+        self.for_each(lambda pair: self.copy(*pair), names.items())
+
+    def remove_all(self, paths: Iterable[str]) -> None:
+        """Delete many files; those that are gone already are left out."""
+
+        def remove(path: str) -> None:
+            with suppress(NotFoundError):
+                self.remove(path)
+
+        self.for_each(remove, paths)
 
 
 def default_cache_folder() -> str:

@@ -49,6 +49,36 @@ def place_of(path: str | os.PathLike[str]) -> Place:
     return LocalSource(absolute_path(text))
 
 
+def parent_of(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """Return the folder or URL that holds a dataset, and the name of the dataset in it. Local links are followed.
+
+    >>> parent_of("s3://bucket/data/weather?region=x"), parent_of("/nowhere/weather")
+    (('s3://bucket/data?region=x', 'weather'), ('/nowhere', 'weather'))
+    """
+    text = os.fspath(path)
+    if not is_url(text) or text.startswith("file://"):
+        parent, name = os.path.split(os.path.realpath(absolute_path(text)))
+        return parent, name
+    address, query, rest = text.partition("?")
+    scheme, _, inner = address.rstrip("/").partition("://")
+    parent, found, name = inner.rpartition("/")
+    if not found:
+        raise AddressError(f"expected a folder in a bucket, got the whole of {redact_url(text)!r}: name a folder in it")
+    return f"{scheme}://{parent}{query}{rest}", name
+
+
+def child_of(parent: str, name: str) -> str:
+    """Return the path or URL of a name in a folder: the inverse of `parent_of`.
+
+    >>> child_of("s3://bucket/data?region=x", "weather"), child_of("/nowhere", "weather")
+    ('s3://bucket/data/weather?region=x', '/nowhere/weather')
+    """
+    if not is_url(parent):
+        return os.path.join(parent, name)
+    address, query, rest = parent.partition("?")
+    return f"{address.rstrip('/')}/{name}{query}{rest}"
+
+
 def open_source(url: str, *, trusted: bool = True) -> Place:
     """Return the place at a URL; paths of files are relative to it.
 

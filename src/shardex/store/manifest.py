@@ -172,13 +172,13 @@ def content_path(batches: Iterable[str], foot: str) -> str:
     return f"data/{xxhash.xxh3_128_hexdigest(''.join([*batches, foot]).encode())}.arrow"
 
 
-def new_data_path(batches: Iterable[str], foot: str) -> str:
-    """Return the path of a new data file: that of its content, with a random number.
+def new_data_path(batches: Iterable[str], foot: str, number: str | None = None) -> str:
+    """Return the path of a new data file: that of its content, with a random number, or one given for a new folder.
 
     No two files ever have the same path, even if their content is equal. So a file that no version names is never
     named again, and `clean` can remove it at any time after it has looked at the versions.
     """
-    return f"{content_path(batches, foot).removesuffix('.arrow')}-{_random_number()}.arrow"
+    return f"{content_path(batches, foot).removesuffix('.arrow')}-{number or _random_number()}.arrow"
 
 
 def without_numbers(encoded: bytes) -> bytes:

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError
-from shardex.files import STORE_FOLDER, AllOrNothing, check_mode
+from shardex.files import STORE_FOLDER, AllOrNothing, Stage, check_mode
+from shardex.formats import STAGE
+from shardex.jobs import FinishedPart, JobFolder
 from shardex.kernel import Columns
 from shardex.schema import Features
 from shardex.sources import Place, place_of
 from shardex.store.commit import Changes, apply, counted, publish_next
 from shardex.store.data_files import FragmentWriter
 from shardex.store.key_lookup import check_key, refuse_duplicates
-from shardex.store.manifest import Manifest, read_manifest
+from shardex.store.manifest import Fragment, Manifest, files_of, new_data_path, read_manifest, with_paths
 from shardex.store.version_numbers import at_latest, latest_version
 from shardex.store.writer_heartbeat import WRITER_FILE, WriterHeartbeat
 
@@ -68,6 +71,7 @@ class ArrowWriter(AllOrNothing):
             key=self._base.key,
             generate_keys=self._base.generate_keys,
         )
+        self._added: list[Fragment] = []
         self._heartbeat = WriterHeartbeat(self._place)
 
     def _begin(self, mode: str) -> int:
@@ -123,10 +127,15 @@ class ArrowWriter(AllOrNothing):
             self.abort()
             raise
 
+    def add_files(self, fragments: Iterable[Fragment]) -> None:
+        """Add fragments whose files are already in the folder."""
+        self._added += fragments
+
     def _publish(self) -> None:
         """Publish the version."""
-        words = f"{'recover' if self.recovers else self._mode}: {counted(self._fragments.samples, 'sample')}"
-        changes = Changes(self._fragments.finish(), words=words)
+        samples = self._fragments.samples + sum(fragment.rows for fragment in self._added)
+        words = f"{'recover' if self.recovers else self._mode}: {counted(samples, 'sample')}"
+        changes = Changes([*self._fragments.finish(), *self._added], words=words)
         self._heartbeat.confirm(publish_next(self._place, self._version, partial(self._next, changes)))
         self._heartbeat.close()
 
@@ -148,6 +157,46 @@ class ArrowWriter(AllOrNothing):
         self._heartbeat.close()
         if self._new_folder or self.recovers:
             self._place.remove_empty_folders("data", STORE_FOLDER)
+
+
+def join(
+    folder: JobFolder, parts: Sequence[FinishedPart], path: str, features: Features, *, mode: str, **options: Any
+) -> None:
+    """Publish the native datasets that are the parts of a job as one, or as a version of an existing one.
+
+    A new local dataset is put together in the folder of the job and appears by one rename.
+    """
+    if mode != "create" or place_of(path).is_remote or os.path.exists(path):
+        return _add_parts(folder, parts, ArrowWriter(path, features, mode=mode, **options))
+    temporary = folder.path(STAGE)
+    shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed
+    stage = Stage(path, mode, folder=temporary)
+    _add_parts(folder, parts, ArrowWriter(temporary, features, mode=mode, **options), temporary)
+    stage.publish()
+
+
+def _add_parts(
+    folder: JobFolder, parts: Sequence[FinishedPart], writer: ArrowWriter, temporary: str | None = None
+) -> None:
+    """Link or copy the data files of all parts under new names, and publish a manifest with all fragments."""
+    with writer:
+        manifests = folder.place.for_each(lambda part: read_manifest(place_of(folder.path(part.folder)), 1), parts)
+        fragments: list[Fragment] = []
+        names: dict[str, str] = {}
+        for part, manifest in zip(parts, manifests, strict=True):
+            paths = {
+                file.path: new_data_path(
+                    (batch.xxh3 for batch in file.batches),
+                    file.foot,
+                    # In a new folder numbers are free: equal jobs give equal names.
+                    None if temporary is None else f"{len(names) + number:016x}",
+                )
+                for number, file in enumerate(files_of(manifest))
+            }
+            names |= {f"{part.folder}/{old}": new for old, new in paths.items()}
+            fragments += with_paths(manifest, paths).fragments
+        folder.copy_out(names, temporary)
+        writer.add_files(fragments)
 
 
 def _only_leftovers(place: Place) -> bool:

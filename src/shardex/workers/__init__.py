@@ -8,6 +8,7 @@ A `ProcessPool` starts the processes and talks to each over a socket. A worker u
 the result into a buffer that both processes map. The buffer is reused once the caller has dropped all arrays in it.
 
 - `executors`: the interface that all of them have, and `start_executor`, which chooses one
+- `function_fingerprint`: changes with the code of a function and the values it uses
 - `process_pool`: the pool, in the process that submits tasks
 - `worker_process`: the main loop of a worker, and the messages between pool and worker
 - `shared_arena`: pickles values and errors, and manages the shared buffers
@@ -20,6 +21,15 @@ from shardex.workers.executors import (
     ThreadExecutor,
     start_executor,
 )
+from shardex.workers.function_fingerprint import function_fingerprint
 from shardex.workers.process_pool import ProcessPool
 
-__all__ = ["Executor", "ExecutorLike", "InlineExecutor", "ProcessPool", "ThreadExecutor", "start_executor"]
+__all__ = [
+    "Executor",
+    "ExecutorLike",
+    "InlineExecutor",
+    "ProcessPool",
+    "ThreadExecutor",
+    "function_fingerprint",
+    "start_executor",
+]

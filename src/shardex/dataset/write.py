@@ -1,0 +1,132 @@
+"""`write`: stores samples of any kind in one call, through functions, in several processes or on a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sized
+from typing import Any
+
+from shardex.dataset.dataset import Dataset
+from shardex.dataset.huggingface import is_stream, stream_of
+from shardex.dataset.open import Data
+from shardex.dataset.open import open as open_dataset
+from shardex.dataset.read_size import stored_samples
+from shardex.dataset.typed_views import put_views
+from shardex.dataset.write_job import part_rows, warn_of_left_out, write_in_parts
+from shardex.dataset.write_steps import Steps
+from shardex.dataset.writer import create, samples_of
+from shardex.errors import ArgumentError
+from shardex.progress import Bar
+from shardex.samples import DictSample, Lens, is_sample_class
+from shardex.schema import Features
+from shardex.workers import ExecutorLike
+
+
+def write(
+    path: str | os.PathLike[str],
+    samples: Iterable[Any] | Data,
+    schema: Any = None,
+    *,
+    transform: Callable[[Any], Any] | None = None,
+    filter: Callable[[Any], Any] | None = None,
+    batched: bool = False,
+    batch_size: int = 256,
+    workers: int | None = None,
+    executor: ExecutorLike = None,
+    on_error: str = "raise",
+    format: str = "arrow",
+    mode: str = "create",
+    progress: bool | None = None,
+    through: Lens[Any, Any] | None = None,
+    onto: Dataset[Any] | None = None,
+    **options: Any,
+) -> Dataset:
+    """Write all samples of a list, a generator, a dataset, or anything else that `open` takes, and open the result.
+
+    `transform` is called with each sample and returns the sample to write, or a list of samples: none, one or many.
+    `filter` is called before it and returns whether to keep a sample. With `batched` both get batches of `batch_size`
+    samples (columns by name): `filter` returns a mask, `transform` columns of any length. Without `schema` the fields
+    are found in the first results.
+
+    `workers` processes work at the same time, or an `executor`: "ray", the address of a Ray cluster, or an executor of
+    `concurrent.futures`. The files have the same content for every number of workers. A run that is killed or raises an
+    error keeps its finished parts next to the target; the same call continues it. With ``on_error="skip"`` samples that
+    raise an error are left out, and the attribute `left_out` of the result lists them.
+
+    With a lens in `through`, `samples` are views: each is put back into the sample of `onto` at the same position, and
+    the results are written. Without `onto` the lens must be able to make a sample from a view alone.
+
+    >>> import tempfile; folder = tempfile.mkdtemp()
+    >>> ds = write(folder + "/a", [{"x": 1}, {"x": 2}]); ds[1]
+    DictSample(x=2)
+    >>> write(folder + "/b", ds, transform=lambda sample: {"double": 2 * sample.x}, workers=1)[1]
+    DictSample(double=4)
+    """
+    steps = Steps(transform, filter, batched, batch_size, on_error)
+    steps.check()
+    source = samples_of(samples)
+    in_parts = steps.any or workers is not None or executor is not None or on_error != "raise"
+    if in_parts and (through is not None or onto is not None):
+        raise ArgumentError("expected through= and onto= without functions and workers, got both")
+    if in_parts or (through is None and _is_large(os.fspath(path), source, steps, options)):
+        whole = source if isinstance(source, Dataset) else open_dataset(source)
+        left_out = write_in_parts(
+            os.fspath(path),
+            whole,
+            schema,
+            steps,
+            format=format,
+            mode=mode,
+            workers=workers,
+            executor=executor,
+            progress=progress,
+            options=options,
+        )
+        warn_of_left_out(os.fspath(path), left_out, len(whole))
+        result = open_dataset(os.fspath(path), format=format)
+        result.left_out = left_out
+        return result
+    return _write_stream(os.fspath(path), source, schema, format, mode, progress, through, onto, options)
+
+
+def _is_large(path: str, source: Any, steps: Steps, options: Mapping[str, Any]) -> bool:
+    """Return True if a dataset has several parts, which are written in the same way with and without workers."""
+    return (
+        isinstance(source, Dataset)
+        and not options.get("generate_keys")
+        and not path.startswith("memory://")
+        and len(source) > part_rows(source, steps, options)
+    )
+
+
+def _write_stream(
+    path: str,
+    source: Any,
+    schema: Any,
+    format: str,
+    mode: str,
+    progress: bool | None,
+    through: Lens[Any, Any] | None,
+    onto: Dataset[Any] | None,
+    options: Mapping[str, Any],
+) -> Dataset:
+    """Write samples one after another with one writer."""
+    if is_stream(source):
+        source, found = stream_of(source)
+        schema = found if schema is None else schema
+    total = len(source) if isinstance(source, Sized) else None
+    if schema is None and isinstance(given := source if through is None else onto, Dataset):
+        schema = given.features
+    if through is not None:
+        schema = schema or (Features.of(through.source) if is_sample_class(through.source) else None)
+        sources = None if onto is None else (sample for some in onto.chunks() for sample in some.to_samples())
+        source = put_views(source, through, sources)
+    elif onto is not None:
+        raise ArgumentError("expected through=, a lens that puts views into samples, together with onto=, got none")
+    elif isinstance(source, Dataset) and source.sample_type is DictSample:
+        source = (sample for columns in source.chunks() for sample in stored_samples(columns))
+    with create(path, schema, format=format, mode=mode, **options) as out:
+        out.extend(
+            Bar(source, desc="write", unit=" samples", total=total, disable=None if progress is None else not progress)
+        )
+    return open_dataset(out.path, format=format)

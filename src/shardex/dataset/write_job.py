@@ -1,0 +1,262 @@
+"""Writes a dataset part by part: the job behind `write` for sources that are read by position.
+
+A part is a range of samples. It is read, passed through the functions of the caller (`write_steps`), and written by the
+usual writer of the format as a small dataset in the folder of the job (`jobs.JobFolder`). When all parts are finished
+they are published together (`formats.Format.join`). Parts do not depend on the number of workers and are written in the
+same way by each of them, so the result is always the same. The folder stays after an error or a kill: the next run of
+the same job continues.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardex.dataset.dataset import Dataset
+from shardex.dataset.layers import innermost_rows, layers_of
+from shardex.dataset.mapped_rows import MappedRows
+from shardex.dataset.open import open as open_dataset
+from shardex.dataset.read_size import byte_size, stored_samples
+from shardex.dataset.write_steps import Results, Steps, features_of_results
+from shardex.dataset.writer import Writer
+from shardex.errors import ArgumentError, FormatError, SchemaError
+from shardex.files import MODES
+from shardex.formats import Format, check_options, format_named
+from shardex.jobs import FinishedPart, JobFolder, LeftOut, Part, cut_rows, rows_per_part, run_parts
+from shardex.kernel import Columns
+from shardex.samples import fields_of
+from shardex.schema import Features
+from shardex.sources import Place, place_of, redact_url
+from shardex.workers import ExecutorLike, function_fingerprint
+
+_VERSION = 1
+"""Part of the fingerprint of a job: a higher number if the same job would write other bytes."""
+_MEASURED = 16
+"""Samples from which the size of all is estimated."""
+_FEW = 3
+
+# -- the job ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WriteJob:
+    """Writes one part; a worker calls it."""
+
+    source: Dataset[Any]
+    steps: Steps
+    schema: Any
+    format: str
+    options: Mapping[str, Any]
+    folder: JobFolder
+    first_name: int = 0
+    """Number of the first sample, for formats that name samples."""
+
+    def __call__(self, part: Part) -> FinishedPart:
+        """Write the samples of a part to the folder of the job."""
+        inner = self.folder.new_part(part.number)
+        results = Results(self.source, self.steps, part.begin, part.end)
+        try:
+            with Writer(self.folder.path(inner), self.schema, self.format, "create", self.options) as out:
+                self._write(results, out, part)
+        except BaseException:
+            self.folder.discard(inner)
+            raise
+        files = place_of(self.folder.path(inner)).paths()
+        return self.folder.finish(part.number, FinishedPart(inner, files, out.samples, results.left_out))
+
+    def _write(self, results: Results, out: Writer, part: Part) -> None:
+        name_field = format_named(self.format).name_field
+        for begin, end, result in results:
+            if isinstance(result, Columns) and name_field is None and self.steps.on_error == "raise":
+                with self._located(results, begin, end):
+                    out.extend(result)
+                continue
+            each = list(stored_samples(result)) if isinstance(result, Columns) else [result]
+            rows = range(begin, end) if len(each) == end - begin else [begin] * len(each)
+            for row, one in zip(rows, each, strict=True):
+                sample = fields_of(one)
+                if name_field is not None and sample.get(name_field) is None:
+                    sample = {**sample, name_field: self._name(part, out.samples)}
+                try:
+                    with self._located(results, row, row + 1):
+                        out.append(sample)
+                except SchemaError as error:
+                    results.leave_out(row, error)
+
+    @contextmanager
+    def _located(self, results: Results, begin: int, end: int) -> Iterator[None]:
+        """Add the samples and the function to an error of a value that does not fit."""
+        try:
+            yield
+        except SchemaError as error:
+            function = self.steps.transform
+            made = f"the result of {function!r} at " if function is not None else ""
+            advice = "" if function is None else "; give a schema that fits all results with schema="
+            raise SchemaError(f"{error} - in {made}{results.place(begin, end)}{advice}") from None
+
+    def _name(self, part: Part, number: int) -> str:
+        """Return the name of a sample: its number, or the part and the number in it if functions are called."""
+        if self.steps.any:
+            return f"{self.first_name + part.begin:09d}_{number:06d}"
+        return f"{self.first_name + part.begin + number:09d}"
+
+
+def write_in_parts(
+    path: str,
+    source: Dataset[Any],
+    schema: Any,
+    steps: Steps,
+    *,
+    format: str,
+    mode: str,
+    workers: int | None,
+    executor: ExecutorLike,
+    progress: bool | None,
+    options: Mapping[str, Any],
+) -> list[LeftOut]:
+    """Write a dataset in parts, or continue; return the samples that were left out because of errors."""
+    steps.check()
+    target, module = place_of(path), format_named(format)
+    options = check_options(module.create, format, options)
+    if path.startswith("memory://"):
+        raise ArgumentError(f"expected a folder or a bucket, which other processes can see, got {path!r}")
+    if mode not in MODES:
+        raise ArgumentError(f"expected mode to be one of {', '.join(MODES)}, got {mode!r}")
+    if options.get("generate_keys"):
+        raise ArgumentError(
+            "expected no generate_keys with workers, executor or a function: random keys would differ in each run; "
+            "make a key from the sample with transform="
+        )
+    rows = part_rows(source, steps, options)
+    inputs = (_VERSION, source, steps, schema, format, mode, dict(options), rows)
+    folder = JobFolder(path, function_fingerprint(inputs))
+    if folder.was_committing and mode == "create" and exists(target, module):
+        folder.remove()  # it was published, and the run was killed before it removed the folder
+        return []
+    known = module.existing_schema(target, mode)
+    schema = (known or features_of_results(source, steps)) if schema is None else schema
+    first = len(open_dataset(path, format=format)) if module.name_field and exists(target, module) else 0
+    part_format, part_options = (format, options) if module.join is not None else ("arrow", {})
+    job = WriteJob(source, steps, schema, part_format, part_options, folder, first)
+    finished = folder.finished()
+    try:
+        _run(job, finished, rows, workers, executor, progress)
+        _publish(job, finished, path, format, mode, options)
+    except BaseException as error:
+        _explain(error, folder, len(finished), len(source), rows)
+        raise
+    folder.remove(of_target=mode == "create")
+    return [one for number in sorted(finished) for one in finished[number].left_out]
+
+
+def part_rows(source: Dataset[Any], steps: Steps, options: Mapping[str, Any]) -> int:
+    """Return how many samples a part of this job has."""
+    calls_function = steps.any or any(isinstance(layer, MappedRows) for layer in layers_of(source.rows))
+    rows = rows_per_part(
+        len(source),
+        _sample_bytes(source),
+        shard_rows=options.get("shard_rows"),
+        shard_size=options.get("shard_size"),
+        calls_function=calls_function,
+    )
+    whole_batches = steps.any and steps.batched and not {"shard_rows", "shard_size"} & options.keys()
+    return -(-rows // steps.batch_size) * steps.batch_size if whole_batches else rows
+
+
+def _sample_bytes(source: Dataset[Any]) -> float:
+    """Estimate the size of a sample from a few, without calling functions of `map`."""
+    if not len(source):
+        return 1.0
+    some = source.order.rows(np.unique(np.linspace(0, len(source) - 1, _MEASURED).astype(np.int64)))
+    rows, sizes = innermost_rows(source.rows), []
+    try:
+        sizes.append(byte_size(rows.read(some)) / len(some))
+    except (FormatError, SchemaError):  # samples with errors, which may be left out
+        for row in some:
+            with suppress(FormatError, SchemaError):
+                sizes.append(byte_size(rows.read(np.array([row]))))
+    return sum(sizes) / max(1, len(sizes))
+
+
+def exists(place: Place, module: Format) -> bool:
+    """Return True if there is a dataset at a place."""
+    if module.is_dataset is not None:
+        return module.is_dataset(place)
+    return bool(place.paths()) if place.is_remote or os.path.isdir(place.url) else False
+
+
+def _run(
+    job: WriteJob,
+    finished: dict[int, FinishedPart],
+    rows: int,
+    workers: int | None,
+    executor: ExecutorLike,
+    progress: bool | None,
+) -> None:
+    """Run the parts that are not finished."""
+    total = len(job.source)
+    parts = (part for part in cut_rows(total, rows) if part.number not in finished)
+    done = sum(part.end - part.begin for part in cut_rows(total, rows) if part.number in finished)
+    results = run_parts(
+        job,
+        parts,
+        workers=workers,
+        executor=executor,
+        size=lambda part: part.end - part.begin,
+        total=total,
+        done=done,
+        desc="write",
+        unit=" samples",
+        progress=progress,
+    )
+    for part, result in results:
+        finished[part.number] = result
+
+
+def _publish(
+    job: WriteJob,
+    finished: Mapping[int, FinishedPart],
+    path: str,
+    format: str,
+    mode: str,
+    options: Mapping[str, Any],
+) -> None:
+    """Publish all parts as one dataset."""
+    parts = [finished[number] for number in sorted(finished)]
+    parts = [part for part in parts if part.rows] or parts[:1]
+    job.folder.begin_commit()
+    if (join := format_named(format).join) is not None:
+        return join(job.folder, parts, path, Features.of(job.schema), mode=mode, **options)
+    with Writer(path, job.schema, format, mode, options) as out:
+        for part in parts:
+            stored = open_dataset(job.folder.path(part.folder), format="arrow")
+            for columns in stored.chunks():
+                out.extend(columns)
+
+
+def _explain(error: BaseException, folder: JobFolder, finished: int, total: int, rows: int) -> None:
+    """Say what is kept after an error; without a finished part nothing is kept."""
+    if not finished:
+        return folder.remove()
+    parts = -(-total // rows)
+    error.add_note(
+        f"{finished} of {parts} parts are finished and kept in {redact_url(folder.url)}: run the same call again to "
+        "continue, or remove this folder"
+    )
+
+
+def warn_of_left_out(path: str, left_out: Sequence[LeftOut], total: int) -> None:
+    """Warn that samples were left out, and name the first ones."""
+    if left_out:
+        some = "; ".join(f"{one.place}: {one.error}" for one in left_out[:_FEW])
+        warnings.warn(
+            f"{redact_url(path)}: {len(left_out)} of {total} samples were left out because of errors ({some}"
+            f"{'; ...' * (len(left_out) > _FEW)}); the attribute left_out of the result lists them",
+            stacklevel=3,
+        )

@@ -1,0 +1,191 @@
+"""What happens to samples between reading and writing: functions of the caller, and samples that are left out.
+
+`Steps` are the arguments of `write`; `Results` calls them for a range of samples; `features_of_results` finds fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from shardex.dataset.dataset import Dataset
+from shardex.dataset.function_calls import batch_result, call_function, place_of_rows, sample_results
+from shardex.dataset.mapped_rows import results_features
+from shardex.errors import ArgumentError, SchemaError
+from shardex.jobs import LeftOut
+from shardex.kernel import Columns
+from shardex.samples import Batch, fields_of, is_sample_class
+
+_AT_ONCE = 16
+"""Samples that are read at once if those with errors are left out."""
+_INFER_FROM = 16
+"""Results from which the features are inferred."""
+_INFER_ROWS = 1024
+"""Samples that are read to find these results."""
+
+Function = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What happens to samples between reading and writing; the arguments of `write` with these names."""
+
+    transform: Function | None = None
+    filter: Function | None = None
+    batched: bool = False
+    batch_size: int = 256
+    on_error: str = "raise"
+
+    def check(self) -> None:
+        """Raise an error for arguments that cannot be used."""
+        for name in ("transform", "filter"):
+            if (given := getattr(self, name)) is not None and not callable(given):
+                raise ArgumentError(f"expected a function for {name}=, got {given!r:.200}")
+        if self.on_error not in ("raise", "skip"):
+            raise ArgumentError(f'expected on_error="raise" or "skip", got {self.on_error!r:.200}')
+        if not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise ArgumentError(f"expected a batch_size of at least 1, got {self.batch_size!r:.200}")
+
+    @property
+    def any(self) -> bool:
+        """True if a function is called."""
+        return self.transform is not None or self.filter is not None
+
+
+class Results:
+    """The results for a range of samples: columns or single samples, each with the range of rows it is made from."""
+
+    def __init__(self, source: Dataset[Any], steps: Steps, begin: int, end: int) -> None:
+        self._source, self._steps = source, steps
+        self._begin, self._end = begin, end
+        self.left_out: list[LeftOut] = []
+
+    def __iter__(self) -> Iterator[tuple[int, int, Any]]:
+        if self._steps.batched and self._steps.any:
+            for begin in range(self._begin, self._end, self._steps.batch_size):
+                yield from self._batch(begin, min(begin + self._steps.batch_size, self._end))
+        elif not self._steps.any and self._steps.on_error == "raise" and not is_sample_class(self._source.sample_type):
+            begin = self._begin
+            for columns in self._source[self._begin : self._end].chunks():
+                yield begin, begin + len(columns), columns
+                begin += len(columns)
+        else:
+            for row, sample in self._samples():
+                try:
+                    results = self._of_sample(row, sample)
+                except Exception as error:
+                    self.leave_out(row, error)
+                else:
+                    yield from ((row, row + 1, one) for one in results)
+
+    def leave_out(self, row: int, error: Exception) -> None:
+        """Note that a sample is left out because of an error, or raise the error."""
+        if self._steps.on_error == "raise":
+            raise error
+        self.left_out.append(LeftOut(row, self.place(row, row + 1), f"{type(error).__name__}: {error}"))
+
+    def place(self, begin: int, end: int) -> str:
+        """Return the numbers and files of samples, for messages."""
+        return place_of_rows(self._source, np.arange(begin, end))
+
+    def _samples(self) -> Iterator[tuple[int, Any]]:
+        """Yield row and sample; if samples with errors are left out, read one by one after an error."""
+        if self._steps.on_error == "raise":
+            yield from enumerate(self._source[self._begin : self._end], self._begin)
+            return
+        for begin in range(self._begin, self._end, _AT_ONCE):
+            end = min(begin + _AT_ONCE, self._end)
+            try:
+                some = list(self._source[begin:end])
+            except Exception:
+                yield from self._readable(begin, end)
+            else:
+                yield from enumerate(some, begin)
+
+    def _readable(self, begin: int, end: int) -> Iterator[tuple[int, Any]]:
+        for row in range(begin, end):
+            try:
+                sample = self._source[row]
+            except Exception as error:
+                self.leave_out(row, error)
+            else:
+                yield row, sample
+
+    def _of_sample(self, row: int, sample: Any) -> Sequence[Any]:
+        def place() -> str:
+            return self.place(row, row + 1)
+
+        steps = self._steps
+        if steps.filter is not None and not call_function(steps.filter, sample, place):
+            return ()
+        return (sample,) if steps.transform is None else sample_results(steps.transform, sample, place)
+
+    def _batch(self, begin: int, end: int) -> Iterator[tuple[int, int, Columns]]:
+        """Yield the results for a batch; if samples with errors are left out, for each sample alone after an error."""
+        try:
+            found = self._of_batch(begin, end)
+        except Exception as error:
+            if self._steps.on_error == "raise":
+                raise
+            if end - begin == 1:
+                return self.leave_out(begin, error)
+            for row in range(begin, end):
+                yield from self._batch(row, row + 1)
+        else:
+            yield begin, end, found
+
+    def _of_batch(self, begin: int, end: int) -> Columns:
+        def place() -> str:
+            return self.place(begin, end)
+
+        steps, batch = self._steps, Batch(self._source.read(np.arange(begin, end)), self._source.sample_type)
+        if steps.filter is not None:
+            mask = np.asarray(call_function(steps.filter, batch, place))
+            if mask.shape != (len(batch),) or mask.dtype != np.bool_:
+                raise SchemaError(
+                    f"expected {len(batch)} booleans from {steps.filter!r} (batched=True), got {mask.dtype} of shape "
+                    f"{list(mask.shape)} - at {place()}"
+                )
+            batch = Batch(batch.columns.take(np.flatnonzero(mask)), self._source.sample_type)
+        return batch.columns if steps.transform is None else batch_result(steps.transform, batch, place).columns
+
+
+# -- features -----------------------------------------------------------------------------------------------------
+
+
+def features_of_results(source: Dataset[Any], steps: Steps) -> Any:
+    """Return the features of the results: those of the source, a class, or found in the first results."""
+    if steps.transform is None:
+        return source.sample_type if is_sample_class(source.sample_type) else source.features
+    pairs: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
+    for begin in range(0, min(len(source), _INFER_ROWS), _INFER_FROM):
+        end = min(begin + _INFER_FROM, len(source))
+        results = Results(source, replace(steps, batch_size=_INFER_FROM), begin, end)
+        for row, stop, result in results:
+            if is_sample_class(kind := type(result)):
+                return kind
+            pairs += _pairs(source, row, stop, result)
+        if len(pairs) >= _INFER_FROM:
+            break
+    if not pairs:
+        seen = min(len(source), _INFER_ROWS)
+        raise SchemaError(
+            f"expected a result of {steps.transform!r} to infer the fields from, got none for the first {seen} "
+            "samples; pass the fields with schema="
+        )
+    return results_features(pairs, source.features)
+
+
+def _pairs(
+    source: Dataset[Any], row: int, end: int, result: Any
+) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Yield each result with the sample that it was made from."""
+    if not isinstance(result, Columns):
+        yield source.sample(row), fields_of(result)
+        return
+    aligned = len(result) == end - row
+    for number, one in enumerate(result.to_samples()):
+        yield (source.sample(row + number) if aligned else {}), one

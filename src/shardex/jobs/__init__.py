@@ -1,0 +1,17 @@
+"""Runs a job part by part, in this process, in several, or on a cluster, and keeps what is finished.
+
+In: a job (a picklable function of one part) and its parts (ranges of rows, or files). Out: the result of each part, in
+order. Parts depend on the data and the options only, so the results are the same for every number of workers. A part
+that writes files puts them into the `JobFolder`, whose name is made of the fingerprint of the job: a run that was
+killed is continued by the next run of the same job.
+
+- `parts`: cuts rows into parts
+- `runner`: runs the parts through an executor of `workers`, with a progress bar
+- `job_folder`: the finished parts of a job, next to its target, until they are published
+"""
+
+from shardex.jobs.job_folder import FinishedPart, JobFolder, LeftOut
+from shardex.jobs.parts import Part, cut_rows, rows_per_part
+from shardex.jobs.runner import run_parts
+
+__all__ = ["FinishedPart", "JobFolder", "LeftOut", "Part", "cut_rows", "rows_per_part", "run_parts"]

@@ -1,0 +1,382 @@
+"""Writing in parts: the same result for every number of workers, after errors and kills; functions of all kinds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import shardex as sx
+from shardex.errors import AlreadyExistsError, ArgumentError, SchemaError, ShardexError
+from shardex.jobs import JobFolder
+from tests.waiting import becomes_true
+
+FORMATS = ("arrow", "parquet", "jsonl", "tar", "tokens", "bins", "columns_tar")
+
+
+def content(folder: Path) -> dict[str, str]:
+    """Digest of each data file; indexes and manifests have times in them."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_file() and not name.startswith((".shardex", "_shardex")) and name != "index.sqlite":
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def numbers(count: int = 500) -> sx.Dataset:
+    return sx.open([{"n": k, "x": np.full(8, k, np.float32), "s": f"t{k}"} for k in range(count)])
+
+
+def double(sample: Any) -> dict[str, Any]:
+    return {"n": 2 * sample.n, "x": sample.x + 1, "s": sample.s}
+
+
+def for_format(format: str) -> Any:
+    """A function whose results the format can hold."""
+    if format == "tokens":
+        return lambda sample: {"tokens": np.arange(sample.n % 7 + 1, dtype=np.uint16)}
+    if format == "columns_tar":
+        return lambda sample: {"x": sample.x}
+    return double
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_same_files_for_every_number_of_workers(tmp_path: Path, format: str) -> None:
+    source, results = numbers(), []
+    runs: dict[str, Any] = {"one": {}, "a": {"workers": 1}, "b": {"workers": 3}, "c": {"executor": "threads"}}
+    for name, arguments in runs.items():
+        out: Any = sx.write(tmp_path / name, source, transform=for_format(format), format=format, **arguments)
+        assert len(out) == 500
+        results.append(content(tmp_path / name))
+    assert all(one == results[0] for one in results)
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "c", "one"]
+
+
+def test_fingerprints_of_the_results_are_equal(tmp_path: Path) -> None:
+    made = [sx.write(tmp_path / str(n), numbers(), transform=double, workers=n) for n in (1, 2)]
+    assert made[0].fingerprint == made[1].fingerprint
+    assert sx.verify(tmp_path / "2") == []
+
+
+@pytest.mark.parametrize("format", ["arrow", "parquet", "jsonl", "bins"])
+def test_plain_conversion_is_the_same_as_a_stream(tmp_path: Path, format: str) -> None:
+    sx.write(tmp_path / "a", numbers(), format=format)
+    sx.write(tmp_path / "b", numbers(), format=format, workers=2)
+    a, b = sx.open(tmp_path / "a"), sx.open(tmp_path / "b")
+    assert a.features == b.features
+    assert [dict(one) for one in a.select("n", "s")] == [dict(one) for one in b.select("n", "s")]
+
+
+def test_shards_by_rows_and_by_bytes(tmp_path: Path) -> None:
+    source = numbers(1000)
+    sx.write(tmp_path / "rows", source, format="jsonl", shard_rows=300, workers=2)
+    lines = [len(path.read_text().splitlines()) for path in sorted((tmp_path / "rows").glob("*.jsonl"))]
+    assert lines == [300, 300, 300, 100]
+    sx.write(tmp_path / "bytes", source, transform=double, format="jsonl", shard_size=4000, workers=2)
+    sizes = [path.stat().st_size for path in (tmp_path / "bytes").glob("*.jsonl")]
+    assert len(sizes) > 10
+    assert max(sizes) <= 4000
+    assert [one.n for one in sx.open(tmp_path / "bytes")] == [2 * k for k in range(1000)]
+
+
+def test_filter_and_functions_that_return_several_samples(tmp_path: Path) -> None:
+    def words(sample: Any) -> Iterator[dict[str, Any]]:
+        for number in range(sample.n % 3):
+            yield {"n": sample.n, "word": f"{sample.s}-{number}"}
+
+    kept = sx.write(tmp_path / "a", numbers(), filter=lambda sample: sample.n % 10 == 3, workers=2)
+    assert [one.n for one in kept] == list(range(3, 500, 10))
+    assert kept.features == numbers().features
+    many = sx.write(tmp_path / "b", numbers(), transform=words, workers=2, shard_rows=50)
+    assert [one.word for one in many] == [f"t{k}-{number}" for k in range(500) for number in range(k % 3)]
+    both = sx.write(tmp_path / "c", numbers(), filter=lambda sample: sample.n == 5, transform=words)
+    assert [one.word for one in both] == ["t5-0", "t5-1"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_nothing_is_kept(tmp_path: Path, format: str) -> None:
+    transform = for_format(format)
+    schema = sx.open([transform(numbers(1)[0])]).features
+    nothing: Any = {"filter": lambda sample: False, "transform": transform, "format": format, "workers": 2}
+    out = sx.write(tmp_path / "d", numbers(), schema, **nothing)
+    assert len(out) == 0
+
+
+def test_empty_source(tmp_path: Path) -> None:
+    source = sx.write(tmp_path / "a", [], {"x": int})
+    assert len(sx.write(tmp_path / "b", source, workers=2)) == 0
+    assert sx.open(tmp_path / "b").features == source.features
+
+
+def test_batches(tmp_path: Path) -> None:
+    def batch(batch: Any) -> dict[str, Any]:
+        return {"n": np.repeat(batch.n, 2), "size": np.full(2 * len(batch), len(batch))}
+
+    for workers in (1, 2):
+        folder = tmp_path / str(workers)
+        out = sx.write(folder, numbers(), transform=batch, batched=True, batch_size=50, shard_rows=120, workers=workers)
+        assert [one.n for one in out] == [k for k in range(500) for _ in range(2)]
+        assert {one.size for one in out} == {50, 20}
+    assert content(tmp_path / "1") == content(tmp_path / "2")
+    odd = sx.write(tmp_path / "odd", numbers(), filter=lambda batch: batch.n % 2 == 1, batched=True, workers=2)
+    assert [one.n for one in odd] == list(range(1, 500, 2))
+
+
+def test_mask_of_a_batch_is_checked(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match=r"expected 256 booleans from .* got int64"):
+        sx.write(tmp_path / "d", numbers(), filter=lambda batch: batch.n % 2, batched=True)
+
+
+def test_features_that_are_passed_on_stay(tmp_path: Path) -> None:
+    schema = {"label": sx.ClassLabel(["a", "b"]), "n": sx.Value("int8")}
+    source = sx.write(tmp_path / "a", [{"label": k % 2, "n": k} for k in range(100)], schema)
+    out = sx.write(tmp_path / "b", source, transform=lambda s: [{"label": s.label, "n": s.n, "m": s.n * 1.5}] * 2)
+    assert out.features["label"] == source.features["label"]
+    assert out.features["n"] == source.features["n"]
+    assert len(out) == 200
+
+
+@sx.packable
+class Named:
+    n: int
+    name: str = "none"
+
+
+def test_typed_samples(tmp_path: Path) -> None:
+    source = numbers().select("n")
+    typed = sx.write(tmp_path / "a", source, transform=lambda sample: Named(n=sample.n), workers=1)
+    assert typed[3].name == "none"
+    again = sx.write(tmp_path / "b", sx.open(tmp_path / "a", Named), transform=lambda s: Named(n=s.n, name=f"{s.n}"))
+    assert again[4].name == "4"
+    given = sx.write(tmp_path / "c", source, Named, transform=lambda sample: {"n": sample.n}, workers=1)
+    assert given[0].name == "none"
+
+
+# -- errors -------------------------------------------------------------------------------------------------------
+
+
+def fails_at_333(sample: Any) -> dict[str, Any]:
+    if sample.n == 333:
+        raise ZeroDivisionError("no")
+    return double(sample)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_exception_names_sample_and_function_and_keeps_what_is_finished(tmp_path: Path, workers: int) -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        sx.write(tmp_path / "d", numbers(), transform=fails_at_333, workers=workers, shard_rows=10)
+    notes = "\n".join(caught.value.__notes__)
+    assert "fails_at_333" in notes
+    assert "at sample 333" in notes
+    assert "parts are finished and kept in" in notes
+    assert not (tmp_path / "d").exists()
+    (job,) = os.listdir(tmp_path)
+    assert len(os.listdir(tmp_path / job / "done")) >= 33
+
+
+def test_first_part_fails_nothing_is_left(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        sx.write(
+            tmp_path / "d",
+            numbers().skip(333),
+            {"n": int, "x": sx.Array("float32", (8,)), "s": str},
+            transform=fails_at_333,
+        )
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_samples_with_errors_are_left_out_and_listed(tmp_path: Path, workers: int, batched: bool) -> None:
+    def single(sample: Any) -> dict[str, Any]:
+        if sample.n in (3, 77):
+            raise ValueError(f"bad {sample.n}")
+        return {"n": "text" if sample.n == 99 else sample.n}
+
+    def many(batch: Any) -> dict[str, Any]:
+        return {"n": [single(one)["n"] for one in batch]}
+
+    function = many if batched else single
+    with pytest.warns(UserWarning, match=r"3 of 200 samples were left out because of errors \(sample 3: ValueError"):
+        out = sx.write(
+            tmp_path / "d",
+            numbers(200),
+            transform=function,
+            batched=batched,
+            on_error="skip",
+            workers=workers,
+            shard_rows=30,
+        )
+    assert [one.n for one in out] == [k for k in range(200) if k not in (3, 77, 99)]
+    assert [one.row for one in out.left_out] == [3, 77, 99]
+    assert "bad 77" in out.left_out[1].error
+
+
+def test_samples_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n{"n": \n{"n": 3}\n')
+    with pytest.warns(UserWarning, match="1 of 3 samples"):
+        out = sx.write(tmp_path / "d", sx.open(tmp_path / "a.jsonl", schema={"n": int}), on_error="skip")
+    assert [one.n for one in out] == [1, 3]
+    assert out.left_out[0].row == 1
+    assert "a.jsonl" in out.left_out[0].place
+
+
+def test_value_that_does_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match=r"at sample 400; give a schema that fits all results"):
+        sx.write(tmp_path / "d", numbers(), transform=lambda s: {"n": "x" if s.n == 400 else s.n}, workers=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"transform": 5}, "expected a function for transform="),
+        ({"filter": "n > 1"}, "expected a function for filter="),
+        ({"on_error": "ignore"}, 'expected on_error="raise" or "skip"'),
+        ({"batch_size": 0, "transform": double}, "expected a batch_size of at least 1"),
+        ({"workers": 0}, "worker"),
+        ({"executor": "cluster"}, "executor"),
+        ({"generate_keys": True, "key": "k", "workers": 1}, "expected no generate_keys"),
+        ({"no_option": 1, "workers": 1}, "no_option"),
+        ({"format": "nothing", "workers": 1}, "expected a format"),
+        ({"mode": "new", "workers": 1}, "expected mode"),
+    ],
+)
+def test_wrong_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ShardexError, match=message):
+        sx.write(tmp_path / "d", numbers(5), **arguments)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_generator_has_no_parts(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="no random access"):
+        sx.write(tmp_path / "d", ({"x": k} for k in range(3)), workers=2)
+
+
+def test_none_is_not_a_sample(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match=r"return \[\] to leave a sample out"):
+        sx.write(tmp_path / "d", numbers(5), transform=lambda sample: None)
+
+
+# -- targets that exist ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", ["arrow", "parquet", "jsonl", "tar"])
+def test_modes(tmp_path: Path, format: str) -> None:
+    source = numbers(100)
+    for _ in range(2):
+        out: Any = sx.write(tmp_path / "d", source, transform=double, mode="append", format=format, workers=2)
+    assert [one["n.cls" if format == "tar" else "n"] for one in out] == [2 * k for k in range(100)] * 2
+    if format == "tar":
+        assert len({one["__key__"] for one in out}) == 200
+    with pytest.raises(AlreadyExistsError):
+        sx.write(tmp_path / "d", source, transform=double, format=format, workers=2)
+    out = sx.write(tmp_path / "d", source, transform=double, mode="overwrite", format=format, workers=2)
+    assert len(out) == 100
+    assert os.listdir(tmp_path) == ["d"]
+
+
+def test_keys(tmp_path: Path) -> None:
+    out = sx.write(tmp_path / "d", numbers(), transform=double, key="s", workers=2)
+    assert out.get("t77").n == 154
+    with pytest.raises(ShardexError, match="t"):
+        sx.write(tmp_path / "e", numbers(), transform=lambda s: {"s": f"t{s.n // 2}"}, key="s", workers=2)
+    assert not (tmp_path / "e").exists()
+
+
+# -- kills ----------------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import sys, time
+import numpy as np
+import shardex as sx
+
+def slow(sample):
+    time.sleep(0.002)
+    return {"n": 2 * sample.n, "x": sample.x}
+
+source = sx.open([{"n": k, "x": np.full(64, k, np.float32)} for k in range(400)])
+sx.write(sys.argv[1], source, transform=slow, workers=2, shard_rows=20, progress=False)
+"""
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder)])
+
+
+def finished_parts(folder: Path) -> int:
+    return sum(len(os.listdir(done)) for done in folder.parent.glob(f".{folder.name}.*.job/done"))
+
+
+def test_killed_run_is_continued(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path / "whole")], check=True)
+    target = tmp_path / "d"
+    running = start(target)
+    assert becomes_true(lambda: finished_parts(target) >= 3)
+    running.kill()
+    running.wait()
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob(".d.*.job/done/*")}
+    assert len(kept) >= 3
+    assert not target.exists()
+    again = start(target)
+    assert becomes_true(lambda: finished_parts(target) > len(kept) or again.poll() is not None)
+    assert all(path.stat().st_mtime_ns == time for path, time in kept.items() if path.exists()), "not run again"
+    assert again.wait() == 0
+    assert content(target) == content(tmp_path / "whole")
+    assert sorted(os.listdir(tmp_path)) == ["d", "whole"]
+
+
+def test_two_runs_of_the_same_job(tmp_path: Path) -> None:
+    both = [start(tmp_path / "d") for _ in range(2)]
+    assert sorted(run.wait() for run in both) in ([0, 0], [0, 1]), "one of them may find that the other was first"
+    assert [one.n for one in sx.open(tmp_path / "d")] == [2 * k for k in range(400)]
+    assert os.listdir(tmp_path) == ["d"]
+
+
+def test_run_that_was_killed_after_it_had_published(tmp_path: Path) -> None:
+    removed = JobFolder.remove
+    try:
+        JobFolder.remove = lambda self, **_: None  # type: ignore[method-assign]
+        sx.write(tmp_path / "d", numbers(), transform=double)
+    finally:
+        JobFolder.remove = removed  # type: ignore[method-assign]
+    assert len(os.listdir(tmp_path)) == 2
+    assert len(sx.write(tmp_path / "d", numbers(), transform=double)) == 500
+    assert os.listdir(tmp_path) == ["d"]
+    with pytest.raises(AlreadyExistsError):
+        sx.write(tmp_path / "d", numbers(), transform=double)
+
+
+def test_other_function_does_not_continue(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        sx.write(tmp_path / "d", numbers(), transform=fails_at_333, shard_rows=10)
+    out = sx.write(tmp_path / "d", numbers(), transform=lambda sample: {"n": -sample.n}, shard_rows=10)
+    assert [one.n for one in out] == [-k for k in range(500)]
+    assert os.listdir(tmp_path) == ["d"]
+
+
+def test_interrupt_leaves_no_process(tmp_path: Path) -> None:
+    running = start(tmp_path / "d")
+    assert becomes_true(lambda: finished_parts(tmp_path / "d") >= 1)
+    children = [child.pid for child in psutil.Process(running.pid).children()]
+    assert len(children) == 2
+    running.send_signal(signal.SIGINT)
+    assert running.wait() != 0
+    assert becomes_true(lambda: not any(os.path.exists(f"/proc/{child}") for child in children))
+
+
+def test_executor_of_the_user(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        out = sx.write(tmp_path / "d", numbers(), transform=double, executor=pool)
+        assert len(out) == 500
+        assert pool.submit(int, "5").result() == 5

@@ -1,0 +1,77 @@
+"""Folders of jobs: finished parts, two runs at once, leftovers."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from shardex.errors import AddressError, FormatError
+from shardex.jobs import FinishedPart, JobFolder, LeftOut
+
+
+def folder_in(path: Path) -> JobFolder:
+    return JobFolder(str(path / "out"), "00aa")
+
+
+def write_part(folder: JobFolder, number: int, text: str) -> FinishedPart:
+    inner = folder.new_part(number)
+    folder.place.put(f"{inner}/part-00000.txt", text.encode())
+    return FinishedPart(inner, ["part-00000.txt"], 1, [LeftOut(3, "sample 3", "ValueError: x")])
+
+
+def test_finished_parts_are_found_by_another_process(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    part = write_part(folder, 2, "a")
+    assert folder.finished() == {}, "no record yet"
+    assert folder.finish(2, part) == part
+    assert pickle.loads(pickle.dumps(folder)).finished() == {2: part}
+
+
+def test_of_two_runs_of_one_part_the_first_counts(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    first, second = write_part(folder, 0, "a"), write_part(folder, 0, "a")
+    assert folder.finish(0, first) == first
+    assert folder.finish(0, second) == first
+    assert os.listdir(tmp_path / folder.name / "parts") == [first.folder.removeprefix("parts/")]
+
+
+def test_files_are_linked_out(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    part = write_part(folder, 0, "text")
+    folder.copy_out({f"{part.folder}/part-00000.txt": "x.txt"})
+    folder.copy_out({f"{part.folder}/part-00000.txt": "y.txt"}, folder.path("joined"))
+    assert (tmp_path / "out" / "x.txt").read_text() == "text"
+    assert (tmp_path / folder.name / "joined" / "y.txt").read_text() == "text"
+
+
+def test_nothing_is_left_after_the_end(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    folder.finish(0, write_part(folder, 0, "a"))
+    write_part(folder, 1, "a run that was killed")
+    before = folder.was_committing
+    folder.begin_commit()
+    assert (before, folder.was_committing) == (False, True)
+    folder.remove()
+    assert os.listdir(tmp_path) == []
+    folder.remove()  # again
+
+
+def test_damaged_record_is_an_error_that_names_it(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    folder.place.put("done/000004.json", b'{"folder": 5')
+    with pytest.raises(FormatError, match=r"000004\.json: expected the record of a finished part"):
+        folder.finished()
+
+
+def test_a_link_to_the_target_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "out")
+    assert JobFolder(str(tmp_path / "link"), "00").url == str(tmp_path / "disk" / ".out.00.job")
+
+
+def test_a_whole_bucket_is_no_target() -> None:
+    with pytest.raises(AddressError, match="expected a folder in a bucket"):
+        JobFolder("s3://bucket", "00")
