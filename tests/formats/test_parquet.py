@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from shardex.errors import (
 )
 from shardex.formats import parquet
 from shardex.formats.parquet import create
+from shardex.kernel import Columns
 from shardex.schema import Features
 from tests.strategies import datasets
 
@@ -361,3 +363,24 @@ def test_where_nested_columns_have_nulls(tmp_path: Path, monkeypatch: pytest.Mon
         == table.select(["empty", "words", "parts"]).to_pydict()
     )
     assert ds[0].inside == [1, None]
+
+
+@given(st.lists(st.integers(1, 40), max_size=6), st.integers(1, 50), st.integers(1, 20))
+def test_columns_in_any_pieces_give_the_files_of_single_samples(
+    pieces: list[int], shard_rows: int, row_group_rows: int
+) -> None:
+    samples: list[Any] = [{"x": np.full(3, k, np.float32), "s": "t" * (k % 5)} for k in range(sum(pieces))]
+    schema = {"x": sx.Array("float32", (3,)), "s": str}
+    options: Any = {"format": "parquet", "shard_rows": shard_rows, "row_group_rows": row_group_rows}
+    with tempfile.TemporaryDirectory() as folder:
+        single, many = Path(folder, "single"), Path(folder, "many")
+        sx.write(single, samples, schema, **options)
+        with sx.create(many, schema, **options) as out:
+            begin = 0
+            for count in pieces:
+                some = samples[begin : begin + count]
+                out.extend(Columns({"x": np.stack([one["x"] for one in some]), "s": [one["s"] for one in some]}))
+                begin += count
+        files = sorted(path.name for path in single.glob("*.parquet"))
+        assert files == sorted(path.name for path in many.glob("*.parquet"))
+        assert all((single / name).read_bytes() == (many / name).read_bytes() for name in files)

@@ -25,7 +25,7 @@ from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import byte_size, stored_samples
 from shardex.dataset.write_steps import Results, Steps, features_of_results
 from shardex.dataset.writer import Writer
-from shardex.errors import ArgumentError, FormatError, SchemaError
+from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError
 from shardex.files import MODES
 from shardex.formats import Format, check_options, format_named
 from shardex.jobs import FinishedPart, JobFolder, LeftOut, Part, cut_rows, rows_per_part, run_parts
@@ -133,6 +133,8 @@ def write_in_parts(
             "expected no generate_keys with workers, executor or a function: random keys would differ in each run; "
             "make a key from the sample with transform="
         )
+    with suppress(ShardexError):  # samples of several types, which a function may unify
+        _ = source.features  # found once here, so that the fingerprint of the source has them
     rows = part_rows(source, steps, options)
     inputs = (_VERSION, source, steps, schema, format, mode, dict(options), rows)
     folder = JobFolder(path, function_fingerprint(inputs))

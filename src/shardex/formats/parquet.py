@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -35,7 +36,7 @@ from shardex.formats.parquet_pages import DecodedSize, decoded_size, delta_bytes
 from shardex.formats.partitions import PartitionRows, folder_values
 from shardex.formats.registry import Format
 from shardex.formats.table_rows import TableRows, fetch_footers, files_digest, ranges_at
-from shardex.kernel import Ranges
+from shardex.kernel import Columns, Ranges
 from shardex.rows import Table
 from shardex.schema import Array, Decimal, Feature, Features, Struct, nested_features
 from shardex.sources import LocalSource
@@ -376,6 +377,24 @@ class ParquetWriter(StagedWriter):
         if full or (rows & 15 == 0 and self._builder.nbytes >= GROUP_BYTES):
             with self._abort_on_error():
                 self._flush()
+
+    def write(self, columns: Columns) -> None:
+        """Add many samples, as columns: the files are the same as if they were appended one by one."""
+        self._check_open()
+        builder, encoded, begin = self._builder, self._builder.encode(columns), 0
+        with self._abort_on_error():
+            while begin < len(columns):
+                room = min(self._group_rows, self._shard_rows - self._rows)
+                enough = int(np.searchsorted(encoded.sizes, encoded.sizes[begin] + GROUP_BYTES - builder.nbytes))
+                by_size = -(-(builder.rows + max(1, enough - begin)) // 16) * 16
+                full = min(room, by_size)
+                end = min(begin + full - builder.rows, len(columns))
+                builder.add(encoded, begin, end)
+                if builder.rows == full:
+                    self._flush()
+                begin = end
+            if builder.rows and len(columns):
+                builder.copy_last()
 
     def _flush(self) -> None:
         target = self._stage.place.path(f"part-{self._number:05d}.parquet")

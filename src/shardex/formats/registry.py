@@ -50,6 +50,8 @@ class ShardWriter(Protocol):
     def append(self, sample: Mapping[str, Any]) -> None:
         """Add one sample. After an error the sample is not written and the writer stays usable."""
 
+    # A writer may also have ``write(columns)``, which adds many samples at once; the files are the same.
+
     def close(self) -> None:
         """Make everything durable and visible in one step."""
 
