@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from shardex.jobs import run_parts
+from shardex.jobs.runner import _PartsBar
 
 
 def square(number: int) -> int:
@@ -48,3 +53,38 @@ def test_error_of_a_part_ends_the_run() -> None:
 def test_progress_counts_what_was_finished_before(capsys: pytest.CaptureFixture[str]) -> None:
     list(run_parts(square, [1, 2], size=lambda part: 10, total=50, done=30, unit=" samples", progress=True))
     assert "50/50" in capsys.readouterr().err
+
+
+def test_progress_shows_parts_and_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    list(run_parts(square, [1, 2], workers=2, total=7, done=5, count=7, done_count=5, progress=True))
+    drawn = capsys.readouterr().err.split("\r")
+    assert "7/7 [" in drawn[-1] and "7/7 parts, 2 workers]" in drawn[-1]
+
+
+def test_rate_is_that_of_this_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """What was finished before does not count, and the rate does not fall while a part runs."""
+    bar = _PartsBar(total=4_000_000, initial=1_000_000, file=sys.stderr)
+    bar.start_t -= 10
+    bar.update(100)
+    bar.start_t -= 1000
+    bar.refresh()
+    bar.close()
+    rates = re.findall(r"([\d.]+)it/s", capsys.readouterr().err)
+    assert rates and all(5 < float(rate) <= 10 for rate in rates)
+
+
+def test_time_goes_on_while_a_part_runs() -> None:
+    shown, terminal = os.openpty()
+    before = threading.active_count()
+
+    def until_drawn_again(part: int) -> bytes:
+        seen = b""
+        while b"[00:01<" not in seen:
+            seen += os.read(shown, 4096)
+        return seen
+
+    with open(terminal, "w", encoding="utf-8") as file:
+        ((_, seen),) = run_parts(until_drawn_again, [0], total=1, count=1, progress=True, file=file)
+    os.close(shown)
+    assert b"0/1 [00:01<?, ? parts/s, 0/1 parts]" in seen
+    assert threading.active_count() <= before + 1, "tqdm has a thread of its own"

@@ -213,6 +213,8 @@ def _run(
         size=lambda part: part.end - part.begin,
         total=total,
         done=done,
+        count=-(-max(1, total) // rows),
+        done_count=len(finished),
         desc="write",
         unit=" samples",
         progress=progress,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -17,6 +18,8 @@ Result = TypeVar("Result")
 
 _WAITING = 2
 """Parts that wait for each worker, so that none is idle while the result of an earlier part is awaited."""
+_REDRAW_SECONDS = 1.0
+"""How often the bar is drawn while no part ends."""
 
 
 def run_parts(
@@ -28,6 +31,8 @@ def run_parts(
     size: Callable[[Task], int] = lambda task: 1,
     total: int | None = None,
     done: int = 0,
+    count: int | None = None,
+    done_count: int = 0,
     desc: str = "run",
     unit: str = " parts",
     progress: bool | None = None,
@@ -35,9 +40,12 @@ def run_parts(
 ) -> Iterator[tuple[Task, Result]]:
     """Run a job for each part and yield each part with its result, in the order of the parts.
 
-    `workers` and `executor` are those of `start_executor`. The bar counts `size(part)` of `total`, of which `done` were
-    finished before. If the job raises for a part, the parts that have not begun are cancelled and the error is raised.
-    At most a few parts for each worker are read from `parts` in advance, so there may be very many.
+    `workers` and `executor` are those of `start_executor`. If the job raises for a part, the parts that have not begun
+    are cancelled and the error is raised. At most a few parts for each worker are read from `parts` in advance, so
+    there may be very many.
+
+    The bar counts `size(part)` of `total`, of which `done` were finished before. It also shows the number of workers
+    and, with `count`, the number of parts, of which `done_count` were finished before.
 
     >>> list(run_parts(lambda number: number**2, range(3), progress=False))
     [(0, 0), (1, 1), (2, 4)]
@@ -45,13 +53,66 @@ def run_parts(
     give_credentials = partial(import_credentials, export_credentials())
     running = start_executor(job, workers, executor, initializer=give_credentials)
     quiet = None if progress is None else not progress
-    bar = Bar(total=total, initial=done, desc=desc, unit=unit, disable=quiet, **bar_options)
+    bar = _PartsBar(total=total, initial=done, desc=desc, unit=unit, disable=quiet, smoothing=0, **bar_options)
     with closing(running), bar:
+        bar.show_parts(running, done_count, count)
         for task, result in _in_order(running, parts):
-            if (nodes := getattr(running, "nodes", None)) is not None:
-                bar.set_postfix_str(f"{nodes} node{'s' * (nodes != 1)}", refresh=False)
+            done_count += 1
+            bar.show_parts(running, done_count, count)
             bar.update(size(task))
             yield task, result
+
+
+class _PartsBar(Bar):
+    """A bar that changes when a part ends, which may take long: on a terminal the time goes on in between.
+
+    The rate is the mean of this run, up to the last part that ended. A rate that is computed at the time of drawing
+    would fall while a part runs, and the remaining time would grow.
+    """
+
+    _rate: float | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._closed = threading.Event()
+        self._clock = threading.Thread(target=self._redraw, name="shardex progress", daemon=True)
+        super().__init__(*arguments, **options)
+        if not self.disable and getattr(self.fp, "isatty", bool)():
+            self._clock.start()
+
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        """What is drawn, with the rate of the last update."""
+        return {**super().format_dict, "rate": self._rate}
+
+    def update(self, n: float | None = 1) -> bool | None:
+        """Count finished samples."""
+        if not self.disable and (elapsed := self._time() - self.start_t) > 0:
+            self._rate = (self.n + (n or 0) - self.initial) / elapsed
+        drawn: bool | None = super().update(n)
+        return drawn
+
+    def show_parts(self, executor: Executor, done: int, count: int | None) -> None:
+        """Show the number of finished parts, of workers, and of machines."""
+        nodes = getattr(executor, "nodes", None)
+        words = [f"{done}/{count} parts"] if count is not None else []
+        words += [_counted(executor.width, "worker")] if executor.width > 1 else []
+        words += [_counted(nodes, "node")] if nodes is not None else []
+        self.set_postfix_str(", ".join(words), refresh=False)
+
+    def close(self) -> None:
+        """Draw the bar for the last time."""
+        self._closed.set()
+        if self._clock.is_alive():
+            self._clock.join()
+        super().close()
+
+    def _redraw(self) -> None:
+        while not self._closed.wait(_REDRAW_SECONDS):
+            self.refresh()
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _in_order(executor: Executor, parts: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
