@@ -134,6 +134,18 @@ def test_columns_that_are_passed_on_keep_mask_and_zone() -> None:
     assert turned.to_samples() == [{"n": None}, {"n": 0}]
 
 
+def test_arrays_of_a_feature_without_a_shape_stay_as_they_are() -> None:
+    for arrays in ([np.array(1, "i1"), np.array(2, "i1")], [np.zeros(2, ">f4"), np.ones(2, ">f4")]):
+        given = batch(x=list(arrays))
+        made = result_of(lambda b: {**b}, given)["x"]
+        assert isinstance(made, list) and [repr(one) for one in made] == [repr(one) for one in arrays]
+        assert result_of(lambda b: {"x": b.x + 1}, given)["x"].tolist() == (np.stack(arrays) + 1).tolist()
+    some = batch(x=[np.zeros(2), None])
+    assert result_of(lambda b: {"x": np.ones((2, 2))}, some)["x"].tolist() == [[1.0, 1.0]] * 2
+    with pytest.raises(SchemaError, match="got the single value"):
+        result_of(lambda b: {"x": np.array(3)}, some)
+
+
 def test_result_does_not_share_memory_that_the_function_uses_again() -> None:
     buffer, names = np.zeros(3), ["a", "b", "c"]
 

@@ -113,6 +113,7 @@ def batch_result(function: Callable[[Any], Any], batch: Batch[Any], place: Place
     >>> batch_result(lambda b: {"y": 2.5 * b.x, "name": ("a", "b")}, batch, lambda: "samples 0 to 1")
     Batch(2 samples: y=float64[2], name=['a', 'b'])
     """
+    given = dict(batch.columns.data)  # a batch stacks arrays in its columns
     result = call_function(function, batch, place)
     columns = result.columns if isinstance(result, Batch) else result
     data = columns.data if isinstance(columns, Columns) else columns
@@ -124,7 +125,8 @@ def batch_result(function: Callable[[Any], Any], batch: Batch[Any], place: Place
     made = {}
     for name, column in data.items():
         try:
-            made[_checked_name(name)] = _column(column, batch.columns)
+            same = _is_stack_of(column, given.get(name))
+            made[_checked_name(name)] = given[name] if same else _column(column, batch.columns)
         except SchemaError as error:
             raise SchemaError(f"{error} - at field {name} of the result of {function!r} at {place()}") from None
     _check_lengths(made, function, place)
@@ -194,9 +196,20 @@ def _same_memory(a: NDArray[Any], b: NDArray[Any]) -> bool:
     return alike and a.size > 0 and a.__array_interface__["data"] == b.__array_interface__["data"]
 
 
+def _is_stack_of(column: Any, given: Column | None) -> bool:
+    """Return True for the array that a batch makes of a list of arrays: those of a feature without a shape."""
+    if not isinstance(column, np.ndarray) or not isinstance(given, list) or column.shape[:1] != (len(given),):
+        return False
+    forms = {(one.dtype, one.shape) if type(one) is np.ndarray else None for one in given}
+    if len(forms) != 1 or None in forms:
+        return False
+    stacked = np.stack(given)  # in the byte order of the machine
+    return stacked.dtype == column.dtype and stacked.shape == column.shape and stacked.tobytes() == column.tobytes()
+
+
 def _from_array(column: Any) -> Column:
     try:
-        array = np.array(np.asarray(column))
+        array = np.array(np.asarray(column), order="C")
     except Exception as error:  # a tensor on another device, or one that requires a gradient
         raise SchemaError(f"expected a column that numpy can read, got {type(column).__name__}: {error}") from None
     if not array.ndim:
