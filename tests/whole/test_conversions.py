@@ -1,0 +1,68 @@
+"""Conversion between any two formats, local and on a real S3 server, in parts."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardex as sx
+from shardex.sources import open_source
+
+FORMATS = ("arrow", "parquet", "jsonl", "tar", "bins", "tokens", "columns_tar")
+PAIRS = list(itertools.product(FORMATS, FORMATS))
+COUNT = 60
+
+
+def arrays() -> list[dict[str, Any]]:
+    """Samples that every format can hold: one array of one dimension."""
+    return [{"x": np.arange(3, dtype=np.int32) + k} for k in range(COUNT)]
+
+
+def array_of(sample: Any) -> list[int]:
+    """The array of a sample; tars add the extension to its name, JSON Lines returns a list."""
+    (name,) = (name for name in sample if name in ("x", "x.npy", "x.json"))
+    return [int(number) for number in sample[name]]
+
+
+def plain(sample: Any) -> dict[str, Any]:
+    """The sample as it was before a format renamed its field or added others."""
+    return {"x": np.array(array_of(sample), np.int32)}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
+def test_every_pair_of_formats(tmp_path: Path, source: str, target: str) -> None:
+    given = sx.write(tmp_path / "a", arrays(), {"x": sx.Array("int32", (3,))}, format=source)
+    schema = {"x": sx.Array("int32", (3,))}
+    made = sx.write(tmp_path / "b", given, schema, transform=plain, format=target, executor="threads")
+    assert [array_of(one) for one in made] == [one["x"].tolist() for one in arrays()]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["a", "b"]
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
+def test_every_pair_without_a_function(tmp_path: Path, source: str, target: str) -> None:
+    given = sx.write(tmp_path / "a", arrays(), {"x": sx.Array("int32", (3,))}, format=source)
+    if target in ("tokens", "columns_tar") and source in ("tar", "jsonl", "columns_tar"):
+        given = given.select("x.npy").rename({"x.npy": "x"}) if source == "tar" else given.select("x")
+        given = given.map(plain, schema={"x": sx.Array("int32", (3,))})
+    made = sx.write(tmp_path / "b", given, format=target, workers=1)
+    assert [array_of(one) for one in made] == [one["x"].tolist() for one in arrays()]
+
+
+@pytest.mark.parametrize("format", ["arrow", "parquet", "jsonl", "tar", "tokens"])
+def test_to_a_bucket_and_back(tmp_path: Path, bucket: str, format: str) -> None:
+    source = sx.write(tmp_path / "a", arrays(), {"x": sx.Array("int32", (3,))})
+    there: Any = {"transform": plain, "format": format, "workers": 2}
+    remote = sx.write(f"{bucket}/b", source, {"x": sx.Array("int32", (3,))}, **there)
+    assert [array_of(one) for one in remote] == [one["x"].tolist() for one in arrays()]
+    assert {path.split("/")[0] for path in open_source(bucket).paths()} == {"b"}, "no folder of the job"
+    back = sx.write(tmp_path / "c", remote, {"x": sx.Array("int32", (3,))}, transform=plain, workers=2)
+    assert [array_of(one) for one in back] == [one["x"].tolist() for one in arrays()]
