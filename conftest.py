@@ -6,7 +6,7 @@ import tempfile
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.servers"]
+pytest_plugins = ["tests.servers", "tests.ray"]
 
 # The Makefile selects this profile: the same examples in every run, and fewer than the default of 100.
 settings.register_profile("ci", settings.get_profile("ci"), max_examples=40)

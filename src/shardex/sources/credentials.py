@@ -217,19 +217,35 @@ def _normalized(url: str) -> str:
     )
 
 
-def export_credentials() -> bytes:
-    """Return all settings, secrets included, for a private pipe to a worker process; never write them to a file."""
-    return json.dumps({prefix: dict(settings.values) for prefix, settings in _registry.settings.items()}).encode()
+def export_credentials(*, secrets: bool = True) -> bytes:
+    """Return all settings for another process; with secrets only for a private pipe to a process of this machine.
+
+    Without secrets they may be stored and sent over a network: the other process takes its secrets from its own
+    environment.
+
+    >>> storage("s3://there", region="eu-west-1", secret_access_key="shh"); export_credentials(secrets=False)
+    b'{"s3://there": {"region": "eu-west-1"}}'
+    >>> storage("s3://there")
+    """
+    known = _registry.settings.items()
+    chosen = {prefix: {k: v for k, v in one.values.items() if secrets or k not in _SECRET} for prefix, one in known}
+    return json.dumps({prefix: values for prefix, values in chosen.items() if values}).encode()
 
 
 def import_credentials(exported: bytes) -> None:
-    """Register the settings that another process exported.
+    """Register the settings that another process exported; if they have no secrets, those of this process stay.
 
     >>> storage("s3://there", region="eu-west-1"); exported = export_credentials()
-    >>> storage("s3://there"); import_credentials(exported); settings_for("s3://there"); storage("s3://there")
-    Settings(region)
+    >>> storage("s3://there", access_key_id="me")
+    >>> import_credentials(exported); settings_for("s3://there"); storage("s3://there")
+    Settings(access_key_id, region)
     """
-    _register({prefix: Settings(values) for prefix, values in json.loads(exported).items()})
+    entries = {}
+    for prefix, values in json.loads(exported).items():
+        before = _registry.settings.get(prefix, _NO_SETTINGS).values
+        kept = {k: v for k, v in before.items() if k in _SECRET} if _SECRET.isdisjoint(values) else {}
+        entries[prefix] = Settings({**kept, **values})
+    _register(entries)
 
 
 _keyrings: dict[tuple[int, int], str] = {}

@@ -1,0 +1,62 @@
+"""Tests with a real Ray cluster. It listens on all network interfaces, so they run where there is only loopback.
+
+A test that asks for the fixture `ray_cluster` is left out, unless pytest runs in a network namespace of its own. That
+is what `test_in_namespace` does for all of them in one process, with one cluster, and what this command does:
+``python -m tests.ray tests/workers/test_ray_executor.py -k cancel``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+__all__ = ["namespace_command", "pytest_collection_modifyitems", "ray_cluster", "why_no_namespace"]
+
+INSIDE = "SHARDEX_TESTS_WITHOUT_NETWORK"
+"""Environment variable that is set in the namespace: the folder of Ray's files."""
+ROOT = Path(__file__).parents[2]
+
+
+def namespace_command(folder: Path, *command: str) -> list[str]:
+    """Return the command line that runs a command with loopback only; all its processes end with it."""
+    own = ["--map-root-user"] if os.geteuid() else []
+    unshare = ["unshare", *own, "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    return [*unshare, sys.executable, "-m", "tests.ray.loopback", str(folder), *command]
+
+
+def why_no_namespace() -> str:
+    """Return why tests with Ray cannot run here; empty if they can."""
+    if not shutil.which("unshare"):
+        return "needs unshare, of util-linux"
+    done = subprocess.run(namespace_command(ROOT, "true"), cwd=ROOT, capture_output=True, text=True, check=False)
+    return f"needs a network namespace: {done.stderr.strip()[-200:]}" if done.returncode else ""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests with Ray outside of the namespace, and all others inside."""
+    inside = INSIDE in os.environ
+    left = [item for item in items if ("ray_cluster" in getattr(item, "fixturenames", ())) != inside]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[Any]:
+    """A `ray.cluster_utils.Cluster` of one node with two CPUs, to which this process is connected."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "health_check_failure_threshold": 3}
+    node = {"num_cpus": 2, "object_store_memory": 200 << 20, "include_dashboard": False, "_system_config": quick}
+    cluster = Cluster(initialize_head=True, connect=True, head_node_args=node)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
