@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from shardex.progress import Bar
 from shardex.sources import export_credentials, import_credentials
-from shardex.workers import Executor, ExecutorLike, start_executor
+from shardex.workers import Executor, ExecutorLike, is_local, start_executor
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -50,7 +50,7 @@ def run_parts(
     >>> list(run_parts(lambda number: number**2, range(3), progress=False))
     [(0, 0), (1, 1), (2, 4)]
     """
-    give_credentials = partial(import_credentials, export_credentials())
+    give_credentials = partial(import_credentials, export_credentials(secrets=is_local(executor)))
     running = start_executor(job, workers, executor, initializer=give_credentials)
     quiet = None if progress is None else not progress
     bar = _PartsBar(total=total, initial=done, desc=desc, unit=unit, disable=quiet, smoothing=0, **bar_options)

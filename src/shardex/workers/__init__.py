@@ -11,6 +11,7 @@ the result into a buffer that both processes map. The buffer is reused once the 
 - `function_fingerprint`: changes with the code of a function and the values it uses
 - `process_pool`: the pool, in the process that submits tasks
 - `worker_process`: the main loop of a worker, and the messages between pool and worker
+- `ray_executor`: tasks of a Ray cluster
 - `shared_arena`: pickles values and errors, and manages the shared buffers
 """
 
@@ -19,6 +20,7 @@ from shardex.workers.executors import (
     ExecutorLike,
     InlineExecutor,
     ThreadExecutor,
+    is_local,
     start_executor,
 )
 from shardex.workers.function_fingerprint import function_fingerprint
@@ -31,5 +33,6 @@ __all__ = [
     "ProcessPool",
     "ThreadExecutor",
     "function_fingerprint",
+    "is_local",
     "start_executor",
 ]

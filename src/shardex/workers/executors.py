@@ -91,6 +91,15 @@ def start_executor(
 _EXPECTED = f"executor to be one of {', '.join(map(repr, NAMES))}, 'ray://host:port', or a concurrent.futures.Executor"
 
 
+def is_local(executor: ExecutorLike) -> bool:
+    """Return True if what is sent to the workers stays on this machine, in memory: not with Ray or a user's executor.
+
+    >>> is_local(None), is_local("processes"), is_local("ray://head:10001")
+    (True, True, False)
+    """
+    return executor is None or (isinstance(executor, str) and not executor.startswith("ray"))
+
+
 def _ray_executor(job: Callable[[Any], Any], name: str, initializer: Callable[[], object] | None) -> Executor:
     address = None if name == "ray" else name if name.startswith("ray://") else name.removeprefix("ray:")
     try:

@@ -22,6 +22,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from shardex.errors import ArgumentError, ClosedError, MissingExtraError, SchemaError, WorkerError
+from shardex.workers.process_pool import pickled
 from shardex.workers.shared_arena import WorkerTraceback, dump_error, dump_value, load_error
 
 _RETRIES = 4
@@ -49,12 +50,12 @@ class RayExecutor:
     def __init__(
         self, job: Callable[[Any], Any], address: str | None = None, initializer: Callable[[], object] | None = None
     ) -> None:
-        pickled = _pickled("job", job), None if initializer is None else _pickled("initializer", initializer)
+        body = pickled("job", job), None if initializer is None else pickled("initializer", initializer)
         self._ray = ray = _import_ray()
         self._counted = _session.enter(ray, address)
         try:
             self._key = uuid4().hex
-            self._job = ray.put(pickled)
+            self._job = ray.put(body)
             self._run = ray.remote(num_cpus=1, max_retries=_RETRIES, retry_exceptions=False)(_run_task)
         except BaseException:
             _session.leave(ray, self._counted)
@@ -83,7 +84,7 @@ class RayExecutor:
     def submit(self, task: Any) -> int:
         """Queue a task in the cluster; return a ticket for `result`."""
         self._check_open()
-        body = _pickled("task", task)
+        body = pickled("task", task)
         # The reference is in a list, so that Ray fetches the job only in processes that do not have it yet.
         result = self._run.remote(self._key, [self._job], body)
         ticket = self._submitted
@@ -231,13 +232,6 @@ def _import_ray() -> Any:
     return ray
 
 
-def _pickled(what: str, value: Any) -> bytes:
-    try:
-        return dump_value(value)
-    except Exception as error:
-        raise ArgumentError(f"expected a {what} that can be pickled, got {_repr.repr(value)}: {error}") from error
-
-
 # -- in a process of the cluster ----------------------------------------------------------------------------------
 
 
@@ -265,10 +259,10 @@ def _load(key: str, reference: Any) -> Callable[[Any], Any]:
     import ray
 
     pa.set_cpu_count(1)
-    pickled, initializer = ray.get(reference)
+    body, initializer = ray.get(reference)
     if initializer is not None:
         pickle.loads(initializer)()
-    job: Callable[[Any], Any] = pickle.loads(pickled)
+    job: Callable[[Any], Any] = pickle.loads(body)
     _loaded.clear()
     _loaded[key] = job
     return job
