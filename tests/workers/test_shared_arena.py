@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import mmap
 import os
@@ -296,3 +297,12 @@ def test_temporary_files_replace_memfd(monkeypatch: pytest.MonkeyPatch, tmp_path
     array = pair.send(LARGE)
     assert is_shared(array) and (array == LARGE).all()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_functions_with_a_cache_can_be_sent() -> None:
+    @functools.lru_cache(maxsize=7, typed=True)
+    def double(x: int) -> int:
+        return 2 * x
+
+    copy = pickle.loads(dump_value(lambda x: (double(x), double.cache_parameters())))
+    assert copy(3) == (6, {"maxsize": 7, "typed": True})

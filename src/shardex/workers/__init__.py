@@ -9,6 +9,7 @@ the result into a buffer that both processes map. The buffer is reused once the 
 
 - `executors`: the interface that all of them have, and `start_executor`, which chooses one
 - `function_fingerprint`: changes with the code of a function and the values it uses
+- `installed_code`: code of the user and code of installed packages; the globals that code names
 - `process_pool`: the pool, in the process that submits tasks
 - `worker_process`: the main loop of a worker, and the messages between pool and worker
 - `ray_executor`: tasks of a Ray cluster

@@ -9,6 +9,7 @@ memory. `process_pool` and `worker_process` decide when buffers are sent and fre
 
 from __future__ import annotations
 
+import functools
 import io
 import mmap
 import os
@@ -32,6 +33,8 @@ _INLINE = 1 << 10
 _SMALLEST = 1 << 16
 """Bytes of the smallest buffer, so that results of different sizes can use the same one."""
 _ALIGNMENT = 64
+_CachedFunction = functools._lru_cache_wrapper
+"""A function with `functools.lru_cache`: cloudpickle would look for it in the script, which workers do not import."""
 
 Span = tuple[int, int]
 """Begin and end of a part in its buffer, in bytes."""
@@ -43,6 +46,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it publishes no ty
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray:
             return _dense(value).__reduce_ex__(5)
+        if type(value) is _CachedFunction and (value.__module__ == "__main__" or "<locals>" in value.__qualname__):
+            return _cached_function, (value.__wrapped__, value.cache_parameters())
         torch = sys.modules.get("torch")
         if torch is not None and type(value) is getattr(torch, "Tensor", None) and _is_plain(torch, value):
             return _as_tensor, (_as_array(torch, value), value.dtype)
@@ -67,6 +72,10 @@ def _as_array(torch: Any, tensor: Any) -> NDArray[Any]:
         integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.itemsize]
         array = tensor.view(integers).numpy()
     return array
+
+
+def _cached_function(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
 
 
 def _as_tensor(array: NDArray[Any], dtype: Any) -> Any:
