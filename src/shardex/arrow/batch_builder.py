@@ -187,7 +187,7 @@ class EncodedColumns:
         refuse_unknown_fields(columns.data, features)
         absent = {name: [MISSING] * len(columns) for name in features if name not in columns}
         complete = Columns({**columns.data, **absent}, len(columns))
-        arrays = [column.combine_chunks() for column in to_table(complete, features, first=first).columns]
+        arrays = [_one_chunk(column) for column in to_table(complete, features, first=first).columns]
         self.sizes: Integers = np.zeros(len(columns) + 1, np.int64)
         """Size of no samples, of the first one, of the first two, and so on."""
         for array, (name, feature) in zip(arrays, features.items(), strict=True):
@@ -195,6 +195,10 @@ class EncodedColumns:
                 _refuse_null(array, complete, name, feature, first)
             self.sizes += _sizes(array, feature)
         self.batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies a single one too
 
 
 def _refuse_null(array: pa.Array, columns: Columns, name: str, feature: Feature, first: int) -> None:
