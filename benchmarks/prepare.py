@@ -1,17 +1,18 @@
 """Preparing data: `shardex.write(transform=, workers=)` beside Hugging Face `map` and LitData `optimize`, in one run.
 
-    .venv/bin/python benchmarks/prepare.py --litdata PYTHON      # five minutes on two cores; prints Markdown tables
+    .venv/bin/python benchmarks/prepare.py --litdata PYTHON      # five minutes on two quiet cores; prints Markdown
     .venv/bin/python benchmarks/prepare.py --quick               # smaller data, one repetition
 
-Every figure is the wall time of one call in a fresh process, imports left out, the start of the workers and the sync of
-the result included. The repetitions of all peers are interleaved (A B C A B C). Each result is read back and compared
-with what it must be. Jobs of peers that take more than 8 s are run once. LitData needs a Python of its own (``pip install litdata`` in a new environment), as it pins other
-packages; a peer that is not installed is left out.
+Every figure is the wall time of one call in a fresh process: imports are left out, the start of the workers is
+included. The repetitions of all peers are interleaved (A B C A B C); jobs of peers that take more than 8 s are run
+once. Each result is read back and compared with what it must be. All data is in memory (/dev/shm, 10 GB), so the disk
+is not measured. LitData needs a Python of its own: make an environment and ``pip install litdata`` there. A peer that
+is not installed is left out.
 
 - *slow function*: a function that computes for 1 ms of CPU time, over {"x": float32 (256,), "label": int}
-- *arrays*: a function that doubles an image, over {"x": float32 (64, 64), "label": int}, one gigabyte
+- *arrays*: a function that turns an image of bytes into float32 (64, 64), two gigabytes
 - *conversion*: tar to Parquet, JSON Lines to the native format
-- *many shards*: JSON Lines files of 10 samples converted with two workers, time and memory of the driver
+- *many shards*: JSON Lines files of 10 samples converted with two workers: time, and memory of the driver
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import functools
 import importlib.util
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -36,8 +36,8 @@ from typing import Any
 import numpy as np
 
 SHAPES: dict[str, tuple[int, ...]] = {"slow": (256,), "arrays": (64, 64)}
-SIZES = {"slow": 10_000, "arrays": 65_536, "tar": 40_000, "jsonl": 300_000}
-QUICK = {"slow": 1_000, "arrays": 6_000, "tar": 4_000, "jsonl": 30_000}
+SIZES = {"slow": 10_000, "arrays": 131_072, "tar": 40_000, "jsonl": 400_000}
+QUICK = {"slow": 1_000, "arrays": 8_192, "tar": 4_000, "jsonl": 40_000}
 SHARDS, QUICK_SHARDS = (100, 1_000, 10_000), (100, 1_000)
 PER_SHARD = 10
 LONG = 8.0
@@ -54,7 +54,7 @@ TITLES = {
 
 
 def slow(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """Compute for 1 ms of CPU time."""
+    """Compute for 1 ms of CPU time, and double the values."""
     end = time.thread_time_ns() + 1_000_000
     while time.thread_time_ns() < end:
         pass
@@ -62,8 +62,8 @@ def slow(sample: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def arrays(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """Double an image, or a batch of images."""
-    return {"x": sample["x"] * 2, "label": sample["label"]}
+    """Turn an image of bytes, or a batch of them, into numbers from 0 to 1."""
+    return {"x": sample["x"] * np.float32(1 / 255), "label": sample["label"]}
 
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {"slow": slow, "arrays": arrays}
@@ -117,11 +117,21 @@ def hf_job(workload: str, folder: Path, out: Path, workers: int, batched: bool =
 
     def run() -> Check:
         processes = workers if workers > 1 else None  # 1 would start a process too
-        made = ds.map(FUNCTIONS[workload], num_proc=processes, features=ds.features, batched=batched)
+        features = datasets.Features({**ds.features, "x": hf_feature(workload, "float32")})
+        made = ds.map(FUNCTIONS[workload], num_proc=processes, features=features, batched=batched)
         made.save_to_disk(str(out))
         return lambda: total(datasets.load_from_disk(str(out)).with_format("numpy").iter(1024))
 
     return run
+
+
+def hf_feature(workload: str, dtype: str) -> Any:
+    import datasets
+
+    shape = SHAPES[workload]
+    if len(shape) == 2:
+        return datasets.Array2D(shape, dtype)
+    return datasets.List(datasets.Value(dtype), length=shape[0])
 
 
 def litdata_job(workload: str, folder: Path, out: Path, workers: int) -> Callable[[], Check]:
@@ -177,7 +187,6 @@ JOBS: dict[str, dict[str, Callable[..., Callable[[], Check]]]] = {
     "arrays": {
         "shardex": shardex_job,
         "shardex, batched": functools.partial(shardex_job, batched=True),
-        "HF datasets": hf_job,
         "HF datasets, batched": functools.partial(hf_job, batched=True),
         "LitData": litdata_job,
     },
@@ -195,7 +204,8 @@ def child(workload: str, peer: str, workers: int, folder: Path, out: Path) -> No
     with contextlib.redirect_stdout(sys.stderr):
         check = run()
     seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    status = Path("/proc/self/status").read_text("ascii")  # getrusage would count the process that started this one
+    peak = int(status.partition("VmHWM:")[2].split()[0]) >> 10
     expected = json.loads((folder / "expected.json").read_text("utf-8"))
     found = check()
     if list(found[:2]) != expected[:2] or not np.isclose(found[2], expected[2], rtol=1e-4, atol=1e-2):
@@ -206,31 +216,30 @@ def child(workload: str, peer: str, workers: int, folder: Path, out: Path) -> No
 # -- data -----------------------------------------------------------------------------------------------------
 
 
-def make_arrays(folder: Path, shape: tuple[int, ...], count: int) -> None:
+def make_arrays(folder: Path, workload: str, count: int) -> None:
     """The samples as numpy files, as a native dataset, and as a dataset of Hugging Face."""
     import shardex as sx
 
-    random = np.random.default_rng(0)
+    random, shape = np.random.default_rng(0), SHAPES[workload]
     folder.mkdir()
-    x, label = random.standard_normal((count, *shape), dtype=np.float32), np.arange(count)
+    label: Any = np.arange(count)
+    if workload == "slow":
+        x: Any = random.standard_normal((count, *shape), dtype=np.float32)
+    else:
+        x = random.integers(0, 256, (count, *shape), np.uint8)
     np.save(folder / "x.npy", x)
     np.save(folder / "label.npy", label)
-    columns = {"x": x, "label": label}
-    sx.write(folder / "shardex", columns, {"x": sx.Array("float32", shape), "label": int}, progress=False)
-    first = 2 * float(x.reshape(count, -1)[:, 0].sum(dtype=np.float64))
+    schema = {"x": sx.Array(x.dtype, shape), "label": int}
+    sx.write(folder / "shardex", {"x": x, "label": label}, schema, progress=False)
+    first = float(x.reshape(count, -1)[:, 0].sum(dtype=np.float64)) * (2 if workload == "slow" else 1 / 255)
     (folder / "expected.json").write_text(json.dumps([count, int(label.sum()), first]), "utf-8")
     if importlib.util.find_spec("datasets"):
-        make_hf(folder, shape)
+        import datasets
 
-
-def make_hf(folder: Path, shape: tuple[int, ...]) -> None:
-    import datasets
-
-    datasets.disable_progress_bars()
-    value = datasets.Value("float32")
-    feature = datasets.Array2D(shape, "float32") if len(shape) == 2 else datasets.List(value, length=shape[0])
-    features = datasets.Features({"x": feature, "label": datasets.Value("int64")})
-    datasets.Dataset.from_dict(source(str(folder)), features=features).save_to_disk(str(folder / "hf"))
+        datasets.disable_progress_bars()
+        features = {"x": hf_feature(workload, str(x.dtype)), "label": datasets.Value("int64")}
+        made = datasets.Dataset.from_dict({"x": x, "label": label}, features=datasets.Features(features))
+        made.save_to_disk(str(folder / "hf"))
 
 
 def make_records(folder: Path, workload: str, count: int, shards: int) -> None:
@@ -259,7 +268,8 @@ def measured(python: str, workload: str, peer: str, workers: int, folder: Path) 
     """Run one job in a fresh process; a job that fails took infinitely long."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         given = ["--child", workload, peer, str(workers), str(folder), f"{scratch}/out"]
-        done = subprocess.run([python, __file__, *given], capture_output=True, text=True, check=False)
+        around = {**os.environ, "TMPDIR": scratch, "HF_DATASETS_CACHE": f"{scratch}/hf", "HF_HUB_OFFLINE": "1"}
+        done = subprocess.run([python, __file__, *given], capture_output=True, text=True, check=False, env=around)
     if done.returncode:
         print(f"{peer}, {workload}, {workers} workers failed:\n{done.stderr[-3000:]}", file=sys.stderr)
         return {"seconds": float("inf"), "mb": float("nan")}
@@ -323,7 +333,8 @@ def main() -> None:
     parser.add_argument("--litdata", default=os.environ.get("BENCH_LITDATA"), help="a Python that has LitData")
     parser.add_argument("--peers", default="shardex,HF datasets,LitData")
     parser.add_argument("--workloads", default="slow,arrays,tar,jsonl,shards")
-    parser.add_argument("--folder", help="where the data is made, 4 GB; a temporary folder by default")
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    parser.add_argument("--folder", default=memory, help="where the data is made, 10 GB; by default in memory")
     given = parser.parse_args()
     repetitions = given.repetitions or (1 if given.quick else 3)
     installed = {
@@ -340,7 +351,7 @@ def main() -> None:
                 continue
             count = (QUICK if given.quick else SIZES)[workload]
             if workload in SHAPES:
-                make_arrays(folder, SHAPES[workload], count)
+                make_arrays(folder, workload, count)
             else:
                 make_records(folder, workload, count, 8)
             compare(workload, folder, pythons, repetitions)

@@ -133,6 +133,18 @@ def test_batches(tmp_path: Path) -> None:
     assert [one.n for one in odd] == list(range(1, 500, 2))
 
 
+@pytest.mark.parametrize("format", ["arrow", "parquet", "jsonl", "tar", "bins", "columns_tar"])
+def test_function_that_returns_the_same_array_again(tmp_path: Path, format: str) -> None:
+    reused = np.empty((64, 8), np.float32)
+
+    def fill(batch: Any) -> dict[str, Any]:
+        reused[: len(batch)] = batch.x
+        return {"x": reused[: len(batch)]}
+
+    made = sx.write(tmp_path / "d", numbers(200), transform=fill, batched=True, batch_size=64, format=format)
+    assert [float(np.asarray(sample.x)[0]) for sample in made] == list(range(200))
+
+
 def test_mask_of_a_batch_is_checked(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=r"expected 256 booleans from .* got int64"):
         sx.write(tmp_path / "d", numbers(), filter=lambda batch: batch.n % 2, batched=True)

@@ -103,11 +103,11 @@ def _is_sample(value: Any) -> bool:
     return isinstance(value, Mapping) or is_sample_class(kind) or hasattr(kind, "to_dict") or hasattr(kind, "_asdict")
 
 
-def batch_result(function: Callable[[Any], Any], batch: Batch[Any], place: Place) -> Batch[Any]:
+def batch_result(function: Callable[[Any], Any], batch: Batch[Any], place: Place, *, copy: bool = True) -> Batch[Any]:
     """Call a function that returns a batch, or columns by name, of any length; return them as a batch.
 
     Arrays are copied, because the function may use their memory again; those of the given batch are not, and come back
-    with their mask.
+    with their mask. Without `copy` the result is valid until the next call of the function.
 
     >>> batch = Batch(Columns({"x": np.array([1, 2])}))
     >>> batch_result(lambda b: {"y": 2.5 * b.x, "name": ("a", "b")}, batch, lambda: "samples 0 to 1")
@@ -126,7 +126,7 @@ def batch_result(function: Callable[[Any], Any], batch: Batch[Any], place: Place
     for name, column in data.items():
         try:
             same = _is_stack_of(column, given.get(name))
-            made[_checked_name(name)] = given[name] if same else _column(column, batch.columns)
+            made[_checked_name(name)] = given[name] if same else _column(column, batch.columns, copy)
         except SchemaError as error:
             raise SchemaError(f"{error} - at field {name} of the result of {function!r} at {place()}") from None
     _check_lengths(made, function, place)
@@ -156,17 +156,17 @@ def _check_lengths(made: Mapping[str, Column], function: Any, place: Place) -> N
 # -- columns --------------------------------------------------------------------------------------------------
 
 
-def _column(column: Any, given: Columns) -> Column:
-    """Return a column that a function returned, as one that no other code changes."""
+def _column(column: Any, given: Columns, copy: bool) -> Column:
+    """Return a column that a function returned; with `copy` as one that no other code changes."""
     if (known := _given_column(column, given)) is not None:
         return known
     if isinstance(column, Masked):
-        inner = _column(column.column, given)
+        inner = _column(column.column, given, copy)
         return (
             Masked(inner, np.array(column.mask, np.bool_)) if isinstance(inner, np.ndarray | Ragged) else list(column)
         )
     if isinstance(column, Ragged):
-        return column.packed()
+        return column.packed() if copy else column
     if isinstance(column, list | tuple | range):
         return list(column)
     if isinstance(column, pa.Array | pa.ChunkedArray):
@@ -176,7 +176,7 @@ def _column(column: Any, given: Columns) -> Column:
     if isinstance(column, np.ma.MaskedArray):
         return _from_masked_array(column)
     if isinstance(column, np.ndarray) or hasattr(column, "__array__"):
-        return _from_array(column)
+        return _from_array(column, copy)
     raise SchemaError(f"expected a column (an array or a list with one value for each sample), got {describe(column)}")
 
 
@@ -207,9 +207,9 @@ def _is_stack_of(column: Any, given: Column | None) -> bool:
     return stacked.dtype == column.dtype and stacked.shape == column.shape and stacked.tobytes() == column.tobytes()
 
 
-def _from_array(column: Any) -> Column:
+def _from_array(column: Any, copy: bool) -> Column:
     try:
-        array = np.array(np.asarray(column), order="C")
+        array = np.array(np.asarray(column), order="C", copy=copy or None)
     except Exception as error:  # a tensor on another device, or one that requires a gradient
         raise SchemaError(f"expected a column that numpy can read, got {type(column).__name__}: {error}") from None
     if not array.ndim:

@@ -12,7 +12,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from shardex.arrow import arrow_schema, arrow_type, to_table, with_schema
 from shardex.dataset.arrow_rows import ArrowRows
@@ -93,6 +92,8 @@ def _exceeds_float(column: pa.ChunkedArray) -> bool:
     """Return whether a column has missing values, and integers that are not exact as float64."""
     if column.type not in (pa.int64(), pa.uint64()) or not column.null_count:
         return False
+    import pyarrow.compute as pc  # a tenth of the time of `import shardex`
+
     ends = pc.min_max(column).as_py()
     return any(abs(one or 0) > 1 << 53 for one in ends.values())
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,8 +74,10 @@ class WriteJob:
         name_field = format_named(self.format).name_field
         for begin, end, result in results:
             if isinstance(result, Columns) and name_field is None and self.steps.on_error == "raise":
-                with self._located(results, begin, end):
+                try:
                     out.extend(result)
+                except SchemaError as error:
+                    raise self._located(error, results, begin, end) from None
                 continue
             each = list(stored_samples(result)) if isinstance(result, Columns) else [result]
             rows = range(begin, end) if len(each) == end - begin else [begin] * len(each)
@@ -84,21 +86,18 @@ class WriteJob:
                 if name_field is not None and sample.get(name_field) is None:
                     sample = {**sample, name_field: self._name(part, out.samples)}
                 try:
-                    with self._located(results, row, row + 1):
-                        out.append(sample)
+                    out.append(sample)
                 except SchemaError as error:
-                    results.leave_out(row, error)
+                    results.leave_out(row, self._located(error, results, row, row + 1))
 
-    @contextmanager
-    def _located(self, results: Results, begin: int, end: int) -> Iterator[None]:
-        """Add the samples and the function to an error of a value that does not fit."""
-        try:
-            yield
-        except SchemaError as error:
-            function = self.steps.transform
-            made = f"the result of {function!r} at " if function is not None else ""
-            advice = "" if function is None else "; give a schema that fits all results with schema="
-            raise SchemaError(f"{error} - in {made}{results.place(begin, end)}{advice}") from None
+    def _located(self, error: SchemaError, results: Results, begin: int, end: int) -> SchemaError:
+        """Return an error of a value that does not fit, with the samples and the function."""
+        function = self.steps.transform
+        made = f"the result of {function!r} at " if function is not None else ""
+        advice = "" if function is None else "; give a schema that fits all results with schema="
+        located = SchemaError(f"{error} - in {made}{results.place(begin, end)}{advice}")
+        located.__suppress_context__ = True  # as `from None` does
+        return located
 
     def _name(self, part: Part, number: int) -> str:
         """Return the name of a sample: its number, or the part and the number in it if functions are called."""

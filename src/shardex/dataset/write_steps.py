@@ -79,7 +79,8 @@ class Results:
                 except Exception as error:
                     self.leave_out(row, error)
                 else:
-                    yield from ((row, row + 1, one) for one in results)
+                    for one in results:
+                        yield row, row + 1, one
 
     def leave_out(self, row: int, error: Exception) -> None:
         """Note that a sample is left out because of an error, or raise the error."""
@@ -150,7 +151,9 @@ class Results:
                     f"{list(mask.shape)} - at {place()}"
                 )
             batch = Batch(batch.columns.take(np.flatnonzero(mask)), self._source.sample_type)
-        return batch.columns if steps.transform is None else batch_result(steps.transform, batch, place).columns
+        if steps.transform is None:
+            return batch.columns
+        return batch_result(steps.transform, batch, place, copy=False).columns  # written before the next call
 
 
 # -- features -----------------------------------------------------------------------------------------------------
