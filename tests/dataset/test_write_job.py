@@ -197,6 +197,22 @@ def test_exception_names_sample_and_function_and_keeps_what_is_finished(tmp_path
     assert len(os.listdir(tmp_path / job / "done")) >= 33
 
 
+def test_run_that_raised_is_continued_without_the_sample(tmp_path: Path) -> None:
+    def fails(sample: Any) -> dict[str, Any]:
+        os.write(log, b".")
+        return fails_at_333(sample)
+
+    log = os.open(tmp_path / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    with pytest.raises(ZeroDivisionError):
+        sx.write(tmp_path / "d", numbers(), transform=fails, shard_rows=10)
+    before = os.path.getsize(tmp_path / "log")
+    with pytest.warns(UserWarning, match="1 of 500 samples"):
+        out = sx.write(tmp_path / "d", numbers(), transform=fails, shard_rows=10, on_error="skip")
+    os.close(log)
+    assert os.path.getsize(tmp_path / "log") - before < 250, "the first 330 samples are kept"
+    assert [one.n for one in out] == [2 * k for k in range(500) if k != 333]
+
+
 def test_first_part_fails_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         sx.write(

@@ -13,7 +13,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -135,7 +135,8 @@ def write_in_parts(
     with suppress(ShardexError):  # samples of several types, which a function may unify
         _ = source.features  # found once here, so that the fingerprint of the source has them
     rows = part_rows(source, steps, options)
-    inputs = (_VERSION, source, steps, schema, format, mode, dict(options), rows)
+    # A part without errors is the same with on_error="skip", so that this may be added to continue after an error.
+    inputs = (_VERSION, source, replace(steps, on_error="raise"), schema, format, mode, dict(options), rows)
     folder = JobFolder(path, function_fingerprint(inputs))
     if folder.was_committing and mode == "create" and exists(target, module):
         folder.remove()  # it was published, and the run was killed before it removed the folder
@@ -145,7 +146,7 @@ def write_in_parts(
     first = len(open_dataset(path, format=format)) if module.name_field and exists(target, module) else 0
     part_format, part_options = (format, options) if module.join is not None else ("arrow", {})
     job = WriteJob(source, steps, schema, part_format, part_options, folder, first)
-    finished = folder.finished()
+    finished = {n: part for n, part in folder.finished().items() if steps.on_error == "skip" or not part.left_out}
     try:
         _run(job, finished, rows, workers, executor, progress)
         _publish(job, finished, path, format, mode, options)
