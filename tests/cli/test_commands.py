@@ -228,6 +228,13 @@ def test_index(folder: Path, format: str) -> None:
     assert (text["index"], text["samples"]) == (found["index"], "10")
 
 
+def test_index_in_processes(folder: Path) -> None:
+    for format in ("jsonl", "arrow"):
+        found = json.loads(run("index", folder / format, "--rebuild", "--workers", "2", "--json").output)
+        assert found["samples"] == 10
+    assert "number from 1" in run("index", folder / "jsonl", "--rebuild", "--workers", "0", code=1).stderr
+
+
 def test_index_that_is_up_to_date_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("index", folder / "jsonl")
     monkeypatch.setattr(cli, "_CLOCK_LAG", -3600.0)  # every index counts as old

@@ -1,6 +1,7 @@
 """`open` and `write` take what users have in memory: columns, tables of other tools, samples of any kind."""
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,33 @@ def test_columns_of_other_tools_keep_types_and_missing_values(name: str, tmp_pat
     assert pickle.loads(pickle.dumps(ds)).fingerprint == ds.fingerprint
     with pytest.raises(SchemaError, match=r"columns of one length, got \{.*'c': 2"):
         sx.open({"c": column, "s": ["a", "b", "c"]})
+
+
+def sidecars(folder: Path) -> dict[str, bytes]:
+    """Remove the files that `index` has stored, and return their content."""
+    paths = [path for path in folder.rglob("*") if ".shardex" in path.parts and path.is_file()]
+    found = {path.name: path.read_bytes() for path in paths}
+    for path in paths:
+        path.unlink()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("format", "options"),
+    [("jsonl", {"attributes": ["x"], "checksums": True}), ("tar", {}), ("tokens", {}), ("columns_tar", {})],
+)
+def test_index_is_the_same_for_all_workers_and_executors(tmp_path: Path, format: str, options: dict[str, Any]) -> None:
+    samples: list[Any] = [{"x": number, "t": "a" * number} for number in range(30)]
+    if format == "tokens":
+        samples = [{"tokens": np.arange(number + 1, dtype="uint16")} for number in range(30)]
+    if format == "columns_tar":
+        samples = [{"v": np.full(3, number, "float32")} for number in range(30)]
+    cut: dict[str, Any] = {"samples_per_shard": 5} if format == "columns_tar" else {"shard_size": 200}
+    sx.write(tmp_path / "d", samples, format=format, **cut)
+    sidecars(tmp_path)
+    found = []
+    with ThreadPoolExecutor(2) as threads:
+        for where in ({}, {"workers": 1}, {"workers": 2}, {"executor": "threads"}, {"executor": threads}):
+            assert len(sx.index(tmp_path / "d", **options, **where)) == 30
+            found.append(sidecars(tmp_path))
+    assert found[0] and all(one == found[0] for one in found)

@@ -91,7 +91,7 @@ def files_of(folder: Path) -> Files:
     return find(folder).having(".rec")
 
 
-def open_index(folder: Path, **options: bool) -> Index:
+def open_index(folder: Path, **options: Any) -> Index:
     SCANNED.clear()
     return Index.of(files_of(folder), Records(), **options)
 

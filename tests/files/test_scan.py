@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -143,3 +144,28 @@ def test_of_several_errors_that_of_the_first_file_is_raised(tmp_path: Path, monk
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     with pytest.raises(FormatError, match=r"0\.tar: expected a tar"):
         scan_all(LocalSource(tmp_path), tars(tmp_path, 4), FailingInReverse(), progress=False)
+
+
+@pytest.mark.parametrize(
+    ("workers", "executor", "here"), [(1, None, True), (2, None, False), (2, "threads", True), (None, "inline", True)]
+)
+def test_workers_and_executor_decide_where_files_are_scanned(
+    tmp_path: Path, workers: int | None, executor: str | None, here: bool
+) -> None:
+    class Where:
+        name, in_python = "where", False
+
+        def scan(self, source: Source, path: str) -> int:
+            return os.getpid()
+
+    sizes = dict.fromkeys("abcd", 1)
+    found = scan_all(LocalSource(tmp_path), sizes, Where(), False, workers=workers, executor=executor)
+    assert list(found) == list(sizes)
+    assert (set(found.values()) == {os.getpid()}) == here
+    assert here or len(set(found.values())) == 2
+
+
+def test_executor_of_the_user(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        found = scan_all(LocalSource(tmp_path), tars(tmp_path, 3), TarScanner(), False, executor=threads)
+    assert len(found) == 3

@@ -218,6 +218,7 @@ def sql(
 def index(
     what: What,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build it again, even if it is up to date.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Read files in this number of processes.")] = None,
     format: Format = None,
     option: Options = None,
     as_json: AsJson = False,
@@ -228,7 +229,7 @@ def index(
 
     Example: shardex index 'corpus/*.jsonl'
     """
-    paths, name, options = resolve(what, format, option, rebuild=rebuild)
+    paths, name, options = resolve(what, format, option, rebuild=rebuild, workers=workers)
     began, start = time.time(), time.perf_counter()
     rows = open_rows(paths, name, **options)
     seconds = time.perf_counter() - start

@@ -17,6 +17,7 @@ from shardex.formats import open_rows
 from shardex.rows import AbstractRows, Rows
 from shardex.samples import T_co, fields_of, is_sample_class
 from shardex.schema import Features
+from shardex.workers import ExecutorLike
 
 Data = What | Rows | Sequence[Any] | Mapping[str, Any] | ArrowStream | HubDataset
 """Argument of `open`: paths, rows, a list of samples, columns by name, or a table of another tool."""
@@ -123,15 +124,21 @@ def index(
     format: str | None = None,
     schema: Any = None,
     checksums: bool = False,
+    workers: int | None = None,
+    executor: ExecutorLike = None,
     progress: bool | None = None,
     **options: Any,
 ) -> Dataset:
-    """Open shards, and store extracted columns or checksums that later opens of the same files use.
+    """Open shards, and store their index, extracted columns or checksums, which later opens of the same files use.
 
     `attributes` are keys of JSON Lines, or of JSON in the samples of tars: their values are extracted once, now, so
     that `where` and `sql` need not decode the samples; files that change are extracted again.
     With `checksums`, every block of the files is verified from now on when it is first read; a changed file
     raises an error until its checksums are computed again.
+
+    Files are read one by one in this process, in threads or in processes, as suits the format. `workers` is the number
+    of processes to use instead (1: this process). `executor` runs them elsewhere: "ray", an address of Ray, or an
+    executor of `concurrent.futures`. What is stored is the same.
 
     >>> import os, tempfile; path = os.path.join(tempfile.mkdtemp(), "a.jsonl")
     >>> with __builtins__["open"](path, "w") as file:
@@ -140,6 +147,7 @@ def index(
     >>> len(ds.where("lang = 'de'"))
     1
     """
-    own = {"attributes": attributes or None, "checksums": checksums or None, "progress": progress}
+    own: dict[str, Any] = {"attributes": attributes or None, "checksums": checksums or None, "progress": progress}
+    own |= {"workers": workers, "executor": executor}
     options |= {name: value for name, value in own.items() if value is not None}
     return open(what, format=format, schema=schema, **options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from typing import Any
 
 from shardex.errors import ArgumentError, StaleIndexError
 from shardex.files.find import STORE_FOLDER, Files
@@ -28,8 +29,10 @@ class SumScanner:
         return {"xxh3": block_checksums(source.load(path))}
 
 
-def with_checksums(files: Files, make: bool = False, *, rebuild: bool = False, progress: bool | None = None) -> Files:
+def with_checksums(files: Files, make: bool = False, **options: Any) -> Files:
     """Return the files with a source that checks them against their saved checksums; `make` computes these first.
+
+    The options are those of `Index.of`.
 
     >>> import os, tempfile; from shardex.files.find import find; folder = tempfile.mkdtemp()
     >>> with open(os.path.join(folder, "a.jsonl"), "w") as file:
@@ -48,7 +51,7 @@ def with_checksums(files: Files, make: bool = False, *, rebuild: bool = False, p
             )
         return files
     data = files.having("")
-    index = Index.of(data, SumScanner(), rebuild=rebuild, progress=progress) if make else _saved(data)
+    index = Index.of(data, SumScanner(), **options) if make else _saved(data)
     if index is None:
         return files
     known = {file.path for file in index.files}

@@ -30,6 +30,7 @@ from shardex.files.scan import Scan, Scanner, scan_all
 from shardex.files.sidecar import decode_sidecar, encode_sidecar, load_sidecars, save_sidecar
 from shardex.kernel import Integers, Segments, take
 from shardex.sources import ByteRange, Source, Stat
+from shardex.workers import ExecutorLike
 
 VERSION = 1
 _BLOCK_ROWS = 1 << 18
@@ -108,6 +109,8 @@ class Index:
         rebuild: bool = False,
         progress: bool | None = None,
         together: bool = False,
+        workers: int | None = None,
+        executor: ExecutorLike = None,
     ) -> Index:
         """Return the saved index of these files if it is up to date; otherwise scan the changed files and save it.
 
@@ -125,7 +128,7 @@ class Index:
             unchanged = [file.path for file in old.files if file.is_unchanged(stats.get(file.path), files.source)]
             scans = {path: old.scan_of(path) for path in unchanged}
         todo = {path: stats[path].size for path in files.paths if path not in scans}
-        scans |= scan_all(files.source, todo, scanner, progress)
+        scans |= scan_all(files.source, todo, scanner, progress, workers=workers, executor=executor)
         data = encode(scanner.name, files, [stats[path] for path in files.paths], [scans[path] for path in files.paths])
         return cls(*save_sidecar(files, scanner.name, data))
 

@@ -1,4 +1,4 @@
-"""Scans many files concurrently: in threads, or in processes if the scanner holds the GIL.
+"""Scans many files concurrently: in threads, in processes if the scanner holds the GIL, or where the user wants.
 
 A `Scanner` finds the samples of one file; `scan_all` runs it on many and shows a progress bar. Its callers,
 `sample_index` and `formats.extracted_columns`, choose the files and save the results.
@@ -6,17 +6,15 @@ A `Scanner` finds the samples of one file; `scan_all` runs it on many and shows 
 
 from __future__ import annotations
 
-import os
-import pickle
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
 from shardex.progress import Bar
-from shardex.sources import Source
-from shardex.workers import ProcessPool
+from shardex.sources import Source, export_credentials, import_credentials
+from shardex.workers import ExecutorLike, cores, is_local, start_executor
 
 _MIN_BYTES_FOR_PROCESSES = 256 << 20
 """Total size of files above which starting processes (a quarter of a second each) pays off."""
@@ -50,40 +48,41 @@ Scanner = FileScanner[Scan]
 
 
 def scan_all(
-    source: Source, sizes: dict[str, int], scanner: FileScanner[Found], progress: bool | None, desc: str = "index"
+    source: Source,
+    sizes: dict[str, int],
+    scanner: FileScanner[Found],
+    progress: bool | None = None,
+    desc: str = "index",
+    *,
+    workers: int | None = None,
+    executor: ExecutorLike = None,
 ) -> dict[str, Found]:
     """Scan the files in `sizes`, which maps paths to bytes; the progress bar counts these.
 
-    If several scans fail, the error of the first of these files is raised.
+    `workers` and `executor` are those of `start_executor`; without them the scanner and the sizes decide. If several
+    scans fail, the error of the first of these files is raised.
     """
     if not sizes:
         return {}
-    total, disable = sum(sizes.values()), None if progress is None else not progress
-    remote = source.is_remote
-    workers = max(1, min(_REMOTE_SCANS if remote else _cores(), len(sizes)))
-    scans: dict[str, Found] = {}
-    with Bar(total=total, unit="B", unit_scale=True, desc=desc, disable=disable) as bar:
-
-        def keep(path: str, scan: Found) -> None:
-            scans[path] = scan
+    if workers is None and executor is None:
+        workers, executor = _default_workers(source, sizes, scanner)
+    give_credentials = partial(import_credentials, export_credentials(secrets=is_local(executor)))
+    running = start_executor(partial(scanner.scan, source), workers, executor, initializer=give_credentials)
+    disable, scans = None if progress is None else not progress, {}
+    with (
+        closing(running),
+        Bar(total=sum(sizes.values()), unit="B", unit_scale=True, desc=desc, disable=disable) as bar,
+    ):
+        tickets = {path: running.submit(path) for path in sizes}
+        for path, ticket in tickets.items():
+            scans[path] = running.result(ticket)
             bar.update(sizes[path])
-
-        if scanner.in_python and not remote and workers > 1 and total > _MIN_BYTES_FOR_PROCESSES:
-            # One buffer: results that wait for that of an earlier file would keep one open each.
-            with ProcessPool(partial(_pickled_scan, scanner, source), workers, buffers=1) as processes:
-                tickets = {path: processes.submit(path) for path in sizes}
-                for path, ticket in tickets.items():
-                    keep(path, pickle.loads(processes.result(ticket)))
-        else:
-            with ThreadPoolExecutor(1 if scanner.in_python and not remote else workers) as threads:
-                list(threads.map(lambda path: keep(path, scanner.scan(source, path)), sizes))
     return scans
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _pickled_scan(scanner: FileScanner[Any], source: Source, path: str) -> bytes:
-    """Scan one file; the result is pickled, because its arrays would keep shared buffers of the pool open."""
-    return pickle.dumps(scanner.scan(source, path))
+def _default_workers(source: Source, sizes: dict[str, int], scanner: FileScanner[Any]) -> tuple[int, str]:
+    """Return number and kind of workers: processes for much work that holds the GIL, threads for other work."""
+    workers = max(1, min(_REMOTE_SCANS if source.is_remote else cores(), len(sizes)))
+    if not scanner.in_python or source.is_remote:
+        return workers, "threads"
+    return (workers, "processes") if workers > 1 and sum(sizes.values()) > _MIN_BYTES_FOR_PROCESSES else (1, "inline")

@@ -32,6 +32,7 @@ from shardex.formats.tar_remote_headers import header_bytes
 from shardex.kernel import Column, Columns, Integers, Ranges
 from shardex.schema import Array, Features, Json, Optional, Text, check_fields
 from shardex.sources import Source
+from shardex.workers import ExecutorLike
 
 TABLE = "index.sqlite"
 _LOG = "index.sqlite-wal"
@@ -61,6 +62,8 @@ def open(
     truncated: str = "error",
     rebuild: bool = False,
     progress: bool | None = None,
+    workers: int | None = None,
+    executor: ExecutorLike = None,
 ) -> ColumnsRows:
     """Open the samples of a folder of this format; `schema` may give dtypes and shapes of the arrays.
 
@@ -79,7 +82,9 @@ def open(
     tars = [path for path in files.having(".tar").paths if path.count("/") == 1]
     known = Files(files.source, (TABLE, *log, *natural_order(tars)), files.what, files.folder)
     scanner = ColumnsScanner(known.paths, read_truncated)
-    index = Index.of(known, scanner, rebuild=rebuild, progress=progress, together=True)
+    index = Index.of(
+        known, scanner, rebuild=rebuild, progress=progress, workers=workers, executor=executor, together=True
+    )
     if read_truncated:
         warn_if_truncated(known, {number: 0 for number, path in enumerate(known.paths) if path in tars})
     return ColumnsRows(known, index, Features({}) if schema is None else Features.of(schema))

@@ -198,18 +198,18 @@ class Extraction:
 
     @cached_property
     def _found(self) -> ExtractedColumns | None:
-        return self._load_or_extract((), rebuild=False, progress=None) if self._indexed else None
+        return self._load_or_extract((), rebuild=False) if self._indexed else None
 
     @property
     def features(self) -> Features:
         """The extracted keys and the features of their values."""
         return Features({}) if self._found is None else self._found.features
 
-    def extract(self, keys: Sequence[str], *, rebuild: bool, progress: bool | None) -> None:
-        """Extract these keys, and again those that were extracted before."""
+    def extract(self, keys: Sequence[str], *, rebuild: bool, **options: Any) -> None:
+        """Extract these keys, and again those that were extracted before; the options are those of `scan_all`."""
         if isinstance(keys, str) or not all(isinstance(key, str) and key for key in keys):
             raise ArgumentError(f"expected a list of keys for the option attributes, got {keys!r}")
-        self._found = self._load_or_extract(keys, rebuild, progress)
+        self._found = self._load_or_extract(keys, rebuild, **options)
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return an extracted column; a damaged one is extracted again."""
@@ -218,10 +218,10 @@ class Extraction:
             return self._found.column(name)
         except ChecksumError as error:
             warnings.warn(f"{error}; extracting them again", stacklevel=4)
-            self.extract(list(self.features), rebuild=True, progress=None)
+            self.extract(list(self.features), rebuild=True)
             return self._found.column(name)
 
-    def _load_or_extract(self, keys: Sequence[str], rebuild: bool, progress: bool | None) -> ExtractedColumns | None:
+    def _load_or_extract(self, keys: Sequence[str], rebuild: bool, **options: Any) -> ExtractedColumns | None:
         """Load the sidecar if it is up to date, otherwise extract what changed and save it."""
         scanner = KeyScanner(self._format, tuple(keys))
         remedy = "the values in it must be extracted again"
@@ -238,7 +238,7 @@ class Extraction:
         pieces = {file.path: known[0].pieces_of(number) for number, file in before if file in ours}
         old = {path: found for path, found in pieces.items() if found is not None}
         todo = {file.path: file.size for file in self._indexed if file.path not in old}
-        found = old | scan_all(self._files.source, todo, scanner, progress, "attributes")
+        found = old | scan_all(self._files.source, todo, scanner, desc="attributes", **options)
         self._refuse_changed_files(found)
         data = _encode(self._indexed, [found[file.path] for file in self._indexed], scanner.keys)
         return ExtractedColumns(*save_sidecar(self._files, scanner.name, data))

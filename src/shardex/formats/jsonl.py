@@ -27,6 +27,7 @@ from shardex.formats.registry import Format
 from shardex.kernel import MISSING, Columns, Integers
 from shardex.schema import Bytes, Features, Optional, Text, check_fields
 from shardex.sources import Source
+from shardex.workers import ExecutorLike
 
 _TEXT = (".txt",)
 _JSON = (*JSON_LINES, ".json")
@@ -53,6 +54,8 @@ def open(
     infer_from: str | None = None,
     rebuild: bool = False,
     progress: bool | None = None,
+    workers: int | None = None,
+    executor: ExecutorLike = None,
     trust_paths: bool = False,
 ) -> JsonLines | TextLines:
     """Open the lines of these files; `decode` is "json", "text" or "bytes", by default according to the extensions.
@@ -70,7 +73,14 @@ def open(
     else:
         files = _line_files(files)
         decode = decode or _decode_of(files)
-        index = Index.of(files, LineScanner(skip_blank=decode == "json"), rebuild=rebuild, progress=progress)
+        index = Index.of(
+            files,
+            LineScanner(skip_blank=decode == "json"),
+            rebuild=rebuild,
+            progress=progress,
+            workers=workers,
+            executor=executor,
+        )
     if attributes and (decode != "json" or not isinstance(index, Index)):
         raise ArgumentError(
             f"{files}: expected JSON lines that shardex indexed, to extract attributes from, got others"
@@ -80,7 +90,9 @@ def open(
     rows = JsonLines(files, index, features, infer_from)
     rows.rebuild = rebuild
     if attributes or rebuild:
-        rows.extraction.extract(attributes or (), rebuild=rebuild, progress=progress)
+        rows.extraction.extract(
+            attributes or (), rebuild=rebuild, progress=progress, workers=workers, executor=executor
+        )
     return rows
 
 

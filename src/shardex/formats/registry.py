@@ -36,7 +36,9 @@ FORMATS: dict[str, str] = {
 }
 """Name and module of each format, in the order in which their `recognise` is called."""
 
-_ONCE = ("rebuild", "progress", "attributes", "checksums")
+_INDEXING = ("rebuild", "progress", "workers", "executor")
+"""Options of formats that have an index, and of storing checksums."""
+_ONCE = (*_INDEXING, "attributes", "checksums")
 """Options that have an effect while opening, and are not needed to open the same data again."""
 _ACCESS = ("cache", "cache_limit", "access", "trusted")
 """Options of all formats: how remote files are read on this machine."""
@@ -174,9 +176,9 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
     files, make = find(what, **access), bool(options.pop("checksums", False))
     name = format or recognise(files)
     container = format_named(name)
-    files = with_checksums(files, make, rebuild=options.get("rebuild", False), progress=options.get("progress"))
+    files = with_checksums(files, make, **{option: options[option] for option in _INDEXING if option in options})
     if make:  # storing checksums used these options, even if the format has none of them
-        options = {option: options[option] for option in options if option not in ("rebuild", "progress")}
+        options = {option: options[option] for option in options if option not in _INDEXING}
     if wanted is not None and not container.self_describing:
         options.setdefault("schema", wanted)
     options = check_options(container.open, name, options)
@@ -190,7 +192,7 @@ def _check_names(format: str | None, options: Mapping[str, Any]) -> None:
     """Raise ArgumentError for an option that `open` does not have, before files are looked for."""
     if not options.keys() - {"schema", *_EVERY}:
         return
-    checksums = ("rebuild", "progress") if options.get("checksums") else ()
+    checksums = _INDEXING if options.get("checksums") else ()
     known = {
         *_EVERY,
         *checksums,

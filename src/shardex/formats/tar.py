@@ -65,6 +65,7 @@ from shardex.schema import (
     unwrap_optional,
 )
 from shardex.sources import Source
+from shardex.workers import ExecutorLike
 
 _LONGEST_HEADER = 64 << 10
 """Maximum bytes that are fetched to read a key."""
@@ -83,6 +84,8 @@ def open(
     truncated: str = "error",
     rebuild: bool = False,
     progress: bool | None = None,
+    workers: int | None = None,
+    executor: ExecutorLike = None,
 ) -> TarRows:
     """Open the samples of these tars; `schema` gives the types of fields that their extension does not determine.
 
@@ -95,12 +98,16 @@ def open(
         packed = files.having(*(f".tar.{kind}" for kind in ("gz", "bz2", "xz", "zst")), ".tgz").paths
         found = f"only packed ones, such as {packed[0]}; unpack them first" if packed else "one without"
         raise NotFoundError(errno.ENOENT, f"expected a folder with .tar files, got {found}", str(files))
-    index = Index.of(tars, TarScanner(read_truncated), rebuild=rebuild, progress=progress)
+    index = Index.of(
+        tars, TarScanner(read_truncated), rebuild=rebuild, progress=progress, workers=workers, executor=executor
+    )
     if read_truncated:
         warn_if_truncated(tars, _last_starts(index))
     rows = TarRows(tars, index, None if schema is None else Features.of(schema))
     if attributes or rebuild:
-        rows.extraction.extract(attributes or (), rebuild=rebuild, progress=progress)
+        rows.extraction.extract(
+            attributes or (), rebuild=rebuild, progress=progress, workers=workers, executor=executor
+        )
     return rows
 
 

@@ -44,6 +44,7 @@ from shardex.formats.token_files import (
 )
 from shardex.kernel import Columns, Integers, Ragged, pooled_empty, row_ranges, take
 from shardex.schema import Array, Features, check_fields
+from shardex.workers import ExecutorLike
 
 _DTYPES = {f".{kind}{8 * size}": f"{kind}{size}" for kind in "uif" for size in (1, 2, 4, 8) if kind != "f" or size > 1}
 """Extensions that give the dtype of a file: `.u16`, `.i32`, `.f32` and so on."""
@@ -68,6 +69,8 @@ def open(
     field: str | None = None,
     rebuild: bool = False,
     progress: bool | None = None,
+    workers: int | None = None,
+    executor: ExecutorLike = None,
     trust_paths: bool = False,
 ) -> WindowRows | StoredRows:
     """Open the samples of these files: windows of `window` numbers, or samples of stored lengths."""
@@ -88,7 +91,14 @@ def open(
     if window is not None:
         return WindowRows(data, numbers, window, field or "tokens")
     _check_lengths(data, numbers)
-    index = Index.of(data, LengthScanner(numbers.itemsize, lengths), rebuild=rebuild, progress=progress)
+    index = Index.of(
+        data,
+        LengthScanner(numbers.itemsize, lengths),
+        rebuild=rebuild,
+        progress=progress,
+        workers=workers,
+        executor=executor,
+    )
     return StoredRows(data, index, numbers, None, field or "tokens")
 
 

@@ -21,6 +21,7 @@ from shardex.workers.executors import (
     ExecutorLike,
     InlineExecutor,
     ThreadExecutor,
+    cores,
     is_local,
     start_executor,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "InlineExecutor",
     "ProcessPool",
     "ThreadExecutor",
+    "cores",
     "function_fingerprint",
     "is_local",
     "start_executor",

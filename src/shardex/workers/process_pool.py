@@ -245,7 +245,8 @@ class RestartingPool(ProcessPool):
 
     A task at which workers died three times raises a `WorkerError`, which closes the pool. Errors that the job raises,
     and a job that cannot be unpickled, are raised as by `ProcessPool`. A worker holds two tasks, the others wait in the
-    pool: tasks of different length keep all workers busy.
+    pool: tasks of different length keep all workers busy. Results should be small: a worker has one shared buffer, so
+    that results that wait to be taken keep no files open.
 
     >>> with RestartingPool(lambda number: number**2, workers=2) as pool:
     ...     tickets = [pool.submit(number) for number in range(5)]
@@ -254,14 +255,9 @@ class RestartingPool(ProcessPool):
     """
 
     def __init__(
-        self,
-        job: Callable[[Any], Any],
-        workers: int,
-        *,
-        initializer: Callable[[], object] | None = None,
-        buffers: int | None = None,
+        self, job: Callable[[Any], Any], workers: int, *, initializer: Callable[[], object] | None = None
     ) -> None:
-        super().__init__(job, workers, initializer=initializer, buffers=buffers)
+        super().__init__(job, workers, initializer=initializer, buffers=1)
         self._waiting: deque[tuple[int, Any, bytes]] = deque()
         self._deaths: Counter[int] = Counter()
 
