@@ -15,7 +15,8 @@ from typer.testing import CliRunner, Result
 import shardex as sx
 from shardex.cli import commands as cli
 
-COMMANDS = ["info", "head", "sql", "index", "demo", "history", "restore", "clean", "compact", "verify", "recover"]
+COMMANDS = ["info", "head", "sql", "index", "demo", "convert"]
+COMMANDS += ["history", "restore", "clean", "compact", "verify", "recover"]
 FORMATS = ["arrow", "jsonl", "tar"]
 
 
@@ -290,8 +291,8 @@ def test_options_get_the_types_that_the_format_declares(numbers: Path) -> None:
     ("options", "message"),
     [
         (["--format", "zip"], "expected a format out of"),
-        (["-o", "window"], "expected an option of the format as -o name=value, got 'window'"),
-        (["-o", "format=tar"], "expected an option of the format as -o name=value, got 'format=tar'"),
+        (["-o", "window"], "expected an option of the format as name=value, got 'window'"),
+        (["-o", "format=tar"], "expected an option of the format as name=value, got 'format=tar'"),
         (["-o", "colour=red"], "got 'colour'"),
         (["-o", "rebuild=maybe"], "expected rebuild to be"),
         (["-o", "schema=x"], "expected schema to be"),

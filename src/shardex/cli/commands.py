@@ -1,6 +1,7 @@
-"""The application `shardex` and its commands `info`, `head`, `sql`, `index` and `demo`; others are in `store_commands`.
+"""The application `shardex` and its commands `info`, `head`, `sql`, `index` and `demo`; it registers all others.
 
-Results go to stdout, progress and errors to stderr. An error of shardex is one line and exit code 1, not a traceback.
+Those are in `convert_command` and `store_commands`. Results go to stdout, progress and errors to stderr. An error of
+shardex is one line and exit code 1, not a traceback; its notes are lines of their own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typer.core import TyperGroup
 
 from shardex.cli import demo as demo_script
 from shardex.cli import store_commands
+from shardex.cli.convert_command import convert
 from shardex.cli.terminal import (
     AsJson,
     Format,
@@ -57,13 +59,20 @@ class _Commands(TyperGroup):
             return result
         except ShardexError as error:
             print(f"shardex: {printable(message(error))}", file=sys.stderr)
+            _print_notes(error)
             raise typer.Exit(1) from None
         except BrokenPipeError:
             # The process that reads our output, such as `head`, has ended; the flush at exit must not fail either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            _print_notes(error)
             raise typer.Exit(130) from None
+
+
+def _print_notes(error: BaseException) -> None:
+    for note in getattr(error, "__notes__", ()):
+        print(f"shardex: {printable(note)}", file=sys.stderr)
 
 
 app = typer.Typer(cls=_Commands, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
@@ -291,9 +300,10 @@ def demo(
         print(demo_script.report(rows, folder))
 
 
-# -- store commands -------------------------------------------------------------------------------------------
+# -- commands of other modules ---------------------------------------------------------------------------------
 
 for _command in (
+    convert,
     store_commands.history,
     store_commands.restore,
     store_commands.clean,

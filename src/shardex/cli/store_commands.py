@@ -17,6 +17,7 @@ from shardex.cli.terminal import (
     Options,
     What,
     as_options,
+    count_text,
     print_json,
     print_rows,
     printable,
@@ -81,7 +82,7 @@ def clean(
         return
     for name in removed:
         print(printable(name))
-    print(f"removed {_count(len(removed), 'file')}")
+    print(f"removed {count_text(len(removed), 'file')}")
 
 
 def compact(
@@ -133,10 +134,12 @@ def verify(
     else:
         for problem in problems:
             print(printable(f"{problem.file or 'dataset'}: {as_options(problem.what)}{_extent(problem)}"))
-        print(_count(len(problems), "problem") if problems else "nothing is wrong")
+        print(count_text(len(problems), "problem") if problems else "nothing is wrong")
         if place is not None and left:
             size = size_text(sum(place.stat(file).size for file in left))
-            print(f"{_count(len(left), 'file')} ({size}) in no version; shardex clean removes those that writers left")
+            print(
+                f"{count_text(len(left), 'file')} ({size}) in no version; shardex clean removes those that writers left"
+            )
     if problems:
         raise typer.Exit(1)
 
@@ -163,7 +166,7 @@ def recover(
             print(printable(f"lost: {one.file}: {as_options(one.why)}{_extent(one)}"))
         for note in recovered.notes:
             print(printable(f"note: {note}"))
-        print(printable(f"saved {_count(recovered.samples, 'sample')} in {recovered.path}"))
+        print(printable(f"saved {count_text(recovered.samples, 'sample')} in {recovered.path}"))
     if recovered.lost:
         raise typer.Exit(1)
 
@@ -194,7 +197,3 @@ def _span(numbers: Any) -> str:
     if not len(numbers):
         return "none"
     return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"

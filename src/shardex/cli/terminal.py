@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -46,15 +46,22 @@ def resolve(
     paths = what[0] if len(what) == 1 else what  # a shell expands a pattern to several paths
     format = format or recognise(find(paths))
     types = get_type_hints(format_named(format).open)
-    options = dict(_parse_option(pair, types) for pair in option or ())
+    options = parse_options(option, types)
     return paths, format, options | {name: value for name, value in extra.items() if name in types}
 
 
-def _parse_option(pair: str, types: Mapping[str, Any]) -> tuple[str, Any]:
+def parse_options(
+    pairs: Iterable[str] | None, types: Mapping[str, Any], but: Container[str] = ("what", "format")
+) -> dict[str, Any]:
+    """Return options given as ``name=value``, with the types that the format declares; refuse the names in `but`."""
+    return dict(_parse_option(pair, types, but) for pair in pairs or ())
+
+
+def _parse_option(pair: str, types: Mapping[str, Any], but: Container[str]) -> tuple[str, Any]:
     """Return name and value of an option, with the type that the format declares."""
     name, equals, text = pair.partition("=")
-    if not equals or not name.isidentifier() or name in ("what", "format"):
-        raise ArgumentError(f"expected an option of the format as -o name=value, got {pair!r}")
+    if not equals or not name.isidentifier() or name in but:
+        raise ArgumentError(f"expected an option of the format as name=value, got {pair!r}")
     hint = types.get(name, object)
     values = [value for value in _possible_values(text) if _fits(value, hint)]
     if not values:
@@ -116,6 +123,7 @@ def as_options(text: str) -> str:
     >>> as_options('it was cut off; open with truncated="warn"')
     'it was cut off; open with -o truncated=warn'
     """
+    text = re.sub(r"\bmode=\"(\w+)\"", r"--mode \1", text)
     text = re.sub(rf"\b({_ADVISED})=(True|False|\"\w+\")", lambda found: f"-o {found[1]}={_plain(found[2])}", text)
     return re.sub(r"`sx\.(\w+)`", r"`shardex.\1` in Python", text)
 
@@ -134,6 +142,15 @@ def size_text(count: int) -> str:
         return f"{count} bytes"
     power = min(int(math.log10(count)) // 3, 4)
     return f"{count / 1000**power:.1f} {' kMGT'[power]}B"
+
+
+def count_text(number: int, noun: str) -> str:
+    """Return a number of things as readable text.
+
+    >>> count_text(1, "sample"), count_text(2000, "sample")
+    ('1 sample', '2,000 samples')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def printable(text: str) -> str:

@@ -1,0 +1,182 @@
+"""The command `convert`: writes samples of any dataset to a new one, in any format, through functions of the user."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import time
+import traceback
+import warnings
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+import msgspec
+import typer
+
+from shardex.cli.terminal import (
+    AsJson,
+    Format,
+    Options,
+    What,
+    count_text,
+    parse_options,
+    print_json,
+    printable,
+    resolve,
+    size_text,
+)
+from shardex.dataset import Dataset, write
+from shardex.dataset import open as open_dataset
+from shardex.errors import ArgumentError, NotFoundError, ShardexError, nearest
+from shardex.formats import FORMATS, ShardRows, check_options, format_named
+from shardex.sources import place_of
+
+_MOST_LINES = 10
+"""Samples that are left out are listed up to this number."""
+_FRAME = re.compile(r'File "(.+)", line (\d+), in ')
+_FUNCTION = "A function as module:name, of a module in this folder or an installed one;"
+
+
+def convert(
+    what: What,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="A folder or URL for the new dataset.")],
+    to: Annotated[str, typer.Option(help=f"Format of the new dataset, one of {', '.join(FORMATS)}.")] = "arrow",
+    workers: Annotated[int | None, typer.Option(min=1, help="Number of processes.")] = None,
+    executor: Annotated[str | None, typer.Option(help="threads, processes, ray, or ray://host:port.")] = None,
+    where: Annotated[str | None, typer.Option(help="Only samples that fulfil this SQL condition.")] = None,
+    fields: Annotated[str | None, typer.Option(help="Only these fields, separated by commas.")] = None,
+    transform: Annotated[str | None, typer.Option(help=f"{_FUNCTION} it returns a sample or a list.")] = None,
+    filter: Annotated[str | None, typer.Option(help=f"{_FUNCTION} it returns true to keep a sample.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Fields of the results, a dict or class: module:name.")] = None,
+    batched: Annotated[bool, typer.Option("--batched", help="Call these functions with batches.")] = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="Number of samples in a batch.")] = 256,
+    mode: Annotated[str, typer.Option(help="create, append or overwrite.")] = "create",
+    on_error: Annotated[str, typer.Option(help="raise, or skip to leave out samples with errors.")] = "raise",
+    to_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Option of the new format, such as shard_rows=1000; may be repeated."),
+    ] = None,
+    format: Format = None,
+    option: Options = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a dataset to another place or in another format.
+
+    A command that was stopped is continued by the same command.
+
+    Example: shardex convert 'corpus/*.jsonl' data/corpus --to parquet --workers 4
+    """
+    paths, name, options = resolve(what, format, option)
+    create = format_named(to).create
+    to_options = parse_options(to_option, get_type_hints(create), but={"mode"})
+    check_options(create, to, to_options)
+    ds = open_dataset(paths, format=name, **options)
+    ds = ds if where is None else ds.where(where)
+    ds = ds if fields is None else ds.select(*fields.split(","))
+    before = _extent(target, to) if mode == "append" else _Extent()
+    start = time.perf_counter()
+    result = _write(
+        target,
+        ds,
+        _imported(schema),
+        transform=_imported(transform),
+        filter=_imported(filter),
+        batched=batched,
+        batch_size=batch_size,
+        workers=workers,
+        executor=executor,
+        mode=mode,
+        on_error=on_error,
+        format=to,
+        **to_options,
+    )
+    _report(target, to, result, before, time.perf_counter() - start, as_json)
+
+
+def _write(target: str, ds: Dataset[Any], schema: Any, **options: Any) -> Dataset[Any]:
+    """Write the samples; an error in a function of the user becomes one of shardex, which is printed as one line."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".* samples were left out")  # they are listed at the end
+            return write(target, ds, schema, **options)
+    except ShardexError:
+        raise
+    except Exception as error:
+        notes = getattr(error, "__notes__", [])
+        if not any(note.startswith("in ") for note in notes):
+            raise
+        told = ShardexError(f"{type(error).__name__}: {error}{_origin(error)}")
+        for note in notes:
+            told.add_note(note)
+        raise told from error
+
+
+def _origin(error: Exception) -> str:
+    """Return file and line where an error was raised, here or in a worker."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    found = _FRAME.findall(str(error.__cause__)) or frames
+    return f" ({found[-1][0]}, line {found[-1][1]})" if found else ""
+
+
+def _imported(name: str | None) -> Any:
+    """Return the function, class or value that is given as ``module:name``."""
+    if name is None:
+        return None
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise ArgumentError(f"expected module:name, such as prepare:tokenize, got {name!r}")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # the folder of the shell, as for a script
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise NotFoundError(f"expected the module {module_name} in this folder or installed, got {error}") from error
+    if not hasattr(module, attribute):
+        raise ArgumentError(
+            f"expected a name of {module.__file__}, got {attribute!r}{nearest(attribute, vars(module))}"
+        )
+    return getattr(module, attribute)
+
+
+# -- report ---------------------------------------------------------------------------------------------------
+
+
+class _Extent(NamedTuple):
+    samples: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+def _extent(target: str, format: str) -> _Extent:
+    """Return the size of a dataset, zeros if there is none."""
+    place = place_of(target)
+    try:
+        rows = open_dataset(target, format=format).rows
+    except NotFoundError:
+        return _Extent()
+    assert isinstance(rows, ShardRows)
+    names = [*dict.fromkeys(rows.shard_names())]
+    inside = [name.removeprefix(place.url).lstrip("/") for name in names]
+    return _Extent(len(rows), len(names), sum(stat.size for stat in place.stats(inside)))
+
+
+def _report(target: str, to: str, result: Dataset[Any], before: _Extent, seconds: float, as_json: bool) -> None:
+    after = _extent(target, to)
+    samples, files, size = (new - old for new, old in zip(after, before, strict=True))
+    speed = size / max(seconds, 1e-9)
+    left_out = getattr(result, "left_out", [])
+    if as_json:
+        facts = {"path": place_of(target).url, "format": to, "samples": samples, "files": files, "bytes": size}
+        facts |= {
+            "seconds": round(seconds, 3),
+            "mb_per_second": round(speed / 1e6, 3),
+            "left_out": msgspec.to_builtins(left_out),
+        }
+        print_json(facts)
+        return
+    for one in left_out[:_MOST_LINES]:
+        print(printable(f"left out: {one.place}: {one.error}"))
+    if len(left_out) > _MOST_LINES:
+        print(f"left out: {count_text(len(left_out) - _MOST_LINES, 'more sample')} (--json lists all)")
+    counts = f"{count_text(samples, 'sample')}, {count_text(files, 'file')}, {size_text(size)}"
+    print(f"{counts}, {seconds:.1f} s, {size_text(int(speed))}/s")
