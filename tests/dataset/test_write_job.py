@@ -409,3 +409,14 @@ def test_executor_of_the_user(tmp_path: Path) -> None:
         out = sx.write(tmp_path / "d", numbers(), transform=double, executor=pool)
         assert len(out) == 500
         assert pool.submit(int, "5").result() == 5
+
+
+def test_value_that_does_not_fit_is_named_by_its_sample_in_the_source(tmp_path: Path) -> None:
+    ds = sx.open([{"x": k} for k in range(300)])
+    with pytest.raises(SchemaError, match=r"got float 200\.5 - at field y - in the result of .* at sample 200;"):
+        sx.write(
+            tmp_path / "a", ds, {"y": int}, transform=lambda s: {"y": s.x if s.x != 200 else 200.5}, progress=False
+        )
+    mixed = sx.open([{"x": k if k != 200 else None} for k in range(300)])
+    with pytest.raises(SchemaError, match=r"got nothing .*- at sample 200, field x - in samples? "):
+        sx.write(tmp_path / "b", mixed, {"x": int}, shard_rows=64, workers=1, progress=False)

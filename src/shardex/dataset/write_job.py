@@ -10,6 +10,7 @@ the same job continues.
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -40,6 +41,7 @@ _VERSION = 1
 _MEASURED = 16
 """Samples from which the size of all is estimated."""
 _FEW = 3
+_SAMPLE = re.compile(r" - at sample (\d+)(, )?")
 
 # -- the job ----------------------------------------------------------------------------------------------------
 
@@ -77,7 +79,7 @@ class WriteJob:
                 try:
                     out.extend(result)
                 except SchemaError as error:
-                    raise self._located(error, results, begin, end) from None
+                    raise self._located(error, results, begin, end, part) from None
                 continue
             each = list(stored_samples(result)) if isinstance(result, Columns) else [result]
             rows = range(begin, end) if len(each) == end - begin else [begin] * len(each)
@@ -88,14 +90,24 @@ class WriteJob:
                 try:
                     out.append(sample)
                 except SchemaError as error:
-                    results.leave_out(row, self._located(error, results, row, row + 1))
+                    results.leave_out(row, self._located(error, results, row, row + 1, part))
 
-    def _located(self, error: SchemaError, results: Results, begin: int, end: int) -> SchemaError:
-        """Return an error of a value that does not fit, with the samples and the function."""
+    def _located(self, error: SchemaError, results: Results, begin: int, end: int, part: Part) -> SchemaError:
+        """Return an error of a value that does not fit, with the samples and the function.
+
+        The writer numbers samples in its part, which means nothing to the user: the number becomes that of the source,
+        or is left out if functions are called.
+        """
+
+        def number(found: re.Match[str]) -> str:
+            if not self.steps.any:
+                return f" - at sample {part.begin + int(found[1])}{found[2] or ''}"
+            return " - at " if found[2] else ""
+
         function = self.steps.transform
         made = f"the result of {function!r} at " if function is not None else ""
         advice = "" if function is None else "; give a schema that fits all results with schema="
-        located = SchemaError(f"{error} - in {made}{results.place(begin, end)}{advice}")
+        located = SchemaError(f"{_SAMPLE.sub(number, str(error))} - in {made}{results.place(begin, end)}{advice}")
         located.__suppress_context__ = True  # as `from None` does
         return located
 

@@ -212,7 +212,9 @@ class ProcessPool:
 
     def _handle(self, worker: WorkerHandle, kind: int, ticket: int, body: bytes) -> None:
         if kind == Kind.JOB_FAILED:
-            self._fail(f"expected {worker} to load the job, it could not", WorkerTraceback("\n" + body.decode()))
+            text = body.decode()
+            why = text.strip().rpartition("\n")[2]
+            self._fail(f"expected {worker} to load the job, it could not: {why}", WorkerTraceback("\n" + text))
         del worker.tasks[ticket]
         content = worker.open_buffer(body) if kind == Kind.IN_BUFFER else body
         if ticket in self._open:
