@@ -96,11 +96,11 @@ class WriteJob:
         """Return an error of a value that does not fit, with the samples and the function.
 
         The writer numbers samples in its part, which means nothing to the user: the number becomes that of the source,
-        or is left out if functions are called.
+        or is left out if functions are called or there is one sample only.
         """
 
         def number(found: re.Match[str]) -> str:
-            if not self.steps.any:
+            if not self.steps.any and end - begin > 1:
                 return f" - at sample {part.begin + int(found[1])}{found[2] or ''}"
             return " - at " if found[2] else ""
 
