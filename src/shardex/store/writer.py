@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,8 @@ from shardex.store.manifest import Fragment, Manifest, files_of, new_data_path, 
 from shardex.store.version_numbers import at_latest, latest_version
 from shardex.store.writer_heartbeat import WRITER_FILE, WriterHeartbeat
 
+_MANIFESTS = 256
+"""Manifests of parts that are read at once."""
 _UNUSED_IDS = 1 << 48
 """First id if the latest manifest is damaged: larger than any id in use."""
 
@@ -180,10 +182,9 @@ def _add_parts(
 ) -> None:
     """Link or copy the data files of all parts under new names, and publish a manifest with all fragments."""
     with writer:
-        manifests = folder.place.for_each(lambda part: read_manifest(place_of(folder.path(part.folder)), 1), parts)
         fragments: list[Fragment] = []
         names: dict[str, str] = {}
-        for part, manifest in zip(parts, manifests, strict=True):
+        for part, manifest in _manifests(folder, parts):
             paths = {
                 file.path: new_data_path(
                     (batch.xxh3 for batch in file.batches),
@@ -197,6 +198,14 @@ def _add_parts(
             fragments += with_paths(manifest, paths).fragments
         folder.copy_out(names, temporary)
         writer.add_files(fragments)
+
+
+def _manifests(folder: JobFolder, parts: Sequence[FinishedPart]) -> Iterator[tuple[FinishedPart, Manifest]]:
+    """Yield each part with its manifest; some are read at once, because there may be many parts."""
+    for begin in range(0, len(parts), _MANIFESTS):
+        some = parts[begin : begin + _MANIFESTS]
+        found = folder.place.for_each(lambda part: read_manifest(place_of(folder.path(part.folder)), 1), some)
+        yield from zip(some, found, strict=True)
 
 
 def _only_leftovers(place: Place) -> bool:
