@@ -18,7 +18,6 @@ import pytest
 
 import shardex as sx
 from shardex.errors import AlreadyExistsError, ArgumentError, SchemaError, ShardexError
-from shardex.jobs import JobFolder
 from tests.waiting import becomes_true
 
 FORMATS = ("arrow", "parquet", "jsonl", "tar", "tokens", "bins", "columns_tar")
@@ -252,6 +251,23 @@ def test_samples_with_errors_are_left_out_and_listed(tmp_path: Path, workers: in
     assert "bad 77" in out.left_out[1].error
 
 
+def test_left_out_samples_are_tried_again_if_errors_are_to_be_raised(tmp_path: Path) -> None:
+    def needs_file(sample: Any) -> dict[str, Any]:
+        if sample.n == 70 and not (tmp_path / "stop").exists():
+            raise KeyboardInterrupt
+        if sample.n == 3 and not (tmp_path / "there").exists():
+            raise ValueError("not there")
+        return {"n": sample.n}
+
+    with pytest.raises(KeyboardInterrupt):
+        sx.write(tmp_path / "d", numbers(100), {"n": int}, transform=needs_file, on_error="skip", shard_rows=10)
+    (tmp_path / "stop").touch()
+    (tmp_path / "there").touch()
+    out = sx.write(tmp_path / "d", numbers(100), {"n": int}, transform=needs_file, shard_rows=10)
+    assert [one.n for one in out] == list(range(100))
+    assert out.left_out == []
+
+
 def test_samples_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n{"n": \n{"n": 3}\n')
     with pytest.warns(UserWarning, match="1 of 3 samples"):
@@ -370,20 +386,6 @@ def test_two_runs_of_the_same_job(tmp_path: Path) -> None:
     assert sorted(run.wait() for run in both) in ([0, 0], [0, 1]), "one of them may find that the other was first"
     assert [one.n for one in sx.open(tmp_path / "d")] == [2 * k for k in range(400)]
     assert os.listdir(tmp_path) == ["d"]
-
-
-def test_run_that_was_killed_after_it_had_published(tmp_path: Path) -> None:
-    removed = JobFolder.remove
-    try:
-        JobFolder.remove = lambda self, **_: None  # type: ignore[method-assign]
-        sx.write(tmp_path / "d", numbers(), transform=double)
-    finally:
-        JobFolder.remove = removed  # type: ignore[method-assign]
-    assert len(os.listdir(tmp_path)) == 2
-    assert len(sx.write(tmp_path / "d", numbers(), transform=double)) == 500
-    assert os.listdir(tmp_path) == ["d"]
-    with pytest.raises(AlreadyExistsError):
-        sx.write(tmp_path / "d", numbers(), transform=double)
 
 
 def test_other_function_does_not_continue(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -160,6 +161,60 @@ def write_shards(format: str, mode: str, first: int, folder: str) -> None:
 WRITES: dict[str, Callable[[str], None]] = {
     f"{mode} {format}": partial(write_shards, format, mode, 8)
     for format in SHARDS
+    for mode in ("create", "append", "overwrite")
+    if (format, mode) != ("bins", "append")
+}
+
+# -- writing in parts ---------------------------------------------------------------------------------------------
+
+PARTS: dict[str, dict[str, Any]] = {
+    "arrow": {"shard_rows": 3},
+    "jsonl": {"shard_rows": 3},
+    "parquet": {"shard_rows": 3},
+    "tar": {"shard_rows": 3},
+    "tokens": {"shard_size": 60},
+    "bins": {"splits": 3},
+}
+"""Formats of the results, with options that make several files or parts."""
+
+
+def part_samples(first: int, count: int) -> list[Sample]:
+    return [{"x": np.arange(k, k + k % 5, dtype=np.int64)} for k in range(first, first + count)]
+
+
+def slowly(seconds: float, one: Any) -> Sample:
+    """Return the sample with numbers one higher, after a pause."""
+    time.sleep(seconds)
+    return {"x": one.x + 1}
+
+
+def write_in_parts(
+    format: str, mode: str, folder: str, count: int = 10, workers: int | None = None, seconds: float = 0.0, **more: Any
+) -> None:
+    """Write samples in parts through a function."""
+    source = sx.open(part_samples(20, count))
+    options: dict[str, Any] = {**PARTS[format], **more, "format": format, "mode": mode, "progress": False}
+    sx.write(
+        folder,
+        source,
+        {"x": sx.Array("int64", (None,))},
+        transform=partial(slowly, seconds),
+        workers=workers,
+        **options,
+    )
+
+
+def run_in_parts(folder: str, say: Callable[[str], None], *arguments: Any) -> None:
+    """Write in parts with more arguments, those of `write_in_parts` by name."""
+    format, mode, more = arguments
+    if "storage" in more:
+        sx.storage(**more.pop("storage"))
+    write_in_parts(format, mode, folder, **more)
+
+
+IN_PARTS: dict[str, Callable[[str], None]] = {
+    f"parts {mode} {format}": partial(write_in_parts, format, mode)
+    for format in PARTS
     for mode in ("create", "append", "overwrite")
     if (format, mode) != ("bins", "append")
 }
@@ -319,6 +374,7 @@ LONG: dict[str, Callable[..., None]] = {
     "hold": hold,
     "race_append": race_append,
     "race_update": race_update,
+    "run_in_parts": run_in_parts,
     "stress_append": stress_append,
     "stress_clean": stress_clean,
     "stress_compact": stress_compact,
@@ -351,7 +407,7 @@ def do(request: dict[str, Any], say: Callable[[str], None]) -> None:
         if name in LONG:
             LONG[name](folder, say, *rest)
         else:
-            {**EDITS, **WRITES, "sweep": sweep}[name](folder)
+            {**EDITS, **WRITES, **IN_PARTS, "sweep": sweep}[name](folder)
     except ShardexError as error:
         say(f"{type(error).__name__} {' '.join(str(error).split())}")
         os._exit(1)
@@ -387,7 +443,7 @@ def warm_up() -> None:
         make(f"{folder}/d")
         mixed(f"{folder}/d")
         fold(f"{folder}/d")
-        for name, write in WRITES.items():
+        for name, write in {**WRITES, **IN_PARTS}.items():
             write(f"{folder}/{name}")
 
 

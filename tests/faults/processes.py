@@ -161,8 +161,8 @@ def strace(pid: int, log: Path, *options: str) -> Iterator[None]:
         yield
 
 
-def calls(jobs: Jobs, job: str, folder: Path, log: Path) -> list[Call]:
-    """Return the system calls of a job that concern its dataset."""
+def calls(jobs: Jobs, job: str, folder: Path, log: Path, inside: Path | None = None) -> list[Call]:
+    """Return the system calls of a job that concern its dataset, or files inside of another folder."""
     with jobs.start(job, folder) as one, strace(one.pid, log, "-e", "trace=%file,%desc"):
         one.go()
         assert one.end() == "done"
@@ -172,7 +172,7 @@ def calls(jobs: Jobs, job: str, folder: Path, log: Path) -> list[Call]:
         if match := _CALL.match(line):
             name = match[1]
             seen[name] = seen.get(name, 0) + 1
-            if str(folder) in line:
+            if str(inside or folder) in line:
                 found.append(Call(name, seen[name], line))
     return found
 

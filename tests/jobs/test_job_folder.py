@@ -51,9 +51,9 @@ def test_nothing_is_left_after_the_end(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     folder.finish(0, write_part(folder, 0, "a"))
     write_part(folder, 1, "a run that was killed")
-    before = folder.was_committing
-    folder.begin_commit()
-    assert (before, folder.was_committing) == (False, True)
+    before = folder.commit
+    commit = folder.begin_commit(3)
+    assert (before, folder.commit, folder.begin_commit(4)) == (None, commit, commit), "the first note counts"
     folder.remove()
     assert os.listdir(tmp_path) == []
     folder.remove()  # again

@@ -70,7 +70,7 @@ def write(
         raise ArgumentError("expected through= and onto= without functions and workers, got both")
     if in_parts or (through is None and _is_large(os.fspath(path), source, steps, options)):
         whole = source if isinstance(source, Dataset) else open_dataset(source)
-        left_out = write_in_parts(
+        result = write_in_parts(
             os.fspath(path),
             whole,
             schema,
@@ -82,9 +82,7 @@ def write(
             progress=progress,
             options=options,
         )
-        warn_of_left_out(os.fspath(path), left_out, len(whole))
-        result = open_dataset(os.fspath(path), format=format)
-        result.left_out = left_out
+        warn_of_left_out(os.fspath(path), result.left_out, len(whole))
         return result
     return _write_stream(os.fspath(path), source, schema, format, mode, progress, through, onto, options)
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,10 +26,10 @@ from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import byte_size, stored_samples
 from shardex.dataset.write_steps import Results, Steps, features_of_results
 from shardex.dataset.writer import Writer
-from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError
+from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError
 from shardex.files import MODES
 from shardex.formats import Format, check_options, format_named
-from shardex.jobs import FinishedPart, JobFolder, LeftOut, Part, cut_rows, rows_per_part, run_parts
+from shardex.jobs import FinishedPart, JobFolder, LeftOut, Part, cut_rows, record_path, rows_per_part, run_parts
 from shardex.kernel import Columns
 from shardex.samples import fields_of
 from shardex.schema import Features
@@ -42,6 +42,8 @@ _MEASURED = 16
 """Samples from which the size of all is estimated."""
 _FEW = 3
 _SAMPLE = re.compile(r" - at sample (\d+)(, )?")
+_WHOLE = "done/whole.json"
+"""Record of the part that has the samples of all."""
 
 # -- the job ----------------------------------------------------------------------------------------------------
 
@@ -130,8 +132,8 @@ def write_in_parts(
     executor: ExecutorLike,
     progress: bool | None,
     options: Mapping[str, Any],
-) -> list[LeftOut]:
-    """Write a dataset in parts, or continue; return the samples that were left out because of errors."""
+) -> Dataset[Any]:
+    """Write a dataset in parts, or continue; return the result, which lists the samples that were left out."""
     steps.check()
     target, module = place_of(path), format_named(format)
     options = check_options(module.create, format, options)
@@ -139,6 +141,8 @@ def write_in_parts(
         raise ArgumentError(f"expected a folder or a bucket, which other processes can see, got {path!r}")
     if mode not in MODES:
         raise ArgumentError(f"expected mode to be one of {', '.join(MODES)}, got {mode!r}")
+    if mode == "append" and module.part_format is not None:
+        raise ArgumentError(f'expected mode "create" or "overwrite" for the format {format}, got "append"')
     if options.get("generate_keys"):
         raise ArgumentError(
             "expected no generate_keys with workers, executor or a function: random keys would differ in each run; "
@@ -150,23 +154,40 @@ def write_in_parts(
     # A part without errors is the same with on_error="skip", so that this may be added to continue after an error.
     inputs = (_VERSION, source, replace(steps, on_error="raise"), schema, format, mode, dict(options), rows)
     folder = JobFolder(path, function_fingerprint(inputs))
-    if folder.was_committing and mode == "create" and exists(target, module):
-        folder.remove()  # it was published, and the run was killed before it removed the folder
-        return []
-    known = module.existing_schema(target, mode)
-    schema = (known or features_of_results(source, steps)) if schema is None else schema
-    first = len(open_dataset(path, format=format)) if module.name_field and exists(target, module) else 0
-    part_format, part_options = (format, options) if module.join is not None else ("arrow", {})
-    job = WriteJob(source, steps, schema, part_format, part_options, folder, first)
-    finished = {n: part for n, part in folder.finished().items() if steps.on_error == "skip" or not part.left_out}
-    try:
-        _run(job, finished, rows, workers, executor, progress)
-        _publish(job, finished, path, format, mode, options)
-    except BaseException as error:
-        _explain(error, folder, len(finished), len(source), rows)
-        raise
-    folder.remove(of_target=mode == "create")
-    return [one for number in sorted(finished) for one in finished[number].left_out]
+    if is_published(folder, path, module):
+        finished = folder.finished()
+    else:
+        known = module.existing_schema(target, mode)
+        schema = (known or features_of_results(source, steps)) if schema is None else schema
+        with folder.opened(), _kept_after_errors(folder, module, target, mode, -(-len(source) // rows)) as finished:
+            first = _first_name(folder, module, path, mode)
+            part_format, part_options = (module.part_format, {}) if module.part_format else (format, options)
+            job = WriteJob(source, steps, schema, part_format, part_options, folder, first)
+            finished.update(_usable(folder, steps))
+            _run(job, finished, rows, workers, executor, progress)
+            publish_parts(folder, finished, path, schema, format, mode, options)
+    result = open_dataset(path, format=format)  # this may make an index: if it is killed, the job is not over yet
+    result.left_out = [one for number in sorted(finished) for one in finished[number].left_out]
+    folder.remove()
+    if mode == "create":
+        folder.discard_all(of_target=True)
+    return result
+
+
+def _first_name(folder: JobFolder, module: Format, path: str, mode: str) -> int:
+    """Return the number of the first sample, for a format that names samples."""
+    if module.name_field is None or mode != "append" or not exists(place_of(path), module):
+        return 0
+    return folder.agreed("first.json", len(open_dataset(path, format=module.name)))
+
+
+def _usable(folder: JobFolder, steps: Steps) -> dict[int, FinishedPart]:
+    """Return the finished parts; those that have left out samples are run again if errors are to be raised."""
+    finished = folder.finished()
+    if steps.on_error == "raise" and (again := [number for number, part in finished.items() if part.left_out]):
+        folder.forget([_WHOLE, *map(record_path, again)])
+        finished = {number: part for number, part in finished.items() if not part.left_out}
+    return finished
 
 
 def part_rows(source: Dataset[Any], steps: Steps, options: Mapping[str, Any]) -> int:
@@ -235,36 +256,77 @@ def _run(
         finished[part.number] = result
 
 
-def _publish(
-    job: WriteJob,
+def is_published(folder: JobFolder, path: str, module: Format) -> bool:
+    """Return True if a run of a job has published its parts and was killed before it had removed the folder."""
+    if folder.is_over:
+        return exists(place_of(path), module)
+    return folder.commit is not None and module.was_joined(folder, _published_parts(folder, folder.finished()), path)
+
+
+def publish_parts(
+    folder: JobFolder,
     finished: Mapping[int, FinishedPart],
     path: str,
+    schema: Any,
     format: str,
     mode: str,
     options: Mapping[str, Any],
 ) -> None:
-    """Publish all parts as one dataset."""
+    """Publish all parts of a job as one dataset, once."""
+    module = format_named(format)
+    assert module.join is not None
+    with folder.locked(finished):
+        if is_published(folder, path, module):  # by a run that was killed then
+            return
+        if module.part_format is not None and folder.kept(_WHOLE) is None:
+            _write_again(folder, _published_parts(folder, finished), schema, format, options)
+        parts = _published_parts(folder, finished)
+        module.join(folder, parts, path, Features.of(schema), mode=mode, **options)
+
+
+def _published_parts(folder: JobFolder, finished: Mapping[int, FinishedPart]) -> list[FinishedPart]:
+    """Return the parts to publish: those with samples, or the one that has the samples of all."""
+    if (whole := folder.kept(_WHOLE)) is not None:
+        return [whole]
     parts = [finished[number] for number in sorted(finished)]
-    parts = [part for part in parts if part.rows] or parts[:1]
-    job.folder.begin_commit()
-    if (join := format_named(format).join) is not None:
-        return join(job.folder, parts, path, Features.of(job.schema), mode=mode, **options)
-    with Writer(path, job.schema, format, mode, options) as out:
+    return [part for part in parts if part.rows] or parts[:1]
+
+
+def _write_again(
+    folder: JobFolder, parts: Sequence[FinishedPart], schema: Any, format: str, options: Mapping[str, Any]
+) -> None:
+    """Write the samples of all parts as one part, for a format whose shards cannot be joined."""
+    inner = folder.new_part(len(parts))
+    with Writer(folder.path(inner), schema, format, "create", options) as out:
         for part in parts:
-            stored = open_dataset(job.folder.path(part.folder), format="arrow")
+            stored = open_dataset(folder.path(part.folder), format=format_named(format).part_format)
             for columns in stored.chunks():
                 out.extend(columns)
+    folder.keep(_WHOLE, FinishedPart(inner, place_of(folder.path(inner)).paths(), out.samples))
 
 
-def _explain(error: BaseException, folder: JobFolder, finished: int, total: int, rows: int) -> None:
-    """Say what is kept after an error; without a finished part nothing is kept."""
-    if not finished:
-        return folder.remove()
-    parts = -(-total // rows)
-    error.add_note(
-        f"{finished} of {parts} parts are finished and kept in {redact_url(folder.url)}: run the same call again to "
-        "continue, or remove this folder"
-    )
+@contextmanager
+def _kept_after_errors(
+    folder: JobFolder, module: Format, target: Place, mode: str, parts: int
+) -> Iterator[dict[int, FinishedPart]]:
+    """Give a dict for the finished parts; after an error say what is kept, or remove what cannot be continued."""
+    finished: dict[int, FinishedPart] = {}
+    try:
+        yield finished
+    except BaseException as error:
+        if isinstance(error, Exception) and folder.was_removed(error, finished):
+            folder.discard_all()  # what workers have written to it after it was removed
+            raise folder.published_meanwhile() from error
+        if not finished:
+            folder.remove_unused()
+        elif mode == "create" and isinstance(error, AlreadyExistsError) and exists(target, module):
+            folder.discard_all()  # another writer was first
+        else:
+            error.add_note(
+                f"{len(finished)} of {parts} parts are finished and kept in "
+                f"{redact_url(folder.url)}: run the same call again to continue, or remove this folder"
+            )
+        raise
 
 
 def warn_of_left_out(path: str, left_out: Sequence[LeftOut], total: int) -> None:

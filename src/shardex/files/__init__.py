@@ -17,15 +17,17 @@ Writing: a format writes its shards into a `Stage`, a temporary folder that beco
 """
 
 from shardex.files.all_or_nothing import AllOrNothing
+from shardex.files.append_records import CLAIM, visible_paths
 from shardex.files.checksums import with_checksums
 from shardex.files.find import STORE_FOLDER, Files, What, display_name, find
 from shardex.files.patterns import expand_braces, natural_order
 from shardex.files.sample_index import Index, IndexedFile
 from shardex.files.scan import Scan, scan_all
 from shardex.files.sidecar import decode_sidecar, encode_sidecar, load_sidecars, save_sidecar
-from shardex.files.staging import MODES, Stage, StagedWriter, check_mode, put_claimed
+from shardex.files.staging import MODES, Stage, StagedWriter, check_mode, check_target, put_claimed
 
 __all__ = [
+    "CLAIM",
     "MODES",
     "STORE_FOLDER",
     "AllOrNothing",
@@ -37,6 +39,7 @@ __all__ = [
     "StagedWriter",
     "What",
     "check_mode",
+    "check_target",
     "decode_sidecar",
     "display_name",
     "encode_sidecar",
@@ -47,5 +50,6 @@ __all__ = [
     "put_claimed",
     "save_sidecar",
     "scan_all",
+    "visible_paths",
     "with_checksums",
 ]

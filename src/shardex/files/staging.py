@@ -22,10 +22,10 @@ import shutil
 import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
-from shardex.errors import AlreadyExistsError, ArgumentError, ShardexError, storage_errors
+from shardex.errors import AlreadyExistsError, ArgumentError, NotFoundError, ShardexError, storage_errors
 from shardex.files.all_or_nothing import AllOrNothing
 from shardex.files.append_records import CLAIM, link_together, pending_names, undo_unfinished
 from shardex.files.patterns import natural_order
@@ -55,6 +55,17 @@ def check_mode(
 
 def _has_content(path: str) -> bool:
     return os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path))
+
+
+def check_target(place: Place, mode: str) -> bool:
+    """Return True if shards exist at `place`; raise an error if the mode, or at a URL any mode, does not allow that."""
+    if not place.is_remote or mode not in MODES:
+        return check_mode(place, mode)
+    if place.paths():
+        problem = "files exist there already, and at a URL files of this format are not replaced or added to"
+        remedy = 'in one step: write to another URL, or with format="arrow", which can be edited anywhere'
+        raise AlreadyExistsError(errno.EEXIST, f"{problem} {remedy}", place.url)
+    return False
 
 
 class StagedWriter(AllOrNothing):
@@ -110,25 +121,15 @@ class Stage:
         self._target = target if target.is_remote else LocalSource(os.path.realpath(target.url))
         self.path = self._target.url
         self.mode = mode
-        self._exists = self._check_target()
+        self._exists = check_target(self._target, mode)
         if self._exists and mode == "append":
             undo_unfinished(self.path)
-        self._owned = re.compile(rf"({owned})|\.shardex/[^/]+", re.IGNORECASE)
+        self._owned = re.compile(rf"({owned})|\.shardex/[^/]+|\.[0-9a-f]{{16}}\.tmp", re.IGNORECASE)
         self._publish_last = publish_last
         self._refuse_foreign()
         self._folder = self._make_folder(folder)
         self.place = LocalSource(self._folder)
         """The temporary folder: files are written here."""
-
-    def _check_target(self) -> bool:
-        """Return True if the target exists; raise an error if the mode does not allow that."""
-        if not self._target.is_remote or self.mode not in MODES:
-            return check_mode(self._target, self.mode)
-        if self._target.paths():
-            problem = "files exist there already, and at a URL files of this format are not replaced or added to"
-            remedy = 'in one step: write to another URL, or with format="arrow", which can be edited anywhere'
-            raise AlreadyExistsError(errno.EEXIST, f"{problem} {remedy}", self.path)
-        return False
 
     def _make_folder(self, folder: str | None) -> str:
         """Make the temporary folder: next to a local target, so that it can be renamed to it."""
@@ -192,7 +193,7 @@ class Stage:
     def publish(self) -> None:
         """Sync all files and move them to a local target, or upload them to a URL."""
         if self._target.is_remote:
-            self._check_target()
+            check_target(self._target, self.mode)
             upload(self.place, self._target, self._publish_last)
         else:
             self._move()
@@ -205,7 +206,7 @@ class Stage:
                     with open(os.path.join(folder, name), "rb") as file:
                         os.fsync(file.fileno())
                 sync_folder(folder)
-            exists = self._check_target()
+            exists = check_target(self._target, self.mode)
             self._refuse_foreign()
             if exists and self.mode == "append":
                 link_together(self._folder, self.path, natural_order(self.place.paths()))
@@ -254,28 +255,48 @@ def upload(folder: Source, place: Place, publish_last: Sequence[str] = ()) -> No
 
 
 def put_claimed(
-    place: Place, paths: Sequence[str], put: Callable[[Sequence[str]], None], publish_last: Sequence[str] = ()
+    place: Place,
+    paths: Sequence[str],
+    put: Callable[[Sequence[str]], None],
+    publish_last: Sequence[str] = (),
+    *,
+    owner: str = "",
+    stored: Callable[[], None] = lambda: None,
 ) -> None:
     """Call `put`, which stores files under these paths, for a place that is empty; `publish_last` come last.
 
     Of several concurrent writers only one succeeds: it creates a claim file first, and the others raise an error.
     After an error the files that were already uploaded are removed. While the claim file exists, the folder cannot be
     opened (`append_records.visible_paths`); readers that name single files see each as soon as it is uploaded.
+
+    `owner` is a number of a job that can be continued: writers with the same one store the same files. They continue
+    after the claim of a killed one, and leave all files after an error. `stored` is called before the claim is removed.
     """
-    if not place.put_if_absent(CLAIM, b""):
+    last = [path for path in publish_last if path in paths]
+    begun: list[str] = []
+    if place.put_if_absent(CLAIM, owner.encode()):
+        begun.append(CLAIM)
+    elif not owner or _claimed_by(place) != owner:
         problem = "another writer is writing here, or was killed and left this file"
         raise AlreadyExistsError(errno.EEXIST, problem, f"{place.url}/{CLAIM}")
-    last = [path for path in publish_last if path in paths]
-    stored = [CLAIM]
     try:
-        if others := [path for path in place.paths() if path != CLAIM]:
+        if begun and (others := [path for path in place.paths() if path != CLAIM]):
             raise AlreadyExistsError(errno.EEXIST, "another writer wrote here meanwhile", f"{place.url}/{others[0]}")
+        begun = [] if owner else begun
         for some in (natural_order([path for path in paths if path not in last]), *([path] for path in last)):
-            stored += some
+            begun += [] if owner else some
             put(some)
     except BaseException:
-        for path in reversed(stored):
+        for path in reversed(begun):
             with suppress(ShardexError):
                 place.remove(path)
         raise
-    place.remove(CLAIM)
+    stored()
+    with suppress(NotFoundError) if owner else nullcontext():
+        place.remove(CLAIM)
+
+
+def _claimed_by(place: Place) -> str:
+    with suppress(NotFoundError):  # it was removed meanwhile
+        return bytes(place_of(place.url).load(CLAIM)).decode(errors="replace")
+    return ""

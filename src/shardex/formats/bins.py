@@ -26,6 +26,7 @@ from shardex.errors import (
     UnknownFormatError,
 )
 from shardex.files import Files
+from shardex.formats.join_shards import JoinShards
 from shardex.formats.jsonl_lines import refuse_bytes, refuse_lost_shape, shaped_fields, to_json
 from shardex.formats.record_fields import MakeDecoder
 from shardex.formats.record_rows import DictRows, MappedIndex
@@ -46,6 +47,7 @@ from shardex.schema import (
 
 INDEX = "index.dat"
 HEAD = "bins.json"
+_OWNED = r"index\.dat|bins\.json|bin\d{8,}\.dat"
 _BIN = re.compile(r"bin(\d{8,})\.dat")
 _PREFIX = 4
 """Bytes of the length before each packet."""
@@ -223,8 +225,7 @@ class BinWriter(SampleWriter):
             raise ArgumentError(f"expected at least one split, got {splits}")
         if self._codec == "json":
             refuse_bytes(features)
-        owned = r"index\.dat|bins\.json|bin\d{8,}\.dat"
-        super().__init__(path, mode, features, owned, publish_last=(HEAD, INDEX))
+        super().__init__(path, mode, features, _OWNED, publish_last=(HEAD, INDEX))
         self._splits, self._shaped = splits, shaped_fields(features)
         self._packets: dict[int, list[bytes]] = {}
         self._entries: list[bytes] = []
@@ -277,4 +278,5 @@ class BinWriter(SampleWriter):
             self._stage.place.put(HEAD, JSON.encode({"decode": self._codec, "schema": self._features.to_json()}))
 
 
-FORMAT = Format("bins", recognise, open, create)
+_join = JoinShards(_OWNED, ".dat", publish_last=(HEAD, INDEX))
+FORMAT = Format("bins", recognise, open, create, _join, part_format="arrow")

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from shardex.errors import FormatError, SchemaError, StaleIndexError
 from shardex.files import Files, Index, Scan, natural_order
 from shardex.formats import tar_fields
-from shardex.formats.columns_tar_writer import ColumnsWriter
+from shardex.formats.columns_tar_writer import OWNED, ColumnsWriter
+from shardex.formats.join_shards import JoinShards
 from shardex.formats.record_rows import RecordRows
 from shardex.formats.registry import Format
 from shardex.formats.tar_blocks import members
@@ -332,4 +333,13 @@ class ColumnsRows(RecordRows):
         return tar_fields.value(self._decoders[name], view, name, lambda _: self.location(row))
 
 
-FORMAT = Format("columns_tar", recognise, open, create, check_end=check_end, options_for_damaged={"truncated": "warn"})
+FORMAT = Format(
+    "columns_tar",
+    recognise,
+    open,
+    create,
+    JoinShards(OWNED, ".tar", publish_last=(TABLE,)),
+    part_format="arrow",
+    check_end=check_end,
+    options_for_damaged={"truncated": "warn"},
+)

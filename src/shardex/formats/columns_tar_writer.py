@@ -19,7 +19,7 @@ from shardex.formats.tar_blocks import header, padding, tar_series
 from shardex.schema import NPY, Array, Feature, Features, Json, Optional, Struct, Text, unwrap_optional
 
 _OPTIONAL_FIELDS = ("id", "metadata")
-_OWNED = r"index\.sqlite(-wal|-shm|-journal)?|[^/]+_shards/shard_\d+\.tar"
+OWNED = r"index\.sqlite(-wal|-shm|-journal)?|[^/]+_shards/shard_\d+\.tar"
 _TABLES = """
 CREATE TABLE samples (id TEXT PRIMARY KEY, meta_json TEXT{columns});
 CREATE TABLE fields (name TEXT PRIMARY KEY, num_shards INTEGER, base_dir TEXT);
@@ -36,7 +36,7 @@ class ColumnsWriter(SampleWriter):
         if samples_per_shard < 1:
             raise ArgumentError(f"expected at least one sample per shard, got {samples_per_shard}")
         arrays = [name for name in features if name not in _OPTIONAL_FIELDS]
-        super().__init__(path, mode, _check_features(features), _OWNED, publish_last=("index.sqlite",))
+        super().__init__(path, mode, _check_features(features), OWNED, publish_last=("index.sqlite",))
         self._series = {
             name: tar_series(self._stage, f"{name}_shards/shard_{{:04d}}.tar".format, rows=samples_per_shard)
             for name in arrays

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardex.files import Stage, put_claimed
-from shardex.jobs import FinishedPart, JobFolder
+import msgspec
+
+from shardex.files import CLAIM, Stage, put_claimed, visible_paths
+from shardex.jobs import Commit, FinishedPart, JobFolder
 from shardex.schema import Features
 from shardex.sources import place_of
 
@@ -42,8 +45,9 @@ class JoinShards:
     ) -> None:
         """Publish the parts at `path`; of the options of the writer only `prefix` matters here."""
         prefix = prefix or self.prefix
+        commit = folder.begin_commit()
         if place_of(path).is_remote:
-            return _copy_to_url(folder, _final_names(parts, prefix, 0), path, self.publish_last)
+            return _copy_to_url(folder, _final_names(parts, prefix, 0), path, self.publish_last, commit)
         temporary = folder.path(STAGE)
         shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed
         stage = Stage(path, mode, self.owned, publish_last=self.publish_last, folder=temporary)
@@ -70,10 +74,26 @@ def _final_names(parts: Sequence[FinishedPart], prefix: str, first: int) -> dict
     return names
 
 
-def _copy_to_url(folder: JobFolder, names: dict[str, str], path: str, publish_last: Sequence[str]) -> None:
+def _copy_to_url(
+    folder: JobFolder, names: dict[str, str], path: str, publish_last: Sequence[str], commit: Commit
+) -> None:
     inner = {name: source for source, name in names.items()}
 
     def copy(some: Sequence[str]) -> None:
         folder.copy_out({inner[name]: name for name in some})
 
-    put_claimed(place_of(path), list(inner), copy, publish_last)
+    def stored() -> None:
+        folder.note(msgspec.structs.replace(commit, copied=True))
+
+    put_claimed(place_of(path), list(inner), copy, publish_last, owner=commit.number, stored=stored)
+
+
+def was_joined(folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
+    """Return True if the parts of a job were published: the target has links to the files of the parts."""
+    place, commit = place_of(path), folder.commit
+    if commit is None:
+        return False
+    if place.is_remote:
+        return commit.copied and bool(paths := place.paths()) and CLAIM not in paths
+    inodes = {os.stat(folder.path(f"{part.folder}/{file}")).st_ino for part in parts[:1] for file in part.files}
+    return any(os.stat(os.path.join(place.url, file)).st_ino in inodes for file in visible_paths(place))

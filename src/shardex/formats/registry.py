@@ -11,7 +11,7 @@ import importlib
 import inspect
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType
@@ -20,7 +20,9 @@ from typing import Any, Protocol, cast, get_args
 import numpy as np
 
 from shardex.errors import ArgumentError, FormatError, StaleIndexError, UnknownFormatError, nearest
-from shardex.files import Files, What, check_mode, display_name, find, with_checksums
+from shardex.files import Files, What, check_mode, check_target, display_name, find, with_checksums
+from shardex.formats.join_shards import was_joined
+from shardex.jobs import FinishedPart, JobFolder
 from shardex.rows import AbstractRows, Keyed
 from shardex.schema import Features, dtype_text
 from shardex.sources import ByteRange, Place, Source, keyring, read_keyring
@@ -74,7 +76,11 @@ class Format:
     """``create(path, features, *, mode, **options)``; `mode` is "create", "append" or "overwrite"."""
     join: Callable[..., None] | None = None
     """``join(folder, parts, path, features, *, mode, **options)`` publishes the parts of a job as one dataset, without
-    reading their samples. Formats that have none write the samples of the parts again."""
+    reading their samples."""
+    was_joined: Callable[[JobFolder, Sequence[FinishedPart], str], bool] = was_joined
+    """``was_joined(folder, parts, path)`` returns True if an earlier run of a job has published the parts."""
+    part_format: str | None = None
+    """Format of the parts of a job, if not this one: their samples are written again before they are published."""
     name_field: str | None = None
     """Field with a name for each sample; the writer numbers samples that have none."""
     stores_schema: bool = False
@@ -97,9 +103,12 @@ class Format:
 
         Raises an error if `mode` does not allow the existing files.
         """
-        if self.is_dataset is not None and not self.is_dataset(place):
+        if self.is_dataset is None:
+            there = check_target(place, mode)
+        elif not self.is_dataset(place):
             return None
-        there = check_mode(place, mode, known=self.is_dataset is not None)
+        else:
+            there = check_mode(place, mode, known=True)
         return open_rows(place.url, self.name).features if self.stores_schema and there and mode == "append" else None
 
 

@@ -10,8 +10,18 @@ killed is continued by the next run of the same job.
 - `job_folder`: the finished parts of a job, next to its target, until they are published
 """
 
-from shardex.jobs.job_folder import FinishedPart, JobFolder, LeftOut
+from shardex.jobs.job_folder import Commit, FinishedPart, JobFolder, LeftOut, record_path
 from shardex.jobs.parts import Part, cut_rows, rows_per_part
 from shardex.jobs.runner import run_parts
 
-__all__ = ["FinishedPart", "JobFolder", "LeftOut", "Part", "cut_rows", "rows_per_part", "run_parts"]
+__all__ = [
+    "Commit",
+    "FinishedPart",
+    "JobFolder",
+    "LeftOut",
+    "Part",
+    "cut_rows",
+    "record_path",
+    "rows_per_part",
+    "run_parts",
+]

@@ -3,28 +3,40 @@
 The folder of a job that writes ``data/weather`` is ``data/.weather.<fingerprint>.job``. A part is written to a new path
 in ``parts/`` and is finished when its record is in ``done/``; the record names the path. So a part may be run
 several times, even at the same time by two runs of the same job: the first record counts, and paths without a record
-are leftovers. `commit` notes that the parts are about to be published: a run that finds this note and the target knows
-that only the removal of the folder is left to do.
+are leftovers.
+
+The parts are published once, whoever is killed and when. ``commit.json`` is written before they are published and
+identifies the publication (`Commit`): a run that finds it asks whether that has happened (`Format.was_joined`), and if
+so only removes the folder. Runs on one machine publish one at a time (`JobFolder.locked`). The end of a job is one step
+(`JobFolder.remove`): the folder is renamed to ``.removed``, and a run that finds this name knows that all is done.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+import xxhash
 
-from shardex.errors import FormatError
-from shardex.sources import LocalSource, Place, child_of, parent_of, place_of
+from shardex.errors import AlreadyExistsError, FormatError, NotFoundError, storage_errors
+from shardex.sources import LocalSource, Place, child_of, make_folder, parent_of, place_of
 
 _RECORD = re.compile(r"done/(\d+)\.json")
 _COMMIT = "commit.json"
+_LINKED = "linked.json"
+_LONGEST_NAME = 200
+"""Bytes of the name of the target in the name of the folder; a longer one is cut, as names have at most 255 bytes."""
+
+Record = TypeVar("Record")
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -46,6 +58,19 @@ class FinishedPart(msgspec.Struct, frozen=True):
     left_out: list[LeftOut] = []
 
 
+class Commit(msgspec.Struct, frozen=True):
+    """The publication of a job: the same for all runs of the job."""
+
+    number: str
+    """A random number: that of the manifest, in the native format; that of the claim, at a URL."""
+    version: int = 0
+    """The latest version of a native target when the first run began to publish."""
+    copied: bool = False
+    """True if all files are at a URL and only the claim is left to remove."""
+    published: bool = False
+    """True if only the folder is left to remove."""
+
+
 class JobFolder:
     """The folder of one job. It can be pickled: workers open it again by its path.
 
@@ -58,9 +83,13 @@ class JobFolder:
     False
     """
 
+    alone = False
+    """True while no other run of the job can publish, or be in the middle of it."""
+
     def __init__(self, target: str, fingerprint: str) -> None:
         self._parent, self._target_name = parent_of(target)
-        self.name = f".{self._target_name}.{fingerprint}.job"
+        self._stem = _stem(self._target_name)
+        self.name = f"{self._stem}{fingerprint}.job"
         self.url = child_of(self._parent, self.name)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -80,6 +109,37 @@ class JobFolder:
         """Return the path or URL of something in the folder."""
         return child_of(self.url, inner)
 
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Keep the folder open while a run lasts, so that others see it. Leftovers of killed runs are removed."""
+        if self.place.is_remote:
+            yield
+            return
+        with storage_errors(self.url, "create"):
+            make_folder(self.url)
+            descriptor = os.open(self.url, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._descriptor = descriptor
+            if self._is_unused():
+                records = [self.kept(path) for path in self._paths("done/") if path.endswith(".json")]
+                kept = {os.path.basename(record.folder) for record in records if record is not None}
+                for name in os.listdir(parts) if os.path.isdir(parts := os.path.join(self.url, "parts")) else ():
+                    if name not in kept:
+                        shutil.rmtree(os.path.join(parts, name), ignore_errors=True)
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _is_unused(self) -> bool:
+        """Return True if no other run on this machine has opened the folder."""
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
     # -- parts ------------------------------------------------------------------------------------------------
 
     def new_part(self, number: int) -> str:
@@ -88,11 +148,17 @@ class JobFolder:
 
     def finish(self, number: int, part: FinishedPart) -> FinishedPart:
         """Record a finished part; return the record that counts, which is that of another run if it was first."""
-        path = f"done/{number:06d}.json"
-        if self.place.put_if_absent(path, msgspec.json.encode(part)):
-            return part
-        self.discard(part.folder)
-        return self._record(path)
+        return self.keep(record_path(number), part)
+
+    def keep(self, path: str, part: FinishedPart) -> FinishedPart:
+        """Record a part at a path; return the record that counts, which is that of another run if it was first."""
+        if (counts := self.agreed(path, part)) != part:
+            self.discard(part.folder)
+        return counts
+
+    def kept(self, path: str) -> FinishedPart | None:
+        """Return the part that is recorded at a path; None if there is none."""
+        return self._read(path, FinishedPart)
 
     def discard(self, folder: str) -> None:
         """Remove the files of a part that is not finished."""
@@ -104,13 +170,26 @@ class JobFolder:
     def finished(self) -> dict[int, FinishedPart]:
         """Return the finished parts by their numbers."""
         records = [(int(found[1]), path) for path in self._paths("done/") if (found := _RECORD.fullmatch(path))]
-        parts = self.place.for_each(lambda record: self._record(record[1]), records)
-        return {number: part for (number, _), part in zip(records, parts, strict=True)}
+        parts = self.place.for_each(lambda record: self.kept(record[1]), records)
+        return {number: part for (number, _), part in zip(records, parts, strict=True) if part is not None}
 
-    def _record(self, path: str) -> FinishedPart:
-        data = bytes(self.place.load(path))
+    def forget(self, records: Iterable[str]) -> None:
+        """Remove records, so that their parts are run again."""
+        self.place.remove_all(records)
+
+    def agreed(self, path: str, value: Record) -> Record:
+        """Note a value for all runs of the job; return the one that counts, which is that of the first run."""
+        if self.place.put_if_absent(path, msgspec.json.encode(value)):
+            return value
+        found = self._read(path, type(value))
+        return value if found is None else found
+
+    def _read(self, path: str, type: type[Record]) -> Record | None:
         try:
-            return msgspec.json.decode(data, type=FinishedPart)
+            data = bytes(place_of(self.url).load(path))  # a new place: one that has read a remote file expects no other
+            return msgspec.json.decode(data, type=type)
+        except NotFoundError:
+            return None
         except msgspec.MsgspecError as error:
             where = self.path(path)
             raise FormatError(f"{where}: expected the record of a finished part, got {error}; remove it") from None
@@ -122,14 +201,63 @@ class JobFolder:
 
     # -- the end ----------------------------------------------------------------------------------------------
 
-    def begin_commit(self) -> None:
-        """Note that the parts are about to be published."""
-        self.place.put(_COMMIT, b"{}")
+    @contextmanager
+    def locked(self, parts: Iterable[int]) -> Iterator[None]:
+        """Let one run at a time publish the parts with these numbers; raise an error if another one has done so."""
+        if self.place.is_remote:
+            self._check_parts(parts)
+            yield
+            return
+        try:
+            file = open(os.path.join(self.url, "commit.lock"), "ab")  # noqa: SIM115
+        except FileNotFoundError:
+            raise self.published_meanwhile() from None
+        with file:
+            with suppress(OSError):  # a file system without locks: publications are still made once, see `Commit`
+                fcntl.flock(file, fcntl.LOCK_EX)
+                self.alone = True
+            try:
+                self._check_parts(parts)
+                yield
+            finally:
+                self.alone = False
+
+    def _check_parts(self, parts: Iterable[int]) -> None:
+        if not {record_path(number) for number in parts} <= set(self._paths("done/")):
+            raise self.published_meanwhile()
+
+    def published_meanwhile(self) -> AlreadyExistsError:
+        """Return the error of a run whose folder is gone."""
+        problem = "another run of the same job has written it meanwhile, and has removed the finished parts"
+        return AlreadyExistsError(errno.EEXIST, problem, child_of(self._parent, self._target_name))
+
+    def was_removed(self, error: BaseException, parts: Iterable[int]) -> bool:
+        """Return True if another run has removed the folder, which has caused this error."""
+        if isinstance(error, FileNotFoundError) and self.url in str(error):
+            return True
+        return not {record_path(number) for number in parts} <= set(self._paths("done/"))
 
     @property
-    def was_committing(self) -> bool:
-        """True if a run was publishing the parts when it ended, or another one is."""
-        return _COMMIT in self._paths(_COMMIT)
+    def commit(self) -> Commit | None:
+        """What identifies the publication, if a run has begun to publish the parts."""
+        return self._read(_COMMIT, Commit)
+
+    def begin_commit(self, version: int = 0) -> Commit:
+        """Note that the parts are about to be published, after this version of the target; return what counts."""
+        return self.agreed(_COMMIT, Commit(secrets.token_hex(8), version))
+
+    def note(self, commit: Commit) -> None:
+        """Change what is noted about the publication."""
+        self.place.put(_COMMIT, msgspec.json.encode(commit))
+
+    @property
+    def linked(self) -> list[str]:
+        """Files of the target that a run has linked or is about to link, and that nothing names yet."""
+        return self._read(_LINKED, list[str]) or []
+
+    @linked.setter
+    def linked(self, paths: Iterable[str]) -> None:
+        self.place.put(_LINKED, msgspec.json.encode(list(paths)))
 
     def copy_out(self, names: Mapping[str, str], to: str | None = None) -> None:
         """Copy files inside the storage (link them, in a local folder): to the target, or to a local folder `to`."""
@@ -138,29 +266,70 @@ class JobFolder:
             return LocalSource(self._parent).copy_all({f"{self.name}/{a}": f"{inside}/{b}" for a, b in names.items()})
         self._around.copy_all({f"{self.name}/{a}": f"{self._target_name}/{b}" for a, b in names.items()})
 
-    def remove(self, *, of_target: bool = False) -> None:
-        """Remove the folder with all parts; with `of_target` also those of other jobs that wrote the same target."""
+    @property
+    def is_over(self) -> bool:
+        """True if the parts were published, and a run was killed while it removed the folder."""
+        if not self.place.is_remote:
+            return os.path.isdir(f"{self.url}{_REMOVED}")
+        return (commit := self.commit) is not None and commit.published
+
+    def remove(self) -> None:
+        """Remove the folder after the parts were published. One step ends the job, the rest is cleaning up."""
+        if self.place.is_remote:
+            if (commit := self.commit) is not None and not commit.published:
+                self.note(msgspec.structs.replace(commit, published=True))
+            return self._discard_remote(self.name)
+        with suppress(OSError):  # it does not exist, or another run has removed it
+            os.rename(self.url, f"{self.url}{_REMOVED}")
+        shutil.rmtree(f"{self.url}{_REMOVED}", ignore_errors=True)
+        self.discard_all()
+
+    def remove_unused(self) -> None:
+        """Remove the folder of a run that has finished no part, unless another run has opened it."""
+        if not self.place.is_remote and self._is_unused():
+            self.discard_all()
+
+    def discard_all(self, *, of_target: bool = False) -> None:
+        """Remove the folder and its parts, which were not published; or those of all jobs with the same target."""
         for name in self._names() if of_target else [self.name]:
-            _remove_local(os.path.join(self._parent, name)) if not self.place.is_remote else self._remove_remote(name)
+            self._discard_remote(name) if self.place.is_remote else _discard_local(os.path.join(self._parent, name))
 
     def _names(self) -> list[str]:
         """Return the names of all folders of jobs that write the target."""
-        pattern = re.compile(rf"(\.{re.escape(self._target_name)}\.[0-9a-f]+\.job(\.removed)?)(/.*)?")
-        around = self._around.paths(f".{self._target_name}.") if self.place.is_remote else os.listdir(self._parent)
+        pattern = re.compile(rf"({re.escape(self._stem)}[0-9a-f]+\.job({re.escape(_REMOVED)})?)(/.*)?")
+        around = self._around.paths(self._stem) if self.place.is_remote else os.listdir(self._parent)
         return sorted({found[1] for path in around if (found := pattern.fullmatch(path))})
 
-    def _remove_remote(self, name: str) -> None:
-        """Remove the records first, so that none of them names files that are gone."""
-        paths = self._around.paths(f"{name}/")
-        records = [path for path in paths if path.startswith(f"{name}/done/")]
-        self._around.remove_all(records)
-        self._around.remove_all(set(paths).difference(records))
+    def _discard_remote(self, name: str) -> None:
+        """Remove the records first, so that none of them names files that are gone; what was noted comes last."""
+        paths = set(self._around.paths(f"{name}/"))
+        records = {path for path in paths if path.startswith(f"{name}/done/")}
+        noted = paths & {f"{name}/{_COMMIT}"}
+        for some in (records, paths - records - noted, noted):
+            self._around.remove_all(some)
 
 
-def _remove_local(folder: str) -> None:
-    """Rename a folder and then remove it, so that no run finds a part of it."""
-    removed = folder if folder.endswith(".removed") else f"{folder}.removed"
-    with suppress(OSError):  # it does not exist, or another run has removed it
-        os.rename(folder, removed)
-    shutil.rmtree(removed, ignore_errors=True)
+_REMOVED = ".removed"
+
+
+def record_path(number: int) -> str:
+    """Return the path of the record of a part."""
+    return f"done/{number:06d}.json"
+
+
+def _stem(target: str) -> str:
+    """Return the beginning of the names of all folders of jobs that write a target.
+
+    >>> _stem("weather"), len(_stem("w" * 250))
+    ('.weather.', 202)
+    """
+    encoded = os.fsencode(target)
+    if len(encoded) > _LONGEST_NAME:
+        digest = xxhash.xxh3_64_hexdigest(encoded)
+        target = f"{encoded[: _LONGEST_NAME - 17].decode(errors='ignore')}-{digest}"
+    return f".{target}."
+
+
+def _discard_local(folder: str) -> None:
+    shutil.rmtree(os.path.join(folder, "done"), ignore_errors=True)  # first: no record names a part that is gone
     shutil.rmtree(folder, ignore_errors=True)

@@ -104,15 +104,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def publish_next(place: Place, version: int, make: Callable[[int], Manifest]) -> int:
-    """Publish `make(version)` as the next version and return its number.
+def publish_next(place: Place, version: int, make: Callable[[int], Manifest], commit: str | None = None) -> int:
+    """Publish `make(version)` as the next version and return its number; `commit` is that of the manifest, if given.
 
     If other writers have published that number first, or `clean` has removed the version that `make` reads, `make` is
     called again with the number of the latest version.
     """
     for _ in range(_TRIES):
         version, made = at_latest(place, lambda number: (number, make(number)), version)
-        if publish(place, version + 1, made):
+        if publish(place, version + 1, made, commit):
             return version + 1
         version = latest_version(place)
     raise CommitConflict(

@@ -190,11 +190,11 @@ def _random_number() -> str:
     return secrets.token_hex(8)
 
 
-def publish(place: Place, version: int, manifest: Manifest) -> bool:
-    """Publish a version; return False if its number is used."""
+def publish(place: Place, version: int, manifest: Manifest, commit: str | None = None) -> bool:
+    """Publish a version, with a random number or with `commit`; return False if the number of the version is used."""
     _check(manifest)  # otherwise readers would raise the error
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    plain = msgspec.json.encode(msgspec.structs.replace(manifest, made=made, commit=_random_number()))
+    plain = msgspec.json.encode(msgspec.structs.replace(manifest, made=made, commit=commit or _random_number()))
     sealed = _Sealed(xxhash.xxh3_64_hexdigest(plain), msgspec.Raw(plain))
     return claim_number(place, version, sealed.xxh3, msgspec.json.encode(sealed) + b"\n")
 

@@ -11,13 +11,14 @@ import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError
+from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError, VersionExpired
 from shardex.files import STORE_FOLDER, AllOrNothing, Stage, check_mode
 from shardex.formats import STAGE
-from shardex.jobs import FinishedPart, JobFolder
+from shardex.jobs import Commit, FinishedPart, JobFolder
 from shardex.kernel import Columns
 from shardex.schema import Features
 from shardex.sources import Place, place_of
@@ -25,7 +26,7 @@ from shardex.store.commit import Changes, apply, counted, publish_next
 from shardex.store.data_files import FragmentWriter
 from shardex.store.key_lookup import check_key, refuse_duplicates
 from shardex.store.manifest import Fragment, Manifest, files_of, new_data_path, read_manifest, with_paths
-from shardex.store.version_numbers import at_latest, latest_version
+from shardex.store.version_numbers import at_latest, latest_version, versions_in
 from shardex.store.writer_heartbeat import WRITER_FILE, WriterHeartbeat
 
 _MANIFESTS = 256
@@ -43,6 +44,8 @@ class ArrowWriter(AllOrNothing):
 
     recovers = False
     """True if the samples are those of a damaged dataset, which may have some keys twice."""
+    commit: Commit | None = None
+    """The publication of a job, which several runs may try to make at the same time."""
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class ArrowWriter(AllOrNothing):
         self._features = features
         self._mode = mode
         self._new_folder = not self._place.is_remote and not os.path.exists(self.path)
-        self._version, self._base = at_latest(
+        self.version, self._base = at_latest(
             self._place,
             lambda version: (version, self._base_manifest(version, key, generate_keys)),
             self._begin(mode),
@@ -138,14 +141,18 @@ class ArrowWriter(AllOrNothing):
         samples = self._fragments.samples + sum(fragment.rows for fragment in self._added)
         words = f"{'recover' if self.recovers else self._mode}: {counted(samples, 'sample')}"
         changes = Changes([*self._fragments.finish(), *self._added], words=words)
-        self._heartbeat.confirm(publish_next(self._place, self._version, partial(self._next, changes)))
+        number = None if self.commit is None else self.commit.number
+        self._heartbeat.confirm(publish_next(self._place, self.version, partial(self._next, changes), number))
         self._heartbeat.close()
 
     def _next(self, changes: Changes, version: int) -> Manifest:
         """Return the manifest to publish after a version."""
-        if version != self._version:
+        if version != self.version:
             if self._mode == "create":
                 raise AlreadyExistsError(errno.EEXIST, "another writer has created a dataset here meanwhile", self.path)
+            if self.commit is not None and _is_published(self._place, self.commit):
+                problem = "another run of the same job has written the samples meanwhile"
+                raise AlreadyExistsError(errno.EEXIST, problem, self.path)
             self._base = self._base_manifest(version, self._base.key, self._base.generate_keys)
         made = apply(self._place, self._base, self._base, changes)
         if not self.recovers:
@@ -182,6 +189,9 @@ def _add_parts(
 ) -> None:
     """Link or copy the data files of all parts under new names, and publish a manifest with all fragments."""
     with writer:
+        writer.commit = folder.begin_commit(writer.version)
+        if folder.alone and temporary is None:
+            _remove_linked(folder, writer.path)
         fragments: list[Fragment] = []
         names: dict[str, str] = {}
         for part, manifest in _manifests(folder, parts):
@@ -196,6 +206,8 @@ def _add_parts(
             }
             names |= {f"{part.folder}/{old}": new for old, new in paths.items()}
             fragments += with_paths(manifest, paths).fragments
+        if folder.alone and temporary is None:
+            folder.linked = list(names.values())
         folder.copy_out(names, temporary)
         writer.add_files(fragments)
 
@@ -206,6 +218,27 @@ def _manifests(folder: JobFolder, parts: Sequence[FinishedPart]) -> Iterator[tup
         some = parts[begin : begin + _MANIFESTS]
         found = folder.place.for_each(lambda part: read_manifest(place_of(folder.path(part.folder)), 1), some)
         yield from zip(some, found, strict=True)
+
+
+def was_joined(folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
+    """Return True if the parts of a job were published: a version since then has the number of that publication."""
+    commit = folder.commit
+    return commit is not None and _is_published(place_of(path), commit)
+
+
+def _is_published(place: Place, commit: Commit) -> bool:
+    for version in versions_in(place) if place.is_remote or os.path.isdir(place.url) else ():
+        with suppress(VersionExpired):
+            if version > commit.version and read_manifest(place, version).commit == commit.number:
+                return True
+    return False
+
+
+def _remove_linked(folder: JobFolder, path: str) -> None:
+    """Remove the files that a killed run of the job has linked and not published: no version will ever name them."""
+    place = place_of(path)
+    place.remove_all(folder.linked)
+    folder.linked = []
 
 
 def _only_leftovers(place: Place) -> bool:
