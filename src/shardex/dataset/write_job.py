@@ -48,7 +48,7 @@ _WHOLE = "done/whole.json"
 # -- the job ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WriteJob:
     """Writes one part; a worker calls it."""
 
@@ -60,6 +60,9 @@ class WriteJob:
     folder: JobFolder
     first_name: int = 0
     """Number of the first sample, for formats that name samples."""
+
+    def __repr__(self) -> str:
+        return f"WriteJob(transform={self.steps.transform!r}, filter={self.steps.filter!r}, source={self.source!r})"
 
     def __call__(self, part: Part) -> FinishedPart:
         """Write the samples of a part to the folder of the job."""

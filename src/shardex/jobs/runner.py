@@ -53,14 +53,15 @@ def run_parts(
     give_credentials = partial(import_credentials, export_credentials(secrets=is_local(executor)))
     running = start_executor(job, workers, executor, initializer=give_credentials)
     quiet = None if progress is None else not progress
-    bar = _PartsBar(total=total, initial=done, desc=desc, unit=unit, disable=quiet, smoothing=0, **bar_options)
-    with closing(running), bar:
-        bar.show_parts(running, done_count, count)
-        for task, result in _in_order(running, parts):
-            done_count += 1
-            bar.show_parts(running, done_count, count)
-            bar.update(size(task))
-            yield task, result
+    options = {"desc": desc, "unit": unit, "disable": quiet, "smoothing": 0, **bar_options}
+    with closing(running):
+        options["postfix"] = _postfix(running, done_count, count)
+        with _PartsBar(total=total, initial=done, **options) as bar:
+            for task, result in _in_order(running, parts):
+                done_count += 1
+                bar.set_postfix_str(_postfix(running, done_count, count), refresh=False)
+                bar.update(size(task))
+                yield task, result
 
 
 class _PartsBar(Bar):
@@ -91,14 +92,6 @@ class _PartsBar(Bar):
         drawn: bool | None = super().update(n)
         return drawn
 
-    def show_parts(self, executor: Executor, done: int, count: int | None) -> None:
-        """Show the number of finished parts, of workers, and of machines."""
-        nodes = getattr(executor, "nodes", None)
-        words = [f"{done}/{count} parts"] if count is not None else []
-        words += [_counted(executor.width, "worker")] if executor.width > 1 else []
-        words += [_counted(nodes, "node")] if nodes is not None else []
-        self.set_postfix_str(", ".join(words), refresh=False)
-
     def close(self) -> None:
         """Draw the bar for the last time."""
         self._closed.set()
@@ -109,6 +102,15 @@ class _PartsBar(Bar):
     def _redraw(self) -> None:
         while not self._closed.wait(_REDRAW_SECONDS):
             self.refresh()
+
+
+def _postfix(executor: Executor, done: int, count: int | None) -> str:
+    """Return the number of finished parts, of workers, and of machines."""
+    nodes = getattr(executor, "nodes", None)
+    words = [f"{done}/{count} parts"] if count is not None else []
+    words += [_counted(executor.width, "worker")] if executor.width > 1 else []
+    words += [_counted(nodes, "node")] if nodes is not None else []
+    return ", ".join(words)
 
 
 def _counted(number: int, noun: str) -> str:
