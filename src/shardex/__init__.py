@@ -13,6 +13,9 @@ know:
 `Rows`      the protocol under all of this: ``len`` and ``read(rows, fields)``
 """
 
+import importlib as _importlib
+import typing as _typing
+
 from shardex.dataset import (
     Dataset,
     DatasetDict,
@@ -133,6 +136,17 @@ __all__ = [
     "verify",
     "write",
 ]
+
+
+if _typing.TYPE_CHECKING:
+    from shardex import ray as ray
+else:
+
+    def __getattr__(name: str) -> _typing.Any:
+        """Import the parts that need a large package when they are first used."""
+        if name == "ray":
+            return _importlib.import_module("shardex.ray")
+        raise AttributeError(f"module 'shardex' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["namespace_command", "pytest_collection_modifyitems", "ray_cluster", "why_no_namespace"]
+__all__ = ["namespace_command", "pytest_collection_modifyitems", "pytest_configure", "ray_cluster", "why_no_namespace"]
 
 INSIDE = "SHARDEX_TESTS_WITHOUT_NETWORK"
 """Environment variable that is set in the namespace: the folder of Ray's files."""
@@ -37,6 +37,12 @@ def why_no_namespace() -> str:
         return "needs unshare, of util-linux"
     done = subprocess.run(namespace_command(ROOT, "true"), cwd=ROOT, capture_output=True, text=True, check=False)
     return f"needs a network namespace: {done.stderr.strip()[-200:]}" if done.returncode else ""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In the namespace a warning is no error: Ray warns of its own code."""
+    if INSIDE in os.environ:
+        config.addinivalue_line("filterwarnings", "default")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

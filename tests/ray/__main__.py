@@ -7,7 +7,10 @@ from pathlib import Path
 
 from tests.ray import ROOT, namespace_command
 
+OPTIONS = ["-p", "no:cacheprovider", "--show-capture=no", "--disable-warnings"]
+"""Ray logs and warns a lot."""
+
 with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # paths of sockets must be short
-    tests = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *sys.argv[1:]]
+    tests = [sys.executable, "-m", "pytest", *OPTIONS, *sys.argv[1:]]
     done = subprocess.run(namespace_command(Path(folder), *tests), cwd=ROOT, check=False)
 sys.exit(done.returncode)

@@ -89,3 +89,14 @@ print("pandas" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_ray_is_imported_when_it_is_used() -> None:
+    code = "import sys, shardex; sys.modules['ray'] = None; shardex.ray"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MissingExtraError: shardex.ray needs ray, which is not installed: pip install 'shardex[ray]'" in done.stderr
+    code = "import shardex; print(shardex.ray.source.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "source\n"
+    with pytest.raises(AttributeError, match="module 'shardex' has no attribute 'rays'"):
+        _ = shardex.rays  # type: ignore[attr-defined]

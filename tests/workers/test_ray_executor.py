@@ -294,7 +294,8 @@ def test_secrets_do_not_leave_this_process(ray_cluster: Any, web: FaultyServer) 
         task = partial(data.__getitem__, 1)
         with RayExecutor(call, initializer=partial(import_credentials, export_credentials(secrets=False))) as executor:
             assert executor.result(executor.submit(task)).x == 2
-            stored = [*ray.get(executor._job), dump_value(task)]
+            assert executor._job is not None
+            stored = [*ray.get(executor._job._reference), dump_value(task)]
     finally:
         sx.storage(web.url())
     assert b"timeout" in stored[1] and b"s3cret" not in b"".join(stored)

@@ -44,6 +44,7 @@ from shardex.dataset.read_size import ReadSize
 from shardex.dataset.typed_views import changes, lens_to
 from shardex.dataset.views import DataIterator
 from shardex.dataset.write import write
+from shardex.dataset.write_job import publish_parts
 from shardex.dataset.writer import Writer, create, samples_of
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "load_dataset",
     "mix",
     "open",
+    "publish_parts",
     "samples_of",
     "temperature",
     "time_in_functions",

@@ -27,15 +27,20 @@ from shardex.workers.executors import (
 )
 from shardex.workers.function_fingerprint import function_fingerprint
 from shardex.workers.process_pool import ProcessPool
+from shardex.workers.ray_executor import StoredValue, import_ray
+from shardex.workers.shared_arena import dump_value
 
 __all__ = [
     "Executor",
     "ExecutorLike",
     "InlineExecutor",
     "ProcessPool",
+    "StoredValue",
     "ThreadExecutor",
     "cores",
+    "dump_value",
     "function_fingerprint",
+    "import_ray",
     "is_local",
     "start_executor",
 ]

@@ -8,7 +8,6 @@ this machine are in `process_pool`, Ray is in `ray_executor`.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 import pickle
 import threading
@@ -17,8 +16,9 @@ from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoo
 from concurrent.futures import Executor as AnyFutures
 from typing import Any, NoReturn, Protocol
 
-from shardex.errors import ArgumentError, ClosedError, MissingExtraError, WorkerError, nearest
+from shardex.errors import ArgumentError, ClosedError, WorkerError, nearest
 from shardex.workers.process_pool import RestartingPool, pickled
+from shardex.workers.ray_executor import RayExecutor
 from shardex.workers.shared_arena import dump_error, dump_value, load_error
 
 ExecutorLike = str | AnyFutures | None
@@ -102,12 +102,7 @@ def is_local(executor: ExecutorLike) -> bool:
 
 def _ray_executor(job: Callable[[Any], Any], name: str, initializer: Callable[[], object] | None) -> Executor:
     address = None if name == "ray" else name if name.startswith("ray://") else name.removeprefix("ray:")
-    try:
-        module = importlib.import_module("shardex.workers.ray_executor")
-    except ImportError as error:
-        raise MissingExtraError("ray", "ray", f"executor={name!r}") from error
-    executor: Executor = module.RayExecutor(job, address, initializer)
-    return executor
+    return RayExecutor(job, address, initializer)
 
 
 def cores() -> int:

@@ -50,12 +50,11 @@ class RayExecutor:
     def __init__(
         self, job: Callable[[Any], Any], address: str | None = None, initializer: Callable[[], object] | None = None
     ) -> None:
-        body = pickled("job", job), None if initializer is None else pickled("initializer", initializer)
-        self._ray = ray = _import_ray()
+        body = pickled("job", job)
+        self._ray = ray = import_ray('executor="ray"')
         self._counted = _session.enter(ray, address)
         try:
-            self._key = uuid4().hex
-            self._job = ray.put(body)
+            self._job: StoredValue | None = StoredValue(body, initializer)
             self._run = ray.remote(num_cpus=1, max_retries=_RETRIES, retry_exceptions=False)(_run_task)
         except BaseException:
             _session.leave(ray, self._counted)
@@ -85,8 +84,7 @@ class RayExecutor:
         """Queue a task in the cluster; return a ticket for `result`."""
         self._check_open()
         body = pickled("task", task)
-        # The reference is in a list, so that Ray fetches the job only in processes that do not have it yet.
-        result = self._run.remote(self._key, [self._job], body)
+        result = self._run.remote(self._job, body)
         ticket = self._submitted
         self._submitted += 1
         self._open[ticket] = result, task
@@ -223,27 +221,58 @@ def _environment(**values: str) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def _import_ray() -> Any:
+def import_ray(purpose: str) -> Any:
+    """Return the module `ray`; raise an error that says how to install it if it is missing."""
     try:
         import ray
         import ray.exceptions
     except ImportError:
-        raise MissingExtraError("ray", "ray", 'executor="ray"') from None
+        raise MissingExtraError("ray", "ray", purpose) from None
     return ray
 
 
 # -- in a process of the cluster ----------------------------------------------------------------------------------
 
 
-_loaded: dict[str, Callable[[Any], Any]] = {}
-"""The job that this process of the cluster ran last, by the key of its executor."""
+_loaded: dict[str, Any] = {}
+"""Values that this process of the cluster has unpickled, by key."""
+_KEPT = 4
 
 
-def _run_task(key: str, job: list[Any], task: bytes) -> tuple[str, bytes, str]:
+class StoredValue:
+    """A value in the object store of the cluster: stored once, unpickled once in each process that asks for it.
+
+    `initializer` is called in each process before the value is unpickled. Neither may contain secrets.
+    """
+
+    def __init__(self, body: bytes, initializer: Callable[[], object] | None = None) -> None:
+        import ray
+
+        self._key = uuid4().hex
+        prepare = None if initializer is None else pickled("initializer", initializer)
+        self._reference = ray.put((body, prepare))
+
+    def get(self) -> Any:
+        """Return the value."""
+        if self._key not in _loaded:
+            import ray
+
+            pa.set_cpu_count(1)
+            body, prepare = ray.get(self._reference)
+            if prepare is not None:
+                pickle.loads(prepare)()
+            value = pickle.loads(body)
+            while len(_loaded) >= _KEPT:
+                del _loaded[next(iter(_loaded))]
+            _loaded[self._key] = value
+        return _loaded[self._key]
+
+
+def _run_task(job: StoredValue, task: bytes) -> tuple[str, bytes, str]:
     """Run the job for one task; return the kind of answer, the answer, and which process gives it."""
     where = f"a Ray worker (pid {os.getpid()} on {os.uname().nodename})"
     try:
-        run = _loaded.get(key) or _load(key, job[0])
+        run = job.get()
     except Exception:
         return _JOB_FAILED, traceback.format_exc().encode(), where
     try:
@@ -252,20 +281,6 @@ def _run_task(key: str, job: list[Any], task: bytes) -> tuple[str, bytes, str]:
         if hasattr(error, "ray_terminate_msg"):  # Ray ends this process: the task runs again elsewhere
             raise
         return _RAISED, dump_error(error), where
-
-
-def _load(key: str, reference: Any) -> Callable[[Any], Any]:
-    """Unpickle a job and keep it for the next tasks, in place of the one before."""
-    import ray
-
-    pa.set_cpu_count(1)
-    body, initializer = ray.get(reference)
-    if initializer is not None:
-        pickle.loads(initializer)()
-    job: Callable[[Any], Any] = pickle.loads(body)
-    _loaded.clear()
-    _loaded[key] = job
-    return job
 
 
 def _dump_result(value: Any) -> bytes:

@@ -1,0 +1,71 @@
+"""`sx.write(executor="ray")`: the same files as without workers, errors that name the sample, a node that dies."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardex as sx
+from tests.waiting import becomes_true
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Return the hash of each data file."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and "_shardex" not in path.parts]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def samples(count: int) -> sx.Dataset:
+    return sx.open([{"x": np.full(300, number, "float32"), "name": f"sample {number}"} for number in range(count)])
+
+
+def double(sample: Any) -> dict[str, Any]:
+    return {"x": sample.x * 2, "name": sample.name}
+
+
+@pytest.mark.parametrize("format", ["arrow", "jsonl", "tar"])
+def test_same_files_as_in_this_process(ray_cluster: Any, tmp_path: Path, format: str) -> None:
+    options: dict[str, Any] = {"transform": double, "format": format, "progress": False}
+    for name, executor in {"here": None, "ray": "ray"}.items():
+        sx.write(tmp_path / name, samples(1_000), executor=executor, **options)
+    assert sorted(contents(tmp_path / "ray").values()) == sorted(contents(tmp_path / "here").values())
+    assert len(sx.open(tmp_path / "ray")) == 1_000
+
+
+def fail_at(sample: Any) -> dict[str, Any]:
+    if sample.name == "sample 70":
+        raise ZeroDivisionError("no")
+    return double(sample)
+
+
+def test_error_names_the_sample(ray_cluster: Any, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError, match="no") as raised:
+        sx.write(tmp_path / "out", samples(100), transform=fail_at, executor="ray", progress=False)
+    assert any("70" in note for note in raised.value.__notes__)
+    assert not (tmp_path / "out").exists() or not contents(tmp_path / "out")
+
+
+def test_node_dies_during_the_job(ray_cluster: Any, tmp_path: Path) -> None:
+    """A node is killed while it runs parts of a job; the result is that of a job without faults."""
+    sx.write(tmp_path / "here", samples(3_000), transform=double, progress=False)
+    second = ray_cluster.add_node(num_cpus=2, object_store_memory=100 << 20)
+    begun = tmp_path / "begun"
+
+    def slow(sample: Any) -> dict[str, Any]:
+        begun.touch()
+        return double(sample)
+
+    def kill() -> None:
+        if becomes_true(begun.exists):
+            ray_cluster.remove_node(second, allow_graceful=False)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    sx.write(tmp_path / "ray", samples(3_000), transform=slow, executor="ray", progress=False)
+    killer.join()
+    assert sorted(contents(tmp_path / "ray").values()) == sorted(contents(tmp_path / "here").values())
