@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
 from ray.data import Datasink
 from ray.data.block import BlockAccessor
 
@@ -101,22 +100,20 @@ class ShardexDatasink(Datasink):  # type: ignore[misc]  # Ray is not type-checke
 
     def on_write_failed(self, error: Exception) -> None:
         """Remove what was written."""
-        self._folder.remove()
+        self._folder.discard_all()
 
     # -- in a task --------------------------------------------------------------------------------------------------
 
     def _writer(self, inner: str, view: Dataset[Any]) -> Writer:
-        joins = format_named(self._format).join is not None
-        format, options = (self._format, self._options) if joins else ("arrow", {})
+        part_format = format_named(self._format).part_format
+        format, options = (part_format, {}) if part_format else (self._format, self._options)
         return Writer(self._folder.path(inner), self._schema(view), format, "create", options)
 
     def _schema(self, view: Dataset[Any] | None) -> Features:
         """Return the schema of the job; if it was not given, that of the first task that has called this."""
         if self._features is None:
-            place = self._folder.place
-            if view is not None:
-                place.put_if_absent(_SCHEMA, msgspec.json.encode(view.features.to_json()))
-            self._features = Features.from_json(msgspec.json.decode(bytes(place.load(_SCHEMA))))
+            found = {} if view is None else view.features.to_json()
+            self._features = Features.from_json(self._folder.agreed(_SCHEMA, found))
         return self._features
 
     def _extend(self, out: Writer, view: Dataset[Any], number: int) -> None:
