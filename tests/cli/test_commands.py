@@ -427,6 +427,7 @@ def test_compact_of_a_dataset_with_a_link(store: Path) -> None:
 def test_verify(store: Path, folder: Path) -> None:
     assert run("verify", store).output == "nothing is wrong\n"
     assert json.loads(run("verify", store, "--json").output) == {"problems": [], "leftovers": []}
+    assert run("verify", store, "--workers", "2").output == "nothing is wrong\n"
     for format in FORMATS:
         assert run("verify", folder / format).output == "nothing is wrong\n"
 

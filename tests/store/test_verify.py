@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from shardex.errors import FormatError, NotFoundError, PathError, UnknownFormatError
+from shardex.errors import ArgumentError, FormatError, NotFoundError, PathError, UnknownFormatError
 from shardex.sources import LocalSource
 from shardex.store import Problem, leftovers, verify
 from shardex.store import data_files as fragments
@@ -296,6 +298,53 @@ def test_missing_dataset_raises(folder: Path, tmp_path: Path) -> None:
         verify(tmp_path / "empty")
     with pytest.raises(NotFoundError, match="no version 7"):
         verify(folder, 7)
+
+
+# -- several workers ------------------------------------------------------------------------------------------------
+
+
+def problems_everywhere(path: Path) -> list[Problem]:
+    """Verify in this process, in threads and in processes; the problems and their order must be the same."""
+    found = verify(path)
+    with ThreadPoolExecutor(2) as threads:
+        for where in ({"workers": 1}, {"workers": 2}, {"executor": "threads"}, {"executor": threads}):
+            assert verify(path, **where) == found
+    return found
+
+
+def test_workers_find_the_same_problems(folder: Path) -> None:
+    edited(folder)
+    assert problems_everywhere(folder) == []
+    first, second, third = (fragment.groups[0] for fragment in manifest(folder).fragments[:3])
+    flip(folder / first.path, first.batches[2].begin + 3)
+    os.truncate(folder / second.path, 300)
+    (folder / third.path).unlink()
+    found = problems_everywhere(folder)
+    assert {problem.file for problem in found} == {first.path, second.path, third.path}
+
+
+def test_workers_find_the_same_problems_in_other_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["shardex.store.verify"], "_PART_ROWS", 7)
+    lines = [f'{{"x": {k}}}' for k in range(60)]
+    lines[7] = lines[8] = lines[30] = lines[59] = "{"
+    for name, begin in {"a": 0, "b": 20, "c": 40}.items():
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines[begin : begin + 20]))
+    assert [problem.samples for problem in problems_everywhere(tmp_path)] == [range(k, k + 1) for k in (7, 8, 30, 59)]
+
+
+def test_truncated_tar_in_processes(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"text": "t" * 5000}] * 20, format="tar", shard_rows=10)
+    last = sorted((tmp_path / "d").glob("*.tar"))[-1]
+    os.truncate(last, 30_000)
+    (problem,) = problems_everywhere(tmp_path / "d")
+    assert problem.file == last.name
+
+
+def test_memory_is_not_seen_by_other_processes() -> None:
+    sx.write("memory://verified", [{"x": 1}])
+    assert verify("memory://verified") == []
+    with pytest.raises(ArgumentError, match="other processes do not see this memory"):
+        verify("memory://verified", workers=2)
 
 
 # -- other formats --------------------------------------------------------------------------------------------------

@@ -365,6 +365,11 @@ class TestDifferent:
         assert len(set(map(function_fingerprint, values))) == len(values)
         assert not any(map(unknown_objects, values))
 
+    def test_of_types_of_arrow(self) -> None:
+        items = [pa.field("item", pa.int8(), nullable=nullable) for nullable in (False, True)]
+        types = [pa.list_(item, 2) for item in items] + [pa.list_(item) for item in items]
+        assert len(set(map(function_fingerprint, types))) == 4
+
     def test_of_functions_that_an_installed_function_has_made(self) -> None:
         import contextlib
 

@@ -114,6 +114,7 @@ def compact(
 def verify(
     what: What,
     version: Annotated[int | None, typer.Option(help="Check only this version; all by default.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Read in this number of processes.")] = None,
     format: Format = None,
     option: Options = None,
     as_json: AsJson = False,
@@ -126,7 +127,7 @@ def verify(
     Example: shardex verify data/weather
     """
     paths, name, options = resolve(what, format, option)
-    problems = store.verify(paths, version, format=name, **options)
+    problems = store.verify(paths, version, format=name, workers=workers, **options)
     place = store.native_place(paths)
     left = store.leftovers(paths) if place is not None else []
     if as_json:

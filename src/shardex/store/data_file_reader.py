@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,11 +30,13 @@ from shardex.errors import (
     TruncatedShardError,
     VersionExpired,
 )
+from shardex.jobs import run_parts
 from shardex.kernel import Integers
 from shardex.progress import Bar
 from shardex.sources import ByteRange, Source
 from shardex.store.inventory import Use, number_column
 from shardex.store.manifest import DataFile, content_path, without_numbers
+from shardex.workers import ExecutorLike
 
 _ARROW_ERRORS = (pa.ArrowException, OSError, ShardexError)
 _MAGIC_SIZE = 8
@@ -205,6 +208,20 @@ class DataFileReader:
         self.damages = self._find_damages(step)
         return self.damages
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as a reader that has read nothing yet."""
+        return _reader_of, (self._source, self.file, _schema_bytes(pa.schema(self._columns)))
+
+    def examined(self) -> tuple[list[Damage], list[int], bytes | None]:
+        """Examine the file, in another process, and return what `set_examined` takes."""
+        return self.examine(), self._intact, None if self._schema is None else _schema_bytes(self._schema)
+
+    def set_examined(self, damages: list[Damage], intact: list[int], schema: bytes | None) -> None:
+        """Set what `examined` returned for this file."""
+        self.close()
+        self.damages, self._intact = damages, intact
+        self._schema = None if schema is None else _schema_of(schema)
+
     def _find_damages(self, step: Step) -> list[Damage]:
         try:
             size = self._source.stat(self.file.path).size
@@ -269,18 +286,52 @@ class DataFileReader:
         return Damage(text.removeprefix(": ").removeprefix(", "), batch)
 
 
-def examine_files(source: Source, uses: Iterable[Use], title: str, progress: bool | None) -> dict[str, DataFileReader]:
-    """Examine each file once, with all columns that the uses expect in it, and return its reader by its path."""
+def _reader_of(source: Source, file: DataFile, columns: bytes) -> DataFileReader:
+    return DataFileReader(source, file, list(_schema_of(columns)))
+
+
+def _schema_bytes(schema: pa.Schema) -> bytes:
+    """Return a schema as bytes; pickle forgets that the items of a list of fixed size cannot be null."""
+    found: bytes = schema.serialize().to_pybytes()
+    return found
+
+
+def _schema_of(data: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(data))
+
+
+def examine_files(
+    source: Source,
+    uses: Iterable[Use],
+    title: str,
+    progress: bool | None,
+    workers: int | None = None,
+    executor: ExecutorLike = None,
+) -> dict[str, DataFileReader]:
+    """Examine each file once, with all columns that the uses expect in it, and return its reader by its path.
+
+    `workers` and `executor` are those of `run_parts`; in this process the progress bar moves within files, too.
+    """
     files: dict[str, tuple[DataFile, dict[pa.Field, None]]] = {}
     for use in uses:
         _, columns = files.get(use.file.path, (use.file, {}))
         files[use.file.path] = use.file, columns | dict.fromkeys(use.columns)
     readers = {path: DataFileReader(source, file, list(columns)) for path, (file, columns) in files.items()}
     total, quiet = sum(file.size for file, _ in files.values()), None if progress is None else not progress
-    with Bar(total=total, unit="B", unit_scale=True, desc=title, disable=quiet) as bar:
-        for reader in readers.values():
-            reader.examine(bar.update)
+    bar: dict[str, Any] = {"total": total, "unit": "B", "unit_scale": True, "desc": title}
+    if workers in (None, 1) and executor is None:
+        with Bar(disable=quiet, **bar) as shown:
+            for reader in readers.values():
+                reader.examine(shown.update)
+        return readers
+    where: dict[str, Any] = {"workers": workers, "executor": executor, "progress": progress}
+    for reader, state in run_parts(DataFileReader.examined, readers.values(), size=_size, **where, **bar):
+        reader.set_examined(*state)
     return readers
+
+
+def _size(reader: DataFileReader) -> int:
+    return reader.file.size
 
 
 def read_numbers(source: Source, file: DataFile, column: str) -> NDArray[np.uint64]:

@@ -10,27 +10,32 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import FormatError, NotFoundError, ShardexError, VersionExpired
+from shardex.errors import ArgumentError, FormatError, NotFoundError, ShardexError, VersionExpired
 from shardex.files import STORE_FOLDER, What, display_name
 from shardex.formats import TableRows
+from shardex.jobs import Part, cut_rows, run_parts
 from shardex.kernel import Integers
 from shardex.sources import Place
 from shardex.store.data_file_reader import Damage, DataFileReader, examine_files, read_ids, read_numbers
 from shardex.store.inventory import Use, native_place, uses_of
 from shardex.store.keys import encode_keys, hash_keys
 from shardex.store.manifest import DataFile, Fragment, Manifest, read_manifest
-from shardex.store.readable_rows import UnreadableRows, open_readable_files, read_readable, unreadable_ranges, with_bar
+from shardex.store.readable_rows import Read, UnreadableRows, open_readable_files, read_readable, unreadable_ranges
 from shardex.store.row_ids import LiveRows
 from shardex.store.version_numbers import is_version_name, manifest_path, versions_in
 from shardex.store.version_reader import VersionReader
+from shardex.workers import ExecutorLike
+
+_PARTS, _PART_ROWS = 256, 1024
+"""Most parts that the rows of another format are read in, and the fewest rows of a part."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,20 @@ class Problem:
     """The versions that use the file."""
 
 
-def verify(path: What, version: int | None = None, *, progress: bool | None = None, **options: Any) -> list[Problem]:
+def verify(
+    path: What,
+    version: int | None = None,
+    *,
+    workers: int | None = None,
+    executor: ExecutorLike = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> list[Problem]:
     """Check all versions of a dataset, or one, and return all problems: an empty list if there are none.
 
-    A dataset of another format is read from its first sample to its last. The options are those of `open`.
+    A dataset of another format is read from its first sample to its last. The options are those of `open`. `workers`
+    is the number of processes that read; `executor` runs them elsewhere: "ray", an address of Ray, or an executor of
+    `concurrent.futures`. The problems and their order are the same.
 
     >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp() + "/d"
     >>> _ = sx.write(folder, [{"x": 1}, {"x": 2}])
@@ -61,11 +76,22 @@ def verify(path: What, version: int | None = None, *, progress: bool | None = No
     []
     """
     place = native_place(path)
+    where: _Where = {"workers": workers, "executor": executor, "progress": progress}
+    if str(path).startswith("memory://") and (workers, executor) != (None, None):
+        raise ArgumentError(f"{path}: expected no workers and no executor: other processes do not see this memory")
     if place is not None:
-        return _Inspection(place, version, bool(options.get("trust_paths"))).run(progress)
+        return _Inspection(place, version, bool(options.get("trust_paths")), where).run()
     if version is not None:
         raise FormatError(f"{path}: expected a native dataset, which has versions, got something else")
-    return list(_verify_foreign(path, progress, options))
+    return list(_verify_foreign(path, where, options))
+
+
+class _Where(TypedDict, total=False):
+    """Where a dataset is read, and whether there is a progress bar: arguments of `run_parts`."""
+
+    workers: int | None
+    executor: ExecutorLike
+    progress: bool | None
 
 
 def leftovers(path: str | os.PathLike[str]) -> list[str]:
@@ -88,16 +114,29 @@ def leftovers(path: str | os.PathLike[str]) -> list[str]:
 # -- other formats ------------------------------------------------------------------------------------------------
 
 
-def _verify_foreign(path: What, progress: bool | None, options: dict[str, Any]) -> Iterator[Problem]:
+def _verify_foreign(path: What, where: _Where, options: dict[str, Any]) -> Iterator[Problem]:
     with open_readable_files(path, **options) as found:
         yield from (Problem(file, why) for file, why in found.refused)
-        for samples, why in _unreadable(found.dataset.read, len(found.dataset), progress):
+        for samples, why in _unreadable(found.dataset.read, len(found.dataset), where):
             yield Problem(*found.split_row_error(samples.start, why), found.original_rows(samples))
 
 
-def _unreadable(read: Any, length: int, progress: bool | None) -> Iterator[tuple[range, str]]:
-    found = with_bar(read_readable(read, range(length)), length, "verify", progress)
-    return unreadable_ranges(one for one in found if isinstance(one, UnreadableRows))
+def _unreadable(read: Read, length: int, where: _Where) -> Iterator[tuple[range, str]]:
+    """Yield the ranges of rows that cannot be read, with the reason; the rows are read part by part."""
+    parts = cut_rows(length, max(_PART_ROWS, -(-length // _PARTS)))
+    found = run_parts(
+        partial(_unreadable_in, read), parts, size=_rows, total=length, desc="verify", unit=" samples", **where
+    )
+    return unreadable_ranges(one for _, some in found for one in some)
+
+
+def _rows(part: Part) -> int:
+    return part.end - part.begin
+
+
+def _unreadable_in(read: Read, part: Part) -> list[UnreadableRows]:
+    found = read_readable(read, range(part.begin, part.end))
+    return [one for one in found if isinstance(one, UnreadableRows)]
 
 
 # -- native datasets ----------------------------------------------------------------------------------------------
@@ -113,8 +152,9 @@ _CONSEQUENCE = {
 class _Inspection:
     """Checks all files of some versions of a dataset and collects the problems."""
 
-    def __init__(self, place: Place, version: int | None, trust_paths: bool) -> None:
+    def __init__(self, place: Place, version: int | None, trust_paths: bool, where: _Where) -> None:
         self._place = place
+        self._where = where
         self._trust_paths = trust_paths
         self._problems: list[Problem] = []
         self._damaged: set[str] = set()
@@ -142,14 +182,14 @@ class _Inspection:
                 self._report(path, str(error).removeprefix(f"{self._place.url}/{path}: "), versions=(number,))
         return found
 
-    def run(self, progress: bool | None) -> list[Problem]:
+    def run(self) -> list[Problem]:
         """Return all problems."""
         if self._manifests:
-            self._check_files(progress)
+            self._check_files()
             for number, manifest in self._manifests.items():
                 self._check_ids(number, manifest)
             self._check_keys(self._newest)
-            self._check_foreign(self._newest, progress)
+            self._check_foreign(self._newest)
         return self._problems
 
     @cached_property
@@ -161,12 +201,13 @@ class _Inspection:
 
     # -- files ------------------------------------------------------------------------------------------------
 
-    def _check_files(self, progress: bool | None) -> None:
+    def _check_files(self) -> None:
         uses: dict[str, list[tuple[int, Use]]] = {}
         for number, manifest in self._manifests.items():
             for use in uses_of(manifest):
                 uses.setdefault(use.file.path, []).append((number, use))
-        readers = examine_files(self._place, (use for some in uses.values() for _, use in some), "verify", progress)
+        every = (use for some in uses.values() for _, use in some)
+        readers = examine_files(self._place, every, "verify", **self._where)
         self._examined = readers
         damages = {path: [*(readers[path].damages or ()), *_disagreements(some)] for path, some in uses.items()}
         self._damaged = {path for path, found in damages.items() if found}
@@ -276,14 +317,14 @@ class _Inspection:
 
     # -- adopted shards ---------------------------------------------------------------------------------------
 
-    def _check_foreign(self, manifest: Manifest, progress: bool | None) -> None:
-        """Read the fields that are stored in adopted shards, where no newer value replaces them."""
+    def _check_foreign(self, manifest: Manifest) -> None:
+        """Read the fields that are stored in adopted shards, where no newer value replaces them, in this process."""
         reader = VersionReader(self._place, manifest, trust_paths=self._trust_paths, examined=self._examined)
         for fragment in manifest.fragments:
             if (foreign := fragment.adopted) is not None:
                 fields = tuple(foreign.fields)
                 rows = reader.rows(manifest.features.select(fields))
-                for samples, why in _unreadable(rows.read, len(rows), progress):
+                for samples, why in _unreadable(rows.read, len(rows), {"progress": self._where["progress"]}):
                     known = samples if self._live is not None else None
                     self._report(display_name(foreign.what), why, known, fields=fields)
 

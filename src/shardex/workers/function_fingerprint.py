@@ -36,6 +36,7 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
@@ -226,6 +227,8 @@ class _Walk:
             if type(value).__module__ == "pydantic._internal._decorators" and hasattr(value, "cls_ref"):
                 names = set(value.__dataclass_fields__) - {"cls_ref"}  # it contains the address of the class
                 return self._feed_attributes({name: getattr(value, name) for name in names})
+            if isinstance(value, pa.DataType):  # pickle forgets whether the items of a list can be null
+                self._feed_str(str(value))
             reducer = cloudpickle.Pickler.dispatch_table.get(type(value))
             reduced = reducer(value) if reducer else value.__reduce_ex__(5)
         except RecursionError:
