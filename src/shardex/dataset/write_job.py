@@ -31,6 +31,7 @@ from shardex.files import MODES
 from shardex.formats import Format, check_options, format_named
 from shardex.jobs import FinishedPart, JobFolder, LeftOut, Part, cut_rows, record_path, rows_per_part, run_parts
 from shardex.kernel import Columns
+from shardex.progress import Bar
 from shardex.samples import fields_of
 from shardex.schema import Features
 from shardex.sources import Place, place_of, redact_url
@@ -168,7 +169,7 @@ def write_in_parts(
             job = WriteJob(source, steps, schema, part_format, part_options, folder, first)
             finished.update(_usable(folder, steps))
             _run(job, finished, rows, workers, executor, progress)
-            publish_parts(folder, finished, path, schema, format, mode, options)
+            publish_parts(folder, finished, path, schema, format, mode, options, progress)
     result = open_dataset(path, format=format)  # this may make an index: if it is killed, the job is not over yet
     result.left_out = [one for number in sorted(finished) for one in finished[number].left_out]
     folder.remove()
@@ -274,6 +275,7 @@ def publish_parts(
     format: str,
     mode: str,
     options: Mapping[str, Any],
+    progress: bool | None = None,
 ) -> None:
     """Publish all parts of a job as one dataset, once."""
     module = format_named(format)
@@ -282,7 +284,7 @@ def publish_parts(
         if is_published(folder, path, module):  # by a run that was killed then
             return
         if module.part_format is not None and folder.kept(_WHOLE) is None:
-            _write_again(folder, _published_parts(folder, finished), schema, format, options)
+            _write_again(folder, _published_parts(folder, finished), schema, format, options, progress)
         parts = _published_parts(folder, finished)
         module.join(folder, parts, path, Features.of(schema), mode=mode, **options)
 
@@ -296,15 +298,23 @@ def _published_parts(folder: JobFolder, finished: Mapping[int, FinishedPart]) ->
 
 
 def _write_again(
-    folder: JobFolder, parts: Sequence[FinishedPart], schema: Any, format: str, options: Mapping[str, Any]
+    folder: JobFolder,
+    parts: Sequence[FinishedPart],
+    schema: Any,
+    format: str,
+    options: Mapping[str, Any],
+    progress: bool | None,
 ) -> None:
     """Write the samples of all parts as one part, for a format whose shards cannot be joined."""
     inner = folder.new_part(len(parts))
-    with Writer(folder.path(inner), schema, format, "create", options) as out:
+    quiet, total = None if progress is None else not progress, sum(part.rows for part in parts)
+    bar = Bar(total=total, desc="join", unit=" samples", disable=quiet)
+    with Writer(folder.path(inner), schema, format, "create", options) as out, bar:
         for part in parts:
             stored = open_dataset(folder.path(part.folder), format=format_named(format).part_format)
             for columns in stored.chunks():
                 out.extend(columns)
+                bar.update(len(columns))
     folder.keep(_WHOLE, FinishedPart(inner, place_of(folder.path(inner)).paths(), out.samples))
 
 
