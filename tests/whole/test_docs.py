@@ -2,7 +2,8 @@
 
 ```` ```python ```` blocks are executed. In ```` ```console ```` blocks each ``$ command`` must succeed and print the
 output shown under it; ``...`` matches any text within a line or, alone on a line, any number of lines. A block is
-skipped only if its fence gives a reason: ```` ```python no-run: needs a cluster ````.
+skipped only if its fence gives a reason: ```` ```python no-run: needs a cluster ````. Those that need a Ray cluster run
+where there is one.
 """
 
 import os
@@ -14,7 +15,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -78,21 +79,41 @@ def run_command(command: str, shown: str, where: str) -> None:
     assert matches(shown, done.stdout), f"{where}: `{command}` should print\n{shown}\nbut printed\n{done.stdout}"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_blocks_of_page_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("__main__")  # as in a script: annotations resolve there, and workers get its functions by value
+def execute(block: Block, page: Path, module: ModuleType) -> None:
+    above = "\n" * (block.line - 1)  # so that a traceback shows line numbers of the page
+    exec(compile(above + block.text, page, "exec", dont_inherit=True), vars(module))
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module to run blocks in, as in a script: annotations resolve there, and workers get its functions by value."""
+    module = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", module)
     monkeypatch.chdir(tmp_path)
+    return module
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_blocks_of_page_run(path: Path, module: ModuleType) -> None:
     for block in blocks_of(path.read_text("utf-8")):
         where = f"{path.name}:{block.line}"
         if block.remark:
             assert re.match(r"no-run\W+\w", block.remark), f"{where}: expected `no-run: reason`, got `{block.remark}`"
         elif block.language == "python":
-            above = "\n" * (block.line - 1)  # so that a traceback shows line numbers of the page
-            exec(compile(above + block.text, path, "exec", dont_inherit=True), vars(module))
+            execute(block, path, module)
         else:
             for command, shown in commands_of(block.text):
                 run_command(command, shown, where)
+
+
+def test_blocks_that_need_ray_run(ray_cluster: Any, module: ModuleType) -> None:
+    """In prepare.md; they use what the first block defines."""
+    page = ROOT / "docs" / "prepare.md"
+    first, *others = [block for block in blocks_of(page.read_text("utf-8")) if block.language == "python"]
+    needing = [block for block in others if block.remark == "no-run: needs a Ray cluster"]
+    assert needing
+    for block in (first, *needing):
+        execute(block, page, module)
 
 
 def test_readme_has_python_and_console_blocks() -> None:
