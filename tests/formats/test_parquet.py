@@ -365,6 +365,7 @@ def test_where_nested_columns_have_nulls(tmp_path: Path, monkeypatch: pytest.Mon
     assert ds[0].inside == [1, None]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 40), max_size=6), st.integers(1, 50), st.integers(1, 20))
 def test_columns_in_any_pieces_give_the_files_of_single_samples(
     pieces: list[int], shard_rows: int, row_group_rows: int

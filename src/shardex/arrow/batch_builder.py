@@ -107,9 +107,10 @@ class BatchBuilder:
         self.rows += end - begin
         self._part_rows = self.rows
 
-    def copy_last(self) -> None:
+    def copy_last(self, encoded: EncodedColumns) -> None:
         """Copy the samples that were added last, so that the caller may reuse its arrays."""
-        arrays = [pa.concat_arrays([array]) for array in self._parts[-1].columns]
+        both = zip(self._parts[-1].columns, encoded.made, strict=True)
+        arrays = [array if made else pa.concat_arrays([array]) for array, made in both]
         self._parts[-1] = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def remove_last(self) -> None:
@@ -188,6 +189,8 @@ class EncodedColumns:
         absent = {name: [MISSING] * len(columns) for name in features if name not in columns}
         complete = Columns({**columns.data, **absent}, len(columns))
         arrays = [_one_chunk(column) for column in to_table(complete, features, first=first).columns]
+        self.made = [isinstance(complete.data[name], list) for name in features]
+        """True for each array that has memory of its own, False for those that may be views of the caller's."""
         self.sizes: Integers = np.zeros(len(columns) + 1, np.int64)
         """Size of no samples, of the first one, of the first two, and so on."""
         for array, (name, feature) in zip(arrays, features.items(), strict=True):

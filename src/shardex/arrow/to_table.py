@@ -5,7 +5,7 @@ Stacked columns become Arrow arrays without a copy, lists go through the encoder
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Column, Columns, Masked, Ragged, values_of
 from shardex.schema import (
     Array,
+    Bytes,
     Feature,
     Features,
     Json,
@@ -106,7 +107,9 @@ def _from_times(column: NDArray[Any] | Ragged, feature: TimeFeature) -> pa.Array
 
 
 def _encoded(column: Column, feature: Feature, name: str, first: int) -> pa.Array:
-    values = [None if value is MISSING else value for value in values_of(column)]
+    values = values_of(column)
+    if type(MISSING) in {*map(type, values)}:
+        values = [None if value is MISSING else value for value in values]
     if (array := _from_python_values(values, unwrap_optional(feature))) is not None:
         return array
     if any(value is None for value in values) and not isinstance(feature, Optional | Json | Null):
@@ -120,27 +123,40 @@ def _encoded(column: Column, feature: Feature, name: str, first: int) -> pa.Arra
     return encoder.finish()
 
 
-_PYTHON_TYPES: dict[Feature, type] = {Text(): str, Value("int64"): int, Value("float64"): float, Value("bool"): bool}
+_PYTHON_TYPES: dict[Feature, type] = {
+    Text(): str,
+    Bytes(): bytes,
+    Value("int64"): int,
+    Value("float64"): float,
+    Value("bool"): bool,
+}
 
 
 def _from_python_values(values: list[Any], feature: Feature) -> pa.Array | None:
     """Convert all values at once, ten times as fast, if they are of one Python type or None; else return `None`."""
     kind = _PYTHON_TYPES.get(feature)
-    if kind is None or not {*map(type, values)} <= {kind, type(None)}:
+    if kind is None or not (kinds := {*map(type, values)}) <= {kind, type(None)}:
         return None
-    valid = np.array([value is not None for value in values], np.bool_)
     filler = kind()
-    filled = values if valid.all() else [filler if value is None else value for value in values]
+    filled = values if type(None) not in kinds else [filler if value is None else value for value in values]
     try:
-        array = number_array(np.array(filled, feature.dtype)) if isinstance(feature, Value) else _texts(filled)
+        if isinstance(feature, Value):
+            array = number_array(np.array(filled, feature.dtype))
+        elif kind is str:
+            array = _texts(filled)
+        else:
+            array = _blobs(map(len, filled), len(filled), b"".join(filled), pa.large_binary())
     except (OverflowError, UnicodeEncodeError):
         return None
-    return array if valid.all() else with_nulls(array, valid)
+    return array if filled is values else with_nulls(array, np.array([value is not None for value in values], np.bool_))
 
 
 def _texts(values: list[str]) -> pa.Array:
     joined = "".join(values)
     data = joined.encode()
     lengths = map(len, values) if len(data) == len(joined) else (len(value.encode()) for value in values)
-    offsets = offsets_of(lengths, len(values))
-    return pa.Array.from_buffers(pa.large_string(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return _blobs(lengths, len(values), data, pa.large_string())
+
+
+def _blobs(lengths: Iterable[int], count: int, data: bytes, kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets_of(lengths, count)), pa.py_buffer(data)], 0)

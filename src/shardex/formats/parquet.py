@@ -394,7 +394,7 @@ class ParquetWriter(StagedWriter):
                     self._flush()
                 begin = end
             if builder.rows and len(columns):
-                builder.copy_last()
+                builder.copy_last(encoded)
 
     def _flush(self) -> None:
         target = self._stage.place.path(f"part-{self._number:05d}.parquet")

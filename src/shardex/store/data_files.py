@@ -184,7 +184,7 @@ class FragmentWriter:
                 self._flush()
             begin = end
         if builder.rows and len(columns):
-            builder.copy_last()
+            builder.copy_last(encoded)
         self._next_check = self._check_at(builder.rows + 1)
 
     def _flush_if_full(self) -> None:
