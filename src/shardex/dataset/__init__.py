@@ -34,7 +34,7 @@ from shardex.dataset.combine import concat, join
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.from_arrow import column_table, from_arrow, from_huggingface
-from shardex.dataset.function_calls import time_in_functions
+from shardex.dataset.function_calls import call_function, column_result, place_of_rows, time_in_functions
 from shardex.dataset.layers import innermost_rows
 from shardex.dataset.load_dataset import load_dataset
 from shardex.dataset.memory_rows import ListRows
@@ -55,7 +55,9 @@ __all__ = [
     "MixRows",
     "ReadSize",
     "Writer",
+    "call_function",
     "changes",
+    "column_result",
     "column_table",
     "concat",
     "create",
@@ -68,6 +70,7 @@ __all__ = [
     "load_dataset",
     "mix",
     "open",
+    "place_of_rows",
     "publish_parts",
     "samples_of",
     "temperature",

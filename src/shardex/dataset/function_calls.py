@@ -134,6 +134,25 @@ def batch_result(function: Callable[[Any], Any], batch: Batch[Any], place: Place
     return Batch(Columns(made, length), _sample_type(result, made))
 
 
+def column_result(function: Callable[[Any], Any], batch: Batch[Any], place: Place) -> Column:
+    """Call a function that returns one column with a value for each sample of a batch; return the column.
+
+    >>> column_result(lambda b: 2.5 * b.x, Batch(Columns({"x": np.array([1, 2])})), lambda: "samples 0 to 1").tolist()
+    [2.5, 5.0]
+    """
+    result = call_function(function, batch, place)
+    try:
+        column = _column(result, batch.columns, copy=True)
+    except SchemaError as error:
+        raise SchemaError(f"{error} - at the result of {function!r} at {place()}") from None
+    if len(column) != len(batch):
+        wanted = f"{len(batch)} value{'s' * (len(batch) != 1)}"
+        raise SchemaError(
+            f"expected {wanted} from {function!r}, as many as it got samples, got {len(column)} - at {place()}"
+        )
+    return column
+
+
 def _sample_type(result: Any, made: Mapping[str, Column]) -> type[Any]:
     """Return the type of the samples of a result: the class of a batch that has all its fields and no others."""
     kind = result.sample_type if isinstance(result, Batch) else DictSample

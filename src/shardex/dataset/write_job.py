@@ -29,7 +29,7 @@ from shardex.dataset.writer import Writer
 from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError
 from shardex.files import MODES
 from shardex.formats import Format, check_options, format_named
-from shardex.jobs import FinishedPart, JobFolder, LeftOut, Part, cut_rows, record_path, rows_per_part, run_parts
+from shardex.jobs import FinishedPart, JobFolder, LeftOut, Part, continue_parts, cut_rows, record_path, rows_per_part
 from shardex.kernel import Columns
 from shardex.progress import Bar
 from shardex.samples import fields_of
@@ -141,8 +141,6 @@ def write_in_parts(
     steps.check()
     target, module = place_of(path), format_named(format)
     options = check_options(module.create, format, options)
-    if path.startswith("memory://"):
-        raise ArgumentError(f"expected a folder or a bucket, which other processes can see, got {path!r}")
     if mode not in MODES:
         raise ArgumentError(f"expected mode to be one of {', '.join(MODES)}, got {mode!r}")
     if mode == "append" and module.part_format is not None:
@@ -163,12 +161,16 @@ def write_in_parts(
     else:
         known = module.existing_schema(target, mode)
         schema = (known or features_of_results(source, steps)) if schema is None else schema
-        with folder.opened(), _kept_after_errors(folder, module, target, mode, -(-len(source) // rows)) as finished:
+        parts = list(cut_rows(len(source), rows))
+        with folder.opened(), _kept_after_errors(folder, module, target, mode, len(parts)) as finished:
             first = _first_name(folder, module, path, mode)
             part_format, part_options = (module.part_format, {}) if module.part_format else (format, options)
             job = WriteJob(source, steps, schema, part_format, part_options, folder, first)
             finished.update(_usable(folder, steps))
-            _run(job, finished, rows, workers, executor, progress)
+            for _ in continue_parts(
+                job, parts, finished, workers=workers, executor=executor, desc="write", progress=progress
+            ):
+                pass
             publish_parts(folder, finished, path, schema, format, mode, options, progress)
     result = open_dataset(path, format=format)  # this may make an index: if it is killed, the job is not over yet
     result.left_out = [one for number in sorted(finished) for one in finished[number].left_out]
@@ -228,36 +230,6 @@ def exists(place: Place, module: Format) -> bool:
     if module.is_dataset is not None:
         return module.is_dataset(place)
     return bool(place.paths()) if place.is_remote or os.path.isdir(place.url) else False
-
-
-def _run(
-    job: WriteJob,
-    finished: dict[int, FinishedPart],
-    rows: int,
-    workers: int | None,
-    executor: ExecutorLike,
-    progress: bool | None,
-) -> None:
-    """Run the parts that are not finished."""
-    total = len(job.source)
-    parts = (part for part in cut_rows(total, rows) if part.number not in finished)
-    done = sum(part.end - part.begin for part in cut_rows(total, rows) if part.number in finished)
-    results = run_parts(
-        job,
-        parts,
-        workers=workers,
-        executor=executor,
-        size=lambda part: part.end - part.begin,
-        total=total,
-        done=done,
-        count=-(-max(1, total) // rows),
-        done_count=len(finished),
-        desc="write",
-        unit=" samples",
-        progress=progress,
-    )
-    for part, result in results:
-        finished[part.number] = result
 
 
 def is_published(folder: JobFolder, path: str, module: Format) -> bool:
@@ -330,15 +302,10 @@ def _kept_after_errors(
         if isinstance(error, Exception) and folder.was_removed(error, finished):
             folder.discard_all()  # what workers have written to it after it was removed
             raise folder.published_meanwhile() from error
-        if not finished:
-            folder.remove_unused()
-        elif mode == "create" and isinstance(error, AlreadyExistsError) and exists(target, module):
+        if finished and mode == "create" and isinstance(error, AlreadyExistsError) and exists(target, module):
             folder.discard_all()  # another writer was first
         else:
-            error.add_note(
-                f"{len(finished)} of {parts} parts are finished and kept in "
-                f"{redact_url(folder.url)}: run the same call again to continue, or remove this folder"
-            )
+            folder.explain(error, len(finished), parts)
         raise
 
 

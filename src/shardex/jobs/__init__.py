@@ -12,7 +12,7 @@ killed is continued by the next run of the same job.
 
 from shardex.jobs.job_folder import Commit, FinishedPart, JobFolder, LeftOut, record_path
 from shardex.jobs.parts import Part, cut_rows, rows_per_part
-from shardex.jobs.runner import run_parts
+from shardex.jobs.runner import continue_parts, run_parts
 
 __all__ = [
     "Commit",
@@ -20,6 +20,7 @@ __all__ = [
     "JobFolder",
     "LeftOut",
     "Part",
+    "continue_parts",
     "cut_rows",
     "record_path",
     "rows_per_part",

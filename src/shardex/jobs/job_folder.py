@@ -27,8 +27,8 @@ from typing import Any, TypeVar
 import msgspec
 import xxhash
 
-from shardex.errors import AlreadyExistsError, FormatError, NotFoundError, storage_errors
-from shardex.sources import LocalSource, Place, child_of, make_folder, parent_of, place_of
+from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFoundError, storage_errors
+from shardex.sources import LocalSource, Place, child_of, make_folder, parent_of, place_of, redact_url
 
 _RECORD = re.compile(r"done/(\d+)\.json")
 _COMMIT = "commit.json"
@@ -87,6 +87,8 @@ class JobFolder:
     """True while no other run of the job can publish, or be in the middle of it."""
 
     def __init__(self, target: str, fingerprint: str) -> None:
+        if target.startswith("memory://"):
+            raise ArgumentError(f"expected a folder or a bucket, which other processes can see, got {target!r}")
         self._parent, self._target_name = parent_of(target)
         self._stem = _stem(self._target_name)
         self.name = f"{self._stem}{fingerprint}.job"
@@ -283,6 +285,17 @@ class JobFolder:
             os.rename(self.url, f"{self.url}{_REMOVED}")
         shutil.rmtree(f"{self.url}{_REMOVED}", ignore_errors=True)
         self.discard_all()
+
+    def explain(self, error: BaseException, finished: int, parts: int) -> None:
+        """Say in a note of an error what is kept for the next run; without a finished part nothing is kept."""
+        if not finished:
+            return self.remove_unused()
+        note = (
+            f"{finished} of {parts} parts are finished and kept in {redact_url(self.url)}: run the same call again to "
+            "continue, or remove this folder"
+        )
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
 
     def remove_unused(self) -> None:
         """Remove the folder of a run that has finished no part, unless another run has opened it."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any, TypeVar
 
+from shardex.jobs.job_folder import FinishedPart
+from shardex.jobs.parts import Part
 from shardex.progress import Bar
 from shardex.sources import export_credentials, import_credentials
 from shardex.workers import Executor, ExecutorLike, is_local, start_executor
@@ -37,7 +39,7 @@ def run_parts(
     unit: str = " parts",
     progress: bool | None = None,
     **bar_options: Any,
-) -> Iterator[tuple[Task, Result]]:
+) -> Generator[tuple[Task, Result]]:
     """Run a job for each part and yield each part with its result, in the order of the parts.
 
     `workers` and `executor` are those of `start_executor`. If the job raises for a part, the parts that have not begun
@@ -115,6 +117,50 @@ def _postfix(executor: Executor, done: int, count: int | None) -> str:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def continue_parts(
+    job: Callable[[Part], FinishedPart],
+    parts: Sequence[Part],
+    finished: dict[int, FinishedPart],
+    *,
+    workers: int | None = None,
+    executor: ExecutorLike = None,
+    desc: str = "run",
+    progress: bool | None = None,
+) -> Generator[tuple[Part, FinishedPart]]:
+    """Yield each part with its record, in order; run the job for parts that are not `finished`, and add their records.
+
+    The bar counts rows.
+
+    >>> from shardex.jobs.parts import cut_rows
+    >>> done = {0: FinishedPart("parts/a", [], 2)}
+    >>> made = continue_parts(lambda part: FinishedPart("parts/b", [], 1), list(cut_rows(3, 2)), done, progress=False)
+    >>> [(part.number, record.folder) for part, record in made], len(done)
+    ([(0, 'parts/a'), (1, 'parts/b')], 2)
+    """
+    missing = [part for part in parts if part.number not in finished]
+    total, left = (sum(part.end - part.begin for part in some) for some in (parts, missing))
+    results = run_parts(
+        job,
+        missing,
+        workers=workers,
+        executor=executor,
+        size=lambda part: part.end - part.begin,
+        total=total,
+        done=total - left,
+        count=len(parts),
+        done_count=len(parts) - len(missing),
+        desc=desc,
+        unit=" samples",
+        progress=progress,
+    )
+    with closing(results):
+        for part in parts:
+            if part.number not in finished:
+                _, finished[part.number] = next(results)
+            yield part, finished[part.number]
+        next(results, None)  # ends the bar and the executor
 
 
 def _in_order(executor: Executor, parts: Iterable[Any]) -> Iterator[tuple[Any, Any]]:

@@ -20,6 +20,8 @@ Writing:
 - `writer`: creates, appends to or overwrites a dataset
 - `edit`: transactions
 - `updates`, `new_field`: the new values of a transaction
+- `computed_field`: values of a new field that a function computes, by workers if asked
+- `job_parts`: parts of jobs as small native datasets
 - `adopt`: datasets whose samples stay in shards of another format
 - `data_files`: writes Arrow files
 - `commit`: makes the next manifest, and finds conflicts

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -21,7 +23,7 @@ from numpy.typing import NDArray
 from shardex.arrow import arrow_schema
 from shardex.dataset import Dataset, changes, innermost_rows, lens_to, samples_of
 from shardex.dataset import open as open_dataset
-from shardex.errors import ArgumentError, FieldError, RowError, SchemaError
+from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError
 from shardex.files import AllOrNothing, display_name
 from shardex.formats import ShardRows
 from shardex.kernel import Integers
@@ -41,16 +43,18 @@ from shardex.store.commit import (
     counted,
     publish_next,
 )
+from shardex.store.computed_field import EncodedRows, FieldFunction, PartValues
 from shardex.store.data_files import FragmentWriter, ShardWriter, write_numbers
 from shardex.store.inventory import existing_place
 from shardex.store.key_lookup import refuse_duplicates
 from shardex.store.manifest import Fragment, Manifest, read_manifest
-from shardex.store.new_field import Values, batches, each_value, encode_values
-from shardex.store.overlay_rows import EditedRows
+from shardex.store.new_field import Take, Values, batches, each_value, encode_values, take_given
+from shardex.store.overlay_rows import live_rows
 from shardex.store.row_ids import LiveRows
 from shardex.store.updates import Updates
-from shardex.store.version_numbers import at_latest
+from shardex.store.version_numbers import at_latest, latest_version
 from shardex.store.writer_heartbeat import WriterHeartbeat
+from shardex.workers import ExecutorLike
 
 _MANY = (slice, list, tuple, range)
 """Types of keys or rows of many samples."""
@@ -118,6 +122,7 @@ class Edit(AllOrNothing):
         self._updated: set[int] = set()
         self._deleted: list[Integers] = []
         self._deleted_files: list[ShardWriter] = []
+        self._parts: list[PartValues] = []
         self._heartbeat = WriterHeartbeat(self._place)
         self.version: int | None = None
         """Number of the version that was published, set at the end of the ``with`` block."""
@@ -284,20 +289,44 @@ class Edit(AllOrNothing):
 
     @cached_property
     def _live(self) -> LiveRows:
-        rows = self.dataset.rows
-        return rows.live if isinstance(rows, EditedRows) else LiveRows(len(rows), np.empty(0, np.int64))
+        return live_rows(self.dataset.rows)
 
     # -- fields -----------------------------------------------------------------------------------------------
 
-    def add_field(self, name: str, feature: Any, values: Any = None) -> None:
+    def add_field(
+        self,
+        name: str,
+        feature: Any,
+        values: Any = None,
+        *,
+        batched: bool = False,
+        batch_size: int = 256,
+        workers: int | None = None,
+        executor: ExecutorLike = None,
+    ) -> None:
         """Add a field with a value for every sample: an array, any iterable, a dataset of one field, or a function
-        that is called with each sample. Without values it must be optional, and no sample has one yet."""
+        that is called with each sample. Without values it must be optional, and no sample has one yet.
+
+        With `batched` the function gets batches of `batch_size` samples (columns by name) and returns an array or a
+        list with a value for each. `workers` processes call it at the same time, or an `executor`: "ray", the address
+        of a Ray cluster, or an executor of `concurrent.futures`. The files are the same for every number of workers.
+        With `workers`, also 1, or `executor`, a run that is killed or raises an error keeps its finished parts in a
+        folder next to the dataset; the same call on the same version continues it. The commit removes the folder.
+        """
         self._check_no_appends(name)
         change = AddField(name, Features.of({name: feature})[name], {})
         features = change_features(change, self._features)
         shards: dict[int, ShardWriter] = {}
-        if values is not None:
-            self._write_field(name, change.feature, values, shards)
+        if callable(values):
+            rows = sum(fragment.rows for fragment in self._base.fragments)
+            function = FieldFunction(self.dataset, rows, name, change.feature, values, batched, batch_size)
+            self._compute_field(function, shards, workers, executor)
+        elif batched or workers not in (None, 1) or executor is not None:
+            raise ArgumentError(
+                f"expected a function for the field {name} with batched, workers or executor, got {values!r:.200}"
+            )
+        elif values is not None:
+            self._write_given_field(name, change.feature, values, shards)
         elif not isinstance(change.feature, Optional):
             raise SchemaError(f"expected values for the field {name}, or a feature that is optional, got neither")
         self._fields.append((change, shards))
@@ -328,25 +357,56 @@ class Edit(AllOrNothing):
             samples = counted(count, "sample")
             raise SchemaError(f"expected fields to be changed before samples are appended, got {name} after {samples}")
 
-    def _write_field(self, name: str, feature: Feature, values: Any, shards: dict[int, ShardWriter]) -> None:
+    def _write_given_field(self, name: str, feature: Feature, values: Any, shards: dict[int, ShardWriter]) -> None:
+        features, source = Features({name: feature}), Values(name, values, self.dataset)
+        self._write_field(features, shards, partial(take_given, features, source), self._quiet)
+        try:
+            source.finish()
+        except BaseException:
+            _discard(shards)
+            raise
+
+    def _compute_field(
+        self, function: FieldFunction, shards: dict[int, ShardWriter], workers: int | None, executor: ExecutorLike
+    ) -> None:
+        """Write the results of a function, which is called here, or part by part by workers."""
+        features = function.features
+        if workers is None and executor is None:
+            stream = EncodedRows(features, function.encoded(function.whole))
+            return self._write_field(features, shards, lambda live: stream.take, self._quiet)
+        sizes = [file.size for fragment in self._base.fragments for file in fragment.groups]
+        parts = PartValues(self.path, function, sum(sizes) / max(1, function.rows))
+        self._parts.append(parts)
+        progress = None if self._quiet is None else not self._quiet
+        try:
+            with closing(parts.encoded(workers, executor, progress)) as encoded:
+                stream = EncodedRows(features, encoded)
+                self._write_field(features, shards, lambda live: stream.take, True)
+        except BaseException as error:
+            self._keep_parts(error)
+            raise
+
+    def _write_field(
+        self,
+        features: Features,
+        shards: dict[int, ShardWriter],
+        take: Callable[[NDArray[np.bool_]], Take],
+        quiet: bool | None,
+    ) -> None:
         """Write one file for each fragment with a value for each of its rows; remove all of them on an error."""
-        features = Features({name: feature})
-        source = Values(name, values, self.dataset)
-        bar = Bar(total=len(self.dataset), desc=f"add {name}", unit=" samples", disable=self._quiet, leave=False)
+        bar = Bar(total=len(self.dataset), desc=f"add {min(features)}", unit=" samples", disable=quiet, leave=False)
         try:
             with bar:
                 for fragment, live in self._live_rows():
                     if not fragment.rows:  # adopted shards without samples
                         continue
                     shard = shards[fragment.first] = ShardWriter(self._place, arrow_schema(features))
-                    for batch in batches(features, source, live):
+                    for batch in batches(features, fragment.rows, take(live)):
                         shard.write(batch)
                         bar.update(batch.num_rows)
                     shard.finish()
-            source.finish()
         except BaseException:
-            for shard in shards.values():
-                shard.discard()
+            _discard(shards)
             raise
 
     def _live_rows(self) -> Iterator[tuple[Fragment, NDArray[np.bool_]]]:
@@ -369,6 +429,8 @@ class Edit(AllOrNothing):
             self.version = publish_next(self._place, self._version, partial(self._next, changes))
             self._heartbeat.confirm(self.version)
         self._heartbeat.close()
+        for parts in self._parts:
+            parts.finish()
 
     def _changes(self) -> Changes:
         appended = self._appends.finish() if self._appends is not None else []
@@ -416,6 +478,26 @@ class Edit(AllOrNothing):
         for shard in [*self._deleted_files, *(shard for _, shards in self._fields for shard in shards.values())]:
             shard.discard()
         self._heartbeat.close()
+        if self._parts:
+            self._keep_parts(sys.exception())
+            for parts in self._parts:
+                parts.close()
+
+    def _keep_parts(self, error: BaseException | None) -> None:
+        """Keep the finished parts of jobs after an error, unless the next transaction begins with another version."""
+        latest = self._version
+        with suppress(ShardexError):  # the storage may be the reason of the error
+            latest = latest_version(self._place)
+        for parts in self._parts:
+            if error is None or latest != self._version:
+                parts.discard()
+            else:
+                parts.keep(error)
+
+
+def _discard(shards: Mapping[int, ShardWriter]) -> None:
+    for shard in shards.values():
+        shard.discard()
 
 
 def _listed(name: str, values: Any) -> list[Any]:

@@ -1,7 +1,7 @@
 """Converts the values of a field that is added to existing samples to record batches for each fragment.
 
 Values come in the order of the samples. A fragment still contains its deleted rows; they get blank values, which are
-never read.
+never read. `computed_field` does the same for values that a function computes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Values:
         numbers = isinstance(values, np.ndarray) and values.dtype.kind in _NUMBERS
         self._array: NDArray[Any] | None = values if numbers else None
         if self._array is None:
-            self._values = iter(_each(name, values, dataset))
+            self._values = iter(each_value(name, values))
         if hasattr(values, "__len__") and len(values) != self._length:
             raise SchemaError(f"expected {self._length} values for the field {name}, one per sample, got {len(values)}")
 
@@ -82,10 +82,6 @@ class Values:
             raise SchemaError(f"expected {self._length} values for the field {self._name}, got more")
 
 
-def _each(name: str, values: Any, dataset: Dataset) -> Iterable[Any]:
-    return map(values, dataset) if callable(values) else each_value(name, values)
-
-
 def each_value(name: str, values: Any) -> Iterable[Any]:
     """Return the values of a field one by one; missing ones of pandas, polars and pyarrow are None."""
     if (table := column_table(name, values)) is not None:
@@ -99,28 +95,44 @@ def each_value(name: str, values: Any) -> Iterable[Any]:
     return values
 
 
-def batches(features: Features, source: Values, live: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
-    """Yield record batches with a value for every row, blank ones for deleted rows."""
-    ((name, feature),) = features.items()
+Take = Callable[[int], pa.Array]
+"""Returns the encoded values of the next rows."""
+
+
+def batches(features: Features, rows: int, take: Take) -> Iterator[pa.RecordBatch]:
+    """Yield the record batches of a file with `rows` rows; a batch is as large as the one before lets expect."""
     schema = arrow_schema(features)
     at, step = 0, _ROWS_AT_ONCE
-    while at < len(live):
-        some = live[at : at + step]
+    while at < rows:
+        batch = pa.RecordBatch.from_arrays([take(min(step, rows - at))], schema=schema)
+        yield batch
+        at += batch.num_rows
+        step = max(1, min(1 << 20, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
+
+
+def take_given(features: Features, source: Values, live: NDArray[np.bool_]) -> Take:
+    """Return a function that takes the values for the next rows of a fragment, blank ones for deleted rows."""
+    ((name, feature),) = features.items()
+    at = 0
+
+    def take(rows: int) -> pa.Array:
+        nonlocal at
+        some = live[at : at + rows]
+        at += rows
         first = source.taken
         values = source.take(int(some.sum()))
         filled = values if some.all() else _fill_deleted(values, some, feature)
         try:
-            array = encode_values(name, feature, filled, "sample {}".format)
+            return encode_values(name, feature, filled, "sample {}".format)
         except SchemaError:
-            encode_values(name, feature, values, partial(_numbered, first))  # the error with the number of the sample
+            encode_values(name, feature, values, partial(numbered, first))  # the error with the number of the sample
             raise
-        batch = pa.RecordBatch.from_arrays([array], schema=schema)
-        yield batch
-        at += len(some)
-        step = max(1, min(1 << 20, BATCH_BYTES * len(some) // max(1, batch.nbytes)))
+
+    return take
 
 
-def _numbered(first: int, number: int) -> str:
+def numbered(first: int, number: int) -> str:
+    """Return what error messages call the value with a number, if the first one is that of sample `first`."""
     return f"sample {first + number}"
 
 
@@ -131,7 +143,7 @@ def encode_values(name: str, feature: Feature, values: Any, place: Callable[[int
         table = to_table(Columns({name: values}, len(values)), features)
     except SchemaError:
         raise _error_of_one(features, values, place) from None
-    if table[0].null_count and not isinstance(feature, Optional):
+    if table[0].null_count and not isinstance(feature, Optional | Null):
         missing = int(np.flatnonzero(table[0].is_null())[0])
         raise located(SchemaError(f"expected {feature}, got None"), f"{place(missing)}, field {name}")
     return table[0].combine_chunks() if table[0].num_chunks != 1 else table[0].chunk(0)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shardex.arrow import concat_columns, concat_tables, take_table
 from shardex.formats import ShardRows, TableRows
 from shardex.kernel import Columns, Integers
-from shardex.rows import Table
+from shardex.rows import AbstractRows, Table
 from shardex.schema import check_fields
 from shardex.store.row_ids import LiveRows
 
@@ -155,3 +155,8 @@ class EditedRows(ShardRows):
                     found[name] = overlay.table.sample(int(at[0]), [name])[name]
                     break
         return found
+
+
+def live_rows(rows: AbstractRows) -> LiveRows:
+    """Return which physical rows of a version are not deleted."""
+    return rows.live if isinstance(rows, EditedRows) else LiveRows(len(rows), np.empty(0, np.int64))

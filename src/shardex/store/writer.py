@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -24,13 +24,12 @@ from shardex.schema import Features
 from shardex.sources import Place, place_of
 from shardex.store.commit import Changes, apply, counted, publish_next
 from shardex.store.data_files import FragmentWriter
+from shardex.store.job_parts import link_parts
 from shardex.store.key_lookup import check_key, refuse_duplicates
-from shardex.store.manifest import Fragment, Manifest, files_of, new_data_path, read_manifest, with_paths
+from shardex.store.manifest import Fragment, Manifest, read_manifest
 from shardex.store.version_numbers import at_latest, latest_version, versions_in
 from shardex.store.writer_heartbeat import WRITER_FILE, WriterHeartbeat
 
-_MANIFESTS = 256
-"""Manifests of parts that are read at once."""
 _UNUSED_IDS = 1 << 48
 """First id if the latest manifest is damaged: larger than any id in use."""
 
@@ -190,34 +189,8 @@ def _add_parts(
     """Link or copy the data files of all parts under new names, and publish a manifest with all fragments."""
     with writer:
         writer.commit = folder.begin_commit(writer.version)
-        if folder.alone and temporary is None:
-            _remove_linked(folder, writer.path)
-        fragments: list[Fragment] = []
-        names: dict[str, str] = {}
-        for part, manifest in _manifests(folder, parts):
-            paths = {
-                file.path: new_data_path(
-                    (batch.xxh3 for batch in file.batches),
-                    file.foot,
-                    # In a new folder numbers are free: equal jobs give equal names.
-                    None if temporary is None else f"{len(names) + number:016x}",
-                )
-                for number, file in enumerate(files_of(manifest))
-            }
-            names |= {f"{part.folder}/{old}": new for old, new in paths.items()}
-            fragments += with_paths(manifest, paths).fragments
-        if folder.alone and temporary is None:
-            folder.linked = list(names.values())
-        folder.copy_out(names, temporary)
-        writer.add_files(fragments)
-
-
-def _manifests(folder: JobFolder, parts: Sequence[FinishedPart]) -> Iterator[tuple[FinishedPart, Manifest]]:
-    """Yield each part with its manifest; some are read at once, because there may be many parts."""
-    for begin in range(0, len(parts), _MANIFESTS):
-        some = parts[begin : begin + _MANIFESTS]
-        found = folder.place.for_each(lambda part: read_manifest(place_of(folder.path(part.folder)), 1), some)
-        yield from zip(some, found, strict=True)
+        for fragments in link_parts(folder, parts, writer.path, temporary):
+            writer.add_files(fragments)
 
 
 def was_joined(folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
@@ -232,13 +205,6 @@ def _is_published(place: Place, commit: Commit) -> bool:
             if version > commit.version and read_manifest(place, version).commit == commit.number:
                 return True
     return False
-
-
-def _remove_linked(folder: JobFolder, path: str) -> None:
-    """Remove the files that a killed run of the job has linked and not published: no version will ever name them."""
-    place = place_of(path)
-    place.remove_all(folder.linked)
-    folder.linked = []
 
 
 def _only_leftovers(place: Place) -> bool:

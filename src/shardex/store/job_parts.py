@@ -1,0 +1,87 @@
+"""Parts of jobs as small native datasets in the folder of the job: how one is written, read, and added to a dataset.
+
+A part is finished when its manifest is published and its record is in the folder (`jobs.JobFolder`). `join` of `writer`
+and `compact` add the files of parts to a dataset by linking them; `computed_field` reads their batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from shardex.arrow import arrow_schema
+from shardex.jobs import FinishedPart, JobFolder
+from shardex.schema import Features
+from shardex.sources import Place, place_of
+from shardex.store.commit import with_ids
+from shardex.store.data_file_reader import DataFileReader
+from shardex.store.manifest import Fragment, Manifest, files_of, new_data_path, publish, read_manifest, with_paths
+
+_MANIFESTS = 256
+"""Manifests of parts that are read at once."""
+
+
+def write_part(
+    folder: JobFolder,
+    number: int,
+    features: Features,
+    write: Callable[[Place], list[Fragment]],
+    key: str | None = None,
+) -> FinishedPart:
+    """Publish what `write` writes to a place as a finished part; return the record that counts."""
+    inner = folder.new_part(number)
+    place = place_of(folder.path(inner))
+    try:
+        fragments, ids = with_ids([], write(place), 0)
+        publish(place, 1, Manifest(ids, features.to_json(), fragments, key, ids=ids))
+    except BaseException:
+        folder.discard(inner)
+        raise
+    return folder.finish(number, FinishedPart(inner, place.paths(), ids))
+
+
+def read_part(folder: JobFolder, part: FinishedPart) -> list[pa.RecordBatch]:
+    """Return the record batches of a part, as views of its files; checksums are compared."""
+    place = place_of(folder.path(part.folder))
+    manifest = read_manifest(place, 1)
+    columns = list(arrow_schema(manifest.features))
+    readers = [DataFileReader(place, file, columns) for one in manifest.fragments for file in one.groups]
+    return [reader.batch(number) for reader in readers for number in reader.readable]
+
+
+def link_parts(
+    folder: JobFolder, parts: Sequence[FinishedPart], path: str, temporary: str | None = None
+) -> list[list[Fragment]]:
+    """Link or copy the data files of parts under new names into the dataset at `path`; return their fragments.
+
+    `temporary` is a new folder that will become the dataset. Otherwise the names are noted in the folder of the job
+    first: files that a killed run has linked are removed, because no version will ever name them.
+    """
+    fragments: list[list[Fragment]] = []
+    names: dict[str, str] = {}
+    for part, manifest in _manifests(folder, parts):
+        paths = {
+            file.path: new_data_path(
+                (batch.xxh3 for batch in file.batches),
+                file.foot,
+                # In a new folder numbers are free: equal jobs give equal names.
+                None if temporary is None else f"{len(names) + number:016x}",
+            )
+            for number, file in enumerate(files_of(manifest))
+        }
+        names |= {f"{part.folder}/{old}": new for old, new in paths.items()}
+        fragments.append(with_paths(manifest, paths).fragments)
+    if folder.alone and temporary is None:
+        place_of(path).remove_all(folder.linked)
+        folder.linked = list(names.values())
+    folder.copy_out(names, temporary)
+    return fragments
+
+
+def _manifests(folder: JobFolder, parts: Sequence[FinishedPart]) -> Iterator[tuple[FinishedPart, Manifest]]:
+    """Yield each part with its manifest; some are read at once, because there may be many parts."""
+    for begin in range(0, len(parts), _MANIFESTS):
+        some = parts[begin : begin + _MANIFESTS]
+        found = folder.place.for_each(lambda part: read_manifest(place_of(folder.path(part.folder)), 1), some)
+        yield from zip(some, found, strict=True)
