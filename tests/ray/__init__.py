@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["namespace_command", "pytest_collection_modifyitems", "pytest_configure", "ray_cluster", "why_no_namespace"]
+__all__ = ["namespace_command", "pytest_collection_modifyitems", "pytest_configure", "ray_cluster", "run_in_namespace"]
 
 INSIDE = "SHARDEX_TESTS_WITHOUT_NETWORK"
 """Environment variable that is set in the namespace: the folder of Ray's files."""
@@ -37,6 +37,17 @@ def why_no_namespace() -> str:
         return "needs unshare, of util-linux"
     done = subprocess.run(namespace_command(ROOT, "true"), cwd=ROOT, capture_output=True, text=True, check=False)
     return f"needs a network namespace: {done.stderr.strip()[-200:]}" if done.returncode else ""
+
+
+def run_in_namespace(*files: Path) -> None:
+    """Run the tests with Ray of some files where there is only loopback; skip if that is not possible here."""
+    pytest.importorskip("ray")
+    if reason := why_no_namespace():
+        pytest.skip(reason)
+    command = [sys.executable, "-m", "tests.ray", "-q", *map(str, files)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    print(done.stdout)
+    assert done.returncode == 0, "tests with Ray failed, see their output"
 
 
 def pytest_configure(config: pytest.Config) -> None:

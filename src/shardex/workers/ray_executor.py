@@ -197,7 +197,8 @@ def _connect(ray: Any, address: str | None) -> None:
             ray.init(address, logging_level="ERROR", **({} if address else {"include_dashboard": False}))
     except (OSError, ValueError, RuntimeError, ImportError) as error:
         wanted = f"a running Ray cluster at {address!r}" if address else "a Ray cluster, running or started here"
-        raise WorkerError(f"expected {wanted}, could not connect: {error}") from error
+        advice = "; if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here" if address else ""
+        raise WorkerError(f"expected {wanted}, could not connect: {error}{advice}") from error
 
 
 def _check_address(ray: Any, address: str | None) -> None:
