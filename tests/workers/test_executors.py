@@ -219,6 +219,19 @@ class TestRestartingPool:
         with pytest.raises(WorkerError, match="died 3 times"):
             pool.submit(int)
 
+    def test_workers_that_do_not_start_raise(self) -> None:
+        before = children()
+        pool = RestartingPool(call, 2, initializer=partial(os._exit, 4))
+        with pytest.raises(
+            WorkerError, match=r"to start, it ended with exit code 4 .*; 6 workers in a row did not start"
+        ):
+            pool.result(pool.submit(int))
+        assert children() <= before
+
+    def test_deaths_before_a_worker_is_ready_are_no_fault_of_a_task(self, tmp_path: Path) -> None:
+        with RestartingPool(call, 2, initializer=partial(die_until, tmp_path, 5, 0)) as pool:
+            assert pool.result(pool.submit(lambda: 7)) == 7
+
     def test_received_results_outlive_their_worker(self, tmp_path: Path) -> None:
         pids = tmp_path / "pids"
 

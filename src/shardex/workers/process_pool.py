@@ -215,6 +215,9 @@ class ProcessPool:
             text = body.decode()
             why = text.strip().rpartition("\n")[2]
             self._fail(f"expected {worker} to load the job, it could not: {why}", WorkerTraceback("\n" + text))
+        if kind == Kind.READY:
+            worker.is_ready = True
+            return
         del worker.tasks[ticket]
         content = worker.open_buffer(body) if kind == Kind.IN_BUFFER else body
         if ticket in self._open:
@@ -262,6 +265,7 @@ class RestartingPool(ProcessPool):
         super().__init__(job, workers, initializer=initializer, buffers=1)
         self._waiting: deque[tuple[int, Any, bytes]] = deque()
         self._deaths: Counter[int] = Counter()
+        self._failed_starts = 0
 
     def forget(self) -> None:
         """Drop all tickets: tasks that have not begun are skipped, results of the others are thrown away."""
@@ -291,19 +295,31 @@ class RestartingPool(ProcessPool):
 
     def _receive(self, workers: list[WorkerHandle]) -> None:
         super()._receive(workers)
+        if any(worker.is_ready for worker in workers):
+            self._failed_starts = 0
         if self._waiting:
             self._give_out()
             self._send([worker for worker in self._workers.values() if worker.outbox])
 
     def _handle_death(self, worker: WorkerHandle) -> None:
-        """Remove a worker; its tasks are the next ones to be given out. The first of them was running."""
+        """Remove a worker; its tasks are the next ones to be given out. The first of them was running if it was ready.
+
+        Deaths before a worker is ready are no fault of a task: they are counted until one is ready.
+        """
         how = worker.describe_exit()
         self._poll.unregister(worker.sock)
         del self._workers[worker.sock.fileno()]
         worker.close_connection()
         worker.kill_group()
         worker.kill()
-        if (running := next(iter(worker.tasks), None)) in self._open:
+        running = next(iter(worker.tasks), None)
+        if not worker.is_ready:
+            self._failed_starts += 1
+            if self._failed_starts >= _ATTEMPTS * self.width:
+                self._fail(
+                    f"expected {worker} to start, it {how}; {self._failed_starts} workers in a row did not start"
+                )
+        elif running in self._open:
             self._deaths[running] += 1
             if self._deaths[running] >= _ATTEMPTS:
                 self._fail(
@@ -338,6 +354,7 @@ class WorkerHandle:
             raise
         finally:
             theirs.close()
+        self.is_ready = False
         self.tasks: dict[int, Any] = {}
         self.outbox: deque[bytes | memoryview] = deque()
         self.buffers = MappedBuffers()

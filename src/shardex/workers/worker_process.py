@@ -50,6 +50,7 @@ class Kind(IntEnum):
     RAISED = 7  # the error that the job raised, from `dump_error`
     SKIPPED = 8  # the task was forgotten
     JOB_FAILED = 9  # text of the traceback raised by unpickling the job
+    READY = 10  # the job was unpickled
 
 
 _HEADER = struct.Struct("<QQB")
@@ -149,6 +150,7 @@ class _Worker:
             self._load(body)()
         else:
             self._job = self._load(body)
+            self._sock.sendall(frame(Kind.READY))
 
     def _load(self, body: bytes) -> Callable[..., Any]:
         try:
