@@ -422,3 +422,10 @@ def test_value_that_does_not_fit_is_named_by_its_sample_in_the_source(tmp_path: 
     mixed = sx.open([{"x": k if k != 200 else None} for k in range(300)])
     with pytest.raises(SchemaError, match=r"got none - at sample 200, field x - in samples? "):
         sx.write(tmp_path / "b", mixed, {"x": int}, shard_rows=64, workers=1, progress=False)
+
+
+def test_misspelt_argument_of_write_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"got 'num_workers': did you mean 'workers'\?"):
+        sx.write(tmp_path / "a", [{"x": 1}], num_workers=2)
+    with pytest.raises(ArgumentError, match=r"got 'shard_row': did you mean 'shard_rows'\?"):
+        sx.write(tmp_path / "a", [{"x": 1}], shard_row=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Any
@@ -16,6 +17,7 @@ from shardex.dataset.write_job import part_rows, warn_of_left_out, write_in_part
 from shardex.dataset.write_steps import Steps
 from shardex.dataset.writer import create, samples_of
 from shardex.errors import ArgumentError
+from shardex.formats import check_options, format_named
 from shardex.progress import Bar
 from shardex.samples import DictSample, Lens, is_sample_class
 from shardex.schema import Features
@@ -64,6 +66,7 @@ def write(
     """
     steps = Steps(transform, filter, batched, batch_size, on_error)
     steps.check()
+    check_options(format_named(format).create, format, options, inspect.signature(write).parameters)
     source = samples_of(samples)
     in_parts = steps.any or workers is not None or executor is not None or on_error != "raise"
     if in_parts and (through is not None or onto is not None):

@@ -11,7 +11,7 @@ import importlib
 import inspect
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType
@@ -222,8 +222,11 @@ def _options_of(name: str) -> list[str]:
 _PLAIN = (bool, int, float, str, NoneType)
 
 
-def check_options(function: Any, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options, dtypes as text; ArgumentError for one that a format does not have, or of the wrong type."""
+def check_options(function: Any, name: str, options: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the options, dtypes as text; ArgumentError for one that a format does not have, or of the wrong type.
+
+    `others` are names of arguments that may be meant instead.
+    """
     if not options:
         return {}
     options = dict(options)
@@ -233,7 +236,7 @@ def check_options(function: Any, name: str, options: Mapping[str, Any]) -> dict[
         if option not in known:
             has = ", ".join(known) or "none"
             raise ArgumentError(
-                f"expected options of the format {name} ({has}), got {option!r}{nearest(option, known)}"
+                f"expected options of the format {name} ({has}), got {option!r}{nearest(option, [*known, *others])}"
             )
         kinds = get_args(known[option]) or (known[option],)
         value = options[option] = dtype_text(given) if str in kinds and isinstance(given, type | np.dtype) else given
