@@ -208,7 +208,8 @@ def run_in_parts(folder: str, say: Callable[[str], None], *arguments: Any) -> No
     """Write in parts with more arguments, those of `write_in_parts` by name."""
     format, mode, more = arguments
     if "storage" in more:
-        sx.storage(**more.pop("storage"))
+        os.environ["SHARDEX_CACHE"] = more.pop("cache")
+        sx.storage(*more.pop("storage"), **more.pop("settings"))
     write_in_parts(format, mode, folder, **more)
 
 
@@ -443,8 +444,10 @@ def warm_up() -> None:
         make(f"{folder}/d")
         mixed(f"{folder}/d")
         fold(f"{folder}/d")
-        for name, write in {**WRITES, **IN_PARTS}.items():
+        for name, write in WRITES.items():
             write(f"{folder}/{name}")
+        write_in_parts("arrow", "create", f"{folder}/parts", count=2)
+        write_in_parts("bins", "create", f"{folder}/bins", count=2)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ import re
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ import psutil
 import pytest
 
 import shardex as sx
+from shardex.sources import open_source
 from shardex.store.manifest import without_numbers
 from tests.faults import jobs as does
 from tests.faults.machine import memory, why_no_memory
 from tests.faults.processes import FULL, Call, Job, Jobs, calls, hit, why_no_strace
+from tests.servers import KEY, SECRET
 from tests.waiting import becomes_true
 
 MOMENTS = 20 if FULL else 1
@@ -247,3 +250,62 @@ def test_disk_full(jobs: Jobs, room: Path, number: int) -> None:
         if words != "done":
             end(jobs, target)
         target.check()
+
+
+# -- several runs of the same job at the same time ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(20 if FULL else 3))
+def test_runs_at_the_same_time(jobs: Jobs, room: Path, number: int) -> None:
+    """One publishes; the others say that it has, or publish too if they add samples and began after its end."""
+    moment = random.Random(number)
+    format, mode = moment.choice(sorted(does.PARTS)), moment.choice(["create", "append", "overwrite"])
+    format = "jsonl" if (format, mode) == ("bins", "append") else format
+    target = Target(room, format, mode)
+    target.begin(room)
+    with ExitStack() as stack:
+        arguments = ("run_in_parts", target.folder, format, mode, {"seconds": 0.002})
+        runs = [stack.enter_context(jobs.start(*arguments)) for _ in range(2 + number % 2)]
+        for one in runs:
+            one.go()
+            time.sleep(moment.uniform(0, 0.03))
+        words = [one.end() for one in runs]
+    assert "done" in words
+    assert all(one == "done" or one.startswith("AlreadyExistsError") for one in words), words
+    if mode != "append" or words.count("done") == 1:
+        target.check(words)
+    else:
+        added = len(sx.open(target.folder, format=format, schema=SCHEMA if format in ("jsonl", "tar") else None)) - 7
+        assert added in range(10, 10 * words.count("done") + 1, 10)
+        assert os.listdir(target.parent) == ["d"]
+
+
+# -- an object store --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", ["arrow", "jsonl"])
+def test_driver_killed_at_a_bucket(
+    bucket: str, seaweed: str, jobs: Jobs, room: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same call continues, and leaves nothing but the dataset."""
+    monkeypatch.setenv("SHARDEX_CACHE", str(room / "cache"))
+    keys = {"access_key_id": KEY, "secret_access_key": SECRET, "region": "us-east-1", "allow_http": True}
+    storage = {"storage": [bucket.rpartition("/")[0]], "settings": {"endpoint": seaweed, **keys}}
+    arguments = (format, "create", {**storage, "cache": str(room / "cache")})
+    for number in range(MOMENTS if FULL else 2):
+        moment = random.Random(number)
+        url = f"{bucket}/{number}/d"
+        for _ in range(2):
+            with jobs.start("run_in_parts", url, *arguments) as one:
+                one.go()
+                lines = one.hear_for(moment.uniform(0, 0.6))
+                one.signal(signal.SIGKILL)
+                lines += one.hear_all()
+            if "done" in lines:
+                break
+        else:
+            assert jobs.run("run_in_parts", url, *arguments) == "done"
+        ds = sx.open(url, format=format, schema=SCHEMA if format == "jsonl" else None)
+        wanted = [list(one["x"] + 1) for one in does.part_samples(20, 10)]
+        assert [list(one["x"]) for one in ds] == wanted
+        assert {path.partition("/")[0] for path in open_source(f"{bucket}/{number}").paths()} == {"d"}

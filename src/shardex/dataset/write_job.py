@@ -174,9 +174,9 @@ def write_in_parts(
             publish_parts(folder, finished, path, schema, format, mode, options, progress)
     result = open_dataset(path, format=format)  # this may make an index: if it is killed, the job is not over yet
     result.left_out = [one for number in sorted(finished) for one in finished[number].left_out]
-    folder.remove()
     if mode == "create":
-        folder.discard_all(of_target=True)
+        folder.discard_others()
+    folder.remove()
     return result
 
 

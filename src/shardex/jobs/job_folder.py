@@ -283,8 +283,8 @@ class JobFolder:
             return self._discard_remote(self.name)
         with suppress(OSError):  # it does not exist, or another run has removed it
             os.rename(self.url, f"{self.url}{_REMOVED}")
+        self.discard_all()  # what a worker of another run may have written to it since
         shutil.rmtree(f"{self.url}{_REMOVED}", ignore_errors=True)
-        self.discard_all()
 
     def explain(self, error: BaseException, finished: int, parts: int) -> None:
         """Say in a note of an error what is kept for the next run; without a finished part nothing is kept."""
@@ -302,16 +302,19 @@ class JobFolder:
         if not self.place.is_remote and self._is_unused():
             self.discard_all()
 
-    def discard_all(self, *, of_target: bool = False) -> None:
-        """Remove the folder and its parts, which were not published; or those of all jobs with the same target."""
-        for name in self._names() if of_target else [self.name]:
-            self._discard_remote(name) if self.place.is_remote else _discard_local(os.path.join(self._parent, name))
+    def discard_all(self) -> None:
+        """Remove the folder and its parts, which were not published."""
+        self._discard(self.name)
 
-    def _names(self) -> list[str]:
-        """Return the names of all folders of jobs that write the target."""
+    def discard_others(self) -> None:
+        """Remove the folders of all other jobs with the same target."""
         pattern = re.compile(rf"({re.escape(self._stem)}[0-9a-f]+\.job({re.escape(_REMOVED)})?)(/.*)?")
         around = self._around.paths(self._stem) if self.place.is_remote else os.listdir(self._parent)
-        return sorted({found[1] for path in around if (found := pattern.fullmatch(path))})
+        for name in sorted({found[1] for path in around if (found := pattern.fullmatch(path))} - {self.name}):
+            self._discard(name)
+
+    def _discard(self, name: str) -> None:
+        self._discard_remote(name) if self.place.is_remote else _discard_local(os.path.join(self._parent, name))
 
     def _discard_remote(self, name: str) -> None:
         """Remove the records first, so that none of them names files that are gone; what was noted comes last."""
