@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import shardex as sx
-from shardex.errors import AlreadyExistsError, ArgumentError, SchemaError, ShardexError
+from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError
 from tests.waiting import becomes_true
 
 FORMATS = ("arrow", "parquet", "jsonl", "tar", "tokens", "bins", "columns_tar")
@@ -289,6 +289,11 @@ def test_value_that_does_not_fit(tmp_path: Path) -> None:
         ({"filter": "n > 1"}, "expected a function for filter="),
         ({"on_error": "ignore"}, 'expected on_error="raise" or "skip"'),
         ({"batch_size": 0, "transform": double}, "expected a batch_size of at least 1"),
+        ({"batch_size": True, "transform": double}, "expected a batch_size of at least 1"),
+        ({"filter": lambda sample: None}, "expected True or False from .*, got NoneType - at sample 0"),
+        ({"filter": lambda sample: sample.x > 1}, "expected True or False from .*, got ndarray - at sample 0"),
+        ({"format": "bins", "codec": "zip", "transform": double}, "expected codec="),
+        ({"format": "bins", "mode": "append", "workers": 1}, 'expected mode "create" or "overwrite"'),
         ({"workers": 0}, "worker"),
         ({"executor": "cluster"}, "executor"),
         ({"generate_keys": True, "key": "k", "workers": 1}, "expected no generate_keys"),
@@ -328,6 +333,53 @@ def test_modes(tmp_path: Path, format: str) -> None:
         sx.write(tmp_path / "d", source, transform=double, format=format, workers=2)
     out = sx.write(tmp_path / "d", source, transform=double, mode="overwrite", format=format, workers=2)
     assert len(out) == 100
+    assert os.listdir(tmp_path) == ["d"]
+
+
+def never(sample: Any) -> dict[str, Any]:
+    raise AssertionError("called")
+
+
+@pytest.mark.parametrize("format", ["arrow", "jsonl", "bins"])
+def test_targets_that_cannot_be_written_are_refused_before_the_first_call(tmp_path: Path, format: str) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("x")
+    for name, mode in [(name, mode) for name in ("file", "other") for mode in ("create", "overwrite")]:
+        with pytest.raises((AlreadyExistsError, FormatError), match=name):
+            sx.write(tmp_path / name, numbers(), {"n": int}, transform=never, mode=mode, format=format)
+    assert sorted(os.listdir(tmp_path)) == ["file", "other"]
+
+
+@pytest.mark.parametrize("format", ["arrow", "jsonl"])
+def test_names_of_targets(tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(path: str | Path) -> None:
+        assert len(sx.write(path, numbers(40), transform=double, format=format, shard_rows=20)) == 40
+
+    names = ["a b", "ünï\n", os.fsdecode(b"\xff"), "x" * 255, "ü" * 125, ".hidden", "%s{}[1]*?", "d.job"]
+    for name in names:
+        write(tmp_path / name)
+    (tmp_path / "link").symlink_to(tmp_path / "linked")
+    write(tmp_path / "link")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    write(".")
+    monkeypatch.chdir(tmp_path)
+    write("new/parents/")
+    assert sorted(os.listdir(tmp_path)) == sorted([*names, "link", "linked", "empty", "new"])
+    assert os.listdir("new") == ["parents"]
+
+
+@pytest.mark.parametrize("format", ["arrow", "jsonl"])
+def test_dataset_is_written_to_its_own_place(tmp_path: Path, format: str) -> None:
+    sx.write(tmp_path / "d", numbers(40), format=format)
+    for mode, wanted in [
+        ("overwrite", [2 * k for k in range(40)]),
+        ("append", [f * k for f in (2, 4) for k in range(40)]),
+    ]:
+        source = sx.open(tmp_path / "d", format=format)
+        out = sx.write(tmp_path / "d", source, transform=double, mode=mode, format=format, shard_rows=9)
+        assert [one.n for one in out] == wanted
     assert os.listdir(tmp_path) == ["d"]
 
 

@@ -152,6 +152,7 @@ def write_in_parts(
         )
     with suppress(ShardexError):  # samples of several types, which a function may unify
         _ = source.features  # found once here, so that the fingerprint of the source has them
+    path = path if target.is_remote else target.url  # the current folder may be replaced
     rows = part_rows(source, steps, options)
     # A part without errors is the same with on_error="skip", so that this may be added to continue after an error.
     inputs = (_VERSION, source, replace(steps, on_error="raise"), schema, format, mode, dict(options), rows)
@@ -159,7 +160,10 @@ def write_in_parts(
     if is_published(folder, path, module):
         finished = folder.finished()
     else:
-        known = module.existing_schema(target, mode)
+        if folder.commit is None:  # else the target may have files of a run that was killed
+            module.join.check(path, mode)
+        appends = mode == "append" and not (target.is_remote and module.is_dataset is None)
+        known = module.existing_schema(target, mode) if appends else None
         schema = (known or features_of_results(source, steps)) if schema is None else schema
         parts = list(cut_rows(len(source), rows))
         with folder.opened(), _kept_after_errors(folder, module, target, mode, len(parts)) as finished:
@@ -167,6 +171,8 @@ def write_in_parts(
             part_format, part_options = (module.part_format, {}) if module.part_format else (format, options)
             job = WriteJob(source, steps, schema, part_format, part_options, folder, first)
             finished.update(_usable(folder, steps))
+            if module.part_format is not None:  # an error in the options is raised now, not when all parts are finished
+                Writer(folder.path(folder.new_part(0)), schema, format, "create", options).abort()
             for _ in continue_parts(
                 job, parts, finished, workers=workers, executor=executor, desc="write", progress=progress
             ):
@@ -236,7 +242,9 @@ def is_published(folder: JobFolder, path: str, module: Format) -> bool:
     """Return True if a run of a job has published its parts and was killed before it had removed the folder."""
     if folder.is_over:
         return exists(place_of(path), module)
-    return folder.commit is not None and module.was_joined(folder, _published_parts(folder, folder.finished()), path)
+    return folder.commit is not None and module.join.was_joined(
+        folder, _published_parts(folder, folder.finished()), path
+    )
 
 
 def publish_parts(
@@ -251,7 +259,6 @@ def publish_parts(
 ) -> None:
     """Publish all parts of a job as one dataset, once."""
     module = format_named(format)
-    assert module.join is not None
     with folder.locked(finished):
         if is_published(folder, path, module):  # by a run that was killed then
             return

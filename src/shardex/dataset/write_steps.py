@@ -46,7 +46,7 @@ class Steps:
                 raise ArgumentError(f"expected a function for {name}=, got {given!r:.200}")
         if self.on_error not in ("raise", "skip"):
             raise ArgumentError(f'expected on_error="raise" or "skip", got {self.on_error!r:.200}')
-        if not isinstance(self.batch_size, int) or self.batch_size < 1:
+        if not isinstance(self.batch_size, int) or isinstance(self.batch_size, bool) or self.batch_size < 1:
             raise ArgumentError(f"expected a batch_size of at least 1, got {self.batch_size!r:.200}")
 
     @property
@@ -120,7 +120,7 @@ class Results:
             return self.place(row, row + 1)
 
         steps = self._steps
-        if steps.filter is not None and not call_function(steps.filter, sample, place):
+        if steps.filter is not None and not _is_true(call_function(steps.filter, sample, place), steps.filter, place):
             return ()
         return (sample,) if steps.transform is None else sample_results(steps.transform, sample, place)
 
@@ -154,6 +154,16 @@ class Results:
         if steps.transform is None:
             return batch.columns
         return batch_result(steps.transform, batch, place, copy=False).columns  # written before the next call
+
+
+def _is_true(answer: Any, function: Function, place: Callable[[], str]) -> bool:
+    """Return the answer of a filter as a bool. None is an error: most likely a `return` is missing."""
+    try:
+        if answer is not None:
+            return bool(answer)
+    except (TypeError, ValueError):  # an array
+        pass
+    raise SchemaError(f"expected True or False from {function!r}, got {type(answer).__name__} - at {place()}")
 
 
 # -- features -----------------------------------------------------------------------------------------------------

@@ -57,15 +57,34 @@ def _has_content(path: str) -> bool:
     return os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path))
 
 
-def check_target(place: Place, mode: str) -> bool:
-    """Return True if shards exist at `place`; raise an error if the mode, or at a URL any mode, does not allow that."""
-    if not place.is_remote or mode not in MODES:
-        return check_mode(place, mode)
-    if place.paths():
-        problem = "files exist there already, and at a URL files of this format are not replaced or added to"
-        remedy = 'in one step: write to another URL, or with format="arrow", which can be edited anywhere'
-        raise AlreadyExistsError(errno.EEXIST, f"{problem} {remedy}", place.url)
-    return False
+def check_target(place: Place, mode: str, owned: str) -> bool:
+    """Return True if shards exist at `place`; raise an error if the mode, or at a URL any mode, does not allow that.
+
+    `owned` is a regular expression of all files of the format; others must not be removed.
+    """
+    if place.is_remote and mode in MODES:
+        if place.paths():
+            problem = "files exist there already, and at a URL files of this format are not replaced or added to"
+            remedy = 'in one step: write to another URL, or with format="arrow", which can be edited anywhere'
+            raise AlreadyExistsError(errno.EEXIST, f"{problem} {remedy}", place.url)
+        return False
+    exists = check_mode(place, mode)
+    if exists and mode != "create":
+        _refuse_foreign(place, mode, re.compile(rf"({owned})|\.shardex/[^/]+|\.[0-9a-f]{{16}}\.tmp", re.IGNORECASE))
+    return exists
+
+
+def _refuse_foreign(place: Place, mode: str, owned: re.Pattern[str]) -> None:
+    """Raise an error if a folder has files of another format: only those, or any that would be removed."""
+    foreign = [path for path in natural_order(place.paths()) if not owned.fullmatch(path)]
+    if mode == "overwrite" and foreign:
+        remedy = "overwriting would remove it: choose another folder, or remove it yourself"
+        full = os.path.join(place.url, foreign[0])
+        raise AlreadyExistsError(errno.EEXIST, f"expected only files of this format; {remedy}", full)
+    names = {*place.paths(), *pending_names(place.url)}
+    if mode == "append" and names and not any(map(owned.fullmatch, names)):
+        problem = "expected shards of this format to append to, got others"
+        raise AlreadyExistsError(errno.EEXIST, problem, os.path.join(place.url, natural_order(list(names))[0]))
 
 
 class StagedWriter(AllOrNothing):
@@ -121,12 +140,11 @@ class Stage:
         self._target = target if target.is_remote else LocalSource(os.path.realpath(target.url))
         self.path = self._target.url
         self.mode = mode
-        self._exists = check_target(self._target, mode)
+        self._owned = owned
+        self._exists = check_target(self._target, mode, owned)
         if self._exists and mode == "append":
             undo_unfinished(self.path)
-        self._owned = re.compile(rf"({owned})|\.shardex/[^/]+|\.[0-9a-f]{{16}}\.tmp", re.IGNORECASE)
         self._publish_last = publish_last
-        self._refuse_foreign()
         self._folder = self._make_folder(folder)
         self.place = LocalSource(self._folder)
         """The temporary folder: files are written here."""
@@ -141,18 +159,6 @@ class Stage:
         with storage_errors(folder, "create"):
             make_folder(folder)
         return folder
-
-    def _refuse_foreign(self) -> None:
-        """Raise if the target holds files of another format."""
-        existing = self.existing
-        if existing and not any(map(self._owned.fullmatch, existing)):
-            problem = "expected shards of this format to append to, got others"
-            raise AlreadyExistsError(errno.EEXIST, problem, os.path.join(self.path, existing[0]))
-        for path in self._target.paths() if self._exists and self.mode == "overwrite" else ():
-            if not self._owned.fullmatch(path):
-                remedy = "overwriting would remove it: choose another folder, or remove it yourself"
-                full = os.path.join(self.path, path)
-                raise AlreadyExistsError(errno.EEXIST, f"expected only files of this format; {remedy}", full)
 
     @property
     def existing(self) -> list[str]:
@@ -193,7 +199,7 @@ class Stage:
     def publish(self) -> None:
         """Sync all files and move them to a local target, or upload them to a URL."""
         if self._target.is_remote:
-            check_target(self._target, self.mode)
+            check_target(self._target, self.mode, self._owned)
             upload(self.place, self._target, self._publish_last)
         else:
             self._move()
@@ -206,8 +212,7 @@ class Stage:
                     with open(os.path.join(folder, name), "rb") as file:
                         os.fsync(file.fileno())
                 sync_folder(folder)
-            exists = check_target(self._target, self.mode)
-            self._refuse_foreign()
+            exists = check_target(self._target, self.mode, self._owned)
             if exists and self.mode == "append":
                 link_together(self._folder, self.path, natural_order(self.place.paths()))
             elif exists:

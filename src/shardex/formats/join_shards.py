@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from shardex.files import CLAIM, Stage, put_claimed, visible_paths
+from shardex.files import CLAIM, Stage, check_target, put_claimed, visible_paths
 from shardex.jobs import Commit, FinishedPart, JobFolder
 from shardex.schema import Features
 from shardex.sources import place_of
@@ -56,6 +56,20 @@ class JoinShards:
         folder.copy_out({inner: name for inner, name in names.items() if name not in existing}, temporary)
         stage.publish()
 
+    def was_joined(self, folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
+        """Return True if the parts of a job were published: the target has links to the files of the parts."""
+        place, commit = place_of(path), folder.commit
+        if commit is None:
+            return False
+        if place.is_remote:
+            return commit.copied and bool(paths := place.paths()) and CLAIM not in paths
+        inodes = {os.stat(folder.path(f"{part.folder}/{file}")).st_ino for part in parts[:1] for file in part.files}
+        return any(os.stat(os.path.join(place.url, file)).st_ino in inodes for file in visible_paths(place))
+
+    def check(self, path: str, mode: str) -> None:
+        """Raise an error if files at `path` cannot stay or be replaced."""
+        check_target(place_of(path), mode, self.owned)
+
 
 def _final_names(parts: Sequence[FinishedPart], prefix: str, first: int) -> dict[str, str]:
     """Return the final name of each file of the parts, by its path in the job folder."""
@@ -86,14 +100,3 @@ def _copy_to_url(
         folder.note(msgspec.structs.replace(commit, copied=True))
 
     put_claimed(place_of(path), list(inner), copy, publish_last, owner=commit.number, stored=stored)
-
-
-def was_joined(folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
-    """Return True if the parts of a job were published: the target has links to the files of the parts."""
-    place, commit = place_of(path), folder.commit
-    if commit is None:
-        return False
-    if place.is_remote:
-        return commit.copied and bool(paths := place.paths()) and CLAIM not in paths
-    inodes = {os.stat(folder.path(f"{part.folder}/{file}")).st_ino for part in parts[:1] for file in part.files}
-    return any(os.stat(os.path.join(place.url, file)).st_ino in inodes for file in visible_paths(place))

@@ -20,8 +20,7 @@ from typing import Any, Protocol, cast, get_args
 import numpy as np
 
 from shardex.errors import ArgumentError, FormatError, StaleIndexError, UnknownFormatError, nearest
-from shardex.files import Files, What, check_mode, check_target, display_name, find, with_checksums
-from shardex.formats.join_shards import was_joined
+from shardex.files import Files, What, check_mode, display_name, find, with_checksums
 from shardex.jobs import FinishedPart, JobFolder
 from shardex.rows import AbstractRows, Keyed
 from shardex.schema import Features, dtype_text
@@ -63,6 +62,28 @@ class ShardWriter(Protocol):
         """Discard everything; the target stays unchanged."""
 
 
+class Join(Protocol):
+    """Publishes the parts of a job as one dataset."""
+
+    def __call__(
+        self,
+        folder: JobFolder,
+        parts: Sequence[FinishedPart],
+        path: str,
+        features: Features,
+        *,
+        mode: str,
+        **options: Any,
+    ) -> None:
+        """Publish the parts at `path`, in one step."""
+
+    def was_joined(self, folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
+        """Return True if an earlier run of the job has published the parts."""
+
+    def check(self, path: str, mode: str) -> None:
+        """Raise the error that publishing would raise because of files that are at `path`."""
+
+
 @dataclass(frozen=True)
 class Format:
     """How one kind of shard is recognised, read and written; a format module defines one as `FORMAT`."""
@@ -74,11 +95,8 @@ class Format:
     """``open(files, *, schema=None, **options)`` returns the rows of the files."""
     create: Callable[..., ShardWriter]
     """``create(path, features, *, mode, **options)``; `mode` is "create", "append" or "overwrite"."""
-    join: Callable[..., None] | None = None
-    """``join(folder, parts, path, features, *, mode, **options)`` publishes the parts of a job as one dataset, without
-    reading their samples."""
-    was_joined: Callable[[JobFolder, Sequence[FinishedPart], str], bool] = was_joined
-    """``was_joined(folder, parts, path)`` returns True if an earlier run of a job has published the parts."""
+    join: Join
+    """Publishes the parts of a job as one dataset, without reading their samples."""
     part_format: str | None = None
     """Format of the parts of a job, if not this one: their samples are written again before they are published."""
     name_field: str | None = None
@@ -103,12 +121,9 @@ class Format:
 
         Raises an error if `mode` does not allow the existing files.
         """
-        if self.is_dataset is None:
-            there = check_target(place, mode)
-        elif not self.is_dataset(place):
+        if self.is_dataset is not None and not self.is_dataset(place):
             return None
-        else:
-            there = check_mode(place, mode, known=True)
+        there = check_mode(place, mode, known=self.is_dataset is not None)
         return open_rows(place.url, self.name).features if self.stores_schema and there and mode == "append" else None
 
 

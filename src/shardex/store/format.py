@@ -20,7 +20,7 @@ from shardex.store.manifest import DATA_FILE, read_manifest
 from shardex.store.overlay_rows import EditedRows
 from shardex.store.version_numbers import at_latest, latest_version
 from shardex.store.version_reader import VersionReader
-from shardex.store.writer import ArrowWriter, join, was_joined
+from shardex.store.writer import ArrowWriter, JoinParts
 
 _DATA_FILE = re.compile(DATA_FILE)
 
@@ -87,8 +87,7 @@ FORMAT = Format(
     recognise,
     open,
     ArrowWriter,
-    join,
-    was_joined,
+    JoinParts(),
     stores_schema=True,
     self_describing=True,
     is_dataset=lambda place: latest_version(place) > 0,

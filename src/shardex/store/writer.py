@@ -65,7 +65,7 @@ class ArrowWriter(AllOrNothing):
         self.version, self._base = at_latest(
             self._place,
             lambda version: (version, self._base_manifest(version, key, generate_keys)),
-            self._begin(mode),
+            check_place(self._place, mode),
         )
         self._fragments = FragmentWriter(
             self._place,
@@ -77,17 +77,6 @@ class ArrowWriter(AllOrNothing):
         )
         self._added: list[Fragment] = []
         self._heartbeat = WriterHeartbeat(self._place)
-
-    def _begin(self, mode: str) -> int:
-        """Check the mode and return the number of the latest version, 0 if there is none."""
-        version = latest_version(self._place)
-        leftovers = not version and _only_leftovers(self._place)
-        there = check_mode(
-            self._place, "overwrite" if leftovers and mode == "create" else mode, known=bool(version or leftovers)
-        )
-        if there and not version and not leftovers:
-            raise FormatError(f"{self.path}: expected a dataset that shardex wrote, got a folder without a manifest")
-        return version
 
     def _base_manifest(self, version: int, key: str | None, generate_keys: bool) -> Manifest:
         """Return the manifest that the new samples are added to: the latest one for an append, else an empty one."""
@@ -167,20 +156,48 @@ class ArrowWriter(AllOrNothing):
             self._place.remove_empty_folders("data", STORE_FOLDER)
 
 
-def join(
-    folder: JobFolder, parts: Sequence[FinishedPart], path: str, features: Features, *, mode: str, **options: Any
-) -> None:
-    """Publish the native datasets that are the parts of a job as one, or as a version of an existing one.
+def check_place(place: Place, mode: str) -> int:
+    """Check that a dataset can be written to a place, and return the number of its latest version, 0 if it has none."""
+    if not place.is_remote and os.path.isfile(place.url):
+        raise AlreadyExistsError(errno.EEXIST, "expected a folder, got a file", place.url)
+    version = latest_version(place)
+    leftovers = not version and _only_leftovers(place)
+    there = check_mode(place, "overwrite" if leftovers and mode == "create" else mode, known=bool(version or leftovers))
+    if there and not version and not leftovers:
+        raise FormatError(f"{place.url}: expected a dataset that shardex wrote, got a folder without a manifest")
+    return version
 
-    A new local dataset is put together in the folder of the job and appears by one rename.
-    """
-    if mode != "create" or place_of(path).is_remote or os.path.exists(path):
-        return _add_parts(folder, parts, ArrowWriter(path, features, mode=mode, **options))
-    temporary = folder.path(STAGE)
-    shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed
-    stage = Stage(path, mode, folder=temporary)
-    _add_parts(folder, parts, ArrowWriter(temporary, features, mode=mode, **options), temporary)
-    stage.publish()
+
+class JoinParts:
+    """Publishes the native datasets that are the parts of a job as one, or as a version of an existing one."""
+
+    def __call__(
+        self,
+        folder: JobFolder,
+        parts: Sequence[FinishedPart],
+        path: str,
+        features: Features,
+        *,
+        mode: str,
+        **options: Any,
+    ) -> None:
+        """Publish the parts at `path`; a new local dataset is made in the folder of the job and then renamed."""
+        if mode != "create" or place_of(path).is_remote or os.path.exists(path):
+            return _add_parts(folder, parts, ArrowWriter(path, features, mode=mode, **options))
+        temporary = folder.path(STAGE)
+        shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed
+        stage = Stage(path, mode, folder=temporary)
+        _add_parts(folder, parts, ArrowWriter(temporary, features, mode=mode, **options), temporary)
+        stage.publish()
+
+    def was_joined(self, folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
+        """Return True if the parts were published: a version since then has the number of that publication."""
+        commit = folder.commit
+        return commit is not None and _is_published(place_of(path), commit)
+
+    def check(self, path: str, mode: str) -> None:
+        """Raise an error if `path` has files that are not those of a native dataset, or a dataset in mode "create"."""
+        check_place(place_of(path), mode)
 
 
 def _add_parts(
@@ -191,12 +208,6 @@ def _add_parts(
         writer.commit = folder.begin_commit(writer.version)
         for fragments in link_parts(folder, parts, writer.path, temporary):
             writer.add_files(fragments)
-
-
-def was_joined(folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
-    """Return True if the parts of a job were published: a version since then has the number of that publication."""
-    commit = folder.commit
-    return commit is not None and _is_published(place_of(path), commit)
 
 
 def _is_published(place: Place, commit: Commit) -> bool:
