@@ -6,7 +6,7 @@ several times, even at the same time by two runs of the same job: the first reco
 are leftovers.
 
 The parts are published once, whoever is killed and when. ``commit.json`` is written before they are published and
-identifies the publication (`Commit`): a run that finds it asks whether that has happened (`Format.was_joined`), and if
+identifies the publication (`Commit`): a run that finds it asks whether that has happened (`Join.was_joined`), and if
 so only removes the folder. Runs on one machine publish one at a time (`JobFolder.locked`). The end of a job is one step
 (`JobFolder.remove`): the folder is renamed to ``.removed``, and a run that finds this name knows that all is done.
 """
