@@ -24,7 +24,7 @@ import pytest
 
 from shardex.errors import ArgumentError, ClosedError, MissingExtraError, WorkerError
 from shardex.workers import Executor, InlineExecutor, ThreadExecutor, start_executor
-from shardex.workers.executors import FuturesExecutor, cores
+from shardex.workers.executors import FuturesExecutor, _jobs, cores
 from shardex.workers.process_pool import RestartingPool
 
 SECONDS = 60.0
@@ -366,6 +366,18 @@ class TestFutures:
             answers = [executor.result(ticket) for ticket in [executor.submit(k) for k in range(20)]]
         assert {loads for _, loads in answers} == {1}
         assert len(list(tmp_path.iterdir())) == len({pid for pid, _ in answers})
+
+    def test_large_job_is_not_sent_with_every_task(self) -> None:
+        table = os.urandom(1 << 20)
+        with DaskLike() as dask:
+            executor = FuturesExecutor(lambda task: table[task], dask, workers=2)
+            tickets = [executor.submit(k) for k in range(20)]
+            assert [executor.result(ticket) for ticket in tickets] == list(table[:20])
+            sent = sum(size > 1 << 20 for size in dask.bytes_sent)
+            assert sent == 6
+            _jobs.clear()  # as in a process that was started later
+            assert executor.result(executor.submit(5)) == table[5]
+            assert sum(size > 1 << 20 for size in dask.bytes_sent) == sent + 1
 
     def test_initializer_runs_before_the_job_is_unpickled(self) -> None:
         def initialize() -> None:

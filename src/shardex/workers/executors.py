@@ -27,6 +27,8 @@ ExecutorLike = str | AnyFutures | None
 NAMES = ("inline", "threads", "processes", "ray")
 """Executors that can be given by name. ``ray://host:port`` and ``ray:<address>`` name a running cluster."""
 
+_SMALL_JOB = 64 << 10
+"""Bytes up to which a pickled job is sent with every task of a user's executor."""
 _KEPT_JOBS = 4
 """Jobs that a process of a user's executor keeps unpickled."""
 
@@ -177,8 +179,9 @@ class ThreadExecutor:
 class FuturesExecutor:
     """Runs tasks in an executor that the user owns: a thread or process pool, ``Client.get_executor()`` of Dask.
 
-    The job is pickled once; its bytes go along with each task, and each process unpickles them once. `workers` says how
-    many tasks run at once where the executor does not say so itself. `close` leaves the user's executor open.
+    The job is pickled once, and unpickled once in each process. Its bytes go along with the first tasks; if it is
+    small, with all. A process that lacks the job says so, and its task is sent again with it. `workers` says how many
+    tasks run at once where the executor does not say so itself. `close` leaves the user's executor open.
 
     >>> with ThreadPoolExecutor(2) as threads:
     ...     executor = FuturesExecutor(str, threads)
@@ -199,20 +202,41 @@ class FuturesExecutor:
         self._job = job
         self._pending: set[Future[Any]] = set()
         self._forgotten: set[Future[Any]] = set()
+        self._submitted = 0
+        self._without_job: dict[Future[Any], bytes] = {}  # pickled task by ticket, if it was sent without the job
         self._body = b""
-        if not isinstance(executor, ThreadPoolExecutor):  # its threads use the job itself
-            self._body = pickle.dumps(
-                [pickled("initializer", initializer) if initializer else b"", pickled("job", job)]
-            )
+        if type(executor) is not ThreadPoolExecutor:  # its threads use the job itself
+            first = pickled("initializer", initializer) if initializer else b""
+            self._body = pickle.dumps((first, pickled("job", job)))
         self._key = hashlib.sha256(self._body).digest()
 
     def submit(self, task: Any) -> Future[Any]:
         """Queue a task; return its future as the ticket."""
+        if not self._body:
+            return self._submit(self._job, task)
+        task = pickled("task", task)
+        with_job = len(self._body) < _SMALL_JOB or self._submitted < 3 * self.width
+        self._submitted += 1
+        ticket = self._submit(_run_pickled, self._key, self._body if with_job else b"", task)
+        if not with_job:
+            self._without_job[ticket] = task
+        return ticket
+
+    def result(self, ticket: Future[Any]) -> Any:
+        """Wait for a task and return what the job returned, or raise what it raised."""
+        answer, task = self._wait(ticket), self._without_job.pop(ticket, b"")
+        if not self._body:
+            return answer
+        if answer is None:
+            answer = self._wait(self._submit(_run_pickled, self._key, self._body, task))
+        finished, content = answer
+        if not finished:
+            raise load_error(content, f"a worker of {type(self._executor).__name__}")
+        return pickle.loads(content)
+
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         try:
-            if not self._body:
-                ticket = self._executor.submit(self._job, task)
-            else:
-                ticket = self._executor.submit(_run_pickled, self._key, self._body, pickled("task", task))
+            ticket: Future[Any] = self._executor.submit(function, *arguments)
         except BrokenExecutor as error:
             self._raise_broken(error)
         except RuntimeError as error:
@@ -220,24 +244,20 @@ class FuturesExecutor:
         self._pending.add(ticket)
         return ticket
 
-    def result(self, ticket: Future[Any]) -> Any:
-        """Wait for a task and return what the job returned, or raise what it raised."""
-        self._pending.discard(ticket)
+    def _wait(self, ticket: Future[Any]) -> Any:
         try:
-            answer = ticket.result()
+            return ticket.result()
         except BrokenExecutor as error:
             self._raise_broken(error)
         except CancelledError as error:
             raise WorkerError(f"expected a task to run, it was cancelled by {self._executor!r}") from error
-        if not self._body:
-            return answer
-        finished, content = answer
-        if not finished:
-            raise load_error(content, f"a worker of {type(self._executor).__name__}")
-        return pickle.loads(content)
+        finally:
+            if ticket.done():  # after an interrupt it still runs: `close` waits for it
+                self._pending.discard(ticket)
 
     def forget(self) -> None:
         """Cancel tasks that have not started; drop the results of the others."""
+        self._without_job.clear()
         self._forgotten = {ticket for ticket in self._forgotten | self._pending if not ticket.cancel()}
         self._pending.clear()
 
@@ -258,21 +278,25 @@ _jobs: dict[bytes, Callable[[Any], Any]] = {}
 _jobs_lock = threading.Lock()
 
 
-def _run_pickled(key: bytes, body: bytes, task: bytes) -> tuple[bool, bytes]:
-    """In a process of a user's executor: run a job for one task; return whether it finished, and result or error."""
+def _run_pickled(key: bytes, body: bytes, task: bytes) -> tuple[bool, bytes] | None:
+    """In a process of a user's executor: run a job for one task; return whether it finished, and result or error.
+
+    Return None if the process does not have the job, and `body` is empty.
+    """
     try:
-        return True, dump_value(_unpickled_job(key, body)(pickle.loads(task)))
+        job = _unpickled_job(key, body)
+        return None if job is None else (True, dump_value(job(pickle.loads(task))))
     except Exception as error:
         return False, dump_error(error)
 
 
-def _unpickled_job(key: bytes, body: bytes) -> Callable[[Any], Any]:
+def _unpickled_job(key: bytes, body: bytes) -> Callable[[Any], Any] | None:
     with _jobs_lock:
-        if key not in _jobs:
+        if key not in _jobs and body:
             initializer, job = pickle.loads(body)
             if initializer:
                 pickle.loads(initializer)()
             while len(_jobs) >= _KEPT_JOBS:
                 del _jobs[next(iter(_jobs))]
             _jobs[key] = pickle.loads(job)
-        return _jobs[key]
+        return _jobs.get(key)
