@@ -42,6 +42,13 @@ def test_parts_are_taken_when_they_are_needed() -> None:
         del running
 
 
+def test_one_part_needs_no_process() -> None:
+    found = run_parts(lambda part: os.getpid(), [7], workers=4, count=3, done_count=2, progress=False)
+    assert list(found) == [(7, os.getpid())]
+    ((_, elsewhere),) = run_parts(lambda part: os.getpid(), [7], executor="processes", workers=1, progress=False)
+    assert elsewhere != os.getpid()
+
+
 def test_error_of_a_part_ends_the_run() -> None:
     running = run_parts(square, range(100), workers=2, progress=False)
     assert [next(running) for _ in range(5)][-1] == (4, 16)

@@ -47,12 +47,15 @@ def run_parts(
     there may be very many.
 
     The bar counts `size(part)` of `total`, of which `done` were finished before. It also shows the number of workers
-    and, with `count`, the number of parts, of which `done_count` were finished before.
+    and, with `count`, the number of parts, of which `done_count` were finished before: no more processes are started
+    than there are parts, and none for one part.
 
     >>> list(run_parts(lambda number: number**2, range(3), progress=False))
     [(0, 0), (1, 1), (2, 4)]
     """
     give_credentials = partial(import_credentials, export_credentials(secrets=is_local(executor)))
+    if executor is None and isinstance(workers, int) and workers > 1 and count is not None:
+        workers = min(workers, max(1, count - done_count))  # the start of a process takes a quarter of a second
     running = start_executor(job, workers, executor, initializer=give_credentials)
     quiet = None if progress is None else not progress
     options = {"desc": desc, "unit": unit, "disable": quiet, "smoothing": 0, **bar_options}
