@@ -116,10 +116,11 @@ def test_batches_and_schema() -> None:
     assert run("source", "two", "--transform", "prepare:twice").stdout.startswith("20 samples")
 
 
-def test_remote_target(bucket: str) -> None:
+def test_remote_target_and_source(bucket: str) -> None:
     done = json.loads(run("source", f"{bucket}/out", "--to", "jsonl", "--workers", 2, "--json").stdout)
     assert done["bytes"] > 0 and done["files"] == 1
-    assert sx.open(f"{bucket}/out")[3] == {"x": 3, "name": "n3"}
+    run(f"{bucket}/out", "back", "--workers", 2)
+    assert sx.open("back")[3] == {"x": 3, "name": "n3"}
 
 
 # -- errors -----------------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -479,3 +481,25 @@ def test_misspelt_argument_of_write_is_named(tmp_path: Path) -> None:
         sx.write(tmp_path / "a", [{"x": 1}], num_workers=2)
     with pytest.raises(ArgumentError, match=r"got 'shard_row': did you mean 'shard_rows'\?"):
         sx.write(tmp_path / "a", [{"x": 1}], shard_row=2)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_an_error_ends_the_parts_that_run_in_other_threads(tmp_path: Path, own: bool) -> None:
+    begun, calls = threading.Event(), []
+
+    def slow(sample: sx.DictSample) -> Any:
+        if sample.x == 0:
+            begun.wait()
+            raise ValueError("the first part ends")
+        begun.set()
+        calls.append(sample.x)
+        time.sleep(0.01)
+        return sample
+
+    ds = sx.open([{"x": k} for k in range(100_000)])
+    with ThreadPoolExecutor(2) as pool:
+        options: dict[str, Any] = {"executor": pool if own else "threads", "workers": 2, "progress": False}
+        with pytest.raises(ValueError, match="the first part ends"):
+            sx.write(tmp_path / "out", ds, {"x": int}, transform=slow, **options)
+    assert len(calls) < 1000, "a part has more"
+    assert os.listdir(tmp_path) == []

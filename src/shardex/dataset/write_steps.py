@@ -18,6 +18,7 @@ from shardex.errors import ArgumentError, SchemaError
 from shardex.jobs import LeftOut
 from shardex.kernel import Columns
 from shardex.samples import Batch, fields_of, is_sample_class
+from shardex.workers import raise_if_cancelled
 
 _AT_ONCE = 16
 """Samples that are read at once if those with errors are left out."""
@@ -66,14 +67,17 @@ class Results:
     def __iter__(self) -> Iterator[tuple[int, int, Any]]:
         if self._steps.batched and self._steps.any:
             for begin in range(self._begin, self._end, self._steps.batch_size):
+                raise_if_cancelled()
                 yield from self._batch(begin, min(begin + self._steps.batch_size, self._end))
         elif not self._steps.any and self._steps.on_error == "raise" and not is_sample_class(self._source.sample_type):
             begin = self._begin
             for columns in self._source[self._begin : self._end].chunks():
+                raise_if_cancelled()
                 yield begin, begin + len(columns), columns
                 begin += len(columns)
         else:
             for row, sample in self._samples():
+                raise_if_cancelled()
                 try:
                     results = self._of_sample(row, sample)
                 except Exception as error:

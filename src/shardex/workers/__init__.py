@@ -23,6 +23,7 @@ from shardex.workers.executors import (
     ThreadExecutor,
     cores,
     is_local,
+    raise_if_cancelled,
     start_executor,
 )
 from shardex.workers.function_fingerprint import function_fingerprint
@@ -42,5 +43,6 @@ __all__ = [
     "function_fingerprint",
     "import_ray",
     "is_local",
+    "raise_if_cancelled",
     "start_executor",
 ]

@@ -139,6 +139,36 @@ class InlineExecutor:
         """Do nothing: there are no threads."""
 
 
+class _Thread(threading.local):
+    stop: threading.Event | None = None
+    """Set when the executor of the task that runs in this thread is closing."""
+
+
+_thread = _Thread()
+
+
+def raise_if_cancelled() -> None:
+    """In a job: raise an error if it runs in a thread whose executor is closing. Processes are ended from outside."""
+    if (stop := _thread.stop) is not None and stop.is_set():
+        raise CancelledError
+
+
+class _JobOfThreads:
+    """A job that `raise_if_cancelled` ends early."""
+
+    def __init__(self, job: Callable[[Any], Any]) -> None:
+        self._job = job
+        self._stop = threading.Event()
+        self.cancel = self._stop.set
+
+    def __call__(self, task: Any) -> Any:
+        _thread.stop = self._stop
+        try:
+            return self._job(task)
+        finally:
+            _thread.stop = None
+
+
 class ThreadExecutor:
     """Runs tasks in threads of this process: for jobs that release the GIL.
 
@@ -150,7 +180,7 @@ class ThreadExecutor:
 
     def __init__(self, job: Callable[[Any], Any], workers: int) -> None:
         self.width = workers
-        self._job = job
+        self._job = _JobOfThreads(job)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="shardex")
         self._pending: set[Future[Any]] = set()
 
@@ -172,7 +202,8 @@ class ThreadExecutor:
         self._pending.clear()
 
     def close(self) -> None:
-        """Wait for running tasks and end the threads."""
+        """Wait for running tasks, which may end early, and end the threads."""
+        self._job.cancel()
         self._pool.shutdown(cancel_futures=True)
 
 
@@ -199,7 +230,7 @@ class FuturesExecutor:
     ) -> None:
         self.width = workers or getattr(executor, "_max_workers", None) or cores()
         self._executor = executor
-        self._job = job
+        self._job = _JobOfThreads(job)
         self._pending: set[Future[Any]] = set()
         self._forgotten: set[Future[Any]] = set()
         self._submitted = 0
@@ -262,7 +293,11 @@ class FuturesExecutor:
         self._pending.clear()
 
     def close(self) -> None:
-        """Cancel tasks that have not started and wait for those that run; the executor itself stays open."""
+        """Cancel tasks that have not started and wait for those that run; the executor itself stays open.
+
+        In threads, tasks that run may end early.
+        """
+        self._job.cancel()
         self.forget()
         wait(self._forgotten)
         self._forgotten.clear()
