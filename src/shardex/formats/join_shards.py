@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from shardex.errors import SchemaError
 from shardex.files import CLAIM, Stage, check_target, put_claimed, visible_paths
 from shardex.jobs import Commit, FinishedPart, JobFolder
 from shardex.schema import Features
@@ -45,6 +46,7 @@ class JoinShards:
     ) -> None:
         """Publish the parts at `path`; of the options of the writer only `prefix` matters here."""
         prefix = prefix or self.prefix
+        self._check_heads(folder, parts)
         commit = folder.begin_commit()
         if place_of(path).is_remote:
             return _copy_to_url(folder, _final_names(parts, prefix, 0), path, self.publish_last, commit)
@@ -69,6 +71,16 @@ class JoinShards:
     def check(self, path: str, mode: str) -> None:
         """Raise an error if files at `path` cannot stay or be replaced."""
         check_target(place_of(path), mode, self.owned)
+
+    def _check_heads(self, folder: JobFolder, parts: Sequence[FinishedPart]) -> None:
+        """Raise an error if the files that describe the shards differ, so that no single one is right for all."""
+        for name in self.publish_last:
+            heads = [f"{part.folder}/{name}" for part in parts if name in part.files]
+            if len(found := {bytes(head) for head in folder.place.for_each(folder.place.load, heads)}) > 1:
+                raise SchemaError(
+                    f"expected the same {name} in all parts of the job, got {len(found)} different ones, such as "
+                    f"{max(found)!r:.200}: samples of one part may be much longer; write without workers"
+                )
 
 
 def _final_names(parts: Sequence[FinishedPart], prefix: str, first: int) -> dict[str, str]:
