@@ -9,6 +9,7 @@ import tarfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,3 +170,13 @@ def test_executor_of_the_user(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as threads:
         found = scan_all(LocalSource(tmp_path), tars(tmp_path, 3), TarScanner(), False, executor=threads)
     assert len(found) == 3
+
+
+def test_ray(tmp_path: Path, ray_cluster: Any) -> None:
+    sizes, source = tars(tmp_path, 3), LocalSource(tmp_path)
+    here, there = (
+        scan_all(source, sizes, TarScanner(), progress=False, executor=executor) for executor in ("inline", "ray")
+    )
+    assert list(here) == list(there)
+    for path, scan in here.items():
+        assert {n: c.tolist() for n, c in scan.items()} == {n: c.tolist() for n, c in there[path].items()}
