@@ -216,6 +216,18 @@ def test_run_that_raised_is_continued_without_the_sample(tmp_path: Path) -> None
     assert [one.n for one in out] == [2 * k for k in range(500) if k != 333]
 
 
+def test_job_that_cannot_be_continued_keeps_nothing(tmp_path: Path) -> None:
+    numbered = (k for k in range(10**6))  # a generator: nobody knows what it yields in the next run
+
+    def fails(sample: Any) -> dict[str, Any]:
+        return {**fails_at_333(sample), "number": next(numbered)}
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        sx.write(tmp_path / "d", numbers(), transform=fails, shard_rows=10)
+    assert "cannot be continued, because it uses" in "\n".join(caught.value.__notes__)
+    assert os.listdir(tmp_path) == []
+
+
 def test_first_part_fails_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         sx.write(

@@ -35,7 +35,7 @@ from shardex.progress import Bar
 from shardex.samples import fields_of
 from shardex.schema import Features
 from shardex.sources import Place, place_of, redact_url
-from shardex.workers import ExecutorLike, function_fingerprint
+from shardex.workers import ExecutorLike, function_fingerprint, unknown_objects
 
 _VERSION = 1
 """Part of the fingerprint of a job: a higher number if the same job would write other bytes."""
@@ -166,7 +166,7 @@ def write_in_parts(
         known = module.existing_schema(target, mode) if appends else None
         schema = (known or features_of_results(source, steps)) if schema is None else schema
         parts = list(cut_rows(len(source), rows))
-        with folder.opened(), _kept_after_errors(folder, module, target, mode, len(parts)) as finished:
+        with folder.opened(), _kept_after_errors(folder, inputs, module, target, mode, len(parts)) as finished:
             first = _first_name(folder, module, path, mode)
             part_format, part_options = (module.part_format, {}) if module.part_format else (format, options)
             job = WriteJob(source, steps, schema, part_format, part_options, folder, first)
@@ -299,7 +299,7 @@ def _write_again(
 
 @contextmanager
 def _kept_after_errors(
-    folder: JobFolder, module: Format, target: Place, mode: str, parts: int
+    folder: JobFolder, inputs: object, module: Format, target: Place, mode: str, parts: int
 ) -> Iterator[dict[int, FinishedPart]]:
     """Give a dict for the finished parts; after an error say what is kept, or remove what cannot be continued."""
     finished: dict[int, FinishedPart] = {}
@@ -311,6 +311,12 @@ def _kept_after_errors(
             raise folder.published_meanwhile() from error
         if finished and mode == "create" and isinstance(error, AlreadyExistsError) and exists(target, module):
             folder.discard_all()  # another writer was first
+        elif finished and (unknown := unknown_objects(inputs)):
+            folder.discard_all()
+            error.add_note(
+                f"{len(finished)} of {parts} parts were finished and are not kept: it cannot be continued, because "
+                f"it uses {unknown[0]}, and it is not known whether that is the same in the next run"
+            )
         else:
             folder.explain(error, len(finished), parts)
         raise

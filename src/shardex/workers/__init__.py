@@ -26,7 +26,7 @@ from shardex.workers.executors import (
     raise_if_cancelled,
     start_executor,
 )
-from shardex.workers.function_fingerprint import function_fingerprint
+from shardex.workers.function_fingerprint import function_fingerprint, unknown_objects
 from shardex.workers.process_pool import ProcessPool
 from shardex.workers.ray_executor import StoredValue, import_ray
 from shardex.workers.shared_arena import dump_value
@@ -45,4 +45,5 @@ __all__ = [
     "is_local",
     "raise_if_cancelled",
     "start_executor",
+    "unknown_objects",
 ]
