@@ -416,6 +416,11 @@ def test_compact(store: Path) -> None:
     assert json.loads(run("compact", store, "--json").output) == {"version": None}
 
 
+def test_compact_by_workers(store: Path) -> None:
+    assert run("compact", store, "--workers", "2").output == "version 4: compact: 2 fragments into 1\n"
+    run("compact", store, "--workers", "0", code=2)
+
+
 def test_compact_of_a_dataset_with_a_link(store: Path) -> None:
     (store / "data").rename(store.parent / "elsewhere")
     (store / "data").symlink_to(store.parent / "elsewhere")

@@ -91,18 +91,19 @@ def compact(
         list[str] | None,
         typer.Option("-o", metavar="NAME=VALUE", help="trust_paths=true: data files may be links out of the folder."),
     ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Write in this number of processes.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Merge edits and small files into few large files, as a new version.
 
     The files of older versions stay until `shardex clean` removes them.
 
-    Example: shardex compact data/weather
+    Example: shardex compact data/weather --workers 4
     """
     options = resolve([path], None, option)[2] if option else {}
     if others := options.keys() - {"trust_paths"}:
         raise ArgumentError(f"expected the option trust_paths, got {min(others)}")
-    new = store.compact(path, **options)
+    new = store.compact(path, workers=workers, **options)
     if as_json:
         print_json({"version": new})
     elif new is None:

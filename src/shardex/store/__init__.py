@@ -27,19 +27,21 @@ Writing:
 - `commit`: makes the next manifest, and finds conflicts
 - `writer_heartbeat`: protects unpublished files of active writers from `clean`
 Maintenance:
-- `versions`: history, restore, clean, compact
+- `versions`: history, restore, clean
+- `compact`: merges edits and small files into few large ones
 - `verify`: finds damage
 - `recover`: copies all intact samples to a new dataset
 - `readable_rows`: reads the intact samples of damaged files in other formats
 """
 
 from shardex.store.adopt import adopt
+from shardex.store.compact import compact
 from shardex.store.edit import Edit, edit
 from shardex.store.inventory import native_place
 from shardex.store.recover import Lost, Recovered, recover
 from shardex.store.verify import Problem, leftovers, verify
 from shardex.store.version_numbers import versions_in
-from shardex.store.versions import GRACE, Version, clean, compact, history, restore
+from shardex.store.versions import GRACE, Version, clean, history, restore
 
 __all__ = [
     "GRACE",

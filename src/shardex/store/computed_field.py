@@ -31,7 +31,7 @@ from shardex.store.manifest import Fragment
 from shardex.store.new_field import batches, blank, encode_values, numbered
 from shardex.store.overlay_rows import live_rows
 from shardex.store.row_ids import LiveRows
-from shardex.workers import ExecutorLike, function_fingerprint
+from shardex.workers import ExecutorLike, function_fingerprint, raise_if_cancelled
 
 _VERSION = 1
 """Part of the fingerprint of a job: a higher number if the same job would write other bytes."""
@@ -121,10 +121,12 @@ class FieldFunction:
             count = max(1, min(_MOST, BATCH_BYTES * len(array) // max(1, array.nbytes)))
 
     def _call(self, number: int, sample: Any) -> Any:
+        raise_if_cancelled()
         return call_function(self.function, sample, lambda: place_of_rows(self.dataset, np.array([number])))
 
     def _batches(self, part: Part) -> Iterator[tuple[int, Column]]:
         for begin in range(part.begin, part.end, self.batch_size):
+            raise_if_cancelled()
             rows = np.arange(begin, min(begin + self.batch_size, part.end))
             batch = Batch(self.dataset.read(rows), self.dataset.sample_type)
             yield begin, column_result(self.function, batch, partial(place_of_rows, self.dataset, rows))

@@ -231,10 +231,14 @@ class FragmentWriter:
         self._hashes.clear()
         return write_numbers(self._place, {"hash": hashes, "row": rows})
 
-    def finish(self) -> list[Fragment]:
-        """Write buffered samples, publish all files and return the fragments, which have no ids yet."""
+    def complete(self) -> None:
+        """Write buffered samples and close the last file."""
         self._flush()
         self._finish_shard()
+
+    def finish(self) -> list[Fragment]:
+        """Write buffered samples, publish all files and return the fragments, which have no ids yet."""
+        self.complete()
         return [
             Fragment(shard.rows, [shard.publish()], keys=None if keys is None else keys.publish())
             for shard, keys in self._done

@@ -6,17 +6,21 @@ and `compact` add the files of parts to a dataset by linking them; `computed_fie
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 
 from shardex.arrow import arrow_schema
-from shardex.jobs import FinishedPart, JobFolder
+from shardex.errors import VersionExpired
+from shardex.jobs import Commit, FinishedPart, JobFolder
 from shardex.schema import Features
 from shardex.sources import Place, place_of
 from shardex.store.commit import with_ids
 from shardex.store.data_file_reader import DataFileReader
 from shardex.store.manifest import Fragment, Manifest, files_of, new_data_path, publish, read_manifest, with_paths
+from shardex.store.version_numbers import versions_in
 
 _MANIFESTS = 256
 """Manifests of parts that are read at once."""
@@ -85,3 +89,12 @@ def _manifests(folder: JobFolder, parts: Sequence[FinishedPart]) -> Iterator[tup
         some = parts[begin : begin + _MANIFESTS]
         found = folder.place.for_each(lambda part: read_manifest(place_of(folder.path(part.folder)), 1), some)
         yield from zip(some, found, strict=True)
+
+
+def is_published(place: Place, commit: Commit) -> bool:
+    """Return True if a version that was published since a job began to publish is that of the job."""
+    for version in versions_in(place) if place.is_remote or os.path.isdir(place.url) else ():
+        with suppress(VersionExpired):
+            if version > commit.version and read_manifest(place, version).commit == commit.number:
+                return True
+    return False

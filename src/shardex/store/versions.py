@@ -1,4 +1,4 @@
-"""Maintenance of the versions of a native dataset: `history`, `restore`, `clean` and `compact`.
+"""Maintenance of the versions of a native dataset: `history`, `restore` and `clean`; `compact` has its own module.
 
 All of them read manifests and publish new ones by put-if-absent; no data file is ever changed. Only `clean` removes
 files: those that no kept version lists and that no active writer may be about to publish.
@@ -8,29 +8,16 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
-from typing import Any
 
 import msgspec
-import numpy as np
 
-from shardex.dataset import Dataset
-from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, CommitConflict, VersionExpired
-from shardex.kernel import Integers
-from shardex.progress import Bar
 from shardex.sources import Place
-from shardex.store.commit import counted, publish_next, with_ids
-from shardex.store.data_file_reader import read_ids
-from shardex.store.data_files import FragmentWriter
 from shardex.store.inventory import existing_place
 from shardex.store.manifest import (
-    DataFile,
-    Fragment,
     Manifest,
     files_of,
     new_data_path,
@@ -162,100 +149,3 @@ def _storage_time(place: Place) -> float:
     finally:
         with suppress(FileNotFoundError):
             place.remove(probe)
-
-
-# -- compaction -----------------------------------------------------------------------------------------------
-
-
-def compact(
-    path: Path, *, shard_size: int = 512 << 20, progress: bool | None = None, trust_paths: bool = False
-) -> int | None:
-    """Rewrite fragments that were edited, have their fields in several files, or are small.
-
-    Samples keep their values, order and rows. Returns the number of the new version, or None if there was nothing to
-    do. With `trust_paths` data files may be links out of the folder.
-    """
-    place, latest = existing_place(path)
-
-    def open_version(version: int) -> tuple[int, Manifest, Dataset[Any]]:
-        manifest = read_manifest(place, version)
-        if any(fragment.adopted is not None for fragment in manifest.fragments):
-            raise ArgumentError(f"{place.url}: expected a dataset without adopted shards to compact, got one with them")
-        return version, manifest, open_dataset(place.url, version=version, trust_paths=trust_paths)
-
-    version, base, ds = at_latest(place, open_version, latest)
-    left, edited = _live_and_edited(place, base)
-    small = [sum(file.size for file in fragment.groups) < shard_size // 2 for fragment in base.fragments]
-    runs = list(_runs(np.logical_or(small, edited).tolist(), edited))
-    if not runs:
-        return None
-    ends = np.cumsum([0, *left]).tolist()
-    new: dict[int, list[Fragment]] = {}
-    writers: list[FragmentWriter] = []
-    bar = Bar(total=len(ds), desc="compact", unit=" samples", disable=None if progress is None else not progress)
-    with closing(WriterHeartbeat(place)) as heartbeat:
-        try:
-            with bar:
-                for begin, end in runs:
-                    writers.append(FragmentWriter(place, base.features, shard_size=shard_size, key=base.key))
-                    for columns in ds[ends[begin] : ends[end]].chunks():
-                        writers[-1].write(columns)
-                        bar.update(len(columns))
-                    new[begin] = writers[-1].finish()
-
-            def make(number: int) -> Manifest:
-                latest = base if number == version else read_manifest(place, number)
-                made = _compacted(place, base, latest, runs, new)
-                heartbeat.check(made, latest)
-                return made
-
-            published = publish_next(place, version, make)
-            heartbeat.confirm(published)
-            return published
-        except BaseException:
-            for writer in writers:
-                writer.discard()
-            raise
-
-
-def _live_and_edited(place: Place, manifest: Manifest) -> tuple[list[int], list[bool]]:
-    """Return for each fragment the number of live rows, and whether it has edits or several files."""
-    fragments, ids = manifest.fragments, manifest.row_ids
-    ends = np.cumsum([one.rows for one in fragments])
-
-    def per_fragment(files: list[DataFile]) -> Integers:
-        found = [ids.physical_rows(read_ids(place, file)) for file in files]
-        rows = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
-        return np.bincount(np.searchsorted(ends, rows[rows >= 0], "right"), minlength=len(fragments))
-
-    gone, changed = per_fragment(manifest.deleted), per_fragment(manifest.overlays)
-    edited = [g + c > 0 or len(one.groups) > 1 for one, g, c in zip(fragments, gone, changed, strict=True)]
-    return [one.rows - int(g) for one, g in zip(fragments, gone, strict=True)], [bool(one) for one in edited]
-
-
-def _runs(rewritten: list[bool], edited: list[bool]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of fragments to rewrite; a single small one without edits between large ones is kept."""
-    for rewrite, group in groupby(range(len(rewritten)), key=rewritten.__getitem__):
-        numbers = list(group)
-        if rewrite and (len(numbers) > 1 or edited[numbers[0]]):
-            yield numbers[0], numbers[-1] + 1
-
-
-def _compacted(
-    place: Place, base: Manifest, latest: Manifest, runs: list[tuple[int, int]], new: dict[int, list[Fragment]]
-) -> Manifest:
-    """Return the latest manifest with the runs of fragments of `base` replaced; others may only have appended."""
-    same = (latest.deleted, latest.overlays, latest.schema) == (base.deleted, base.overlays, base.schema)
-    if not same or latest.fragments[: len(base.fragments)] != base.fragments:
-        raise CommitConflict(
-            f"{place.url}: expected nothing but appended samples while fragments are rewritten, another writer did "
-            f"more ({latest.change}); nothing was changed, compact again"
-        )
-    fragments, ids = list[Fragment](), latest.ids
-    replaced = {number for begin, end in runs for number in range(begin, end)}
-    for number, fragment in enumerate(latest.fragments):
-        fragments, ids = with_ids(fragments, new.get(number, []), ids)
-        if number not in replaced:
-            fragments.append(fragment)
-    words = f"compact: {counted(len(replaced), 'fragment')} into {sum(map(len, new.values()))}"
-    return msgspec.structs.replace(latest, fragments=fragments, ids=ids, deleted=[], overlays=[], change=words)

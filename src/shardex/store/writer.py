@@ -11,11 +11,10 @@ import errno
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError, VersionExpired
+from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError
 from shardex.files import STORE_FOLDER, AllOrNothing, Stage, check_mode
 from shardex.formats import STAGE
 from shardex.jobs import Commit, FinishedPart, JobFolder
@@ -24,10 +23,10 @@ from shardex.schema import Features
 from shardex.sources import Place, place_of
 from shardex.store.commit import Changes, apply, counted, publish_next
 from shardex.store.data_files import FragmentWriter
-from shardex.store.job_parts import link_parts
+from shardex.store.job_parts import is_published, link_parts
 from shardex.store.key_lookup import check_key, refuse_duplicates
 from shardex.store.manifest import Fragment, Manifest, read_manifest
-from shardex.store.version_numbers import at_latest, latest_version, versions_in
+from shardex.store.version_numbers import at_latest, latest_version
 from shardex.store.writer_heartbeat import WRITER_FILE, WriterHeartbeat
 
 _UNUSED_IDS = 1 << 48
@@ -138,7 +137,7 @@ class ArrowWriter(AllOrNothing):
         if version != self.version:
             if self._mode == "create":
                 raise AlreadyExistsError(errno.EEXIST, "another writer has created a dataset here meanwhile", self.path)
-            if self.commit is not None and _is_published(self._place, self.commit):
+            if self.commit is not None and is_published(self._place, self.commit):
                 problem = "another run of the same job has written the samples meanwhile"
                 raise AlreadyExistsError(errno.EEXIST, problem, self.path)
             self._base = self._base_manifest(version, self._base.key, self._base.generate_keys)
@@ -193,7 +192,7 @@ class JoinParts:
     def was_joined(self, folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
         """Return True if the parts were published: a version since then has the number of that publication."""
         commit = folder.commit
-        return commit is not None and _is_published(place_of(path), commit)
+        return commit is not None and is_published(place_of(path), commit)
 
     def check(self, path: str, mode: str) -> None:
         """Raise an error if `path` has files that are not those of a native dataset, or a dataset in mode "create"."""
@@ -208,14 +207,6 @@ def _add_parts(
         writer.commit = folder.begin_commit(writer.version)
         for fragments in link_parts(folder, parts, writer.path, temporary):
             writer.add_files(fragments)
-
-
-def _is_published(place: Place, commit: Commit) -> bool:
-    for version in versions_in(place) if place.is_remote or os.path.isdir(place.url) else ():
-        with suppress(VersionExpired):
-            if version > commit.version and read_manifest(place, version).commit == commit.number:
-                return True
-    return False
 
 
 def _only_leftovers(place: Place) -> bool:
