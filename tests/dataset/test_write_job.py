@@ -515,3 +515,17 @@ def test_an_error_ends_the_parts_that_run_in_other_threads(tmp_path: Path, own: 
             sx.write(tmp_path / "out", ds, {"x": int}, transform=slow, **options)
     assert len(calls) < 1000, "a part has more"
     assert os.listdir(tmp_path) == []
+
+
+def test_samples_of_views_are_named_by_position_and_number(tmp_path: Path) -> None:
+    def fails(sample: Any) -> Any:
+        raise ValueError("no")
+
+    sx.write(tmp_path / "source", [{"x": k} for k in range(100)], progress=False)
+    view = sx.open(tmp_path / "source").where("x >= 50")
+    with pytest.raises(ValueError, match="no") as caught:
+        sx.write(tmp_path / "a", view, transform=fails, progress=False)
+    assert "at position 0 of the view, sample 50 of " in caught.value.__notes__[0]
+    with pytest.raises(ValueError, match="no") as caught:
+        sx.write(tmp_path / "a", view, {"x": int}, transform=fails, batched=True, progress=False)
+    assert "at positions 0 to 49 of the view, samples 50 to 99 of " in caught.value.__notes__[0]

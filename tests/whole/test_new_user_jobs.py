@@ -1,4 +1,4 @@
-"""Ten jobs of a new user: scripts that use only what README and docs say, each run in an empty folder."""
+"""Eleven jobs of a new user: scripts that use only what README and docs say, each run in an empty folder."""
 
 from __future__ import annotations
 

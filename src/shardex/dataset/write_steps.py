@@ -93,8 +93,13 @@ class Results:
         self.left_out.append(LeftOut(row, self.place(row, row + 1), f"{type(error).__name__}: {error}"))
 
     def place(self, begin: int, end: int) -> str:
-        """Return the numbers and files of samples, for messages."""
-        return place_of_rows(self._source, np.arange(begin, end))
+        """Return the numbers and files of samples, for messages: of a view, also the numbers in its dataset."""
+        positions = np.arange(begin, end)
+        rows = self._source.order.rows(positions)
+        if np.array_equal(rows, positions):
+            return place_of_rows(self._source, positions)
+        text = f"position {begin}" if end - begin == 1 else f"positions {begin} to {end - 1}"
+        return f"{text} of the view, {place_of_rows(self._source.rows, rows)}"
 
     def _samples(self) -> Iterator[tuple[int, Any]]:
         """Yield row and sample; if samples with errors are left out, read one by one after an error."""

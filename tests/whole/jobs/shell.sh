@@ -23,3 +23,10 @@ file=$(ls weather/data/*.arrow | head -n 1)
 python -c 'import sys; f = open(sys.argv[1], "r+b"); f.seek(2000); b = f.read(1); f.seek(2000); f.write(bytes([b[0] ^ 1]))' "$file"
 if shardex verify weather > found; then exit 1; fi
 grep -q "$(basename "$file")" found
+
+# Conversion.
+printf 'def double(sample):\n    return {"n": 2 * sample["n"]}\n' > functions.py
+shardex convert corpus.jsonl doubled --to parquet --where "lang = 'de'" --transform functions:double --workers 2 | grep -q "^50 samples, 1 file, "
+shardex sql doubled -q "SELECT max(n) AS n FROM ds" --json | grep -q 196
+if shardex convert corpus.jsonl doubled --to parquet 2> error; then exit 1; fi
+grep -q "pass --mode append or --mode overwrite" error
