@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardex.errors import AddressError, FormatError
+from shardex.errors import AddressError, FormatError, WorkerError
 from shardex.jobs import FinishedPart, JobFolder, LeftOut
 
 
@@ -75,3 +75,14 @@ def test_a_link_to_the_target_is_followed(tmp_path: Path) -> None:
 def test_a_whole_bucket_is_no_target() -> None:
     with pytest.raises(AddressError, match="expected a folder in a bucket"):
         JobFolder("s3://bucket", "00")
+
+
+def test_folder_that_another_machine_does_not_see(tmp_path: Path) -> None:
+    """On a cluster, a folder that only the driver has is an error, not a part that nobody finds."""
+    folder = JobFolder(str(tmp_path / "out"), "0123")
+    folder._host = "driver"
+    there: JobFolder = pickle.loads(pickle.dumps(folder))
+    with pytest.raises(WorkerError, match=r"out\.0123\.job: expected to find the folder of the job on .* share"):
+        there.new_part(0)
+    os.mkdir(folder.url)
+    assert there.new_part(0).startswith("parts/000000-")

@@ -1,9 +1,8 @@
-"""`sx.write(executor="ray")`: the same files as without workers, errors that name the sample, a node that dies."""
+"""`sx.write(executor="ray")`: the same files as without workers, errors that name the sample."""
 
 from __future__ import annotations
 
 import hashlib
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from tests.waiting import becomes_true
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -49,24 +47,3 @@ def test_error_names_the_sample(ray_cluster: Any, tmp_path: Path) -> None:
         sx.write(tmp_path / "out", samples(100), transform=fail_at, executor="ray", progress=False)
     assert any("70" in note for note in raised.value.__notes__)
     assert not (tmp_path / "out").exists() or not contents(tmp_path / "out")
-
-
-def test_node_dies_during_the_job(ray_cluster: Any, tmp_path: Path) -> None:
-    """A node is killed while it runs parts of a job; the result is that of a job without faults."""
-    sx.write(tmp_path / "here", samples(3_000), transform=double, progress=False)
-    second = ray_cluster.add_node(num_cpus=2, object_store_memory=100 << 20)
-    begun = tmp_path / "begun"
-
-    def slow(sample: Any) -> dict[str, Any]:
-        begun.touch()
-        return double(sample)
-
-    def kill() -> None:
-        if becomes_true(begun.exists):
-            ray_cluster.remove_node(second, allow_graceful=False)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    sx.write(tmp_path / "ray", samples(3_000), transform=slow, executor="ray", progress=False)
-    killer.join()
-    assert sorted(contents(tmp_path / "ray").values()) == sorted(contents(tmp_path / "here").values())

@@ -93,6 +93,7 @@ class JobFolder:
         self._stem = _stem(self._target_name)
         self.name = f"{self._stem}{fingerprint}.job"
         self.url = child_of(self._parent, self.name)
+        self._host = os.uname().nodename
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if isinstance(value, str)}  # no open places
@@ -146,6 +147,9 @@ class JobFolder:
 
     def new_part(self, number: int) -> str:
         """Return a path in the folder, never used before, for the files of a part."""
+        if self._host != os.uname().nodename and not self.place.is_remote and not os.path.isdir(self.url):
+            problem = f"{self.url}: expected to find the folder of the job on {os.uname().nodename}, it is not there"
+            raise WorkerError(f"{problem}: write to a bucket or to a folder that all machines share")
         return f"parts/{number:06d}-{secrets.token_hex(4)}"
 
     def finish(self, number: int, part: FinishedPart) -> FinishedPart:

@@ -86,8 +86,8 @@ class _Translation:
     def _membership(self, expression: BinaryExpr) -> str | None:
         name, right = self._column(expression.left), expression.right
         values = right.value if isinstance(right, LiteralExpr) else None
-        if name is None or not isinstance(values, list) or not values:
-            return None
+        if name is None or self._kind(expression.left) == "float" or not isinstance(values, list) or not values:
+            return None  # in Arrow, 0.0 is not in a list with -0.0
         if not all(self._fits(expression.left, value) for value in values):
             return None
         self.values += values
