@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import msgspec
 import xxhash
 
-from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFoundError, storage_errors
+from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFoundError, WorkerError, storage_errors
 from shardex.sources import LocalSource, Place, child_of, make_folder, parent_of, place_of, redact_url
 
 _RECORD = re.compile(r"done/(\d+)\.json")
