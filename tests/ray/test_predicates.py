@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -27,14 +28,13 @@ COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 ROWS = 6
 
 
+def column(kind: pa.DataType, values: st.SearchStrategy[Any]) -> st.SearchStrategy[pa.Array]:
+    some = st.lists(st.one_of(st.none(), values), min_size=ROWS, max_size=ROWS)
+    return some.map(lambda found: pa.array(found, kind))
+
+
 def columns() -> st.SearchStrategy[pa.Table]:
-    filled = {
-        name: st.lists(st.one_of(st.none(), values), min_size=ROWS, max_size=ROWS).map(
-            lambda found, kind=kind: pa.array(found, kind)
-        )
-        for name, (kind, values) in COLUMNS.items()
-    }
-    return st.fixed_dictionaries(filled).map(pa.table)
+    return st.fixed_dictionaries({name: column(*one) for name, one in COLUMNS.items()}).map(pa.table)
 
 
 @st.composite
@@ -76,7 +76,8 @@ def test_same_samples_as_in_arrow(table: pa.Table, expression: Any) -> None:
         expected = numbered.filter(expression.to_pyarrow())["row"].to_pylist()
     except pa.ArrowException:  # Arrow cannot convert the value to the type of the column
         return
-    assert data.where(*condition).order.rows(range(len(data.where(*condition)))).tolist() == expected
+    kept = data.where(*condition)
+    assert kept.order.rows(np.arange(len(kept))).tolist() == expected
 
 
 def test_what_is_not_translated() -> None:
