@@ -112,7 +112,7 @@ class _PartsBar(Bar):
 def _postfix(executor: Executor, done: int, count: int | None) -> str:
     """Return the number of finished parts, of workers, and of machines."""
     nodes = getattr(executor, "nodes", None)
-    words = [f"{done}/{count} parts"] if count is not None else []
+    words = [f"{done}/{count} parts"] if count is not None and count > 1 else []
     words += [_counted(executor.width, "worker")] if executor.width > 1 else []
     words += [_counted(nodes, "node")] if nodes is not None else []
     return ", ".join(words)
