@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardex.errors import AddressError, FormatError, WorkerError
-from shardex.jobs import FinishedPart, JobFolder, LeftOut
+from shardex.jobs import FinishedPart, JobFolder, LeftOut, discard_outdated
 
 
 def folder_in(path: Path) -> JobFolder:
@@ -86,3 +86,19 @@ def test_folder_that_another_machine_does_not_see(tmp_path: Path) -> None:
         there.new_part(0)
     os.mkdir(folder.url)
     assert there.new_part(0).startswith("parts/000000-")
+
+
+def test_folders_of_older_versions_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    folders = [JobFolder(str(tmp_path / "out"), fingerprint) for fingerprint in ("01", "02", "03", "04", "05")]
+    old, used, new, without, removed = folders
+    for folder, base in ((old, 1), (used, 1), (new, 2), (removed, 1)):
+        folder.finish(0, write_part(folder, 0, "a"))
+        folder.base = base
+    without.finish(0, write_part(without, 0, "a"))
+    os.rename(removed.url, f"{removed.url}.removed")  # its run was killed while it removed the folder
+    with used.opened():
+        assert discard_outdated(str(tmp_path / "out"), 2) == [old.url, f"{removed.url}.removed"]
+    assert sorted(os.listdir(tmp_path)) == [used.name, new.name, without.name, "out"]
+    assert discard_outdated(str(tmp_path / "out"), 2) == [used.url]
+    assert discard_outdated("memory://x/out", 2) == discard_outdated(str(tmp_path / "nothing"), 2) == []

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import shardex as sx
 from shardex.errors import ArgumentError, CommitConflict, NotFoundError, SchemaError
-from shardex.jobs import Part, cut_rows
+from shardex.jobs import JobFolder, Part, cut_rows
 from shardex.schema import Feature, Null
 from shardex.sources import LocalSource
 from shardex.store import computed_field, new_field
@@ -364,6 +364,23 @@ def test_parts_that_another_run_has_removed_are_computed_again(small: Path) -> N
         with sx.edit(small) as tx:
             tx.add_field("y", str, text, workers=1)
     assert [sample.y for sample in sx.open(small)] == [text(sample) for sample in sx.open(small)]
+    assert os.listdir(small.parent) == ["d"]
+
+
+@pytest.mark.parametrize("way", ["clean", "edit", "compact"])
+def test_folder_of_a_run_that_was_killed_after_the_commit(small: Path, way: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JobFolder, "remove", lambda self: None)
+        with sx.edit(small) as tx:
+            tx.add_field("y", str, text, workers=1)
+    (job,) = set(os.listdir(small.parent)) - {"d"}
+    if way == "clean":
+        assert str(small.parent / job) in sx.clean(small)
+    elif way == "compact":
+        sx.compact(small)
+    else:
+        with pytest.raises(SchemaError, match="exists already"), sx.edit(small) as tx:
+            tx.add_field("y", str, text, workers=1)
     assert os.listdir(small.parent) == ["d"]
 
 

@@ -60,6 +60,19 @@ def test_write_read_edit_compact_and_verify(ds: sx.Dataset, bucket: str) -> None
     assert sx.verify(f"{bucket}/d", progress=False) == []
 
 
+def test_add_field_and_compact_by_workers(ds: sx.Dataset, bucket: str, tmp_path: Path) -> None:
+    local = str(tmp_path / "d")
+    sx.write(local, ds, shard_rows=64, key="id", progress=False)
+    for path, workers in ((local, None), (f"{bucket}/d", 2)):
+        with sx.edit(path, progress=False) as tx:
+            tx.add_field("twice", "int64", lambda sample: 2 * sample.id, workers=workers)
+        assert sx.open(path)[150].twice == 300
+        assert sx.compact(path, shard_size=60_000, workers=workers, progress=False) == 3
+    assert sx.open(local).fingerprint == sx.open(f"{bucket}/d").fingerprint
+    assert sx.verify(f"{bucket}/d", progress=False) == []
+    assert [path for path in open_source(bucket).paths() if not path.startswith("d/")] == []
+
+
 def test_second_of_two_conflicting_edits_raises(ds: sx.Dataset, bucket: str) -> None:
     one, two = sx.edit(f"{bucket}/d"), sx.edit(f"{bucket}/d")
     one.update(1, text="one")

@@ -28,11 +28,12 @@ import msgspec
 import xxhash
 
 from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFoundError, WorkerError, storage_errors
-from shardex.sources import LocalSource, Place, child_of, make_folder, parent_of, place_of, redact_url
+from shardex.sources import LocalSource, Place, child_of, is_url, make_folder, parent_of, place_of, redact_url
 
 _RECORD = re.compile(r"done/(\d+)\.json")
 _COMMIT = "commit.json"
 _LINKED = "linked.json"
+_BASE = "base.json"
 _LONGEST_NAME = 200
 """Bytes of the name of the target in the name of the folder; a longer one is cut, as names have at most 255 bytes."""
 
@@ -288,7 +289,7 @@ class JobFolder:
         with suppress(OSError):  # it does not exist, or another run has removed it
             os.rename(self.url, f"{self.url}{_REMOVED}")
         self.discard_all()  # what a worker of another run may have written to it since
-        shutil.rmtree(f"{self.url}{_REMOVED}", ignore_errors=True)
+        _discard_local(f"{self.url}{_REMOVED}")
 
     def explain(self, error: BaseException, finished: int, parts: int) -> None:
         """Say in a note of an error what is kept for the next run; without a finished part nothing is kept."""
@@ -312,10 +313,23 @@ class JobFolder:
 
     def discard_others(self) -> None:
         """Remove the folders of all other jobs with the same target."""
+        for name in self._names() - {self.name}:
+            self._discard(name)
+
+    def _names(self) -> set[str]:
+        """Return the names of the folders of all jobs with the same target, also of those that are being removed."""
         pattern = re.compile(rf"({re.escape(self._stem)}[0-9a-f]+\.job({re.escape(_REMOVED)})?)(/.*)?")
         around = self._around.paths(self._stem) if self.place.is_remote else os.listdir(self._parent)
-        for name in sorted({found[1] for path in around if (found := pattern.fullmatch(path))} - {self.name}):
-            self._discard(name)
+        return {found[1] for path in around if (found := pattern.fullmatch(path))}
+
+    @property
+    def base(self) -> int | None:
+        """The version of the target that the job began with; None if it does not depend on one."""
+        return self._read(_BASE, int)
+
+    @base.setter
+    def base(self, version: int) -> None:
+        self.place.put(_BASE, msgspec.json.encode(version))
 
     def _discard(self, name: str) -> None:
         self._discard_remote(name) if self.place.is_remote else _discard_local(os.path.join(self._parent, name))
@@ -330,6 +344,27 @@ class JobFolder:
 
 
 _REMOVED = ".removed"
+
+
+def discard_outdated(target: str, version: int) -> list[str]:
+    """Remove the local folders of jobs that began with an older version of a target; return their paths.
+
+    They cannot be continued: their run was killed, maybe just after it had published. Folders that a run on this
+    machine has open stay.
+    """
+    removed: list[str] = []
+    if is_url(target) or not os.path.isdir(target):
+        return removed
+    for name in sorted(JobFolder(target, "0")._names()):
+        one = JobFolder(target, "0")
+        one.name, one.url = name, child_of(one._parent, name)
+        if (base := one.base) is None or base >= version:
+            continue
+        with one.opened():
+            one.remove_unused()
+        if not os.path.exists(one.url):
+            removed.append(one.url)
+    return removed
 
 
 def record_path(number: int) -> str:
@@ -351,5 +386,6 @@ def _stem(target: str) -> str:
 
 
 def _discard_local(folder: str) -> None:
-    shutil.rmtree(os.path.join(folder, "done"), ignore_errors=True)  # first: no record names a part that is gone
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove a folder: first the records, so that none of them names a part that is gone; last what was noted."""
+    for inner in ("done", "parts", ""):
+        shutil.rmtree(os.path.join(folder, inner), ignore_errors=True)

@@ -23,7 +23,7 @@ from shardex.arrow import to_table
 from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, CommitConflict, ShardexError
-from shardex.jobs import FinishedPart, JobFolder, Part, continue_parts, cut_rows
+from shardex.jobs import FinishedPart, JobFolder, Part, continue_parts, cut_rows, discard_outdated
 from shardex.kernel import Integers
 from shardex.progress import Bar
 from shardex.sources import Place
@@ -77,6 +77,7 @@ def compact(
         return version, manifest, open_dataset(place.url, version=version, trust_paths=trust_paths)
 
     version, base, ds = at_latest(place, open_version, latest)
+    discard_outdated(place.url, version)
     plan = _Plan(place, base, ds, shard_size)
     if not plan.runs:
         return None
@@ -150,6 +151,7 @@ def _compact_in_parts(
     inputs = (_VERSION, "compact", rewrite.dataset, commit.version, rewrite.shard_size, parts)
     folder = JobFolder(place.url, function_fingerprint(inputs))
     with folder.opened():
+        folder.base = commit.version
         finished = folder.finished()
         try:
             job = CompactJob(rewrite, folder)

@@ -197,13 +197,14 @@ class PartValues:
     The folder of the job stays open until the end of the transaction: `finish`, `discard`, or `keep` and `close`.
     """
 
-    def __init__(self, path: str, values: FieldFunction, sample_bytes: float) -> None:
+    def __init__(self, path: str, version: int, values: FieldFunction, sample_bytes: float) -> None:
         self._values = values
         self._parts = values.parts(sample_bytes)
         what = values.dataset, values.name, values.feature, values.function, values.batched, values.batch_size
         self._folder = JobFolder(path, function_fingerprint((_VERSION, "add_field", what, self._parts[0])))
         self._open = ExitStack()
         self._open.enter_context(self._folder.opened())
+        self._folder.base = version
         self._finished = self._folder.finished()
 
     def encoded(self, workers: int | None, executor: ExecutorLike, progress: bool | None) -> Generator[pa.Array]:

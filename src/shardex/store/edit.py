@@ -26,6 +26,7 @@ from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError
 from shardex.files import AllOrNothing, display_name
 from shardex.formats import ShardRows
+from shardex.jobs import discard_outdated
 from shardex.kernel import Integers
 from shardex.order import Span
 from shardex.progress import Bar
@@ -314,6 +315,8 @@ class Edit(AllOrNothing):
         folder next to the dataset; the same call on the same version continues it. The commit removes the folder.
         """
         self._check_no_appends(name)
+        if workers is not None or executor is not None:
+            discard_outdated(self.path, self._version)
         change = AddField(name, Features.of({name: feature})[name], {})
         features = change_features(change, self._features)
         shards: dict[int, ShardWriter] = {}
@@ -375,7 +378,7 @@ class Edit(AllOrNothing):
             stream = EncodedRows(features, function.encoded(function.whole))
             return self._write_field(features, shards, lambda live: stream.take, self._quiet)
         sizes = [file.size for fragment in self._base.fragments for file in fragment.groups]
-        parts = PartValues(self.path, function, sum(sizes) / max(1, function.rows))
+        parts = PartValues(self.path, self._version, function, sum(sizes) / max(1, function.rows))
         self._parts.append(parts)
         progress = None if self._quiet is None else not self._quiet
         try:

@@ -15,6 +15,7 @@ from functools import partial
 import msgspec
 
 from shardex.errors import ArgumentError, CommitConflict, VersionExpired
+from shardex.jobs import discard_outdated
 from shardex.sources import Place
 from shardex.store.inventory import existing_place
 from shardex.store.manifest import (
@@ -96,7 +97,8 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
 
     Files younger than `grace` seconds are kept, because a writer may be about to publish them. So are older ones that
     may belong to an active writer, which has a heartbeat file. Ages are measured by the clock of the storage.
-    Datasets that have a removed version open may fail at the next read.
+    Datasets that have a removed version open may fail at the next read. Next to a local dataset, the folders of killed
+    jobs (`add_field` and `compact` with workers) are removed that began with an older version.
     """
     if keep < 1:
         raise ArgumentError(f"expected at least one version to keep, got keep={keep}")
@@ -122,7 +124,8 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
     removed = [name for name, gone in zip(waste, place.for_each(remove_if_old, waste), strict=True) if gone]
     if not place.is_remote:
         shrink_tombstones(place, numbers)
-    return [manifest_path(number) for number in numbers] + removed
+    jobs = discard_outdated(place.url, max(kept))
+    return [manifest_path(number) for number in numbers] + removed + jobs
 
 
 def _manifests(place: Place, last: int = 0) -> dict[int, Manifest]:
