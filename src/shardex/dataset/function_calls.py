@@ -62,7 +62,7 @@ def call_function(function: Callable[[Any], Any], argument: Any, place: Place) -
     """Return what a function returns, an iterator as a list; an exception gets a note with function and samples."""
     try:
         result = function(argument)
-        return list(result) if isinstance(result, Iterator) else result  # a generator runs here
+        return list(result) if type(result) is not dict and isinstance(result, Iterator) else result  # it runs here
     except Exception as error:
         error.add_note(f"in {function!r} at {place()}")
         raise
@@ -79,7 +79,7 @@ def sample_results(function: Callable[[Any], Any], sample: Any, place: Place) ->
     ([{'x': 1}], [])
     """
     result = call_function(function, sample, place)
-    if isinstance(result, Mapping):
+    if type(result) is dict or isinstance(result, Mapping):
         return [result]
     if result is None:
         raise SchemaError(

@@ -80,23 +80,29 @@ class WriteJob:
 
     def _write(self, results: Results, out: Writer, part: Part) -> None:
         name_field = format_named(self.format).name_field
+
+        def append(row: int, one: Any) -> None:
+            sample = fields_of(one)
+            if name_field is not None and sample.get(name_field) is None:
+                sample = {**sample, name_field: self._name(part, out.samples)}
+            try:
+                out.append(sample)
+            except SchemaError as error:
+                results.leave_out(row, self._located(error, results, row, row + 1, part))
+
         for begin, end, result in results:
-            if isinstance(result, Columns) and name_field is None and self.steps.on_error == "raise":
+            if not isinstance(result, Columns):
+                append(begin, result)
+            elif name_field is None and self.steps.on_error == "raise":
                 try:
                     out.extend(result)
                 except SchemaError as error:
                     raise self._located(error, results, begin, end, part) from None
-                continue
-            each = list(stored_samples(result)) if isinstance(result, Columns) else [result]
-            rows = range(begin, end) if len(each) == end - begin else [begin] * len(each)
-            for row, one in zip(rows, each, strict=True):
-                sample = fields_of(one)
-                if name_field is not None and sample.get(name_field) is None:
-                    sample = {**sample, name_field: self._name(part, out.samples)}
-                try:
-                    out.append(sample)
-                except SchemaError as error:
-                    results.leave_out(row, self._located(error, results, row, row + 1, part))
+            else:
+                each = list(stored_samples(result))
+                rows = range(begin, end) if len(each) == end - begin else [begin] * len(each)
+                for row, one in zip(rows, each, strict=True):
+                    append(row, one)
 
     def _located(self, error: SchemaError, results: Results, begin: int, end: int, part: Part) -> SchemaError:
         """Return an error of a value that does not fit, with the samples and the function.

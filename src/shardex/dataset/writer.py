@@ -91,7 +91,7 @@ class Writer(AllOrNothing):
         self.samples += 1
 
     def _mapping(self, sample: Any) -> Mapping[str, Any]:
-        if isinstance(sample, Mapping):
+        if type(sample) is dict or isinstance(sample, Mapping):
             return sample
         try:
             fields = fields_of(sample)

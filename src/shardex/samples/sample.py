@@ -101,7 +101,7 @@ def fields_of(sample: Any) -> Mapping[str, Any]:
     Traceback (most recent call last):
     shardex.errors.SchemaError: expected a sample as a mapping of fields, or one of a @packable or dataclass, got int
     """
-    if isinstance(sample, Mapping):
+    if type(sample) is dict or isinstance(sample, Mapping):
         return sample
     if is_sample_class(kind := type(sample)):
         return record_of(kind).values(sample)
