@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -15,13 +16,19 @@ import shardex as sx
 from shardex.cli import commands as cli
 
 FUNCTIONS = """
+import functools
 import os
 
 FIELDS = {"y": "float32"}
 
 
+@functools.cache
+def factor():
+    return 2
+
+
 def double(sample):
-    return {"y": 2 * sample.x}
+    return {"y": factor() * sample.x}
 
 
 def twice(sample):
@@ -129,7 +136,7 @@ def test_remote_target_and_source(bucket: str) -> None:
 @pytest.mark.parametrize("workers", [[], ["--workers", "2"]])
 def test_error_in_a_function_names_line_function_and_sample(workers: list[str]) -> None:
     error = run("source", "out", "--transform", "prepare:failing", *workers, code=1).stderr.splitlines()
-    assert error[0].startswith("shardex: KeyError: 'missing' (") and error[0].endswith("prepare.py, line 25)")
+    assert error[0].startswith("shardex: KeyError: 'missing' (") and error[0].endswith("prepare.py, line 31)")
     assert error[1].startswith("shardex: in <function failing") and "at sample 7 of " in error[1]
     assert not [name for name in os.listdir() if "out" in name], "nothing is kept without a finished part"
 
@@ -193,3 +200,8 @@ def test_interrupt_keeps_finished_parts_and_the_same_command_continues() -> None
     assert (done.returncode, done.stderr) == (0, "")
     assert [sample.x for sample in sx.open("out")] == [*range(200)]
     assert not [name for name in os.listdir() if name.endswith(".job")]
+
+
+def test_function_of_a_module_on_ray(ray_cluster: Any) -> None:
+    run("source", "out", "--transform", "prepare:double", "--executor", "ray")
+    assert [sample.y for sample in sx.open("out")] == [*range(0, 20, 2)]

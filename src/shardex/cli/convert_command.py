@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 import time
@@ -10,6 +11,7 @@ import traceback
 import warnings
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
+import cloudpickle
 import msgspec
 import typer
 
@@ -131,6 +133,8 @@ def _imported(name: str | None) -> Any:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise NotFoundError(f"expected the module {module_name} in this folder or installed, got {error}") from error
+    if module.__file__ is not None and os.path.abspath(module.__file__).startswith(os.path.join(os.getcwd(), "")):
+        cloudpickle.register_pickle_by_value(module)  # nodes of a cluster do not have it
     if not hasattr(module, attribute):
         raise ArgumentError(
             f"expected a name of {module.__file__}, got {attribute!r}{nearest(attribute, vars(module))}"

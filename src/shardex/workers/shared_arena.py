@@ -46,7 +46,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it publishes no ty
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray:
             return _dense(value).__reduce_ex__(5)
-        if type(value) is _CachedFunction and (value.__module__ == "__main__" or "<locals>" in value.__qualname__):
+        if type(value) is _CachedFunction and _is_sent_by_value(value):
             return _cached_function, (value.__wrapped__, value.cache_parameters())
         torch = sys.modules.get("torch")
         if torch is not None and type(value) is getattr(torch, "Tensor", None) and _is_plain(torch, value):
@@ -72,6 +72,12 @@ def _as_array(torch: Any, tensor: Any) -> NDArray[Any]:
         integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.itemsize]
         array = tensor.view(integers).numpy()
     return array
+
+
+def _is_sent_by_value(function: Any) -> bool:
+    """Return True for a function of a script, inside another one, or of a module that was registered for it."""
+    by_value = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
+    return function.__module__ in by_value or "<locals>" in function.__qualname__
 
 
 def _cached_function(function: Any, parameters: dict[str, Any]) -> Any:
