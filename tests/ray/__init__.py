@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -45,9 +46,16 @@ def run_in_namespace(*files: Path) -> None:
     if reason := why_no_namespace():
         pytest.skip(reason)
     command = [sys.executable, "-m", "tests.ray", "-q", *map(str, files)]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    print(done.stdout)
-    assert done.returncode == 0, "tests with Ray failed, see their output"
+    output = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, text=True, process_group=0
+    ) as run:
+        try:
+            print(run.communicate()[0])
+        except BaseException:  # the time is over: end the namespace with all its processes
+            os.killpg(run.pid, signal.SIGKILL)
+            raise
+    assert run.returncode == 0, "tests with Ray failed, see their output"
 
 
 def pytest_configure(config: pytest.Config) -> None:
