@@ -95,6 +95,10 @@ def test_executor_of_the_user(folder: Path, without_workers: list[str]) -> None:
         assert compacted(folder, executor=executor) == without_workers
 
 
+def test_on_ray(folder: Path, without_workers: list[str], ray_cluster: Any) -> None:
+    assert compacted(folder, executor="ray") == without_workers
+
+
 def test_shards_have_about_the_wanted_size(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     sx.write(folder, map(sample, range(2000)), shard_rows=200)

@@ -114,6 +114,10 @@ def test_executor_of_the_user(folder: Path, given_values: list[str], kind: type[
         assert add(folder, text, executor=executor) == given_values
 
 
+def test_on_ray(folder: Path, given_values: list[str], ray_cluster: Any) -> None:
+    assert add(folder, text, executor="ray") == given_values
+
+
 def test_result_is_intact(tmp_path: Path) -> None:
     folder = make(tmp_path / "d")
     with sx.edit(folder) as tx:
