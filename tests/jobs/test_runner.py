@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -62,10 +63,15 @@ def test_progress_counts_what_was_finished_before(capsys: pytest.CaptureFixture[
     assert "50/50" in capsys.readouterr().err
 
 
-def test_progress_shows_parts_and_workers(capsys: pytest.CaptureFixture[str]) -> None:
-    list(run_parts(square, [1, 2], workers=2, total=7, done=5, count=7, done_count=5, progress=True))
-    drawn = capsys.readouterr().err.split("\r")
-    assert "7/7 [" in drawn[-1] and "7/7 parts, 2 workers]" in drawn[-1]
+@pytest.mark.parametrize("columns", [80, 120])
+def test_progress_shows_parts_and_workers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    options: dict[str, Any] = {"executor": "threads", "workers": 2, "progress": True, "ncols": columns}
+    list(run_parts(square, [1, 2], size=lambda part: 10**6, total=7 * 10**6, done=5 * 10**6, count=7, **options))
+    last = capsys.readouterr().err.split("\r")[-1].rstrip()
+    assert "7.00M/7.00M [" in last and last.endswith("2/7 parts, 2 workers]" if columns == 120 else "2/7 parts]")
 
 
 def test_rate_is_that_of_this_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,10 +50,10 @@ def write(
     samples (columns by name): `filter` returns a mask, `transform` columns of any length. Without `schema` the fields
     are found in the first results.
 
-    `workers` processes work at the same time, or an `executor`: "ray", the address of a Ray cluster, or an executor of
-    `concurrent.futures`. The files have the same content for every number of workers. A run that is killed or raises an
-    error keeps its finished parts next to the target; the same call continues it. With ``on_error="skip"`` samples that
-    raise an error are left out, and the attribute `left_out` of the result lists them.
+    `workers` processes work at the same time, or an `executor`: "threads", "ray", the address of a Ray cluster, or an
+    executor of `concurrent.futures`. The files have the same content for every number of workers. A run that is killed
+    or raises an error keeps its finished parts next to the target; the same call continues it. With
+    ``on_error="skip"`` samples that raise an error are left out, and the attribute `left_out` of the result lists them.
 
     With a lens in `through`, `samples` are views: each is put back into the sample of `onto` at the same position, and
     the results are written. Without `onto` the lens must be able to make a sample from a view alone.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -20,6 +21,9 @@ Result = TypeVar("Result")
 
 _WAITING = 2
 """Parts that wait for each worker, so that none is idle while the result of an earlier part is awaited."""
+_SHORTENED = 1_000_000
+"""Totals from which numbers are shortened, so that the bar fits into a line of a terminal: 2.30M."""
+_WIDE = 100
 _REDRAW_SECONDS = 1.0
 """How often the bar is drawn while no part ends."""
 
@@ -58,7 +62,8 @@ def run_parts(
         workers = min(workers, max(1, count - done_count))  # the start of a process takes a quarter of a second
     running = start_executor(job, workers, executor, initializer=give_credentials)
     quiet = None if progress is None else not progress
-    options = {"desc": desc, "unit": unit, "disable": quiet, "smoothing": 0, **bar_options}
+    large = (total or 0) >= _SHORTENED
+    options = {"desc": desc, "unit": unit, "unit_scale": large, "disable": quiet, "smoothing": 0, **bar_options}
     with closing(running):
         options["postfix"] = _postfix(running, done_count, count)
         with _PartsBar(total=total, initial=done, **options) as bar:
@@ -110,11 +115,12 @@ class _PartsBar(Bar):
 
 
 def _postfix(executor: Executor, done: int, count: int | None) -> str:
-    """Return the number of finished parts, of workers, and of machines."""
+    """Return the number of finished parts, of machines and, if the terminal is wide enough, of workers."""
     nodes = getattr(executor, "nodes", None)
+    wide = shutil.get_terminal_size().columns >= _WIDE
     words = [f"{done}/{count} parts"] if count is not None and count > 1 else []
-    words += [_counted(executor.width, "worker")] if executor.width > 1 else []
     words += [_counted(nodes, "node")] if nodes is not None else []
+    words += [_counted(executor.width, "worker")] if executor.width > 1 and wide else []
     return ", ".join(words)
 
 
