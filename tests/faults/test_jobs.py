@@ -25,7 +25,7 @@ from shardex.sources import open_source
 from shardex.store.manifest import without_numbers
 from tests.faults import jobs as does
 from tests.faults.machine import memory, why_no_memory
-from tests.faults.processes import FULL, Call, Job, Jobs, calls, hit, why_no_strace
+from tests.faults.processes import FULL, Call, Job, Jobs, calls, hit, strace, why_no_strace
 from tests.servers import KEY, SECRET
 from tests.waiting import becomes_true
 
@@ -123,6 +123,21 @@ def test_error_at_every_call(name: str, jobs: Jobs, room: Path) -> None:
         assert words == "done", f"{call}: {words}"
         target.check(call)
         shutil.rmtree(target.parent)
+
+
+@needs_strace
+@pytest.mark.parametrize("name", ["parts create arrow", "parts append arrow", "parts create jsonl"])
+def test_file_system_without_links(name: str, jobs: Jobs, room: Path) -> None:
+    """Files are renamed and copied instead."""
+    _, mode, format = name.split()
+    target = Target(room, format, mode)
+    target.begin(room)
+    no_links = ("-e", "trace=link,linkat", "-e", "inject=link,linkat:error=EPERM")
+    with jobs.start(name, target.folder) as one, strace(one.pid, room / "log", *no_links):
+        one.go()
+        assert one.end() == "done"
+    assert "(INJECTED)" in (room / "log").read_text()
+    target.check()
 
 
 def traced(jobs: Jobs, name: str, target: Target, room: Path) -> list[Call]:
@@ -290,18 +305,23 @@ def test_runs_at_the_same_time(jobs: Jobs, room: Path, number: int) -> None:
 # -- an object store --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("format", ["arrow", "jsonl"])
+@pytest.mark.parametrize(("format", "mode"), [("arrow", "create"), ("arrow", "append"), ("jsonl", "create")])
 def test_driver_killed_at_a_bucket(
-    bucket: str, seaweed: str, jobs: Jobs, room: Path, format: str, monkeypatch: pytest.MonkeyPatch
+    bucket: str, seaweed: str, jobs: Jobs, room: Path, format: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same call continues, and leaves nothing but the dataset."""
     monkeypatch.setenv("SHARDEX_CACHE", str(room / "cache"))
     keys = {"access_key_id": KEY, "secret_access_key": SECRET, "region": "us-east-1", "allow_http": True}
     storage = {"storage": [bucket.rpartition("/")[0]], "settings": {"endpoint": seaweed, **keys}}
-    arguments = (format, "create", {**storage, "cache": str(room / "cache")})
+    arguments = (format, mode, {**storage, "cache": str(room / "cache")})
     for number in range(MOMENTS if FULL else 2):
         moment = random.Random(number)
         url = f"{bucket}/{number}/d"
+        wanted = [list(one["x"] + 1) for one in does.part_samples(20, 10)]
+        if mode == "append":
+            old = does.part_samples(0, 7)
+            sx.write(url, old, SCHEMA, progress=False)
+            wanted = [*(list(one["x"]) for one in old), *wanted]
         for _ in range(2):
             with jobs.start("run_in_parts", url, *arguments) as one:
                 one.go()
@@ -313,6 +333,5 @@ def test_driver_killed_at_a_bucket(
         else:
             assert jobs.run("run_in_parts", url, *arguments) == "done"
         ds = sx.open(url, format=format, schema=SCHEMA if format == "jsonl" else None)
-        wanted = [list(one["x"] + 1) for one in does.part_samples(20, 10)]
         assert [list(one["x"]) for one in ds] == wanted
         assert {path.partition("/")[0] for path in open_source(f"{bucket}/{number}").paths()} == {"d"}

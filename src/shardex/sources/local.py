@@ -167,14 +167,15 @@ class LocalSource(Place):
         folders = set[str]()
         for path, to in names.items():
             full, target = self.path(path), self.path(to)
-            if (folder := os.path.dirname(target)) not in folders:
-                make_folder(folder)
-                folders.add(folder)
             with storage_errors(full, "copy"):
+                if (folder := os.path.dirname(target)) not in folders:
+                    make_folder(folder)
+                    folders.add(folder)
                 os.utime(full)
                 _link_or_copy(full, target)
         for folder in folders:
-            sync_folder(folder)
+            with storage_errors(folder, "sync"):
+                sync_folder(folder)
 
     def remove(self, path: str) -> None:
         """Delete a file."""
@@ -226,7 +227,7 @@ class LocalDraft:
                 os.replace(self._path, full)
             else:
                 try:
-                    os.link(self._path, full)
+                    _link_or_rename(self._path, full)
                 except FileExistsError:
                     return False
                 self.discard()
@@ -285,6 +286,20 @@ def _link_or_copy(path: str, to: str) -> None:
             shutil.copyfileobj(file, copy)
             copy.flush()
             os.fsync(copy.fileno())
+
+
+def _link_or_rename(path: str, to: str) -> None:
+    """Give a file a name that must be new; where there are no links (FAT), by a rename that replaces nothing."""
+    try:
+        os.link(path, to)
+    except OSError as error:
+        if error.errno not in _NO_LINKS or not hasattr(libc(), "renameat2"):
+            raise
+        at_cwd, no_replace = -100, 1
+        if libc().renameat2(at_cwd, os.fsencode(path), at_cwd, os.fsencode(to), no_replace) != 0:
+            if ctypes.get_errno() == errno.EEXIST:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to) from None
+            raise
 
 
 def make_folder(folder: str) -> None:
