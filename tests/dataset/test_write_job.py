@@ -148,6 +148,18 @@ def test_function_that_returns_the_same_array_again(tmp_path: Path, format: str)
     assert [float(np.asarray(sample[field])[0]) for sample in made] == list(range(200))
 
 
+def test_filter_that_keeps_nothing_of_a_batch(tmp_path: Path) -> None:
+    out = sx.write(
+        tmp_path / "d",
+        numbers(),
+        transform=lambda batch: {"most": [int(batch.n.max())]},  # not possible for no samples
+        filter=lambda batch: batch.n > 150,
+        batched=True,
+        batch_size=100,
+    )
+    assert [one.most for one in out] == [199, 299, 399, 499]
+
+
 def test_mask_of_a_batch_is_checked(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=r"expected 256 booleans from .* got int64"):
         sx.write(tmp_path / "d", numbers(), filter=lambda batch: batch.n % 2, batched=True)
@@ -237,6 +249,42 @@ def test_first_part_fails_nothing_is_left(tmp_path: Path) -> None:
             transform=fails_at_333,
         )
     assert os.listdir(tmp_path) == []
+
+
+def test_parts_are_kept_if_an_earlier_one_fails(tmp_path: Path) -> None:
+    def fails_late(sample: Any) -> dict[str, Any]:
+        if sample.n == 19:
+            assert becomes_true(lambda: finished_parts(tmp_path / "d") > 0)
+            raise ZeroDivisionError("no")
+        return {"n": sample.n}
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        sx.write(
+            tmp_path / "d", numbers(), {"n": int}, transform=fails_late, executor="threads", workers=2, shard_rows=20
+        )
+    assert "parts are finished and kept in" in "\n".join(caught.value.__notes__)
+    assert finished_parts(tmp_path / "d") > 0
+
+
+@pytest.mark.parametrize("format", ["arrow", "parquet"])
+def test_fields_of_the_target_change_before_a_job_is_continued(tmp_path: Path, format: str) -> None:
+    def fails(sample: Any) -> dict[str, Any]:
+        return {"n": sample.n if (tmp_path / "there").exists() else fails_at_333(sample)["n"]}
+
+    def target(dtype: str) -> None:
+        sx.write(tmp_path / "d", [{"n": 1}], {"n": dtype}, format=format, mode="overwrite")
+
+    write = partial(sx.write, tmp_path / "d", numbers(), transform=fails, format=format, mode="append", shard_rows=10)
+    target("int32")
+    with pytest.raises(ZeroDivisionError):
+        write()
+    (tmp_path / "there").touch()
+    target("int64")
+    with pytest.raises(SchemaError, match=r"begun with \(n int32\), got n int64; remove this folder"):
+        write()
+    assert len(sx.open(tmp_path / "d")) == 1
+    target("int32")
+    assert len(write()) == 501, "continued"
 
 
 @pytest.mark.parametrize("batched", [False, True])

@@ -171,6 +171,7 @@ def write_in_parts(
         appends = mode == "append" and not (target.is_remote and module.is_dataset is None)
         known = module.existing_schema(target, mode) if appends else None
         schema = (known or features_of_results(source, steps)) if schema is None else schema
+        _check_fields(folder, Features.of(schema))
         parts = list(cut_rows(len(source), rows))
         with folder.opened(), _kept_after_errors(folder, inputs, module, target, mode, len(parts)) as finished:
             first = _first_name(folder, module, path, mode)
@@ -190,6 +191,16 @@ def write_in_parts(
         folder.discard_others()
     folder.remove()
     return result
+
+
+def _check_fields(folder: JobFolder, features: Features) -> None:
+    """Raise an error if the job has begun with other fields: those of a target to append to may have changed."""
+    begun = Features.from_json(folder.agreed("fields.json", features.to_json()))
+    if begun != features:
+        raise SchemaError(
+            f"{redact_url(folder.url)}: expected the fields that this job has begun with ({begun}), got {features}; "
+            "remove this folder to begin again"
+        )
 
 
 def _first_name(folder: JobFolder, module: Format, path: str, mode: str) -> int:
@@ -317,14 +328,14 @@ def _kept_after_errors(
             raise folder.published_meanwhile() from error
         if finished and mode == "create" and isinstance(error, AlreadyExistsError) and exists(target, module):
             folder.discard_all()  # another writer was first
-        elif finished and (unknown := unknown_objects(inputs)):
+        elif folder.count() and (unknown := unknown_objects(inputs)):
             folder.discard_all()
             error.add_note(
-                f"{len(finished)} of {parts} parts were finished and are not kept: it cannot be continued, because "
-                f"it uses {unknown[0]}, and it is not known whether that is the same in the next run"
+                f"finished parts are not kept: the job cannot be continued, because it uses {unknown[0]}, and it is "
+                "not known whether that is the same in the next run"
             )
         else:
-            folder.explain(error, len(finished), parts)
+            folder.explain(error, parts)
         raise
 
 

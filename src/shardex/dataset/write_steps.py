@@ -162,6 +162,8 @@ class Results:
             batch = Batch(batch.columns.take(np.flatnonzero(mask)), self._source.sample_type)
         if steps.transform is None:
             return batch.columns
+        if not len(batch):
+            return Columns({}, 0)  # functions need not work for no samples
         return batch_result(steps.transform, batch, place, copy=False).columns  # written before the next call
 
 

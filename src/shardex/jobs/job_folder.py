@@ -27,7 +27,15 @@ from typing import Any, TypeVar
 import msgspec
 import xxhash
 
-from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFoundError, WorkerError, storage_errors
+from shardex.errors import (
+    AlreadyExistsError,
+    ArgumentError,
+    FormatError,
+    NotFoundError,
+    ShardexError,
+    WorkerError,
+    storage_errors,
+)
 from shardex.sources import LocalSource, Place, child_of, is_url, make_folder, parent_of, place_of, redact_url
 
 _RECORD = re.compile(r"done/(\d+)\.json")
@@ -180,6 +188,12 @@ class JobFolder:
         parts = self.place.for_each(lambda record: self.kept(record[1]), records)
         return {number: part for (number, _), part in zip(records, parts, strict=True) if part is not None}
 
+    def count(self) -> int | None:
+        """Return how many parts are finished, also those whose results were not taken; None if storage fails."""
+        with suppress(ShardexError):
+            return sum(_RECORD.fullmatch(path) is not None for path in self._paths("done/"))
+        return None
+
     def forget(self, records: Iterable[str]) -> None:
         """Remove records, so that their parts are run again."""
         self.place.remove_all(records)
@@ -291,10 +305,10 @@ class JobFolder:
         self.discard_all()  # what a worker of another run may have written to it since
         _discard_local(f"{self.url}{_REMOVED}")
 
-    def explain(self, error: BaseException, finished: int, parts: int) -> None:
+    def explain(self, error: BaseException, parts: int) -> None:
         """Say in a note of an error what is kept for the next run; without a finished part nothing is kept."""
-        if not finished:
-            return self.remove_unused()
+        if not (finished := self.count()):
+            return None if finished is None else self.remove_unused()
         note = (
             f"{finished} of {parts} parts are finished and kept in {redact_url(self.url)}: run the same call again to "
             "continue, or remove this folder"

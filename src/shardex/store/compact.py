@@ -171,7 +171,7 @@ def _compact_in_parts(
             with suppress(ShardexError):  # the storage may be the reason of the error
                 latest = latest_version(place)
             if latest == commit.version:
-                folder.explain(error, len(finished), len(parts))
+                folder.explain(error, len(parts))
                 raise
             folder.discard_all()  # the next run begins with another version
             if isinstance(error, FileExistsError | FileNotFoundError):  # another run of this job has ended

@@ -232,7 +232,7 @@ class PartValues:
 
     def keep(self, error: BaseException) -> None:
         """Keep the parts for the next run, and say so in a note of the error."""
-        self._folder.explain(error, len(self._finished), len(self._parts))
+        self._folder.explain(error, len(self._parts))
 
     def close(self) -> None:
         """Close the folder, so that the next run knows that this one has ended."""
