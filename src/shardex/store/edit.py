@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import arrow_schema
 from shardex.dataset import Dataset, changes, innermost_rows, lens_to, samples_of
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError
@@ -32,7 +31,7 @@ from shardex.order import Span
 from shardex.progress import Bar
 from shardex.rows import Keyed, normalise
 from shardex.samples import Lens, fields_of
-from shardex.schema import Feature, Features, Optional
+from shardex.schema import Features, Optional
 from shardex.store.commit import (
     AddField,
     Changes,
@@ -49,7 +48,7 @@ from shardex.store.data_files import FragmentWriter, ShardWriter, write_numbers
 from shardex.store.inventory import existing_place
 from shardex.store.key_lookup import refuse_duplicates
 from shardex.store.manifest import Fragment, Manifest, read_manifest
-from shardex.store.new_field import Take, Values, batches, each_value, encode_values, take_given
+from shardex.store.new_field import Take, Values, each_value, encode_values, take_given, write_files
 from shardex.store.overlay_rows import live_rows
 from shardex.store.row_ids import LiveRows
 from shardex.store.updates import Updates
@@ -323,13 +322,13 @@ class Edit(AllOrNothing):
         if callable(values):
             rows = sum(fragment.rows for fragment in self._base.fragments)
             function = FieldFunction(self.dataset, rows, name, change.feature, values, batched, batch_size)
-            self._compute_field(function, shards, workers, executor)
+            shards = self._computed_field(function, workers, executor)
         elif batched or workers not in (None, 1) or executor is not None:
             raise ArgumentError(
                 f"expected a function for the field {name} with batched, workers or executor, got {values!r:.200}"
             )
         elif values is not None:
-            self._write_given_field(name, change.feature, values, shards)
+            shards = self._given_field(Features({name: change.feature}), values)
         elif not isinstance(change.feature, Optional):
             raise SchemaError(f"expected values for the field {name}, or a feature that is optional, got neither")
         self._fields.append((change, shards))
@@ -360,23 +359,18 @@ class Edit(AllOrNothing):
             samples = counted(count, "sample")
             raise SchemaError(f"expected fields to be changed before samples are appended, got {name} after {samples}")
 
-    def _write_given_field(self, name: str, feature: Feature, values: Any, shards: dict[int, ShardWriter]) -> None:
-        features, source = Features({name: feature}), Values(name, values, self.dataset)
-        self._write_field(features, shards, partial(take_given, features, source), self._quiet)
-        try:
-            source.finish()
-        except BaseException:
-            _discard(shards)
-            raise
+    def _given_field(self, features: Features, values: Any) -> dict[int, ShardWriter]:
+        source = Values(min(features), values, self.dataset)
+        return self._write_field(features, partial(take_given, features, source), self._quiet, source.finish)
 
-    def _compute_field(
-        self, function: FieldFunction, shards: dict[int, ShardWriter], workers: int | None, executor: ExecutorLike
-    ) -> None:
+    def _computed_field(
+        self, function: FieldFunction, workers: int | None, executor: ExecutorLike
+    ) -> dict[int, ShardWriter]:
         """Write the results of a function, which is called here, or part by part by workers."""
         features = function.features
         if workers is None and executor is None:
             stream = EncodedRows(features, function.encoded(function.whole))
-            return self._write_field(features, shards, lambda live: stream.take, self._quiet)
+            return self._write_field(features, lambda live: stream.take, self._quiet)
         sizes = [file.size for fragment in self._base.fragments for file in fragment.groups]
         parts = PartValues(self.path, self._version, function, sum(sizes) / max(1, function.rows))
         self._parts.append(parts)
@@ -384,7 +378,7 @@ class Edit(AllOrNothing):
         try:
             with closing(parts.encoded(workers, executor, progress)) as encoded:
                 stream = EncodedRows(features, encoded)
-                self._write_field(features, shards, lambda live: stream.take, True)
+                return self._write_field(features, lambda live: stream.take, True)
         except BaseException as error:
             self._keep_parts(error)
             raise
@@ -392,25 +386,14 @@ class Edit(AllOrNothing):
     def _write_field(
         self,
         features: Features,
-        shards: dict[int, ShardWriter],
         take: Callable[[NDArray[np.bool_]], Take],
         quiet: bool | None,
-    ) -> None:
-        """Write one file for each fragment with a value for each of its rows; remove all of them on an error."""
-        bar = Bar(total=len(self.dataset), desc=f"add {min(features)}", unit=" samples", disable=quiet, leave=False)
-        try:
-            with bar:
-                for fragment, live in self._live_rows():
-                    if not fragment.rows:  # adopted shards without samples
-                        continue
-                    shard = shards[fragment.first] = ShardWriter(self._place, arrow_schema(features))
-                    for batch in batches(features, fragment.rows, take(live)):
-                        shard.write(batch)
-                        bar.update(batch.num_rows)
-                    shard.finish()
-        except BaseException:
-            _discard(shards)
-            raise
+        finish: Callable[[], None] = lambda: None,
+    ) -> dict[int, ShardWriter]:
+        """Write the values of a new field with a progress bar; return the file of each fragment."""
+        total, title = len(self.dataset), f"add {min(features)}"
+        with Bar(total=total, desc=title, unit=" samples", disable=quiet, leave=False) as bar:
+            return write_files(self._place, features, self._live_rows(), take, bar.update, finish)
 
     def _live_rows(self) -> Iterator[tuple[Fragment, NDArray[np.bool_]]]:
         """Yield every fragment, and which of its rows are not deleted."""
@@ -496,11 +479,6 @@ class Edit(AllOrNothing):
                 parts.discard()
             else:
                 parts.keep(error)
-
-
-def _discard(shards: Mapping[int, ShardWriter]) -> None:
-    for shard in shards.values():
-        shard.discard()
 
 
 def _listed(name: str, values: Any) -> list[Any]:

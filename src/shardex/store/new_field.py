@@ -36,7 +36,9 @@ from shardex.schema import (
     Value,
     located,
 )
-from shardex.store.data_files import BATCH_BYTES
+from shardex.sources import Place
+from shardex.store.data_files import BATCH_BYTES, ShardWriter
+from shardex.store.manifest import Fragment
 
 _ROWS_AT_ONCE = 1 << 12
 _NUMBERS = "biufcmM"
@@ -108,6 +110,37 @@ def batches(features: Features, rows: int, take: Take) -> Iterator[pa.RecordBatc
         yield batch
         at += batch.num_rows
         step = max(1, min(1 << 20, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
+
+
+def write_files(
+    place: Place,
+    features: Features,
+    fragments: Iterable[tuple[Fragment, NDArray[np.bool_]]],
+    take: Callable[[NDArray[np.bool_]], Take],
+    step: Callable[[int], object],
+    finish: Callable[[], None],
+) -> dict[int, ShardWriter]:
+    """Write one file for each fragment, with a value for each of its rows; return them by the first id of the fragment.
+
+    `take` gets which rows of a fragment are not deleted. `finish` is called at the end; after an error all files are
+    removed.
+    """
+    shards: dict[int, ShardWriter] = {}
+    try:
+        for fragment, live in fragments:
+            if not fragment.rows:  # adopted shards without samples
+                continue
+            shard = shards[fragment.first] = ShardWriter(place, arrow_schema(features))
+            for batch in batches(features, fragment.rows, take(live)):
+                shard.write(batch)
+                step(batch.num_rows)
+            shard.finish()
+        finish()
+    except BaseException:
+        for shard in shards.values():
+            shard.discard()
+        raise
+    return shards
 
 
 def take_given(features: Features, source: Values, live: NDArray[np.bool_]) -> Take:
