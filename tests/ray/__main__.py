@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.ray import ROOT, namespace_command
 
-OPTIONS = ["-p", "no:cacheprovider", "--show-capture=no", "--disable-warnings"]
+OPTIONS = ["-p", "no:cacheprovider", "--timeout=600", "--show-capture=no", "--disable-warnings"]
 """Ray logs and warns a lot."""
 
 with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # paths of sockets must be short
