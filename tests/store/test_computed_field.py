@@ -95,8 +95,8 @@ def given_values(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{}, {"workers": 1}, {"workers": 2}, {"executor": "threads", "workers": 3}, {"executor": "inline"}],
-    ids=["none", "one", "two", "threads", "inline"],
+    [{}, {"workers": 1}, {"workers": 2}, {"executor": "threads", "workers": 3}],
+    ids=["none", "one", "two", "threads"],
 )
 @pytest.mark.parametrize("batched", [False, True])
 def test_same_files_for_every_number_of_workers(
@@ -153,7 +153,7 @@ def test_batches_do_not_depend_on_fragments_or_parts(folder: Path) -> None:
 
 
 @given(st.data())
-@examples(short=60, long=2000)
+@examples(short=25, long=2000)
 def test_any_feature_and_any_parts(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     feature: Feature = data.draw(features)
     rows = data.draw(st.lists(values(feature), max_size=14))
