@@ -92,6 +92,16 @@ def test_shards_by_rows_and_by_bytes(tmp_path: Path) -> None:
     assert [one.n for one in sx.open(tmp_path / "bytes")] == [2 * k for k in range(1000)]
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_fields_that_are_not_read_do_not_make_parts_smaller(tmp_path: Path, mapped: bool) -> None:
+    images = np.zeros((300, 1 << 18), np.uint8)  # 75 MiB
+    source = sx.open({"image": images, "label": np.arange(300)}).select("label").rename(label="n")
+    if mapped:
+        source = source.map(lambda sample: sample)
+    sx.write(tmp_path / "d", source)
+    assert len(content(tmp_path / "d")) == (5 if mapped else 1), "a function has parts of at least 64 samples"
+
+
 def test_filter_and_functions_that_return_several_samples(tmp_path: Path) -> None:
     def words(sample: Any) -> Iterator[dict[str, Any]]:
         for number in range(sample.n % 3):

@@ -414,6 +414,7 @@ class TestObjectsWithoutContent:
             ({Stubborn()}, "no content to show"),
             (Worse(), "no attributes at all"),
             (deep, "recursion"),
+            (np.frompyfunc(abs, 1, 1), "a function that cannot be looked at"),
         ]:
             assert len({function_fingerprint(constant(value)) for _ in range(2)}) == 2
             (said,) = unknown_objects(constant(value))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardex.dataset.function_calls import batch_result, counted, place_of_rows
-from shardex.dataset.layers import Layer, sample_type_of
+from shardex.dataset.layers import Layer, layers_of, sample_type_of
 from shardex.dataset.read_size import byte_size
 from shardex.errors import FormatError, SchemaError, ShardexError
 from shardex.kernel import MISSING, Column, Columns, Integers, Masked, TimeArray, digest, values_of
@@ -377,6 +377,14 @@ def _fits_exactly(feature: Feature) -> Callable[[Any], bool]:
             pack, unpack, high = _FLOAT32.pack, _FLOAT32.unpack, dtype_bounds("float32")[1]
             return lambda value: type(value) is float and -high <= value <= high and unpack(pack(value))[0] == value
     return fits_unchanged(feature)
+
+
+def below_functions(rows: AbstractRows, fields: Sequence[str] | None) -> tuple[AbstractRows, Sequence[str] | None]:
+    """Return the rows below all functions of `map`, and the fields of them that are read."""
+    for layer in layers_of(rows):
+        if isinstance(layer, MappedRows):
+            rows, fields = layer.below, layer._chosen
+    return rows, fields
 
 
 def results_features(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], below: Features) -> Features:

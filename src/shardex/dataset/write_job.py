@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.layers import innermost_rows, layers_of
-from shardex.dataset.mapped_rows import MappedRows
+from shardex.dataset.mapped_rows import below_functions
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import byte_size, stored_samples
 from shardex.dataset.write_steps import Results, Steps, features_of_results
@@ -31,7 +30,9 @@ from shardex.files import MODES
 from shardex.formats import Format, check_options, format_named
 from shardex.jobs import FinishedPart, JobFolder, LeftOut, Part, continue_parts, cut_rows, record_path, rows_per_part
 from shardex.kernel import Columns
+from shardex.order import Order
 from shardex.progress import Bar
+from shardex.rows import AbstractRows
 from shardex.samples import fields_of
 from shardex.schema import Features
 from shardex.sources import Place, place_of, redact_url
@@ -221,30 +222,29 @@ def _usable(folder: JobFolder, steps: Steps) -> dict[int, FinishedPart]:
 
 def part_rows(source: Dataset[Any], steps: Steps, options: Mapping[str, Any]) -> int:
     """Return how many samples a part of this job has."""
-    calls_function = steps.any or any(isinstance(layer, MappedRows) for layer in layers_of(source.rows))
+    below, fields = below_functions(source.rows, source.chosen)
     rows = rows_per_part(
         len(source),
-        _sample_bytes(source),
+        _sample_bytes(below, fields, source.order),
         shard_rows=options.get("shard_rows"),
         shard_size=options.get("shard_size"),
-        calls_function=calls_function,
+        calls_function=steps.any or below is not source.rows,
     )
     whole_batches = steps.any and steps.batched and not {"shard_rows", "shard_size"} & options.keys()
     return -(-rows // steps.batch_size) * steps.batch_size if whole_batches else rows
 
 
-def _sample_bytes(source: Dataset[Any]) -> float:
-    """Estimate the size of a sample from a few, without calling functions of `map`."""
-    if not len(source):
+def _sample_bytes(rows: AbstractRows, fields: Sequence[str] | None, order: Order) -> float:
+    """Estimate the size of a sample from a few."""
+    if not len(order):
         return 1.0
-    some = source.order.rows(np.unique(np.linspace(0, len(source) - 1, _MEASURED).astype(np.int64)))
-    rows, sizes = innermost_rows(source.rows), []
+    some, sizes = order.rows(np.unique(np.linspace(0, len(order) - 1, _MEASURED).astype(np.int64))), []
     try:
-        sizes.append(byte_size(rows.read(some)) / len(some))
+        sizes.append(byte_size(rows.read(some, fields)) / len(some))
     except (FormatError, SchemaError):  # samples with errors, which may be left out
         for row in some:
             with suppress(FormatError, SchemaError):
-                sizes.append(byte_size(rows.read(np.array([row]))))
+                sizes.append(byte_size(rows.read(np.array([row]), fields)))
     return sum(sizes) / max(1, len(sizes))
 
 

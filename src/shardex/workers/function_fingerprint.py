@@ -236,6 +236,8 @@ class _Walk:
         except Exception as error:
             return self._add_unknown(value, error)
         if isinstance(reduced, str):
+            if isinstance(value, np.ufunc) and not _is_found(value, reduced):  # of `frompyfunc`
+                return self._add_unknown(value, "it is made of a function that cannot be looked at")
             module = getattr(value, "__module__", None) or ""
             self._write("name", f"{module}:{reduced} {version_of(module)}".encode())
             return self._feed_attributes({} if version_of(module) else getattr(value, "__dict__", {}))
@@ -368,6 +370,12 @@ def _first(pair: tuple[str, Any]) -> str:
 
 def _is_special(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
+
+
+def _is_found(value: Any, name: str) -> bool:
+    """Return True if a module has an object under this name, so that it can be unpickled."""
+    module = pickle.whichmodule(value, name)  # type: ignore[attr-defined]
+    return getattr(sys.modules.get(module), name, None) is value
 
 
 def _is_tensor(value: Any) -> bool:
