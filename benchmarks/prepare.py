@@ -265,7 +265,8 @@ def make_records(folder: Path, workload: str, count: int, shards: int) -> None:
         samples = ({"id": k, "text": text, "label": label} for k, label in enumerate(labels))
         schema, form = {"id": int, "text": str, "label": int}, "jsonl"
     rows = -(-count // shards)
-    sx.write(folder / "shards", samples, schema, format=form, shard_rows=rows, progress=False)
+    made = sx.write(folder / "shards", samples, schema, format=form, shard_rows=rows, progress=False)
+    assert len(made.features) >= 2  # the fields are found here, and stored with the index
     (folder / "expected.json").write_text(json.dumps([count, sum(labels), 0.0]), "utf-8")
 
 
