@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -501,6 +502,21 @@ def test_killed_run_is_continued(tmp_path: Path) -> None:
     assert again.wait() == 0
     assert content(target) == content(tmp_path / "whole")
     assert sorted(os.listdir(tmp_path)) == ["d", "whole"]
+
+
+def test_finished_part_that_is_gone_is_run_again(tmp_path: Path) -> None:
+    def stops(sample: Any) -> dict[str, Any]:
+        if sample.n == 95 and not (tmp_path / "go").exists():
+            raise ZeroDivisionError
+        return {"n": sample.n}
+
+    with pytest.raises(ZeroDivisionError):
+        sx.write(tmp_path / "d", numbers(100), {"n": int}, transform=stops, shard_rows=10)
+    (part,) = tmp_path.glob(".d.*.job/parts/000003-*")
+    shutil.rmtree(part)
+    (tmp_path / "go").touch()
+    out = sx.write(tmp_path / "d", numbers(100), {"n": int}, transform=stops, shard_rows=10)
+    assert [one.n for one in out] == list(range(100))
 
 
 def test_other_function_does_not_continue(tmp_path: Path) -> None:

@@ -323,11 +323,11 @@ def _kept_after_errors(
     try:
         yield finished
     except BaseException as error:
-        if isinstance(error, Exception) and folder.was_removed(error, finished):
-            folder.discard_all()  # what workers have written to it after it was removed
-            raise folder.published_meanwhile() from error
-        if finished and mode == "create" and isinstance(error, AlreadyExistsError) and exists(target, module):
-            folder.discard_all()  # another writer was first
+        late = mode == "create" and isinstance(error, FileExistsError | FileNotFoundError) and exists(target, module)
+        if late or (isinstance(error, Exception) and folder.was_removed(error, finished)):
+            folder.discard_all()  # what workers have written to it after another run has removed it
+            if not isinstance(error, AlreadyExistsError):
+                raise folder.published_meanwhile() from error
         elif folder.count() and (unknown := unknown_objects(inputs)):
             folder.discard_all()
             error.add_note(

@@ -133,16 +133,21 @@ class JobFolder:
         try:
             self._descriptor = descriptor
             if self._is_unused():
-                records = [self.kept(path) for path in self._paths("done/") if path.endswith(".json")]
-                kept = {os.path.basename(record.folder) for record in records if record is not None}
-                for name in os.listdir(parts) if os.path.isdir(parts := os.path.join(self.url, "parts")) else ():
-                    if name not in kept:
-                        shutil.rmtree(os.path.join(parts, name), ignore_errors=True)
+                self._sweep()
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
             yield
         finally:
             os.close(descriptor)
+
+    def _sweep(self) -> None:
+        """Remove parts without a record, and records without a part."""
+        names = os.listdir(parts) if os.path.isdir(parts := os.path.join(self.url, "parts")) else []
+        records = {path: self.kept(path) for path in self._paths("done/") if path.endswith(".json")}
+        kept = {path: os.path.basename(record.folder) for path, record in records.items() if record is not None}
+        self.forget([path for path in kept if kept[path] not in names])
+        for name in set(names).difference(kept.values()):
+            shutil.rmtree(os.path.join(parts, name), ignore_errors=True)
 
     def _is_unused(self) -> bool:
         """Return True if no other run on this machine has opened the folder."""
@@ -253,10 +258,10 @@ class JobFolder:
         return AlreadyExistsError(errno.EEXIST, problem, child_of(self._parent, self._target_name))
 
     def was_removed(self, error: BaseException, parts: Iterable[int]) -> bool:
-        """Return True if another run has removed the folder, which has caused this error."""
-        if isinstance(error, FileNotFoundError) and self.url in str(error):
-            return True
-        return not {record_path(number) for number in parts} <= set(self._paths("done/"))
+        """Return True if another run has removed the folder with the records of these parts, or of all if none is."""
+        wanted = {record_path(number) for number in parts}
+        missing = isinstance(error, FileNotFoundError) and self.url in str(error)
+        return not wanted <= set(self._paths("done/")) if wanted else missing
 
     @property
     def commit(self) -> Commit | None:
