@@ -190,6 +190,21 @@ class Named:
     name: str = "none"
 
 
+@pytest.mark.parametrize("batched", [False, True])
+def test_fields_of_results_are_those_of_map(tmp_path: Path, batched: bool) -> None:
+    def single(sample: Any) -> dict[str, Any]:
+        return {"n": sample.n, "small": np.int8(1), "half": np.float16(0.5), "x": sample.x[:2]}
+
+    def many(batch: Any) -> dict[str, Any]:
+        ones = np.ones(len(batch))
+        return {"n": batch.n, "small": ones.astype(np.int8), "half": ones.astype(np.float16), "x": batch.x[:, :2]}
+
+    function: Any = many if batched else single
+    out = sx.write(tmp_path / "d", numbers(), transform=function, batched=batched)
+    assert out.features == (numbers().map(many, batched=True) if batched else numbers().map(single)).features
+    assert str(out.features) == "n int64, small int8, half float16, x float32[2]"
+
+
 def test_typed_samples(tmp_path: Path) -> None:
     source = numbers().select("n")
     typed = sx.write(tmp_path / "a", source, transform=lambda sample: Named(n=sample.n), workers=1)
@@ -322,6 +337,32 @@ def test_samples_with_errors_are_left_out_and_listed(tmp_path: Path, workers: in
     assert [one.n for one in out] == [k for k in range(200) if k not in (3, 77, 99)]
     assert [one.row for one in out.left_out] == [3, 77, 99]
     assert "bad 77" in out.left_out[1].error
+
+
+@pytest.mark.parametrize("format", ["arrow", "jsonl", "tar"])
+@pytest.mark.parametrize("batched", [False, True])
+def test_all_results_of_a_sample_are_left_out(tmp_path: Path, format: str, batched: bool) -> None:
+    def twice(sample: Any) -> list[dict[str, Any]]:
+        return [{"n": sample.n}, {"n": "text" if sample.n == 51 else sample.n}]
+
+    def many(batch: Any) -> dict[str, Any]:
+        return {"n": [made["n"] for one in batch for made in twice(one)]}
+
+    with pytest.warns(UserWarning, match="1 of 100 samples"):
+        out = sx.write(
+            tmp_path / "d",
+            numbers(100),
+            {"n": int},
+            transform=many if batched else twice,
+            filter=(lambda batch: batch.n % 2 == 1) if batched else (lambda sample: sample.n % 2 == 1),
+            batched=batched,
+            batch_size=20,
+            on_error="skip",
+            format=format,
+        )
+    name = "n.cls" if format == "tar" else "n"
+    assert [one[name] for one in out] == [k for k in range(100) for _ in range(2) if k % 2 and k != 51]
+    assert [(one.row, one.place) for one in out.left_out] == [(51, "sample 51")]
 
 
 def test_left_out_samples_are_tried_again_if_errors_are_to_be_raised(tmp_path: Path) -> None:

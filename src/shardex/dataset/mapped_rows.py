@@ -304,8 +304,8 @@ class BatchMappedRows(MappedRows):
 
     def _pairs(self, rows: Integers) -> list[tuple[dict[str, Any], Mapping[str, Any]]]:
         columns = self.below.read(rows, self._chosen)
-        given = _samples(columns)  # the function may change its argument
-        return list(zip(given, _samples(self._call_batch(columns, rows)), strict=True))
+        given = numpy_samples(columns)  # the function may change its argument
+        return list(zip(given, numpy_samples(self._call_batch(columns, rows)), strict=True))
 
     def _pairs_or_none(self, rows: Integers) -> list[tuple[dict[str, Any], Mapping[str, Any]]]:
         try:
@@ -314,7 +314,7 @@ class BatchMappedRows(MappedRows):
             return []
 
 
-def _samples(columns: Columns) -> list[dict[str, Any]]:
+def numpy_samples(columns: Columns) -> list[dict[str, Any]]:
     """Return columns as samples whose numbers have the dtype of their array."""
     return Columns({name: _values(one, numpy=True) for name, one in columns.data.items()}, len(columns)).to_samples()
 

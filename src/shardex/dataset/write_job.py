@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from shardex.arrow import BatchBuilder
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.mapped_rows import below_functions
 from shardex.dataset.open import open as open_dataset
@@ -33,7 +34,7 @@ from shardex.kernel import Columns
 from shardex.order import Order
 from shardex.progress import Bar
 from shardex.rows import AbstractRows
-from shardex.samples import fields_of
+from shardex.samples import fields_of, is_sample_class, record_of
 from shardex.schema import Features
 from shardex.sources import Place, place_of, redact_url
 from shardex.workers import ExecutorLike, function_fingerprint, unknown_objects
@@ -82,28 +83,49 @@ class WriteJob:
     def _write(self, results: Results, out: Writer, part: Part) -> None:
         name_field = format_named(self.format).name_field
 
-        def append(row: int, one: Any) -> None:
+        def append(begin: int, end: int, one: Any) -> None:
             sample = fields_of(one)
             if name_field is not None and sample.get(name_field) is None:
                 sample = {**sample, name_field: self._name(part, out.samples)}
             try:
                 out.append(sample)
             except SchemaError as error:
-                results.leave_out(row, self._located(error, results, row, row + 1, part))
+                results.leave_out(begin, self._located(error, results, begin, end, part))
 
-        for begin, end, result in results:
-            if not isinstance(result, Columns):
-                append(begin, result)
-            elif name_field is None and self.steps.on_error == "raise":
+        def write(begin: int, end: int, result: Columns | Sequence[Any]) -> None:
+            if isinstance(result, Columns) and name_field is None and self.steps.on_error == "raise":
                 try:
-                    out.extend(result)
+                    return out.extend(result)
                 except SchemaError as error:
                     raise self._located(error, results, begin, end, part) from None
-            else:
-                each = list(stored_samples(result))
-                rows = range(begin, end) if len(each) == end - begin else [begin] * len(each)
-                for row, one in zip(rows, each, strict=True):
-                    append(row, one)
+            each = list(stored_samples(result)) if isinstance(result, Columns) else result
+            if len(each) == end - begin and (self.steps.filter is None or len(each) == 1):
+                for row, one in enumerate(each, begin):
+                    append(row, row + 1, one)
+            elif self.steps.on_error == "raise" or (refused := self._refused(each, name_field)) is None:
+                for one in each:
+                    append(begin, end, one)
+            elif end - begin == 1:  # all results of the sample are left out
+                results.leave_out(begin, self._located(refused, results, begin, end, part))
+            else:  # it is not known which sample of the batch the value is from
+                for alone in results.one_by_one(begin, end):
+                    write(*alone)
+
+        for begin, end, result in results:
+            write(begin, end, result)
+
+    def _refused(self, samples: Sequence[Any], name_field: str | None) -> SchemaError | None:
+        """Return the error of the first of these samples that does not fit; None if all do."""
+        complete = record_of(self.schema).complete if is_sample_class(self.schema) else None
+        features = Features.of(self.schema)
+        builder = BatchBuilder(Features({name: one for name, one in features.items() if name != name_field}))
+        try:
+            for one in samples:
+                sample = fields_of(one) if complete is None else complete(fields_of(one))
+                builder.append({name: value for name, value in sample.items() if name != name_field})
+        except SchemaError as error:
+            return error
+        return None
 
     def _located(self, error: SchemaError, results: Results, begin: int, end: int, part: Part) -> SchemaError:
         """Return an error of a value that does not fit, with the samples and the function.

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.function_calls import batch_result, call_function, place_of_rows, sample_results
-from shardex.dataset.mapped_rows import results_features
+from shardex.dataset.mapped_rows import numpy_samples, results_features
 from shardex.errors import ArgumentError, SchemaError
 from shardex.jobs import LeftOut
 from shardex.kernel import Columns
@@ -57,7 +57,7 @@ class Steps:
 
 
 class Results:
-    """The results for a range of samples: columns or single samples, each with the range of rows it is made from."""
+    """The results for a range of samples: columns or lists of samples, each with the range of rows it is made from."""
 
     def __init__(self, source: Dataset[Any], steps: Steps, begin: int, end: int) -> None:
         self._source, self._steps = source, steps
@@ -83,8 +83,7 @@ class Results:
                 except Exception as error:
                     self.leave_out(row, error)
                 else:
-                    for one in results:
-                        yield row, row + 1, one
+                    yield row, row + 1, results
 
     def leave_out(self, row: int, error: Exception) -> None:
         """Note that a sample is left out because of an error, or raise the error."""
@@ -142,10 +141,14 @@ class Results:
                 raise
             if end - begin == 1:
                 return self.leave_out(begin, error)
-            for row in range(begin, end):
-                yield from self._batch(row, row + 1)
+            yield from self.one_by_one(begin, end)
         else:
             yield begin, end, found
+
+    def one_by_one(self, begin: int, end: int) -> Iterator[tuple[int, int, Columns]]:
+        """Yield the results for each sample of a batch alone."""
+        for row in range(begin, end):
+            yield from self._batch(row, row + 1)
 
     def _of_batch(self, begin: int, end: int) -> Columns:
         def place() -> str:
@@ -189,7 +192,7 @@ def features_of_results(source: Dataset[Any], steps: Steps) -> Any:
         end = min(begin + _INFER_FROM, len(source))
         results = Results(source, replace(steps, batch_size=_INFER_FROM), begin, end)
         for row, stop, result in results:
-            if is_sample_class(kind := type(result)):
+            if not isinstance(result, Columns) and result and is_sample_class(kind := type(result[0])):
                 return kind
             pairs += _pairs(source, row, stop, result)
         if len(pairs) >= _INFER_FROM:
@@ -208,8 +211,9 @@ def _pairs(
 ) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
     """Yield each result with the sample that it was made from."""
     if not isinstance(result, Columns):
-        yield source.sample(row), fields_of(result)
+        for one in result:
+            yield source.sample(row), fields_of(one)
         return
     aligned = len(result) == end - row
-    for number, one in enumerate(result.to_samples()):
+    for number, one in enumerate(numpy_samples(result)):
         yield (source.sample(row + number) if aligned else {}), one
