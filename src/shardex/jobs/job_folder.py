@@ -228,8 +228,8 @@ class JobFolder:
     # -- the end ----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def locked(self, parts: Iterable[int]) -> Iterator[None]:
-        """Let one run at a time publish the parts with these numbers; raise an error if another one has done so."""
+    def locked(self, parts: Mapping[int, FinishedPart]) -> Iterator[None]:
+        """Let one run at a time publish these parts; raise an error if another one has done so."""
         if self.place.is_remote:
             self._check_parts(parts)
             yield
@@ -248,8 +248,8 @@ class JobFolder:
             finally:
                 self.alone = False
 
-    def _check_parts(self, parts: Iterable[int]) -> None:
-        if not {record_path(number) for number in parts} <= set(self._paths("done/")):
+    def _check_parts(self, parts: Mapping[int, FinishedPart]) -> None:
+        if not self._has(parts):
             raise self.published_meanwhile()
 
     def published_meanwhile(self) -> AlreadyExistsError:
@@ -257,11 +257,20 @@ class JobFolder:
         problem = "another run of the same job has written it meanwhile, and has removed the finished parts"
         return AlreadyExistsError(errno.EEXIST, problem, child_of(self._parent, self._target_name))
 
-    def was_removed(self, error: BaseException, parts: Iterable[int]) -> bool:
+    def was_removed(self, error: BaseException, parts: Mapping[int, FinishedPart]) -> bool:
         """Return True if another run has removed the folder with the records of these parts, or of all if none is."""
-        wanted = {record_path(number) for number in parts}
-        missing = isinstance(error, FileNotFoundError) and self.url in str(error)
-        return not wanted <= set(self._paths("done/")) if wanted else missing
+        if parts:
+            return not self._has(parts)
+        return isinstance(error, FileNotFoundError) and self.url in str(error)
+
+    def _has(self, parts: Mapping[int, FinishedPart]) -> bool:
+        """Return True if the folder has these parts and their records; another run may have made others since."""
+        if not set(map(record_path, parts)) <= set(self._paths("done/")):
+            return False
+        if self.place.is_remote:
+            return True
+        names = os.listdir(folder) if os.path.isdir(folder := os.path.join(self.url, "parts")) else []
+        return {os.path.basename(part.folder) for part in parts.values()} <= set(names)
 
     @property
     def commit(self) -> Commit | None:
