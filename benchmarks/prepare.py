@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 SHAPES: dict[str, tuple[int, ...]] = {"slow": (256,), "arrays": (64, 64)}
-SIZES = {"slow": 10_000, "arrays": 262_144, "tar": 80_000, "jsonl": 1_000_000}
+SIZES = {"slow": 10_000, "arrays": 262_144, "tar": 120_000, "jsonl": 2_000_000}
 QUICK = {"slow": 1_000, "arrays": 8_192, "tar": 4_000, "jsonl": 40_000}
 SHARDS, QUICK_SHARDS = (100, 1_000, 10_000), (100, 1_000)
 PER_SHARD = 10
