@@ -129,6 +129,7 @@ def test_empty_source(tmp_path: Path) -> None:
     source = sx.write(tmp_path / "a", [], {"x": int})
     assert len(sx.write(tmp_path / "b", source, workers=1)) == 0
     assert sx.open(tmp_path / "b").features == source.features
+    assert len(sx.write(tmp_path / "c", [], {"x": int}, transform=double, workers=2)) == 0
 
 
 def test_batches(tmp_path: Path) -> None:
@@ -203,6 +204,33 @@ def test_fields_of_results_are_those_of_map(tmp_path: Path, batched: bool) -> No
     out = sx.write(tmp_path / "d", numbers(), transform=function, batched=batched)
     assert out.features == (numbers().map(many, batched=True) if batched else numbers().map(single)).features
     assert str(out.features) == "n int64, small int8, half float16, x float32[2]"
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_function_that_changes_its_argument(tmp_path: Path, batched: bool, on_error: str) -> None:
+    def change(sample: Any) -> Any:
+        sample["words"].append("b")
+        sample["more"]["c"] = 1
+        sample["x"] += 1
+        return sample
+
+    def change_all(batch: Any) -> Any:
+        for words, x in zip(batch.words, batch.columns["x"], strict=True):
+            words.append("b")
+            np.add(x, 1, out=x)
+        return batch
+
+    given: list[dict[str, Any]] = [{"words": ["a"], "more": {}, "x": np.zeros((1, k % 3 + 1))} for k in range(40)]
+    schema = {"words": list[str], "more": sx.Json(), "x": sx.Array("float64", (None, None))}
+    options: dict[str, Any] = {"transform": change_all if batched else change, "batched": batched, "on_error": on_error}
+    for number, wanted in enumerate((None, schema)):
+        out = sx.write(tmp_path / str(number), given, wanted, **options)
+        assert [list(one.words) for one in out] == [["a", "b"]] * 40, (
+            "the first samples are used to find the fields too"
+        )
+        assert {float(one.x.max()) for one in out} == {1.0}
+    assert given[0] == {"words": ["a"], "more": {}, "x": np.zeros((1, 1))}
 
 
 def test_typed_samples(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.huggingface import is_stream, stream_of
+from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import stored_samples
@@ -72,7 +73,7 @@ def write(
     if in_parts and (through is not None or onto is not None):
         raise ArgumentError("expected through= and onto= without functions and workers, got both")
     if in_parts or (through is None and _is_large(os.fspath(path), source, steps, options)):
-        whole = source if isinstance(source, Dataset) else open_dataset(source)
+        whole = source if isinstance(source, Dataset) else _opened(source)
         result = write_in_parts(
             os.fspath(path),
             whole,
@@ -88,6 +89,12 @@ def write(
         warn_of_left_out(os.fspath(path), result.left_out, len(whole))
         return result
     return _write_stream(os.fspath(path), source, schema, format, mode, progress, through, onto, options)
+
+
+def _opened(samples: Any) -> Dataset[Any]:
+    """Return samples as a dataset."""
+    none = isinstance(samples, list | tuple) and not samples  # `open` takes an empty list for one of files
+    return Dataset(ListRows([])) if none else open_dataset(samples)
 
 
 def _is_large(path: str, source: Any, steps: Steps, options: Mapping[str, Any]) -> bool:

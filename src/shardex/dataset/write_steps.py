@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,11 +14,14 @@ import numpy as np
 
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.function_calls import batch_result, call_function, place_of_rows, sample_results
+from shardex.dataset.layers import innermost_rows
 from shardex.dataset.mapped_rows import numpy_samples, results_features
+from shardex.dataset.writer import copied
 from shardex.errors import ArgumentError, SchemaError
+from shardex.formats import ShardRows
 from shardex.jobs import LeftOut
 from shardex.kernel import Columns
-from shardex.samples import Batch, fields_of, is_sample_class
+from shardex.samples import Batch, DictSample, fields_of, is_sample_class
 from shardex.workers import raise_if_cancelled
 
 _AT_ONCE = 16
@@ -62,6 +66,7 @@ class Results:
     def __init__(self, source: Dataset[Any], steps: Steps, begin: int, end: int) -> None:
         self._source, self._steps = source, steps
         self._begin, self._end = begin, end
+        self._in_memory = not isinstance(innermost_rows(source.rows), ShardRows)
         self.left_out: list[LeftOut] = []
 
     def __iter__(self) -> Iterator[tuple[int, int, Any]]:
@@ -128,6 +133,8 @@ class Results:
             return self.place(row, row + 1)
 
         steps = self._steps
+        if self._in_memory and steps.any:
+            sample = _copied_sample(sample)
         if steps.filter is not None and not _is_true(call_function(steps.filter, sample, place), steps.filter, place):
             return ()
         return (sample,) if steps.transform is None else sample_results(steps.transform, sample, place)
@@ -154,7 +161,11 @@ class Results:
         def place() -> str:
             return self.place(begin, end)
 
-        steps, batch = self._steps, Batch(self._source.read(np.arange(begin, end)), self._source.sample_type)
+        steps, columns = self._steps, self._source.read(np.arange(begin, end))
+        if self._in_memory:
+            owned = {name: copied(one) if isinstance(one, list) else one for name, one in columns.data.items()}
+            columns = Columns(owned, len(columns))
+        batch = Batch(columns, self._source.sample_type)
         if steps.filter is not None:
             mask = np.asarray(call_function(steps.filter, batch, place))
             if mask.shape != (len(batch),) or mask.dtype != np.bool_:
@@ -168,6 +179,11 @@ class Results:
         if not len(batch):
             return Columns({}, 0)  # functions need not work for no samples
         return batch_result(steps.transform, batch, place, copy=False).columns  # written before the next call
+
+
+def _copied_sample(sample: Any) -> Any:
+    """Return a sample that a function may change, which must not change the source: it may be called again."""
+    return DictSample(copied(sample)) if type(sample) is DictSample else deepcopy(sample)
 
 
 def _is_true(answer: Any, function: Function, place: Callable[[], str]) -> bool:

@@ -102,7 +102,7 @@ class Writer(AllOrNothing):
         return fields
 
     def _wait(self, sample: Mapping[str, Any]) -> None:
-        self._waiting.append({name: _copied(value) for name, value in sample.items()})
+        self._waiting.append({name: copied(value) for name, value in sample.items()})
         if len(self._waiting) == _INFER_FROM:
             self._start()
 
@@ -176,12 +176,12 @@ def samples_of(samples: Any) -> Any:
     return samples
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """Return a copy, so that the caller may reuse its buffers."""
     if isinstance(value, memoryview | bytearray):
         return bytes(value)
     if isinstance(value, Mapping):
-        return {name: _copied(one) for name, one in value.items()}
+        return {name: copied(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(map(_copied, value)) if type(value) in (list, tuple) else value
+        return type(value)(map(copied, value)) if type(value) in (list, tuple) else value
     return value.copy() if hasattr(value, "copy") else value
