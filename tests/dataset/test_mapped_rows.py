@@ -441,3 +441,21 @@ def test_typed_rows_over_a_batched_map(ds: sx.Dataset) -> None:
     assert rows.sample_type is Named
     with pytest.raises(SchemaError, match=r"got 'double' too|expected int64, got nothing"):
         rows.read(np.arange(2))
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_finding_the_fields_does_not_change_samples_in_memory(batched: bool) -> None:
+    def change(sample: Any) -> Any:
+        sample["words"].append("b")
+        return sample
+
+    def change_all(batch: Any) -> Any:
+        for words in batch.words:
+            words.append("b")
+        return batch
+
+    given = [{"words": ["a"]} for _ in range(20)]
+    source = sx.open(given)
+    made = source.map(change_all, batched=True) if batched else source.map(change)
+    assert list(made.features) == ["words"]
+    assert given == [{"words": ["a"]} for _ in range(20)]

@@ -172,6 +172,25 @@ def _check_lengths(made: Mapping[str, Column], function: Any, place: Place) -> N
         raise SchemaError(f"expected columns of one length from {function!r}, got {found} - at {place()}")
 
 
+# -- copies --------------------------------------------------------------------------------------------------
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a value and of all values in it, so that the caller may change or reuse it."""
+    if isinstance(value, memoryview | bytearray):
+        return bytes(value)
+    if isinstance(value, Mapping):
+        return {name: copied(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(copied, value)) if type(value) in (list, tuple) else value
+    return value.copy() if hasattr(value, "copy") else value
+
+
+def copied_lists(columns: Columns) -> Columns:
+    """Return columns that a function may change: lists have the values of the source, arrays were made for the read."""
+    return Columns({n: copied(one) if isinstance(one, list) else one for n, one in columns.data.items()}, len(columns))
+
+
 # -- columns --------------------------------------------------------------------------------------------------
 
 

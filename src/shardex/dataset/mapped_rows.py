@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardex.dataset.function_calls import batch_result, counted, place_of_rows
+from shardex.dataset.function_calls import batch_result, copied, copied_lists, counted, place_of_rows
 from shardex.dataset.layers import Layer, layers_of, sample_type_of
 from shardex.dataset.read_size import byte_size
 from shardex.errors import FormatError, SchemaError, ShardexError
@@ -107,9 +107,8 @@ class MappedRows(Layer):
         count = min(len(self), _INFER_FROM)
         for row in range(count):
             try:
-                values = self.below.sample(row, self._chosen)
-                given = dict(values)  # the function may change its argument
-                result = fields_of(self._call(values, row))
+                given = self.below.sample(row, self._chosen)
+                result = fields_of(self._call(copied(given), row))  # the function may change its argument
             except Exception as error:
                 failures.append(error)
                 if len(failures) == count:
@@ -304,8 +303,9 @@ class BatchMappedRows(MappedRows):
 
     def _pairs(self, rows: Integers) -> list[tuple[dict[str, Any], Mapping[str, Any]]]:
         columns = self.below.read(rows, self._chosen)
-        given = numpy_samples(columns)  # the function may change its argument
-        return list(zip(given, numpy_samples(self._call_batch(columns, rows)), strict=True))
+        given = numpy_samples(columns)
+        made = self._call_batch(copied_lists(columns), rows)  # the function may change its argument
+        return list(zip(given, numpy_samples(made), strict=True))
 
     def _pairs_or_none(self, rows: Integers) -> list[tuple[dict[str, Any], Mapping[str, Any]]]:
         try:

@@ -13,10 +13,16 @@ from typing import Any
 import numpy as np
 
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.function_calls import batch_result, call_function, place_of_rows, sample_results
+from shardex.dataset.function_calls import (
+    batch_result,
+    call_function,
+    copied,
+    copied_lists,
+    place_of_rows,
+    sample_results,
+)
 from shardex.dataset.layers import innermost_rows
 from shardex.dataset.mapped_rows import numpy_samples, results_features
-from shardex.dataset.writer import copied
 from shardex.errors import ArgumentError, SchemaError
 from shardex.formats import ShardRows
 from shardex.jobs import LeftOut
@@ -163,8 +169,7 @@ class Results:
 
         steps, columns = self._steps, self._source.read(np.arange(begin, end))
         if self._in_memory:
-            owned = {name: copied(one) if isinstance(one, list) else one for name, one in columns.data.items()}
-            columns = Columns(owned, len(columns))
+            columns = copied_lists(columns)
         batch = Batch(columns, self._source.sample_type)
         if steps.filter is not None:
             mask = np.asarray(call_function(steps.filter, batch, place))

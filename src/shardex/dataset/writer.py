@@ -12,6 +12,7 @@ from typing import Any
 
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.from_arrow import is_table
+from shardex.dataset.function_calls import copied
 from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import stored_samples
@@ -174,14 +175,3 @@ def samples_of(samples: Any) -> Any:
     if rows or is_table(samples) or isinstance(samples, Mapping) or not iterable:
         return open_dataset(samples)  # an error for what cannot be opened
     return samples
-
-
-def copied(value: Any) -> Any:
-    """Return a copy, so that the caller may reuse its buffers."""
-    if isinstance(value, memoryview | bytearray):
-        return bytes(value)
-    if isinstance(value, Mapping):
-        return {name: copied(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(copied, value)) if type(value) in (list, tuple) else value
-    return value.copy() if hasattr(value, "copy") else value
