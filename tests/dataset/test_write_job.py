@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError
+from shardex.errors import AlreadyExistsError, ArgumentError, CommitConflict, FormatError, SchemaError, ShardexError
+from shardex.jobs import JobFolder
 from tests.waiting import becomes_true
 
 FORMATS = ("arrow", "parquet", "jsonl", "tar", "tokens", "bins", "columns_tar")
@@ -417,6 +418,49 @@ def test_samples_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     assert [one.n for one in out] == [1, 3]
     assert out.left_out[0].row == 1
     assert "a.jsonl" in out.left_out[0].place
+
+
+@pytest.mark.parametrize("format", ["arrow", "parquet", "tokens"])
+def test_append_with_other_fields_is_refused_before_parts_are_written(tmp_path: Path, format: str) -> None:
+    first, other = (sx.open([{"x": np.arange(3, dtype=dtype)} for _ in range(4)]) for dtype in ("uint16", "uint32"))
+    sx.write(tmp_path / "d", first, format=format)
+    before = content(tmp_path)
+    with pytest.raises(SchemaError, match="uint16"):
+        sx.write(tmp_path / "d", other, other.features, format=format, mode="append", workers=1)
+    assert content(tmp_path) == before
+    assert os.listdir(tmp_path) == ["d"]
+
+
+@pytest.mark.parametrize("format", ["parquet", "tokens"])
+def test_append_to_a_dataset_that_another_writer_has_created_with_other_fields(tmp_path: Path, format: str) -> None:
+    def while_written(sample: Any) -> dict[str, Any]:
+        if sample.n == 3:
+            sx.write(tmp_path / "d", [{"x": np.arange(3, dtype="uint16")}], format=format)
+        return {"x": np.arange(3, dtype="uint32")}
+
+    schema = {"x": sx.Array("uint32", (3,))}
+    with pytest.raises(SchemaError, match="uint16"):
+        sx.write(tmp_path / "d", numbers(5), schema, transform=while_written, format=format, mode="append")
+    assert len(sx.open(tmp_path / "d")) == 1
+
+
+def test_published_samples_whose_version_was_removed_are_not_published_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(folder: JobFolder) -> None:
+        raise KeyboardInterrupt
+
+    sx.write(tmp_path / "d", numbers(3))
+    monkeypatch.setattr(JobFolder, "remove", killed)
+    with pytest.raises(KeyboardInterrupt):
+        sx.write(tmp_path / "d", numbers(10), transform=double, mode="append")
+    monkeypatch.undo()
+    sx.write(tmp_path / "d", numbers(1), mode="append")
+    sx.clean(tmp_path / "d", grace=0)
+    with pytest.raises(CommitConflict, match="remove the folder of the job"):
+        sx.write(tmp_path / "d", numbers(10), transform=double, mode="append")
+    assert sx.verify(tmp_path / "d") == []
+    assert len(sx.open(tmp_path / "d")) == 14
 
 
 def test_value_that_does_not_fit(tmp_path: Path) -> None:

@@ -191,9 +191,9 @@ def write_in_parts(
     else:
         if folder.commit is None:  # else the target may have files of a run that was killed
             module.join.check(path, mode)
-        appends = mode == "append" and not (target.is_remote and module.is_dataset is None)
-        known = module.existing_schema(target, mode) if appends else None
+        known = module.existing_schema(target, mode) if _appends(target, module, mode) else None
         schema = (known or features_of_results(source, steps)) if schema is None else schema
+        _check_append(path, schema, format, mode, options)
         _check_fields(folder, Features.of(schema))
         parts = list(cut_rows(len(source), rows))
         with folder.opened(), _kept_after_errors(folder, inputs, module, target, mode, len(parts)) as finished:
@@ -214,6 +214,17 @@ def write_in_parts(
         folder.discard_others()
     folder.remove()
     return result
+
+
+def _appends(target: Place, module: Format, mode: str) -> bool:
+    """Return True if samples may be added to a dataset; at a URL only the native format can do that."""
+    return mode == "append" and not (target.is_remote and module.is_dataset is None)
+
+
+def _check_append(path: str, schema: Any, format: str, mode: str, options: Mapping[str, Any]) -> None:
+    """Raise the error of a writer that would append to a dataset with other fields: parts are written without it."""
+    if _appends(place_of(path), format_named(format), mode):
+        Writer(path, schema, format, mode, options).abort()
 
 
 def _check_fields(folder: JobFolder, features: Features) -> None:
@@ -304,6 +315,7 @@ def publish_parts(
         if module.part_format is not None and folder.kept(_WHOLE) is None:
             _write_again(folder, _published_parts(folder, finished), schema, format, options, progress)
         parts = _published_parts(folder, finished)
+        _check_append(path, schema, format, mode, options)  # another writer may have created it since
         module.join(folder, parts, path, Features.of(schema), mode=mode, **options)
 
 
