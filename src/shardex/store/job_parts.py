@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 
 import pyarrow as pa
 
 from shardex.arrow import arrow_schema
-from shardex.errors import VersionExpired
+from shardex.errors import CommitConflict, VersionExpired
 from shardex.jobs import Commit, FinishedPart, JobFolder
 from shardex.schema import Features
 from shardex.sources import Place, place_of
@@ -92,9 +91,25 @@ def _manifests(folder: JobFolder, parts: Sequence[FinishedPart]) -> Iterator[tup
 
 
 def is_published(place: Place, commit: Commit) -> bool:
-    """Return True if a version that was published since a job began to publish is that of the job."""
-    for version in versions_in(place) if place.is_remote or os.path.isdir(place.url) else ():
-        with suppress(VersionExpired):
-            if version > commit.version and read_manifest(place, version).commit == commit.number:
+    """Return True if a version that was published since a job began to publish is that of the job.
+
+    Raises an error if this is not known, because `clean` has removed such versions: to publish again might add the
+    samples twice, or remove files that later versions have kept.
+    """
+    versions = versions_in(place) if place.is_remote or os.path.isdir(place.url) else []
+    since = [version for version in versions if version > commit.version]
+    removed = bool(since) and since[0] > commit.version + 1
+    for version in since:
+        try:
+            if read_manifest(place, version).commit == commit.number:
                 return True
+        except VersionExpired:
+            removed = True
+    if removed:
+        raise CommitConflict(
+            f"{place.url}: expected all versions after {commit.version}, one of which may have the results of a job "
+            "that was interrupted while it published them; some were removed by `clean`, so it is not known: look for "
+            "the results in the latest version, remove the folder of the job (.job, next to the dataset), and run the "
+            "job again if they are missing"
+        )
     return False
