@@ -175,13 +175,13 @@ def test_process_that_stops_just_before_its_commit(place: Place, monkeypatch: py
     tx = sx.edit(place.url)
     tx.append(x=6)
 
-    def after_two_hours(there: Place, version: int, manifest: Manifest) -> bool:
+    def after_two_hours(there: Place, version: int, manifest: Manifest, number: str | None) -> bool:
         for path in markers(place):
             place.remove(path)
         age(place, 2 * HOUR)
         assert len(sx.clean(place.url)) == 1
         set_start(tx, 2 * HOUR)
-        return publish(there, version, manifest)
+        return publish(there, version, manifest, number)
 
     monkeypatch.setattr(commit, "publish", after_two_hours)
     with pytest.raises(CommitConflict, match="the version was published and cannot be read; restore version 1"):
