@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import shardex as sx
 from shardex.errors import AddressError, FormatError, WorkerError
 from shardex.jobs import FinishedPart, JobFolder, LeftOut, discard_outdated
 
@@ -70,6 +71,15 @@ def test_a_link_to_the_target_is_followed(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk" / "out")
     assert JobFolder(str(tmp_path / "link"), "00").url == str(tmp_path / "disk" / ".out.00.job")
+
+
+def test_passwords_are_neither_pickled_nor_shown() -> None:
+    folder = JobFolder("s3://someone:hush@bucket/data/out", "01")
+    assert folder.url == "s3://bucket/data/.out.01.job"
+    assert b"hush" not in pickle.dumps(folder)
+    sx.storage("s3://bucket")  # forgets them
+    signed = JobFolder("s3://bucket/data/out?token=hush", "01")
+    assert "hush" not in str(signed.published_meanwhile())
 
 
 def test_a_whole_bucket_is_no_target() -> None:

@@ -181,7 +181,7 @@ def write_in_parts(
         )
     with suppress(ShardexError):  # samples of several types, which a function may unify
         _ = source.features  # found once here, so that the fingerprint of the source has them
-    path = path if target.is_remote else target.url  # the current folder may be replaced
+    path = target.url  # absolute, as the current folder may be replaced; without a password
     rows = part_rows(source, steps, options)
     # A part without errors is the same with on_error="skip", so that this may be added to continue after an error.
     inputs = (_VERSION, source, replace(steps, on_error="raise"), schema, format, mode, dict(options), rows)

@@ -98,7 +98,7 @@ class JobFolder:
     def __init__(self, target: str, fingerprint: str) -> None:
         if target.startswith("memory://"):
             raise ArgumentError(f"expected a folder or a bucket, which other processes can see, got {target!r}")
-        self._parent, self._target_name = parent_of(target)
+        self._parent, self._target_name = parent_of(place_of(target).url)  # without a password
         self._stem = _stem(self._target_name)
         self.name = f"{self._stem}{fingerprint}.job"
         self.url = child_of(self._parent, self.name)
@@ -217,7 +217,7 @@ class JobFolder:
         except NotFoundError:
             return None
         except msgspec.MsgspecError as error:
-            where = self.path(path)
+            where = redact_url(self.path(path))
             raise FormatError(f"{where}: expected the record of a finished part, got {error}; remove it") from None
 
     def _paths(self, prefix: str = "") -> list[str]:
@@ -255,7 +255,7 @@ class JobFolder:
     def published_meanwhile(self) -> AlreadyExistsError:
         """Return the error of a run whose folder is gone."""
         problem = "another run of the same job has written it meanwhile, and has removed the finished parts"
-        return AlreadyExistsError(errno.EEXIST, problem, child_of(self._parent, self._target_name))
+        return AlreadyExistsError(errno.EEXIST, problem, redact_url(child_of(self._parent, self._target_name)))
 
     def was_removed(self, error: BaseException, parts: Mapping[int, FinishedPart]) -> bool:
         """Return True if another run has removed the folder with the records of these parts, or of all if none is."""

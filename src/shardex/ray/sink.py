@@ -22,7 +22,7 @@ from shardex.jobs import FinishedPart, JobFolder
 from shardex.kernel import Columns
 from shardex.ray.blocks import dataset_of
 from shardex.schema import Features
-from shardex.sources import absolute_path, export_credentials, import_credentials, make_folder, place_of
+from shardex.sources import export_credentials, import_credentials, make_folder, place_of
 
 _SCHEMA = "schema.json"
 """File in the folder of a job: the schema that the first task has found."""
@@ -46,7 +46,7 @@ class ShardexDatasink(Datasink):  # type: ignore[misc]  # Ray is not type-checke
 
     def __init__(self, path: str, schema: Any, format: str, mode: str, options: Mapping[str, Any]) -> None:
         module = format_named(format)
-        self._path, self._format, self._mode = absolute_path(path), format, mode
+        self._path, self._format, self._mode = place_of(path).url, format, mode
         self._options = check_options(module.create, format, options)
         if self._path.startswith("memory://"):
             raise ArgumentError(f"expected a folder or a bucket, which other processes can see, got {path!r}")
