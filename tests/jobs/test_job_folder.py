@@ -110,5 +110,6 @@ def test_folders_of_older_versions_are_removed(tmp_path: Path) -> None:
     with used.opened():
         assert discard_outdated(str(tmp_path / "out"), 2) == [old.url, f"{removed.url}.removed"]
     assert sorted(os.listdir(tmp_path)) == [used.name, new.name, without.name, "out"]
+    without.place.put("base.json", b"damaged")
     assert discard_outdated(str(tmp_path / "out"), 2) == [used.url]
     assert discard_outdated("memory://x/out", 2) == discard_outdated(str(tmp_path / "nothing"), 2) == []

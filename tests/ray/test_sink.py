@@ -103,6 +103,7 @@ def test_modes(data: Any, tmp_path: Path) -> None:
 def test_no_rows(data: Any, tmp_path: Path) -> None:
     data.filter(lambda row: False).write_datasink(sx.ray.sink(tmp_path / "out", FEATURES))
     assert len(sx.open(tmp_path / "out")) == 0
+    assert leftovers(tmp_path) == []
 
 
 def test_error_leaves_nothing(data: Any, tmp_path: Path) -> None:

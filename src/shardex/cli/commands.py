@@ -227,7 +227,7 @@ def sql(
 def index(
     what: What,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build it again, even if it is up to date.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Read files in this number of processes.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Read files in this number of processes.")] = None,
     format: Format = None,
     option: Options = None,
     as_json: AsJson = False,

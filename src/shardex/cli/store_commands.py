@@ -115,7 +115,7 @@ def compact(
 def verify(
     what: What,
     version: Annotated[int | None, typer.Option(help="Check only this version; all by default.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Read in this number of processes.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Read in this number of processes.")] = None,
     format: Format = None,
     option: Options = None,
     as_json: AsJson = False,

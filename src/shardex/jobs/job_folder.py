@@ -378,20 +378,24 @@ def discard_outdated(target: str, version: int) -> list[str]:
     """Remove the local folders of jobs that began with an older version of a target; return their paths.
 
     They cannot be continued: their run was killed, maybe just after it had published. Folders that a run on this
-    machine has open stay.
+    machine has open stay, and those that cannot be read: they may be of another user.
     """
     removed: list[str] = []
     if is_url(target) or not os.path.isdir(target):
         return removed
-    for name in sorted(JobFolder(target, "0")._names()):
+    names: set[str] = set()
+    with suppress(OSError):
+        names = JobFolder(target, "0")._names()
+    for name in sorted(names):
         one = JobFolder(target, "0")
         one.name, one.url = name, child_of(one._parent, name)
-        if (base := one.base) is None or base >= version:
-            continue
-        with one.opened():
-            one.remove_unused()
-        if not os.path.exists(one.url):
-            removed.append(one.url)
+        with suppress(ShardexError):
+            if (base := one.base) is None or base >= version:
+                continue
+            with one.opened():
+                one.remove_unused()
+            if not os.path.exists(one.url):
+                removed.append(one.url)
     return removed
 
 

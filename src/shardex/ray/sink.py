@@ -94,10 +94,11 @@ class ShardexDatasink(Datasink):  # type: ignore[misc]  # Ray is not type-checke
     def on_write_complete(self, write_result: Any) -> None:
         """Publish all parts."""
         finished = dict(part for part in write_result.write_returns if part is not None)
-        if not finished:
-            with Writer(self._path, self._features or {}, self._format, self._mode, self._options):
-                return
-        publish_parts(self._folder, finished, self._path, self._schema(None), self._format, self._mode, self._options)
+        if finished:
+            schema = self._schema(None)
+            publish_parts(self._folder, finished, self._path, schema, self._format, self._mode, self._options)
+        else:
+            Writer(self._path, self._features or {}, self._format, self._mode, self._options).close()
         self._folder.remove()
 
     def on_write_failed(self, error: Exception) -> None:

@@ -26,6 +26,7 @@ from shardex.errors import ArgumentError, CommitConflict, ShardexError
 from shardex.jobs import FinishedPart, JobFolder, Part, continue_parts, cut_rows, discard_outdated
 from shardex.kernel import Integers
 from shardex.progress import Bar
+from shardex.schema import Features
 from shardex.sources import Place
 from shardex.store.commit import counted, publish_next, with_ids
 from shardex.store.data_file_reader import read_ids
@@ -94,7 +95,7 @@ class Rewrite:
     """Writes a range of samples as new fragments."""
 
     dataset: Dataset[Any]
-    features: Any
+    features: Features
     key: str | None
     shard_size: int
 
