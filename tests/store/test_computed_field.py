@@ -343,6 +343,19 @@ def test_error_after_the_field_keeps_the_parts(small: Path) -> None:
     assert os.listdir(small.parent) == ["d"]
 
 
+def test_parts_that_the_next_run_could_not_find_are_not_kept(small: Path) -> None:
+    generator = (k for k in range(1000))  # cannot be compared with that of the next run
+
+    def function(sample: Any) -> int:
+        return 1 // (sample.n < 150) if generator else 0
+
+    with pytest.raises(ZeroDivisionError) as caught, sx.edit(small) as tx:
+        tx.add_field("y", "int64", function, workers=1)
+    assert sum("finished parts are not kept" in note for note in caught.value.__notes__) == 1
+    assert not any("run the same call again" in note for note in caught.value.__notes__)
+    assert os.listdir(small.parent) == ["d"]
+
+
 def test_abort_and_conflicts_remove_the_parts(small: Path) -> None:
     tx = sx.edit(small)
     tx.add_field("y", str, text, workers=1)

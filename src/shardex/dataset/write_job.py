@@ -37,7 +37,7 @@ from shardex.rows import AbstractRows
 from shardex.samples import fields_of, is_sample_class, record_of
 from shardex.schema import Features
 from shardex.sources import Place, place_of, redact_url
-from shardex.workers import ExecutorLike, function_fingerprint, unknown_objects
+from shardex.workers import ExecutorLike, function_fingerprint
 
 _VERSION = 1
 """Part of the fingerprint of a job: a higher number if the same job would write other bytes."""
@@ -362,14 +362,8 @@ def _kept_after_errors(
             folder.discard_all()  # what workers have written to it after another run has removed it
             if not isinstance(error, AlreadyExistsError):
                 raise folder.published_meanwhile() from error
-        elif folder.count() and (unknown := unknown_objects(inputs)):
-            folder.discard_all()
-            error.add_note(
-                f"finished parts are not kept: the job cannot be continued, because it uses {unknown[0]}, and it is "
-                "not known whether that is the same in the next run"
-            )
         else:
-            folder.explain(error, parts)
+            folder.explain(error, parts, inputs)
         raise
 
 

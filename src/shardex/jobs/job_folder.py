@@ -37,6 +37,7 @@ from shardex.errors import (
     storage_errors,
 )
 from shardex.sources import LocalSource, Place, child_of, is_url, make_folder, parent_of, place_of, redact_url
+from shardex.workers import unknown_objects
 
 _RECORD = re.compile(r"done/(\d+)\.json")
 _COMMIT = "commit.json"
@@ -319,14 +320,24 @@ class JobFolder:
         self.discard_all()  # what a worker of another run may have written to it since
         _discard_local(f"{self.url}{_REMOVED}")
 
-    def explain(self, error: BaseException, parts: int) -> None:
-        """Say in a note of an error what is kept for the next run; without a finished part nothing is kept."""
+    def explain(self, error: BaseException, parts: int, inputs: object = None) -> None:
+        """Say in a note of an error what is kept for the next run; without a finished part nothing is kept.
+
+        `inputs` is what the fingerprint was made of. If it has unknown objects, the next run could not find the folder.
+        """
         if not (finished := self.count()):
             return None if finished is None else self.remove_unused()
-        note = (
-            f"{finished} of {parts} parts are finished and kept in {redact_url(self.url)}: run the same call again to "
-            "continue, or remove this folder"
-        )
+        if unknown := unknown_objects(inputs):
+            self.discard_all()
+            note = (
+                f"finished parts are not kept: the job cannot be continued, because it uses {unknown[0]}, and it is "
+                "not known whether that is the same in the next run"
+            )
+        else:
+            note = (
+                f"{finished} of {parts} parts are finished and kept in {redact_url(self.url)}: run the same call again "
+                "to continue, or remove this folder"
+            )
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
 

@@ -201,7 +201,8 @@ class PartValues:
         self._values = values
         self._parts = values.parts(sample_bytes)
         what = values.dataset, values.name, values.feature, values.function, values.batched, values.batch_size
-        self._folder = JobFolder(path, function_fingerprint((_VERSION, "add_field", what, self._parts[0])))
+        self._inputs = _VERSION, "add_field", what, self._parts[0]
+        self._folder = JobFolder(path, function_fingerprint(self._inputs))
         self._open = ExitStack()
         self._open.enter_context(self._folder.opened())
         self._folder.base = version
@@ -231,8 +232,8 @@ class PartValues:
             self._folder.discard_all()
 
     def keep(self, error: BaseException) -> None:
-        """Keep the parts for the next run, and say so in a note of the error."""
-        self._folder.explain(error, len(self._parts))
+        """Keep the parts for the next run, if it can find them, and say so in a note of the error."""
+        self._folder.explain(error, len(self._parts), self._inputs)
 
     def close(self) -> None:
         """Close the folder, so that the next run knows that this one has ended."""
