@@ -19,7 +19,15 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from shardex.errors import AlreadyExistsError, ArgumentError, CommitConflict, FormatError, SchemaError, ShardexError
+from shardex.errors import (
+    AlreadyExistsError,
+    ArgumentError,
+    CommitConflict,
+    DuplicateKeyError,
+    FormatError,
+    SchemaError,
+    ShardexError,
+)
 from shardex.jobs import JobFolder
 from tests.waiting import becomes_true
 
@@ -429,6 +437,39 @@ def test_append_with_other_fields_is_refused_before_parts_are_written(tmp_path: 
         sx.write(tmp_path / "d", other, other.features, format=format, mode="append", workers=1)
     assert content(tmp_path) == before
     assert os.listdir(tmp_path) == ["d"]
+
+
+def test_append_to_a_dataset_with_keys(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    sx.write(folder, numbers(5), key="s")
+    out = sx.write(folder, numbers(100)[50:], transform=double, mode="append", workers=1)
+    assert out.get("t70").n == 140
+    assert sx.verify(folder) == []
+    with pytest.raises(DuplicateKeyError, match="'t70'"):
+        sx.write(folder, numbers(71)[70:], mode="append", workers=1)
+    assert len(sx.open(folder)) == 55
+
+
+def test_append_to_a_dataset_that_generates_keys(tmp_path: Path) -> None:
+    schema = {"n": int, "s": str}
+    sx.write(tmp_path / "d", [{"n": 1}], schema, key="s", generate_keys=True)
+    out = sx.write(tmp_path / "d", numbers(10).select("n"), schema, mode="append", shard_rows=4)  # of several parts
+    assert len({sample.s for sample in out}) == 11
+    assert out.get(out[10].s).n == 9
+    with pytest.raises(SchemaError, match="expected the field"):
+        sx.write(tmp_path / "d", numbers(10).select("n"), schema, mode="append", workers=1)
+    assert len(sx.write(tmp_path / "d", numbers(10).select("n", "s"), mode="append", workers=1)) == 21
+
+
+def test_append_to_a_dataset_that_another_writer_has_created_with_a_key(tmp_path: Path) -> None:
+    def while_written(sample: Any) -> dict[str, Any]:
+        if sample.n == 3:
+            sx.write(tmp_path / "d", numbers(2), key="s")
+        return double(sample)
+
+    with pytest.raises(SchemaError, match="expected samples that were written with the key s"):
+        sx.write(tmp_path / "d", numbers(5)[2:], numbers(1).features, transform=while_written, mode="append")
+    assert len(sx.open(tmp_path / "d")) == 2
 
 
 @pytest.mark.parametrize("format", ["parquet", "tokens"])

@@ -72,7 +72,7 @@ def write(
     in_parts = steps.any or workers is not None or executor is not None or on_error != "raise"
     if in_parts and (through is not None or onto is not None):
         raise ArgumentError("expected through= and onto= without functions and workers, got both")
-    if in_parts or (through is None and _is_large(os.fspath(path), source, steps, options)):
+    if in_parts or (through is None and _is_large(os.fspath(path), source, steps, format, mode, options)):
         whole = source if isinstance(source, Dataset) else _opened(source)
         result = write_in_parts(
             os.fspath(path),
@@ -97,13 +97,13 @@ def _opened(samples: Any) -> Dataset[Any]:
     return Dataset(ListRows([])) if none else open_dataset(samples)
 
 
-def _is_large(path: str, source: Any, steps: Steps, options: Mapping[str, Any]) -> bool:
+def _is_large(path: str, source: Any, steps: Steps, format: str, mode: str, options: Mapping[str, Any]) -> bool:
     """Return True if a dataset has several parts, which are written in the same way with and without workers."""
     return (
         isinstance(source, Dataset)
-        and not options.get("generate_keys")
         and not path.startswith("memory://")
         and len(source) > part_rows(source, steps, options)
+        and not format_named(format).join.part_options(path, mode, options).get("generate_keys")
     )
 
 

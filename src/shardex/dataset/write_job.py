@@ -199,6 +199,8 @@ def write_in_parts(
         with folder.opened(), _kept_after_errors(folder, inputs, module, target, mode, len(parts)) as finished:
             first = _first_name(folder, module, path, mode)
             part_format, part_options = (module.part_format, {}) if module.part_format else (format, options)
+            part_options = dict(module.join.part_options(path, mode, part_options))
+            part_options.pop("generate_keys", None)  # a sample without a key is an error
             job = WriteJob(source, steps, schema, part_format, part_options, folder, first)
             finished.update(_usable(folder, steps))
             if module.part_format is not None:  # an error in the options is raised now, not when all parts are finished

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,10 @@ class JoinShards:
             return commit.copied and bool(paths := place.paths()) and CLAIM not in paths
         inodes = {os.stat(folder.path(f"{part.folder}/{file}")).st_ino for part in parts[:1] for file in part.files}
         return any(os.stat(os.path.join(place.url, file)).st_ino in inodes for file in visible_paths(place))
+
+    def part_options(self, path: str, mode: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the options of the user."""
+        return options
 
     def check(self, path: str, mode: str) -> None:
         """Raise an error if files at `path` cannot stay or be replaced."""

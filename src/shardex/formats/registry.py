@@ -80,6 +80,9 @@ class Join(Protocol):
     def was_joined(self, folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
         """Return True if an earlier run of the job has published the parts."""
 
+    def part_options(self, path: str, mode: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the options for the writers of parts: those of the user, and what a dataset at `path` needs."""
+
     def check(self, path: str, mode: str) -> None:
         """Raise the error that publishing would raise because of files that are at `path`."""
 

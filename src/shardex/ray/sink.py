@@ -52,6 +52,7 @@ class ShardexDatasink(Datasink):  # type: ignore[misc]  # Ray is not type-checke
             raise ArgumentError(f"expected a folder or a bucket, which other processes can see, got {path!r}")
         existing = module.existing_schema(place_of(self._path), mode)
         self._features = existing if schema is None else Features.of(schema)
+        self._part_options = {} if module.part_format else module.join.part_options(self._path, mode, self._options)
         self._folder = JobFolder(self._path, secrets.token_hex(8))
         named = mode == "append" and module.name_field is not None and bool(place_of(self._path).paths())
         self._first_name = len(open(self._path, format=format)) if named else 0
@@ -108,9 +109,8 @@ class ShardexDatasink(Datasink):  # type: ignore[misc]  # Ray is not type-checke
     # -- in a task --------------------------------------------------------------------------------------------------
 
     def _writer(self, inner: str, view: Dataset[Any]) -> Writer:
-        part_format = format_named(self._format).part_format
-        format, options = (part_format, {}) if part_format else (self._format, self._options)
-        return Writer(self._folder.path(inner), self._schema(view), format, "create", options)
+        format = format_named(self._format).part_format or self._format
+        return Writer(self._folder.path(inner), self._schema(view), format, "create", self._part_options)
 
     def _schema(self, view: Dataset[Any] | None) -> Features:
         """Return the schema of the job; if it was not given, that of the first task that has called this."""

@@ -121,7 +121,13 @@ class ArrowWriter(AllOrNothing):
 
     def add_files(self, fragments: Iterable[Fragment]) -> None:
         """Add fragments whose files are already in the folder."""
-        self._added += fragments
+        added = list(fragments)
+        if self._base.key is not None and any(fragment.keys is None for fragment in added):
+            raise SchemaError(
+                f"{self.path}: expected samples that were written with the key {self._base.key}, got some without: "
+                "another writer has made this dataset meanwhile; write them again"
+            )
+        self._added += added
 
     def _publish(self) -> None:
         """Publish the version."""
@@ -193,6 +199,13 @@ class JoinParts:
         """Return True if the parts were published: a version since then has the number of that publication."""
         commit = folder.commit
         return commit is not None and is_published(place_of(path), commit)
+
+    def part_options(self, path: str, mode: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the options of the user, with those for the keys of a dataset that is appended to."""
+        if mode != "append" or not latest_version(place := place_of(path)):
+            return options
+        latest = at_latest(place, partial(read_manifest, place))
+        return options if latest.key is None else {**options, "key": latest.key, "generate_keys": latest.generate_keys}
 
     def check(self, path: str, mode: str) -> None:
         """Raise an error if `path` has files that are not those of a native dataset, or a dataset in mode "create"."""
