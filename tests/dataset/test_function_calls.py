@@ -206,3 +206,10 @@ def test_places_name_rows_and_files(tmp_path: Path) -> None:
     assert place_of_rows(rows, np.array([12, 4])) == f"samples 12, 4 of {files[1]} and {files[0]}"
     assert place_of_rows(rows, np.arange(30)) == f"samples 0 to 29 of {files[0]} and 2 other files"
     assert place_of_rows(rows, np.arange(0)) == "no samples"
+
+
+def test_stop_iteration_names_the_sample_too() -> None:
+    """It would end the generators that it passes through."""
+    with pytest.raises(RuntimeError, match="got StopIteration") as caught:
+        sample_results(lambda sample: {"n": next(iter([]))}, {}, here)
+    assert "at sample 3 of a.tar" in caught.value.__notes__[0]

@@ -63,6 +63,10 @@ def call_function(function: Callable[[Any], Any], argument: Any, place: Place) -
     try:
         result = function(argument)
         return list(result) if type(result) is not dict and isinstance(result, Iterator) else result  # it runs here
+    except StopIteration as error:  # generators that this passes through would raise another error, without the note
+        stopped = RuntimeError("expected a result, got StopIteration: next() was called at the end of an iterator")
+        stopped.add_note(f"in {function!r} at {place()}")
+        raise stopped from error
     except Exception as error:
         error.add_note(f"in {function!r} at {place()}")
         raise
