@@ -223,7 +223,7 @@ class TestRestartingPool:
         before = children()
         pool = RestartingPool(call, 2, initializer=partial(os._exit, 4))
         with pytest.raises(
-            WorkerError, match=r"to start, it ended with exit code 4 .*; 6 workers in a row did not start"
+            WorkerError, match=r"to start, it ended with exit code 4.*; 6 workers in a row did not start"
         ):
             pool.result(pool.submit(int))
         assert children() <= before
