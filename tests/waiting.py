@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import psutil
+
 LIMIT = 60
 """Seconds until a test fails; long, because a busy machine is slow."""
 
@@ -17,3 +19,16 @@ def becomes_true(condition: Callable[[], object], limit: float = LIMIT) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether a process has ended; an orphan may not have been reaped yet."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def wait_until_ended(pids: list[int]) -> None:
+    """Poll until all processes have ended: they need not be children of this one, so it cannot wait for them."""
+    assert becomes_true(lambda: all(map(has_ended, pids))), f"still running: {[p for p in pids if not has_ended(p)]}"

@@ -26,6 +26,7 @@ from shardex.errors import ArgumentError, ClosedError, MissingExtraError, Worker
 from shardex.workers import Executor, InlineExecutor, ThreadExecutor, start_executor
 from shardex.workers.executors import FuturesExecutor, _jobs, cores
 from shardex.workers.process_pool import RestartingPool
+from tests.waiting import wait_until_ended
 
 SECONDS = 60.0
 
@@ -49,21 +50,6 @@ def die_until(folder: Path, deaths: int, value: int) -> int:
             (folder / f"{value}-{number}").touch(exist_ok=False)
             die()
     return value
-
-
-def has_ended(pid: int) -> bool:
-    """Return whether a process has ended; an orphan may not have been reaped yet."""
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
-
-
-def wait_until_ended(pids: list[int]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not all(map(has_ended, pids)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class DaskLike(AnyFutures):

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -27,6 +26,7 @@ from shardex.errors import ArgumentError, ClosedError, SchemaError, WorkerError
 from shardex.kernel import Columns, Ragged
 from shardex.workers import ProcessPool
 from shardex.workers.shared_arena import WorkerTraceback
+from tests.waiting import wait_until_ended
 
 SECONDS = 60.0
 """Time limit for every wait, generous enough for a busy machine."""
@@ -48,22 +48,6 @@ def open_files() -> set[tuple[str, str]]:
         with suppress(FileNotFoundError):
             found.add((number, os.readlink(f"/proc/self/fd/{number}")))
     return {(number, target) for number, target in found if "/proc/" not in target}
-
-
-def has_ended(pid: int) -> bool:
-    """Return whether a process has ended; an orphan may not have been reaped yet."""
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
-
-
-def wait_until_ended(pids: list[int]) -> None:
-    """Poll until all processes have ended: they are not children of this one, so it cannot wait for them."""
-    deadline = time.monotonic() + SECONDS
-    while not all(map(has_ended, pids)):
-        assert time.monotonic() < deadline, f"still running: {[pid for pid in pids if not has_ended(pid)]}"
-        time.sleep(0.01)
 
 
 def wait_until_dead(pid: int) -> None:

@@ -163,7 +163,7 @@ class _Session:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def enter(self, ray: Any, address: str | None) -> bool:
-        """Connect unless there is a connection; return whether it is one of this session."""
+        """Connect unless this process is connected; return True if an executor has made the connection."""
         with self.lock:
             if not ray.is_initialized():
                 self.users = 0
@@ -175,7 +175,7 @@ class _Session:
             return True
 
     def leave(self, ray: Any, counted: bool) -> None:
-        """End the connection if it is one of this session and nobody else uses it."""
+        """End the connection if an executor has made it and no other executor uses it."""
         with self.lock:
             if not counted or not self.users:
                 return
