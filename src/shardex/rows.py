@@ -125,6 +125,11 @@ class AbstractRows(ABC):
         """Finds rows by key; None if the data has no key field."""
         return None
 
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What was stored with the data about all of it, for example the tokenizer of tokens; by default nothing."""
+        return {}
+
     def shards(self, rows: Integers) -> list[str]:
         """Path of the file that holds (the first field of) each row, for error messages; empty if there is none."""
         return [""] * len(rows)
@@ -214,6 +219,12 @@ class AdaptedRows(AbstractRows):
         """Extracted columns of the user's rows, or none."""
         found: Features | None = getattr(self.rows, "extracted", None)
         return super().extracted if found is None else found
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Metadata of the user's rows, or none."""
+        found: Mapping[str, Any] | None = getattr(self.rows, "metadata", None)
+        return {} if found is None else found
 
 
 Table = AbstractRows | MappedTable | DecodedTable

@@ -7,18 +7,22 @@ import pickle
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal as assert_equal
+from numpy.typing import NDArray
 
+import shardex as sx
 from shardex.errors import (
     ArgumentError,
     ClosedError,
     FieldError,
     FormatError,
+    NotFoundError,
     PathError,
     RowError,
     SchemaError,
@@ -117,8 +121,8 @@ def test_field_name_and_schema(tmp_path: Path) -> None:
     assert len(rows) == 4
     with pytest.raises(FieldError, match="expected one of the fields y, got 'x'"):
         rows.read(np.array([0]), ["x"])
-    for schema in ({"y": str}, {"y": Array("int8", (1, 2))}, {"a": Array("int8", (1,)), "b": Array("int8", (1,))}):
-        with pytest.raises(SchemaError, match="expected exactly one field, an array of one dimension, got"):
+    for schema in ({"y": str}, {"y": Array("int8", (1, 2))}, {"a": Array("int8", (1,)), "b": Array("int8", (2,))}):
+        with pytest.raises(SchemaError, match="expected arrays of one dimension, all of one length, got"):
             open_rows(path, "tokens", schema=Features.of(schema))
 
 
@@ -274,7 +278,7 @@ def test_append_adds_shards(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        {"a": Array("uint16", (2,)), "b": Array("uint16", (2,))},
+        {"a": Array("uint16", (2,)), "b": Array("uint16", (3,))},
         {"a": Array("uint16", (2, 2))},
         {"a": Array("uint16")},
         {"a": Array()},
@@ -282,8 +286,8 @@ def test_append_adds_shards(tmp_path: Path) -> None:
         {},
     ],
 )
-def test_schemas_of_other_than_one_array_raise(tmp_path: Path, schema: Any) -> None:
-    with pytest.raises(SchemaError, match="expected exactly one field, an array of one dimension, got"):
+def test_schemas_of_other_than_arrays_raise(tmp_path: Path, schema: Any) -> None:
+    with pytest.raises(SchemaError, match="expected arrays of one dimension, all of one length, got"):
         create(str(tmp_path / "d"), Features.of(schema))
     assert not os.listdir(tmp_path)
 
@@ -354,7 +358,7 @@ def test_samples_beyond_uint32_widen_the_lengths(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     "head",
     [
-        b"", b"{", b"[]", b'{"version": 1}', b'{"version": 2, "dtype": "uint16", "window": 1, "field": "t"}',
+        b"", b"{", b"[]", b'{"version": 1}', b'{"version": 3, "dtype": "uint16", "window": 1, "field": "t"}',
         b'{"version": 1, "dtype": "str", "window": 1, "field": "t"}',
         b'{"version": 1, "dtype": "u2", "window": -1, "field": "t"}',
         b'{"version": 1, "dtype": "u2", "window": null, "field": "t", "lengths": "float"}', b"\xff",
@@ -517,3 +521,127 @@ def test_round_trip_of_windows(
     assert len(rows) == count
     chosen = data.draw(st.lists(st.integers(0, count - 1))) if count else []
     assert np.array_equal(cast(Any, rows.read(np.array(chosen, np.int64))["t"]), arrays[chosen])
+
+
+# -- several arrays, metadata --------------------------------------------------------------------------------------
+
+BOTH = {"tokens": sx.Array("uint16", (None,)), "loss_mask": sx.Array("uint8", (None,))}
+
+
+def documents(lengths: Sequence[int]) -> list[dict[str, Any]]:
+    """Documents of these lengths, each with tokens and a mask."""
+    rng = np.random.default_rng(5)
+    return [
+        {"tokens": rng.integers(0, 60_000, n).astype(np.uint16), "loss_mask": rng.integers(0, 2, n).astype(np.uint8)}
+        for n in lengths
+    ]
+
+
+def test_documents_of_several_arrays(tmp_path: Path) -> None:
+    docs = documents([5, 0, 3, 9])
+    ds = sx.write(tmp_path / "d", docs, BOTH, format="tokens", shard_size=20, metadata={"eos": 3})
+    names = sorted(os.listdir(tmp_path / "d"))
+    assert names[:4] == [".shardex", "part-00000.bin", "part-00000.lengths.bin", "part-00000.loss_mask.bin"]
+    assert len(names) == 1 + 2 * 3 + 1
+    assert json.loads((tmp_path / "d" / "tokens.json").read_bytes()) == {
+        "version": 2, "dtype": "uint16", "window": None, "field": "tokens", "lengths": "uint32",
+        "arrays": {"loss_mask": "uint8"}, "metadata": {"eos": 3},
+    }  # fmt: skip
+    assert ds.metadata == {"eos": 3}
+    assert ds[1:].select("tokens").metadata == {"eos": 3}
+    assert ds.features == sx.Features.of(BOTH)
+    for k, doc in enumerate(docs):
+        assert_equal(ds[k].tokens, doc["tokens"])
+        assert_equal(ds[k].loss_mask, doc["loss_mask"])
+    columns = ds.read([3, 0])
+    assert_equal(columns["loss_mask"].values, np.concatenate([docs[3]["loss_mask"], docs[0]["loss_mask"]]))
+    assert ds.read([2], ["loss_mask"]).names == ["loss_mask"]
+    again = pickle.loads(pickle.dumps(ds))
+    assert again.fingerprint == ds.fingerprint
+    assert again.metadata == {"eos": 3}
+
+
+def test_windows_of_several_arrays(tmp_path: Path) -> None:
+    docs = documents([4, 4, 4])
+    fixed = {name: sx.Array(one.dtype, (4,)) for name, one in BOTH.items()}
+    ds = sx.write(tmp_path / "d", docs, fixed, format="tokens")
+    assert_equal(ds.read([2, 0])["loss_mask"], np.stack([docs[2]["loss_mask"], docs[0]["loss_mask"]]))
+    assert_equal(ds[1].loss_mask, docs[1]["loss_mask"])
+    assert_equal(sx.open(tmp_path / "d", window=6)[1].loss_mask, np.concatenate([d["loss_mask"] for d in docs])[6:])
+
+
+def test_columns_are_written_as_samples_are(tmp_path: Path) -> None:
+    docs = documents([5, 0, 3, 9, 1])
+    whole = sx.Columns.from_samples(docs)
+    columns = sx.Columns({name: sx.Ragged.from_arrays(whole[name]) for name in BOTH}, len(docs))
+    for folder, samples in (("a", docs), ("b", columns)):
+        with sx.create(tmp_path / folder, BOTH, format="tokens", shard_size=24) as out:
+            out.extend(samples)
+        assert out.samples == 5
+    files = [path.name for path in (tmp_path / "a").iterdir() if path.is_file()]
+    assert len(files) == 7
+    for name in files:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_arrays_of_different_lengths_are_refused(tmp_path: Path) -> None:
+    with sx.create(tmp_path / "d", BOTH, format="tokens") as out:
+        out.append(tokens=[1, 2], loss_mask=[0, 1])
+        with pytest.raises(SchemaError, match=r"arrays of one length.*tokens of 2, loss_mask of 1.* sample 1"):
+            out.append(tokens=[1, 2], loss_mask=[0])
+        out.append(tokens=[], loss_mask=[])
+    assert [sample.tokens.tolist() for sample in sx.open(tmp_path / "d")] == [[1, 2], []]
+    assert [sample.loss_mask.tolist() for sample in sx.open(tmp_path / "d")] == [[0, 1], []]
+
+
+def test_an_append_keeps_arrays_and_metadata(tmp_path: Path) -> None:
+    docs = documents([3, 2])
+    sx.write(tmp_path / "d", docs[:1], BOTH, format="tokens", metadata={"eos": 3})
+    ds = sx.write(tmp_path / "d", docs[1:], format="tokens", mode="append")
+    assert (len(ds), ds.metadata) == (2, {"eos": 3})
+    assert_equal(ds[1].loss_mask, docs[1]["loss_mask"])
+    with pytest.raises(SchemaError, match=r"expected data with the metadata of this dataset .*'eos': 3.*'eos': 4"):
+        sx.write(tmp_path / "d", docs, format="tokens", mode="append", metadata={"eos": 4})
+    with pytest.raises(SchemaError, match=r"expected samples as tokens\.json says"):
+        sx.write(tmp_path / "d", [], {"tokens": BOTH["tokens"]}, format="tokens", mode="append")
+
+
+def test_wrong_arrays_and_metadata(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match=r"expected names of letters.*'lengths'"):
+        sx.create(tmp_path / "d", {"tokens": BOTH["tokens"], "lengths": BOTH["tokens"]}, format="tokens")
+    with pytest.raises(SchemaError, match="expected arrays of one dimension, all of one length"):
+        sx.create(tmp_path / "d", {**BOTH, "x": sx.Array("uint8", (3,))}, format="tokens")
+    with pytest.raises(ArgumentError, match="expected metadata that JSON can hold"):
+        sx.create(tmp_path / "d", BOTH, format="tokens", metadata={"x": object()})
+    sx.write(tmp_path / "d", documents([3]), BOTH, format="tokens")
+    (tmp_path / "d" / "part-00000.loss_mask.bin").write_bytes(b"12")
+    with pytest.raises(TruncatedShardError, match=r"loss_mask\.bin: expected 3 bytes, 1 for each number of .*got 2"):
+        sx.open(tmp_path / "d")
+    (tmp_path / "d" / "part-00000.loss_mask.bin").unlink()
+    with pytest.raises(NotFoundError, match=r"loss_mask\.bin"):
+        sx.open(tmp_path / "d")
+
+
+def test_another_array_changes_the_fingerprint(tmp_path: Path) -> None:
+    before = sx.write(tmp_path / "d", documents([3]), BOTH, format="tokens").fingerprint
+    (tmp_path / "d" / "part-00000.loss_mask.bin").write_bytes(b"123")
+    assert sx.open(tmp_path / "d").fingerprint != before
+
+
+def test_arrays_by_a_class(tmp_path: Path) -> None:
+    @sx.packable
+    class Tokens:
+        tokens: Annotated[NDArray[np.uint16], sx.Array("uint16", (None,))]
+
+    sx.write(tmp_path / "d", documents([3]), BOTH, format="tokens")
+    assert len(sx.open(tmp_path / "d", Tokens)[0].tokens) == 3
+    with pytest.raises(SchemaError, match=r"expected the fields tokens, loss_mask, as tokens\.json says"):
+        sx.open(tmp_path / "d", schema={**BOTH, "other": sx.Array("uint8", (None,))})
+
+
+def test_a_job_writes_several_arrays(tmp_path: Path) -> None:
+    docs = documents(range(200))
+    options: dict[str, Any] = {"format": "tokens", "metadata": {"eos": 3}, "batched": True, "batch_size": 16}
+    ds = sx.write(tmp_path / "d", sx.open(docs), BOTH, transform=lambda batch: batch, workers=1, **options)
+    assert (len(ds), ds.metadata) == (200, {"eos": 3})
+    assert_equal(ds[150].loss_mask, docs[150]["loss_mask"])

@@ -5,7 +5,7 @@ A part may be any view of any format. `concat_rows` checks that the parts fit to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,12 @@ class ConcatRows(AbstractRows):
     def fingerprint(self) -> str:
         """Made from those of all parts."""
         return digest("concat", [part.fingerprint for part in self.parts])
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """That of the parts, if it is the same in all."""
+        first, *others = (part.metadata for part in self.parts)
+        return first if all(one == first for one in others) else {}
 
     def _shares(self, rows: Integers) -> Iterator[tuple[Dataset[Any], Integers, Integers]]:
         """Yield each part that has some of the rows, their positions in it, and their places in `rows`."""

@@ -273,6 +273,17 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         return digest(self._rows.fingerprint, self._order)
 
     @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What was stored with the data about all of it: for tokens, the tokenizer and how they were made.
+
+        >>> import tempfile, shardex as sx
+        >>> schema, path = {"tokens": sx.Array("uint16", (None,))}, tempfile.mkdtemp() + "/t"
+        >>> sx.write(path, [{"tokens": [1, 2]}], schema, format="tokens", metadata={"eos": 7}).metadata
+        {'eos': 7}
+        """
+        return self._rows.metadata
+
+    @property
     def version(self) -> int | None:
         """The version of a native dataset that was opened, also for its views; None for all other data.
 

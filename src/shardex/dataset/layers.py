@@ -47,6 +47,11 @@ class Layer(AbstractRows):
         """That of the rows below."""
         return self.below.key_lookup
 
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """That of the rows below."""
+        return self.below.metadata
+
     def shards(self, rows: Integers) -> list[str]:
         """The files of the rows below."""
         return self.below.shards(rows)

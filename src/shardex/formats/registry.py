@@ -150,6 +150,7 @@ class ShardRows(AbstractRows):
     """Options that are needed to open the same data again, such as the version."""
     key_lookup: Keyed | None = None
     in_python: bool = True
+    metadata: Mapping[str, Any] = {}
 
     @cached_property
     def features(self) -> Features:

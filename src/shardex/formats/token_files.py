@@ -1,14 +1,19 @@
 """Files of raw numbers: description (`TokensHeader`), scanner of lengths (`LengthScanner`) and writer (`TokenWriter`).
 
 Numbers are stored one after another in ``part-00000.bin`` and so on, little-endian. Where samples differ in length, the
-lengths are in ``part-00000.lengths.bin`` next to it, as uint32 (uint64 if a sample is longer). `tokens` reads them.
+lengths are in ``part-00000.lengths.bin`` next to it, as uint32 (uint64 if a sample is longer). Samples may have more
+arrays of the same length, for example a loss mask: each is in a file of its own, ``part-00000.loss_mask.bin``.
+`tokens` reads them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from dataclasses import field as dataclass_field
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -17,6 +22,7 @@ import numpy as np
 from shardex.errors import ArgumentError, FormatError, SchemaError, TruncatedShardError
 from shardex.files import Scan, Stage
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries
+from shardex.kernel import Columns, Ragged
 from shardex.schema import JSON, Array, Features
 from shardex.sources import LocalSource, Source
 
@@ -38,6 +44,10 @@ class TokensHeader:
     field: str
     lengths: str | None = None
     """Dtype of the stored lengths, if there is no window."""
+    arrays: dict[str, str] = dataclass_field(default_factory=dict)
+    """Name and dtype of each other array of a sample."""
+    metadata: dict[str, Any] = dataclass_field(default_factory=dict)
+    """What the writer was told about the data, for example the tokenizer."""
 
     @classmethod
     def read(cls, source: Source) -> TokensHeader:
@@ -45,16 +55,21 @@ class TokensHeader:
         name = os.path.join(source.url, HEAD)
         try:
             head = msgspec.json.decode(source.load(HEAD), type=TokensHeader)
-            number_dtype(head.dtype)
+            for dtype in (head.dtype, *head.arrays.values()):
+                number_dtype(dtype)
+            check_array_names(head.arrays)
         except (msgspec.MsgspecError, UnicodeDecodeError, SchemaError, RecursionError) as error:
             raise FormatError(f"{name}: expected the description of token files, got something else: {error}") from None
-        if head.version != 1 or (head.window or 1) < 1 or head.lengths not in (None, "uint32", "uint64"):
-            raise FormatError(f"{name}: expected version 1 with a window or lengths of uint32 or uint64, got {head}")
+        if head.version not in (1, 2) or (head.window or 1) < 1 or head.lengths not in (None, "uint32", "uint64"):
+            raise FormatError(
+                f"{name}: expected version 1 or 2 with a window or lengths of uint32 or uint64, got {head}"
+            )
         return head
 
     def write(self) -> bytes:
-        """Return the bytes of the file."""
-        return JSON.encode({name: value for name, value in asdict(self).items() if name != "lengths" or value})
+        """Return the bytes of the file; it has version 1 if the samples have one array."""
+        optional = ("lengths", "arrays", "metadata")
+        return JSON.encode({name: value for name, value in asdict(self).items() if name not in optional or value})
 
 
 def number_dtype(name: Any) -> np.dtype[Any]:
@@ -72,17 +87,37 @@ def number_dtype(name: Any) -> np.dtype[Any]:
     return dtype
 
 
-def only_array(features: Features) -> tuple[str, str | None, int | None]:
-    """Return name, dtype and length of the only field of a schema, an array of one dimension.
+def array_fields(features: Features) -> tuple[dict[str, str | None], int | None]:
+    """Return the dtype of each field of a schema, and their length; all are arrays of one dimension and one length.
 
-    >>> only_array(Features.of({"tokens": Array("uint16", (None,))}))
-    ('tokens', 'uint16', None)
+    >>> array_fields(Features.of({"tokens": Array("uint16", (None,)), "mask": Array("uint8", (None,))}))
+    ({'tokens': 'uint16', 'mask': 'uint8'}, None)
     """
-    if len(features) == 1:
-        ((name, feature),) = features.items()
-        if isinstance(feature, Array) and feature.shape is not None and len(feature.shape) == 1:
-            return name, feature.dtype, feature.shape[0]
-    raise SchemaError(f"expected exactly one field, an array of one dimension, got {features}")
+    found = {name: one for name, one in features.items() if isinstance(one, Array) and len(one.shape or ()) == 1}
+    sizes = {(one.shape or (None,))[0] for one in found.values()}
+    if len(found) != len(features) or len(sizes) != 1:
+        raise SchemaError(f"expected arrays of one dimension, all of one length, got {features}")
+    return {name: one.dtype for name, one in found.items()}, sizes.pop()
+
+
+def check_array_names(names: Iterable[str]) -> None:
+    """Raise an error for a name that cannot be part of the name of a file."""
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", name) or name == "lengths":
+            raise SchemaError(
+                f'expected names of letters, digits, "_" and "-" for all arrays but the first, not "lengths", '
+                f"got {name!r}: they are part of file names"
+            )
+
+
+def file_beside(path: str, name: str) -> str:
+    """Return the path of the file that stores another array, or the lengths, for a file of numbers.
+
+    >>> file_beside("a/part-00000.bin", "loss_mask")
+    'a/part-00000.loss_mask.bin'
+    """
+    stem, extension = os.path.splitext(path)
+    return f"{stem}.{name}{extension}"
 
 
 def lengths_of(path: str) -> str:
@@ -91,8 +126,7 @@ def lengths_of(path: str) -> str:
     >>> lengths_of("a/part-00000.bin")
     'a/part-00000.lengths.bin'
     """
-    stem, extension = os.path.splitext(path)
-    return f"{stem}.lengths{extension}"
+    return file_beside(path, "lengths")
 
 
 @dataclass(frozen=True)
@@ -131,61 +165,106 @@ class LengthScanner:
 
 
 class _NumberShards(ShardSeries):
-    """Files of numbers; next to each a file of lengths, if `lengths_dtype` is set."""
+    """Files of numbers; next to each a file for each other array, and one of lengths if `lengths_dtype` is set."""
 
     lengths_dtype: str | None = None
-    lengths_size = 0
-    """Bytes in the file of lengths."""
 
-    def __init__(self, stage: Stage, first: int, size: int) -> None:
+    def __init__(self, stage: Stage, first: int, size: int, others: Iterable[str]) -> None:
         super().__init__(stage, lambda number: f"{_PREFIX}-{number:05d}.bin", first, size=size, buffer=_FLUSH)
         self.lengths: list[int] = []
         """Lengths that are not written yet."""
+        self.others: dict[str, list[bytes]] = {name: [] for name in others}
+        """Other arrays that are not written yet."""
+        self.sizes: dict[str, int] = {}
+        """Bytes in the files next to the current one, by name."""
 
     def flush(self, end: bytes = b"") -> None:
-        """Write the buffered numbers and their lengths."""
+        """Write the buffered numbers, the other arrays and the lengths."""
         super().flush(end)
+        for name, pieces in self.others.items():
+            self._append(name, pieces)
+            self.others[name] = []
         if self.lengths_dtype:
-            data = np.array(self.lengths, np.dtype(self.lengths_dtype).newbyteorder("<")).tobytes()
-            self.lengths_size = self._stage.append(lengths_of(self.path), [data], self.lengths_size)
+            self._append("lengths", [np.array(self.lengths, np.dtype(self.lengths_dtype).newbyteorder("<")).tobytes()])
         self.lengths = []
+
+    def _append(self, name: str, pieces: list[bytes]) -> None:
+        self.sizes[name] = self._stage.append(file_beside(self.path, name), pieces, self.sizes.get(name, 0))
 
     def _begin_next(self) -> None:
         super()._begin_next()
-        self.lengths_size = 0
+        self.sizes = {}
 
 
 class TokenWriter(SeriesWriter):
-    """Writes the arrays of samples of one field one after another; made by `tokens.create`."""
+    """Writes the arrays of samples one after another; made by `tokens.create`."""
 
     _shards: _NumberShards
 
-    def __init__(self, path: str, features: Features, mode: str, window: int | None, shard_size: int) -> None:
-        features, self._head = _features_and_header(features, window)
+    def __init__(
+        self,
+        path: str,
+        features: Features,
+        mode: str,
+        window: int | None,
+        shard_size: int,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        features, self._head = _features_and_header(features, window, metadata)
         super().__init__(path, mode, features, OWNED, publish_last=(HEAD,))
         self._dtype = np.dtype(self._head.dtype)
+        self._dtypes = {self._head.field: self._dtype}
+        self._dtypes |= {name: np.dtype(dtype) for name, dtype in self._head.arrays.items()}
         with self._abort_on_error():
             self._appending = bool(self._stage.existing)
             if self._appending:
                 self._head = self._existing_header()
-            self._shards = _NumberShards(self._stage, self._stage.next_number(_PREFIX, ".bin"), shard_size)
+            first = self._stage.next_number(_PREFIX, ".bin")
+            self._shards = _NumberShards(self._stage, first, shard_size, self._head.arrays)
         self._shards.lengths_dtype = self._head.lengths
 
     def _fit(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
-        array: Any = sample.get(self._head.field)
-        known = type(array) is np.ndarray and array.dtype == self._dtype and array.ndim == 1 and len(sample) == 1
-        if known and self._head.window in (None, len(array)):
-            return sample
+        if not self._head.arrays:
+            array: Any = sample.get(self._head.field)
+            known = _is_array(array, self._dtype) and len(sample) == 1
+            return sample if known and self._head.window in (None, len(array)) else super()._fit(sample)
+        arrays: list[Any] = [sample.get(name) for name in self._dtypes]
+        if len(sample) == len(arrays) and all(map(_is_array, arrays, self._dtypes.values())):
+            sizes = {len(array) for array in arrays}
+            if len(sizes) == 1 and self._head.window in (None, *sizes):
+                return sample
         return super()._fit(sample)
 
     def _encode(self, sample: Mapping[str, Any]) -> Any:
-        return sample[self._head.field]
+        arrays = [sample[name] for name in self._dtypes]
+        if len(arrays) > 1 and len(sizes := {len(array) for array in arrays}) != 1:
+            found = ", ".join(f"{name} of {len(array)}" for name, array in zip(self._dtypes, arrays, strict=True))
+            raise SchemaError(f"expected arrays of one length, got {sizes}: {found}")
+        return arrays
 
     def _store(self, record: Any) -> None:
-        if self._head.lengths == "uint32" and len(record) > _NARROW:
+        first, *others = record
+        if self._head.lengths == "uint32" and len(first) > _NARROW:
             self._widen()
-        self._shards.write(record.tobytes())
-        self._shards.lengths.append(len(record))
+        shards = self._shards
+        shards.write(first.tobytes())
+        for waiting, array in zip(shards.others.values(), others, strict=True):
+            waiting.append(array.tobytes())
+        shards.lengths.append(len(first))
+
+    def write(self, columns: Columns) -> None:
+        """Add many samples, as columns: the files are the same as if they were appended one by one."""
+        self._check_open()
+        known = list(columns.data) == list(self._dtypes) and self._head.window is None
+        packed = [_ends_and_values(columns.data[name], dtype) for name, dtype in self._dtypes.items()] if known else []
+        if not packed or any(one is None or not np.array_equal(one[0], packed[0][0]) for one in packed):
+            for sample in columns.to_samples():
+                self.append(sample)
+            return
+        ends, arrays = packed[0][0].tolist(), [values for _, values in packed]
+        for begin, end in pairwise(ends):
+            self._store([values[begin:end] for values in arrays])
+            self._samples += 1
 
     def _finish(self) -> None:
         super()._finish()
@@ -200,27 +279,65 @@ class TokenWriter(SeriesWriter):
         for path in place.paths():
             if path.endswith(".lengths.bin"):
                 place.put(path, np.frombuffer(place.map(path), "<u4").astype("<u8").tobytes())
-        self._shards.lengths_size *= 2
-        self._head = TokensHeader(1, self._head.dtype, None, self._head.field, "uint64")
+        self._shards.sizes["lengths"] = 2 * self._shards.sizes.get("lengths", 0)
+        self._head = replace(self._head, lengths="uint64")
         self._shards.lengths_dtype = "uint64"
 
     def _existing_header(self) -> TokensHeader:
         if HEAD not in self._stage.existing:
             raise SchemaError(f"{self.path}: expected a dataset with {HEAD} to append to, got other files")
         found, mine = TokensHeader.read(LocalSource(self.path)), self._head
-        if (found.dtype, found.window, found.field) != (mine.dtype, mine.window, mine.field):
+        if (found.dtype, found.window, found.field) != (mine.dtype, mine.window, mine.field) or (
+            list(found.arrays.items()) != list(mine.arrays.items())
+        ):
             raise SchemaError(f"{self.path}: expected samples as {HEAD} says ({found}), got a schema of {mine}")
+        if mine.metadata and mine.metadata != found.metadata:
+            raise SchemaError(
+                f"{self.path}: expected data with the metadata of this dataset ({found.metadata}), got {mine.metadata}"
+            )
         return found
 
 
-def _features_and_header(features: Features, window: int | None) -> tuple[Features, TokensHeader]:
+def _is_array(value: Any, dtype: np.dtype[Any]) -> bool:
+    return type(value) is np.ndarray and value.dtype == dtype and value.ndim == 1
+
+
+def _ends_and_values(column: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the offsets and the numbers of arrays of one dimension and this dtype; None for other columns."""
+    if not isinstance(column, Ragged) or column.dtype != dtype or column.ndim != 1:
+        return None
+    return column.offsets, column.values
+
+
+def _features_and_header(
+    features: Features, window: int | None, metadata: Mapping[str, Any] | None
+) -> tuple[Features, TokensHeader]:
     """Return the features to write, and the description of the files."""
-    name, dtype, size = only_array(features)
+    dtypes, size = array_fields(features)
     if window is not None and (window < 1 or size not in (None, window)):
         raise ArgumentError(f"expected a window of at least 1 that fits {features}, got {window}")
     size = window if size is None else size
     if size == 0:
         raise SchemaError(f"expected windows of at least one number, got {features}")
-    dtype = number_dtype(dtype).name
-    header = TokensHeader(1, dtype, size, name, "uint32" if size is None else None)
-    return Features({name: Array(dtype, (size,))}), header
+    known = {name: number_dtype(dtype).name for name, dtype in dtypes.items()}
+    (first, dtype), *others = known.items()
+    check_array_names(name for name, _ in others)
+    header = TokensHeader(
+        2 if others else 1,
+        dtype,
+        size,
+        first,
+        "uint32" if size is None else None,
+        dict(others),
+        _plain_metadata(metadata or {}),
+    )
+    return Features({name: Array(dtype, (size,)) for name, dtype in known.items()}), header
+
+
+def _plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata as it will be read; raise an error if JSON cannot hold it."""
+    try:
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(metadata)))
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise ArgumentError(f"expected metadata that JSON can hold, got {metadata!r:.200}: {error}") from None
+    return plain

@@ -3,7 +3,8 @@
 Windows need no index: file and offset of a row are arithmetic, and `read` is one gather into one array. Stored lengths
 are in a file next to the numbers and become an `Index`. Datasets that `create` wrote are described by ``tokens.json``;
 for other files the caller passes dtype and window. A folder with an index of data-forager is read through that index.
-`token_files` describes, scans and writes the files.
+Samples may have several arrays of one length, for example tokens and a loss mask. `token_files` describes, scans and
+writes the files.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import bisect
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +25,7 @@ from shardex.errors import (
     NotFoundError,
     RowError,
     SchemaError,
+    ShardexError,
     TruncatedShardError,
     UnknownFormatError,
 )
@@ -38,11 +41,12 @@ from shardex.formats.token_files import (
     LengthScanner,
     TokensHeader,
     TokenWriter,
+    array_fields,
+    file_beside,
     lengths_of,
     number_dtype,
-    only_array,
 )
-from shardex.kernel import Columns, Integers, Ragged, pooled_empty, row_ranges, take
+from shardex.kernel import Columns, Integers, Ragged, Ranges, Segments, digest, pooled_empty, row_ranges, take
 from shardex.schema import Array, Features, check_fields
 from shardex.workers import ExecutorLike
 
@@ -74,32 +78,56 @@ def open(
     trust_paths: bool = False,
 ) -> WindowRows | StoredRows:
     """Open the samples of these files: windows of `window` numbers, or samples of stored lengths."""
+    head = TokensHeader.read(files.source) if files.folder and HEAD in files.paths else None
+    others: Mapping[str, str | None] = {} if head is None else head.arrays
     if schema is not None:
-        name, kind, size = only_array(Features.of(schema))
-        field, dtype, window = field or name, dtype or kind, window or size
+        dtypes, size = array_fields(Features.of(schema))
+        first, others = _first_and_others(files, dtypes, head)
+        field, dtype, window = field or first, dtype or dtypes.get(first), window or size
     if window is not None and window < 1:
         raise ArgumentError(f"expected a window of at least 1, got {window}")
-    if files.folder and HEAD in files.paths:
-        head = TokensHeader.read(files.source)
+    if head is not None:
         numbers = _dtype(files, dtype, head.dtype, f"as {HEAD} says")
         lengths, window, field = head.lengths or "uint32", window or head.window, field or head.field
     elif data_forager.listed_files(files) is not None:
         return _open_data_forager(files, field or "tokens", dtype, window, trust_paths)
     else:
         lengths, numbers = "uint32", _dtype(files, dtype, _dtype_of_names(files), "as their extension says")
-    data = _data_files(files)
+    data = _data_files(files, others)
+    arrays = {field or "tokens": numbers, **{name: number_dtype(dtype) for name, dtype in others.items()}}
+    rows: WindowRows | StoredRows
     if window is not None:
-        return WindowRows(data, numbers, window, field or "tokens")
-    _check_lengths(data, numbers)
-    index = Index.of(
-        data,
-        LengthScanner(numbers.itemsize, lengths),
-        rebuild=rebuild,
-        progress=progress,
-        workers=workers,
-        executor=executor,
-    )
-    return StoredRows(data, index, numbers, None, field or "tokens")
+        rows = WindowRows(data, arrays, window)
+    else:
+        _check_lengths(data, numbers)
+        index = Index.of(
+            data,
+            LengthScanner(numbers.itemsize, lengths),
+            rebuild=rebuild,
+            progress=progress,
+            workers=workers,
+            executor=executor,
+        )
+        rows = StoredRows(data, index, arrays, None)
+    rows.metadata = {} if head is None else head.metadata
+    return rows
+
+
+def _first_and_others(
+    files: Files, dtypes: Mapping[str, str | None], head: TokensHeader | None
+) -> tuple[str, Mapping[str, str | None]]:
+    """Return the name of the first array, and the dtypes of the others, by a schema and the description of the files.
+
+    Without a description all but the first field of the schema are others; with one, it says which are.
+    """
+    first, *others = dtypes
+    if head is None:
+        return first, {name: dtypes[name] for name in others}
+    unknown = [name for name in dtypes if name not in head.arrays]
+    if len(unknown) > 1:
+        known = ", ".join([head.field, *head.arrays])
+        raise SchemaError(f"{files}: expected the fields {known}, as {HEAD} says, got {', '.join(dtypes)}")
+    return (unknown or [head.field])[0], head.arrays
 
 
 def _open_data_forager(
@@ -113,14 +141,15 @@ def _open_data_forager(
     data, index = data_forager.open_index(files, trust_paths=trust_paths)
     numbers = _dtype(data, dtype, _dtype_of_names(data), "as their extension says")
     if window is not None:
-        return WindowRows(data, numbers, window, field)
+        return WindowRows(data, {field: numbers}, window)
     same = index.same_length()
-    return StoredRows(data, index, numbers, None if same is None else same // numbers.itemsize, field)
+    return StoredRows(data, index, {field: numbers}, None if same is None else same // numbers.itemsize)
 
 
-def _data_files(files: Files) -> Files:
+def _data_files(files: Files, others: Iterable[str] = ()) -> Files:
     found = files.having(*_NAMES) if files.folder else files
-    data = tuple(path for path in found.paths if not path.lower().endswith(".lengths.bin"))
+    beside = tuple(f".{name}.bin" for name in ("lengths", *others))
+    data = tuple(path for path in found.paths if not path.endswith(beside))
     if not data:
         raise UnknownFormatError(
             f"{files}: expected files that end in {', '.join(_NAMES)}, got {len(files.paths)} others"
@@ -167,22 +196,48 @@ def _check_sizes(files: Files, sizes: list[int], dtype: np.dtype[Any]) -> None:
             )
 
 
+class _OtherArrays:
+    """The files of all arrays but the first, which lie next to the files of the first."""
+
+    def __init__(self, files: Files, sizes: Sequence[int], arrays: Mapping[str, np.dtype[Any]]) -> None:
+        (_, first), *others = arrays.items()
+        self.data: dict[str, Segments] = {}
+        stamps = []
+        for name, dtype in others:
+            beside = Files(files.source, tuple(file_beside(path, name) for path in files.paths), files.what)
+            stats = beside.stats()
+            for number, (size, stat) in enumerate(zip(sizes, stats, strict=True)):
+                if stat.size != (expected := size // first.itemsize * dtype.itemsize):
+                    raise TruncatedShardError(
+                        f"{beside.name(number)}: expected {expected} bytes, {dtype.itemsize} for each number of "
+                        f"{files.name(number)}, got {stat.size}"
+                    )
+            known = [IndexedFile(p, s.size, s.tag, 0, "", s.identity) for p, s in zip(beside.paths, stats, strict=True)]
+            self.data[name] = map_files(beside, known)
+            stamps.append((name, dtype.name, [(stat.size, stat.tag) for stat in stats]))
+        self.stamp = digest(stamps) if stamps else ""
+        """Changes when a file changes."""
+
+
 class WindowRows(ShardRows):
     """Windows of one length; an incomplete window at the end of a file is ignored."""
 
     in_python = False
 
-    def __init__(self, files: Files, dtype: np.dtype[Any], window: int, field: str) -> None:
-        self.files, self.dtype, self.window, self.field = files, dtype, window, field
-        self.features = Features({field: Array(dtype.name, (window,))})
-        self._width = window * dtype.itemsize
+    def __init__(self, files: Files, arrays: Mapping[str, np.dtype[Any]], window: int) -> None:
+        self.files, self.arrays, self.window = files, dict(arrays), window
+        self.features = Features({name: Array(dtype.name, (window,)) for name, dtype in arrays.items()})
+        self._names = list(arrays)
+        self.dtype = arrays[self._names[0]]
+        width = window * self.dtype.itemsize
         stats = files.stats()
-        _check_sizes(files, sizes := [stat.size for stat in stats], dtype)
-        counts = [size // self._width for size in sizes]
+        _check_sizes(files, sizes := [stat.size for stat in stats], self.dtype)
+        counts = [size // width for size in sizes]
         self._known = [IndexedFile(p, s.size, s.tag, n) for p, s, n in zip(files.paths, stats, counts, strict=True)]
         self.starts: Integers = np.cumsum([0, *counts], dtype=np.int64)
         self._firsts: list[int] = self.starts.tolist()
-        self.data = map_files(files, self._known)
+        self._others = _OtherArrays(files, sizes, arrays)
+        self.data = {self._names[0]: map_files(files, self._known), **self._others.data}
 
     def __len__(self) -> int:
         return self._firsts[-1]
@@ -190,7 +245,9 @@ class WindowRows(ShardRows):
     @cached_property
     def fingerprint(self) -> str:
         """A short text that changes when the files, their sizes or times, or the window change."""
-        return hashlib.sha256(repr((self.dtype.name, self.window, self._known)).encode()).hexdigest()[:16]
+        plain = (self.dtype.name, self.window, self._known)
+        others = (self._others.stamp,) if self._others.stamp else ()
+        return hashlib.sha256(repr((*plain, *others)).encode()).hexdigest()[:16]
 
     def shard_names(self) -> list[str]:
         """Paths of the files, as error messages show them."""
@@ -198,61 +255,104 @@ class WindowRows(ShardRows):
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Start fetching these windows."""
-        if fields is None or self.field in fields:
-            row_ranges(self.data, self.starts, rows, self._width).advise()
+        for name in self._names if fields is None else fields:
+            if name in self.arrays:
+                row_ranges(self.data[name], self.starts, rows, self.window * self.arrays[name].itemsize).advise()
 
     def shards(self, rows: Integers) -> list[str]:
         """Path of the file that holds each window."""
         return [self.files.name(number) for number in (np.searchsorted(self.starts, rows, "right") - 1).tolist()]
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Read these windows by one gather."""
-        if not check_fields([self.field], fields):
-            return Columns({}, len(rows))
-        out = pooled_empty((len(rows), self.window), self.dtype)
-        take(self.data, self.starts, rows, self._width, out)
-        return Columns({self.field: out}, len(rows))
+        """Read these windows by one gather for each array."""
+        found: dict[str, Any] = {}
+        for name in check_fields(self._names, fields):
+            out = pooled_empty((len(rows), self.window), dtype := self.arrays[name])
+            take(self.data[name], self.starts, rows, self.window * dtype.itemsize, out)
+            found[name] = out
+        return Columns(found, len(rows))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Return one window, a read-only view of the file."""
         if not 0 <= row < self._firsts[-1]:
             raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
         number = bisect.bisect_right(self._firsts, row) - 1
-        begin = (row - self._firsts[number]) * self._width
-        value = self.data.slice(number, begin, begin + self._width).view(self.dtype)
-        return dict.fromkeys(check_fields([self.field], fields), value)
+        first, found = (row - self._firsts[number]) * self.window, {}
+        for name in check_fields(self._names, fields):
+            item = (dtype := self.arrays[name]).itemsize
+            found[name] = self.data[name].slice(number, first * item, (first + self.window) * item).view(dtype)
+        return found
 
 
 class StoredRows(RecordRows):
-    """Samples at the locations of an index; stacked if all are known to have one length."""
+    """Samples at the locations of an index, which are those of the first array; stacked if all have one length."""
 
     in_python = False
 
-    def __init__(self, files: Files, index: Locations, dtype: np.dtype[Any], window: int | None, field: str) -> None:
+    def __init__(self, files: Files, index: Locations, arrays: Mapping[str, np.dtype[Any]], window: int | None) -> None:
         super().__init__(files, index)
-        self.dtype, self.window, self.field = dtype, window, field
-        self.features = Features({field: Array(dtype.name, (window,))})
+        self.arrays, self.window = dict(arrays), window
+        self.features = Features({name: Array(dtype.name, (window,)) for name, dtype in arrays.items()})
+        self._names = list(arrays)
+        self.dtype = arrays[self._names[0]]
+        self._others = _OtherArrays(files, [file.size for file in index.files], arrays)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short text that changes when the files, their sizes or times change."""
+        return digest(self.index.fingerprint, self._others.stamp) if self._others.stamp else self.index.fingerprint
+
+    def _ranges_of(self, name: str, first: Ranges) -> Ranges:
+        """Return the ranges of an array by those of the first."""
+        if (data := self._others.data.get(name)) is None:
+            return first
+        item, size = self.dtype.itemsize, self.arrays[name].itemsize
+        return Ranges(data, first.which, first.begin // item * size, first.length // item * size)
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Start fetching these samples."""
+        with suppress(ShardexError):
+            first = self.ranges(rows)
+            for name in check_fields(self._names, fields):
+                self._ranges_of(name, first).advise()
+
+    def hold(self, rows: Integers, fields: Sequence[str] | None) -> Any:
+        """Fetch the bytes of all these fields at once if the files are remote."""
+        if self.data.fetch is None:
+            return None
+        first = self.ranges(rows)
+        return [self._ranges_of(name, first).hold() for name in check_fields(self._names, fields)]
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Read these samples: stacked if all have one length, else as `Ragged`, which copies later."""
-        if not check_fields([self.field], fields):
+        if not (names := check_fields(self._names, fields)):
             return Columns({}, len(rows))
         ranges = self.ranges(rows)
         odd = ranges.length % self.dtype.itemsize != 0
         if odd.any():
             k = int(odd.argmax())
             self._refuse(int(rows[k]), int(ranges.length[k]))
+        found = {name: Ragged(self._ranges_of(name, ranges), self.arrays[name]) for name in names}
         if self.window is None:
-            return Columns({self.field: Ragged(ranges, self.dtype)}, len(rows))
-        values = ranges.packed()[0].view(self.dtype).reshape(len(rows), self.window)
-        return Columns({self.field: values}, len(rows))
+            return Columns(found, len(rows))
+        stacked = {name: one.values.reshape(len(rows), self.window) for name, one in found.items()}
+        return Columns(stacked, len(rows))
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return one sample, a read-only view of the file."""
+        """Return one sample, read-only views of the files."""
         data = self.record(row)
         if data.size % self.dtype.itemsize:
             self._refuse(row, data.size)
-        return {name: data.view(self.dtype) for name in check_fields([self.field], fields)}
+        found = {}
+        for name in check_fields(self._names, fields):
+            if (other := self._others.data.get(name)) is None:
+                found[name] = data.view(self.dtype)
+            else:
+                number, begin, length = self.index.at(row)
+                item, size = self.dtype.itemsize, self.arrays[name].itemsize
+                first = begin // item * size
+                found[name] = other.slice(number, first, first + length // item * size).view(self.arrays[name])
+        return found
 
     def _refuse(self, row: int, size: int) -> None:
         raise FormatError(
@@ -262,10 +362,19 @@ class StoredRows(RecordRows):
 
 
 def create(
-    path: str, features: Features, *, mode: str = "create", window: int | None = None, shard_size: int = 1 << 30
+    path: str,
+    features: Features,
+    *,
+    mode: str = "create",
+    window: int | None = None,
+    shard_size: int = 1 << 30,
+    metadata: Mapping[str, Any] | None = None,
 ) -> TokenWriter:
-    """Return a writer of files of numbers; the schema has one field, an array of one dimension."""
-    return TokenWriter(path, Features.of(features), mode, window, shard_size)
+    """Return a writer of files of numbers; all fields are arrays of one dimension, of one length in each sample.
+
+    `metadata` is stored with the data: anything that JSON can hold.
+    """
+    return TokenWriter(path, Features.of(features), mode, window, shard_size, metadata)
 
 
 FORMAT = Format(
