@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shardex.errors import ArgumentError, FieldError, RowError
+import shardex as sx
+from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError
 from shardex.kernel import Columns, Integers
 from shardex.rows import AbstractRows, AdaptedRows, normalise
-from shardex.schema import Features, Text, Value, check_fields
+from shardex.schema import Array, Features, Text, Value, check_fields
 
 # -- normalise ---------------------------------------------------------------------------------------------------
 
@@ -142,3 +144,80 @@ def test_adapted_rows_use_what_the_object_has() -> None:
 def test_abstract_rows_need_len_and_read() -> None:
     with pytest.raises(TypeError, match="abstract"):
         AbstractRows()  # type: ignore[abstract]
+
+
+# -- lengths of arrays -------------------------------------------------------------------------------------------
+
+
+@sx.packable
+class Document:
+    """A typed document."""
+
+    tokens: NDArray[np.uint16]
+    n: int
+
+
+DOCUMENTS = [{"tokens": np.arange(size, dtype=np.uint16), "n": size} for size in (3, 0, 5, 1, 4)]
+
+
+def test_lengths_of_views_layers_and_combinations(tmp_path: Path) -> None:
+    ds = sx.write(str(tmp_path / "d"), DOCUMENTS)
+    typed = ds.as_type(Document)
+    mapped = ds.map(lambda sample: {"tokens": np.append(sample.tokens, sample.tokens)})
+    joined = sx.join(ds.select("tokens"), sx.open(DOCUMENTS).select("n"))
+    for view, expected in (
+        (ds, [3, 0, 5, 1, 4]),
+        (ds[::-2], [4, 5, 3]),
+        (ds.shuffle(1)[:0], []),
+        (ds[[4, 4, 0]], [4, 4, 3]),
+        (typed, [3, 0, 5, 1, 4]),
+        (mapped, [6, 0, 10, 2, 8]),
+        (joined, [3, 0, 5, 1, 4]),
+        (sx.concat(ds[:2], ds[3:]), [3, 0, 1, 4]),
+        (ds.select("tokens"), [3, 0, 5, 1, 4]),
+    ):
+        assert view.lengths("tokens").tolist() == expected
+    assert ds.rename(tokens="ids").lengths("ids").tolist() == [3, 0, 5, 1, 4]
+    with pytest.raises(FieldError, match="tokens"):
+        ds.rename(tokens="ids").lengths("tokens")
+    with pytest.raises(FieldError, match="tokens"):
+        ds.select("n").lengths("tokens")
+
+
+def test_lengths_of_edited_and_adopted_data(tmp_path: Path) -> None:
+    sx.write(str(tmp_path / "d"), DOCUMENTS)
+    with sx.edit(str(tmp_path / "d")) as tx:
+        tx.update(2, tokens=np.zeros(9, np.uint16))
+        tx.delete([0])
+    assert sx.open(str(tmp_path / "d")).lengths("tokens").tolist() == [0, 9, 1, 4]
+    sx.write(str(tmp_path / "tokens"), [{"tokens": sample["tokens"]} for sample in DOCUMENTS], format="tokens")
+    adopted = sx.adopt(str(tmp_path / "tokens"), str(tmp_path / "adopted"))
+    assert adopted.lengths("tokens").tolist() == [3, 0, 5, 1, 4]
+
+
+def test_lengths_of_a_missing_array_are_0_and_single_values_have_none() -> None:
+    optional = [{"x": np.zeros(2)}, {"x": None}, {"x": np.zeros(3)}]
+    assert sx.open(optional).lengths("x").tolist() == [2, 0, 3]
+    assert sx.open([{"x": np.zeros((2, 3))}] * 4).lengths("x").tolist() == [2] * 4
+    with pytest.raises(SchemaError, match="expected a field of arrays, got text - at field s"):
+        sx.open([{"s": "a"}]).lengths("s")
+    rows: Any = type("Numbers", (Plain,), {"features": Features({"x": Array("int64", None)})})()
+    with pytest.raises(SchemaError, match="at least one dimension, got single values - at field x"):
+        sx.open(rows).lengths("x")
+
+
+def test_lengths_of_lists_in_json_need_a_schema(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"tokens": [1, 2]}\n{"tokens": [3]}\n')
+    with pytest.raises(SchemaError, match=r'open with schema=\{"tokens": sx.Array\("int64", \(None,\)\)\}'):
+        sx.open(str(path)).lengths("tokens")
+    assert sx.open(str(path), schema={"tokens": sx.Array("int64", (None,))}).lengths("tokens").tolist() == [2, 1]
+
+
+def test_lengths_of_token_files_do_not_need_the_tokens(tmp_path: Path) -> None:
+    documents = [{"tokens": np.full(size, 7, np.uint16)} for size in range(1, 200)]
+    ds = sx.write(str(tmp_path / "tokens"), documents, format="tokens")
+    (tmp_path / "tokens" / "part-00000.bin").unlink()
+    assert ds.lengths("tokens").tolist() == list(range(1, 200))
+    with pytest.raises(ShardexError, match=r"part-00000\.bin"):
+        ds[0]

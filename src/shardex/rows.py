@@ -19,14 +19,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow import DecodedTable, MappedTable, concat_columns, samples_table
-from shardex.errors import ArgumentError, RowError
-from shardex.kernel import MISSING, Column, Columns, Integers, Masked, digest
+from shardex.errors import ArgumentError, RowError, SchemaError
+from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, digest
 from shardex.progress import Bar
 from shardex.schema import (
+    Array,
     Features,
+    Json,
     check_fields,
     infer,
+    unwrap_optional,
 )
+from shardex.schema import Sequence as ListOf
 
 __all__ = [
     "AbstractRows",
@@ -36,6 +40,7 @@ __all__ = [
     "Rows",
     "Table",
     "are_positions",
+    "lengths_in",
     "normalise",
     "slice_indices",
     "whole_number",
@@ -45,6 +50,8 @@ _INFER_FROM = 16
 """Features are inferred from this many first samples."""
 _CHUNK = 4096
 """Rows per read when all rows are read for SQL."""
+_LAZY_CHUNK = 1 << 16
+"""Rows per read for the lengths of arrays whose values are copied later, or never."""
 
 
 @runtime_checkable
@@ -153,13 +160,24 @@ class AbstractRows(ABC):
         """Return for each row whether it has a value for a field; by default all rows are read."""
         return np.concatenate([_is_present(columns, name) for columns in self._chunks([name])])
 
+    def lengths(self, name: str) -> Integers:
+        """Return the length of the array of a field in each row, 0 for a missing one: its size along its first axis.
+
+        By default arrays are read; where their offsets are stored, as in native datasets, their values are not.
+        """
+        return _array_lengths(self, name)
+
     def _chunks(self, names: Sequence[str]) -> Iterator[Columns]:
         """Read all rows in chunks (at least one); a progress bar appears if that takes long."""
-        with Bar(total=len(self), unit=" samples", unit_scale=True, desc="query", disable=None, delay=1) as bar:
-            for begin in range(0, max(1, len(self)), _CHUNK):
-                some = np.arange(begin, min(begin + _CHUNK, len(self)))
-                yield self.read(some, names)
-                bar.update(len(some))
+        return _read_all(self, names, _CHUNK, "query")
+
+
+def _read_all(table: Table, names: Sequence[str], size: int, title: str) -> Iterator[Columns]:
+    with Bar(total=len(table), unit=" samples", unit_scale=True, desc=title, disable=None, delay=1) as bar:
+        for begin in range(0, max(1, len(table)), size):
+            some = np.arange(begin, min(begin + size, len(table)))
+            yield table.read(some, names)
+            bar.update(len(some))
 
 
 def _is_present(columns: Columns, name: str) -> NDArray[np.bool_]:
@@ -169,6 +187,40 @@ def _is_present(columns: Columns, name: str) -> NDArray[np.bool_]:
     if isinstance(column, Masked):
         return column.mask
     return np.ones(len(columns), np.bool_)
+
+
+def _array_lengths(table: Table, name: str) -> Integers:
+    """Return the length of the array of a field in each row of a table, 0 for a missing one, by reading the rows.
+
+    >>> from shardex.dataset import ListRows
+    >>> _array_lengths(ListRows([{"x": [1, 2]}, {"x": [3]}]), "x")
+    array([2, 1])
+    """
+    features = table.features
+    check_fields(list(features), [name])
+    feature = unwrap_optional(features[name])
+    if not isinstance(feature, Array) or feature.shape == ():
+        lists = isinstance(feature, Json | ListOf)
+        remedy = f'; if these are lists of integers, open with schema={{"{name}": sx.Array("int64", (None,))}}'
+        raise SchemaError(f"expected a field of arrays, got {feature} - at field {name}{remedy * lists}")
+    if feature is features[name] and feature.shape and feature.shape[0] is not None:
+        return np.full(len(table), feature.shape[0], np.int64)
+    lazy = feature.ragged and not getattr(table, "in_python", False)
+    chunks = _read_all(table, [name], _LAZY_CHUNK if lazy else _CHUNK, "lengths")
+    try:
+        return np.concatenate([_lengths(columns.data[name]) for columns in chunks])
+    except (TypeError, IndexError):  # of an array without dimensions
+        raise SchemaError(f"expected arrays of at least one dimension, got single values - at field {name}") from None
+
+
+def _lengths(column: Column) -> Integers:
+    if isinstance(column, Masked):
+        return np.where(column.mask, _lengths(column.column), 0)
+    if isinstance(column, Ragged):
+        return column.lengths if column.shapes is None else column.shapes[:, 0]
+    if isinstance(column, list):
+        return np.array([0 if value is None or value is MISSING else len(value) for value in column], np.int64)
+    return np.full(len(column), column.shape[1], np.int64)
 
 
 class AdaptedRows(AbstractRows):
@@ -183,7 +235,7 @@ class AdaptedRows(AbstractRows):
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        for name in ("sample", "advise", "shards", "column", "sql_columns", "present"):
+        for name in ("sample", "advise", "shards", "column", "sql_columns", "present", "lengths"):
             if (method := getattr(rows, name, None)) is not None:
                 setattr(self, name, method)
 
@@ -296,9 +348,19 @@ class JoinedRows(AbstractRows):
         """Return which rows have a value, from the table that has the field."""
         return self._table_with(name).present(name)
 
+    def lengths(self, name: str) -> Integers:
+        """Return the lengths of arrays, from the table that has the field."""
+        (name,) = check_fields(self._names, [name])
+        return lengths_in(self._table_of[name], name)
+
     def _table_with(self, name: str) -> Table:
         """The table that has a field or an extracted column."""
         return self._table_of[name]
+
+
+def lengths_in(table: Table, name: str) -> Integers:
+    """Return the length of the array of a field in each row of a table."""
+    return table.lengths(name) if isinstance(table, AbstractRows) else _array_lengths(table, name)
 
 
 # -- row numbers ------------------------------------------------------------------------------------------------

@@ -26,10 +26,11 @@ import pytest
 
 from shardex.dataset import Dataset, ListRows
 from shardex.dataset import open as open_dataset
-from shardex.errors import FieldError
+from shardex.errors import FieldError, SchemaError
 from shardex.formats import ShardRows
 from shardex.rows import Rows
 from shardex.samples import Batch, DictSample
+from shardex.schema import Array, unwrap_optional
 
 __all__ = ["Case", "ListRows", "RowsSuite"]
 
@@ -150,6 +151,20 @@ class RowsSuite:
             ds.select("no such field at all")
         with pytest.raises(KeyError):
             ds.read([0], ["no such field at all"])
+
+    def test_lengths(self, case: Case) -> None:
+        ds = case.dataset
+        for name, feature in ds.features.items():
+            inner = unwrap_optional(feature)
+            if not isinstance(inner, Array) or inner.shape == ():
+                with pytest.raises(SchemaError, match="expected a field of arrays, got"):
+                    ds.lengths(name)
+                continue
+            expected = [0 if sample.get(name) is None else len(sample[name]) for sample in case.expected]
+            for view, some in ((ds, expected), (ds[::-1], expected[::-1]), (ds[1:2], expected[1:2])):
+                assert view.lengths(name).tolist() == some, name
+        with pytest.raises(FieldError, match="no such field at all"):
+            ds.lengths("no such field at all")
 
     def test_arrow(self, case: Case) -> None:
         table = case.dataset.to_arrow()

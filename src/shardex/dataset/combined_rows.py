@@ -113,6 +113,10 @@ class ConcatRows(AbstractRows):
         """Ask each part."""
         return np.concatenate([part.present(name) for part in self.parts])
 
+    def lengths(self, name: str) -> Integers:
+        """Ask each part."""
+        return np.concatenate([part.lengths(name) for part in self.parts])
+
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Read from the part that has the row."""
         number = int(np.searchsorted(self.starts, row, "right")) - 1

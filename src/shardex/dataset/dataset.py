@@ -22,7 +22,16 @@ from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.huggingface import to_huggingface
 from shardex.dataset.layers import Layer, RenamedRows, innermost_rows, sample_type_of
 from shardex.dataset.read_size import read_chunks, sample_chunks
-from shardex.dataset.sql import Limits, Params, condition, select, view_columns, view_matching, view_present
+from shardex.dataset.sql import (
+    Limits,
+    Params,
+    condition,
+    select,
+    view_columns,
+    view_lengths,
+    view_matching,
+    view_present,
+)
 from shardex.dataset.typed_views import check_callable, lens_view, mapped_view, typed_view
 from shardex.dataset.views import (
     PLUMBING,
@@ -525,6 +534,18 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return for each sample whether it has a value for a field."""
         return view_present(self, name)
+
+    def lengths(self, name: str) -> Integers:
+        """Return the length of the array of a field in each sample, 0 for a missing one.
+
+        Where lengths or offsets are stored (token files, native datasets, Arrow), the arrays are not read.
+
+        >>> import shardex as sx
+        >>> sx.open([{"tokens": [1, 2, 3]}, {"tokens": [4]}]).lengths("tokens")
+        array([3, 1])
+        """
+        check_fields(self.fields, [name])
+        return view_lengths(self, name)
 
     @property
     def extracted(self) -> Features:

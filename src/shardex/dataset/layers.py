@@ -159,6 +159,11 @@ class TypedRows(Layer):
         """Return which rows have a value, from the rows below if they have the field."""
         return self.below.present(name) if name in self._stored else super().present(name)
 
+    def lengths(self, name: str) -> Integers:
+        """Return the lengths of arrays, from the rows below if their feature is that of the class."""
+        same_below = name in self._stored and self.below.features[name] == self.features[name]
+        return self.below.lengths(name) if same_below else super().lengths(name)
+
 
 # -- other names ----------------------------------------------------------------------------------------------
 
@@ -232,3 +237,7 @@ class RenamedRows(Layer):
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return which rows have a value, from the rows below."""
         return self.below.present(self._old.get(name, name))
+
+    def lengths(self, name: str) -> Integers:
+        """Return the lengths of arrays, from the rows below."""
+        return self.below.lengths(*self._old_names([name]))

@@ -264,6 +264,14 @@ def view_present(dataset: Dataset[Any], name: str) -> NDArray[np.bool_]:
     return dataset.rows.present(name)[_rows(dataset)]
 
 
+def view_lengths(dataset: Dataset[Any], name: str) -> Integers:
+    """Return the length of the array of a field in each sample of a dataset."""
+    if _is_small(dataset):
+        return AbstractRows.lengths(dataset, name)
+    found = dataset.rows.lengths(name)
+    return found if dataset.order == Span(len(found)) else found[_rows(dataset)]
+
+
 def view_matching(dataset: Dataset[Any], query: Query, params: Params, limits: Limits) -> Integers:
     """Return the positions of a dataset at which a condition holds."""
     if _first_row(dataset) is not None or _is_small(dataset) or not query.is_per_sample:

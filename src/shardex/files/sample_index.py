@@ -196,6 +196,14 @@ class Index:
         first, size = self.read("offset", rows), self.read("length", rows)  # raises for rows outside
         return self.file(rows), first, size
 
+    def lengths(self) -> Integers:
+        """Return the length of every row, by the column of this name."""
+        blocks = [self._open.get(number) or self._block(number) for number in range(len(self._blocks))]
+        found: Integers = np.concatenate(
+            [np.empty(0, np.int64), *(block["length"] for block in blocks)], dtype=np.int64
+        )
+        return found
+
     def at(self, row: int) -> tuple[int, int, int]:
         """Return file, offset and length of one row, as integers."""
         number, block, local = self._find(row)

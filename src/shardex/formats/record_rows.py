@@ -123,6 +123,10 @@ class MappedIndex(ABC):
     def _checked(self, rows: Integers, *entries: Integers) -> tuple[Integers, Integers, Integers]:
         """Return file, offset and length of rows, whose entries in the file are the three numbers of `entries`."""
 
+    def lengths(self) -> Integers:
+        """Return the length of every row, in bytes."""
+        return self.locate(np.arange(len(self)))[2]
+
     def _entry(self, row: int) -> tuple[int, ...]:
         """Return the numbers of one entry."""
         if not 0 <= row < len(self):

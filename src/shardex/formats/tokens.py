@@ -338,6 +338,17 @@ class StoredRows(RecordRows):
         stacked = {name: one.values.reshape(len(rows), self.window) for name, one in found.items()}
         return Columns(stacked, len(rows))
 
+    def lengths(self, name: str) -> Integers:
+        """Return the number of tokens in each sample, from the index."""
+        check_fields(list(self.features), [name])
+        if self.window is not None:
+            return np.full(len(self), self.window, np.int64)
+        sizes, item = self.index.lengths(), self.dtype.itemsize
+        if (odd := sizes & (item - 1)).any():  # the size of a number is a power of two
+            row = int(odd.argmax())
+            self._refuse(row, int(sizes[row]))
+        return sizes >> (item.bit_length() - 1)
+
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Return one sample, read-only views of the files."""
         data = self.record(row)

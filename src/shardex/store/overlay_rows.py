@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shardex.arrow import concat_columns, concat_tables, take_table
 from shardex.formats import ShardRows, TableRows
 from shardex.kernel import Columns, Integers
-from shardex.rows import AbstractRows, Table
+from shardex.rows import AbstractRows, Table, lengths_in
 from shardex.schema import check_fields
 from shardex.store.row_ids import LiveRows
 
@@ -134,6 +134,12 @@ class EditedRows(ShardRows):
         newer = [overlay.table.present(name) for overlay in self._overlays[name]]
         there: NDArray[np.bool_] = np.concatenate([self._base.present(name), *newer])[self._newest(name)]
         return there
+
+    def lengths(self, name: str) -> Integers:
+        """Return the length of the newest array of each row."""
+        (name,) = check_fields(self._names, [name])
+        newer = [lengths_in(overlay.table, name) for overlay in self._overlays[name]]
+        return np.concatenate([self._base.lengths(name), *newer])[self._newest(name)]
 
     def _newest(self, name: str) -> Integers:
         """Return the number of each row's value in the base values followed by those of each overlay."""

@@ -298,3 +298,7 @@ class _ForeignTable(AbstractRows):
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return which rows have a value for a field."""
         return self._opened.present(self._foreign.fields[name])
+
+    def lengths(self, name: str) -> Integers:
+        """Return the length of the array of a field in each row."""
+        return self._opened.lengths(*self._names(check_fields(list(self._features), [name])))
