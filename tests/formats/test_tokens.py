@@ -477,9 +477,6 @@ def test_damaged_data_forager_index_raises(tmp_path: Path) -> None:
         rows.read(np.array([0]))
     with pytest.raises(FormatError, match="expected the number of a file below 1, got 9 - at sample 1"):
         rows.read(np.array([1]))
-    put(tmp_path / "index" / "sample_schema.json", b"{}")
-    with pytest.raises(FormatError, match=r"expected samples of one array, got index/sample_schema\.json"):
-        stored(tmp_path, dtype="uint16")
     put(tmp_path / "b" / "x.bin", b"")
     with pytest.raises(PathError, match="trust_paths=True"):
         stored(forager(tmp_path / "b", ["../a.bin"], [(0, 0, 4)]), dtype="uint16")

@@ -1,9 +1,9 @@
 """Rows whose samples are byte ranges of files: the common code of tar, JSONL, tokens and bins.
 
-File, offset and length of a row come from `Locations`: an `Index` that shardex made, or a table that another tool made
-(`MappedIndex`). `RecordRows` turns rows into `Ranges` of the mapped files; a format decodes them into columns.
-`DictRows` does that for records that decode to one dict each. A file that changed since it was indexed raises an error
-when it is first mapped.
+File, offset and length of a row come from `Locations`: an `Index` that shardex made, a table that another tool made
+(`MappedIndex`), or arithmetic. `RecordRows` turns rows into `Ranges` of the mapped files; a format decodes them into
+columns. `DictRows` does that for records that decode to one dict each. A file that changed since it was indexed raises
+an error when it is first mapped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from shardex.errors import (
     StaleIndexError,
     TruncatedShardError,
 )
-from shardex.files import Files, Index, IndexedFile
+from shardex.files import Files, IndexedFile
 from shardex.formats.record_fields import (
     KeyScan,
     MakeDecoder,
@@ -134,8 +134,31 @@ class MappedIndex(ABC):
         return self._layout.unpack(self._table.slice(0, row * self._width, (row + 1) * self._width).data)
 
 
-Locations = Index | MappedIndex
-"""Gives file, offset and length of each row."""
+class Locations(Protocol):
+    """Gives file, offset and length of each row: an `Index`, a `MappedIndex`, or locations that a format computes."""
+
+    @property
+    def files(self) -> tuple[IndexedFile, ...]:
+        """State of the data files when they were located."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text that changes when the locations or the data files change."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    def file(self, rows: Integers) -> Integers:
+        """Return the number of the file that holds each row."""
+
+    def locate(self, rows: Integers) -> tuple[Integers, Integers, Integers]:
+        """Return file, offset and length of each row; raise for rows outside."""
+
+    def at(self, row: int) -> tuple[int, int, int]:
+        """Return file, offset and length of one row."""
+
+    def lengths(self) -> Integers:
+        """Return the length of every row, in bytes."""
 
 
 class RecordRows(ShardRows):

@@ -57,7 +57,7 @@ _NAMES = (".bin", ".tokens", *_DTYPES)
 
 def recognise(files: Files) -> int:
     """Recognise ``tokens.json``, an index of data-forager that names no JSON lines, and the extension `.tokens`."""
-    if files.folder and HEAD in files.paths:
+    if files.folder and (HEAD in files.paths or data_forager.has_schema(files)):
         return 2
     if names := data_forager.listed_files(files):
         return 0 if all(name.lower().endswith(JSON_LINES) for name in names) else 2
@@ -76,8 +76,11 @@ def open(
     workers: int | None = None,
     executor: ExecutorLike = None,
     trust_paths: bool = False,
-) -> WindowRows | StoredRows:
+) -> WindowRows | StoredRows | data_forager.SampleArrayRows:
     """Open the samples of these files: windows of `window` numbers, or samples of stored lengths."""
+    if data_forager.has_schema(files):
+        data_forager.refuse_options(files, dtype=dtype, window=window, field=field)
+        return data_forager.open_arrays(files, schema=schema, trust_paths=trust_paths)
     head = TokensHeader.read(files.source) if files.folder and HEAD in files.paths else None
     others: Mapping[str, str | None] = {} if head is None else head.arrays
     if schema is not None:
@@ -133,11 +136,6 @@ def _first_and_others(
 def _open_data_forager(
     files: Files, field: str, dtype: str | None, window: int | None, trust_paths: bool
 ) -> WindowRows | StoredRows:
-    if "index/sample_schema.json" in files.paths:
-        raise FormatError(
-            f"{files}: expected samples of one array, got index/sample_schema.json, which names several; "
-            "such samples cannot be read yet"
-        )
     data, index = data_forager.open_index(files, trust_paths=trust_paths)
     numbers = _dtype(data, dtype, _dtype_of_names(data), "as their extension says")
     if window is not None:
