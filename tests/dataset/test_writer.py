@@ -26,6 +26,7 @@ FORMATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("arrow", {"x": int}, {"x": 1}),
     ("parquet", {"x": int}, {"x": 1}),
     ("jsonl", {"x": int}, {"x": 1}),
+    ("text", {"text": str}, {"text": "1"}),
     ("tar", {"x": sx.Array("int64", (1,))}, {"x": np.array([1])}),
     ("bins", {"data": bytes}, {"data": b"1"}),
     ("tokens", {"tokens": sx.Array("uint16", (2,))}, {"tokens": np.array([1, 2], np.uint16)}),

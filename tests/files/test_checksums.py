@@ -15,13 +15,15 @@ import shardex as sx
 from shardex.errors import ArgumentError, ChecksumError, ShardexError, StaleIndexError
 from shardex.sources.checked_source import BLOCK
 
-FORMATS = ["tar", "jsonl", "parquet", "bins", "tokens"]
+FORMATS = ["tar", "jsonl", "text", "parquet", "bins", "tokens"]
 
 
 def write(folder: Path, format: str, rows: int = 30) -> sx.Dataset:
     if format == "tokens":
         windows: list[Any] = [{"tokens": np.full(64, k, "u2")} for k in range(rows)]
         return sx.write(folder, windows, {"tokens": sx.Array("uint16", (64,))}, format=format)
+    if format == "text":
+        return sx.write(folder, [{"text": f"number {k}"} for k in range(rows)], format=format)
     options: dict[str, Any] = {"splits": 3} if format == "bins" else {}
     samples = [{"n": k, "text": f"number {k}"} for k in range(rows)]
     return sx.write(folder, samples, {"n": int, "text": str}, format=format, **options)

@@ -36,8 +36,9 @@ from shardex.errors import (
 from shardex.files import Scan, Stage, find
 from shardex.formats import jsonl_lines as lines
 from shardex.formats import open_rows
-from shardex.formats.jsonl import JsonLines, TextLines, create, recognise
+from shardex.formats.jsonl import JsonLines, create, recognise
 from shardex.formats.jsonl_lines import LineScanner
+from shardex.formats.text import LineRows
 from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
 from shardex.schema import Array, Bytes, ClassLabel, Features, Json, Optional, Struct, Text, Value
@@ -65,9 +66,9 @@ def opened(path: Path | list[Path], **options: Any) -> JsonLines:
     return rows
 
 
-def texts(path: Path, **options: Any) -> TextLines:
-    rows = open_rows(path, "jsonl", **options)
-    assert isinstance(rows, TextLines)
+def texts(path: Path, **options: Any) -> LineRows:
+    rows = open_rows(path, "jsonl", **{"decode": "text", **options})
+    assert isinstance(rows, LineRows)
     return rows
 
 
@@ -387,35 +388,6 @@ def test_error_shows_the_start_of_a_long_line(tmp_path: Path) -> None:
     assert "x" * 61 not in str(caught.value)
 
 
-# -- text -----------------------------------------------------------------------------------------------------
-
-
-def test_text_keeps_blank_lines(tmp_path: Path) -> None:
-    put(tmp_path / "a.txt", "één\r\n\n  \ntwo".encode())
-    rows = texts(tmp_path)
-    assert [sample["text"] for sample in every(rows)] == ["één", "", "  ", "two"]
-    assert rows.features == Features({"text": Text()})
-    raw = texts(tmp_path, decode="bytes")
-    assert [sample["data"] for sample in every(raw)] == ["één".encode(), b"", b"  ", b"two"]
-    assert raw.read(np.array([3]), []).names == []
-    named = texts(tmp_path, schema=Features.of({"line": str}))
-    assert named.sample(0) == {"line": "één"}
-    with pytest.raises(FieldError, match="expected one of the fields text, got 'x'"):
-        rows.read(np.array([0]), ["x"])
-    with pytest.raises(SchemaError, match='expected one field of text for decode="text", got n int64'):
-        texts(tmp_path, schema=Features.of({"n": int}))
-
-
-def test_text_that_is_not_utf8_raises(tmp_path: Path) -> None:
-    put(tmp_path / "a.txt", b"good\nb\xffd\n")
-    message = r'a\.txt, line 2, column 2: expected UTF-8, got b.*; open with decode="bytes"'
-    with pytest.raises(FormatError, match=message):
-        texts(tmp_path).read(np.array([0, 1]))
-    with pytest.raises(FormatError, match=message):
-        texts(tmp_path).sample(1)
-    assert texts(tmp_path, decode="bytes").sample(1) == {"data": b"b\xffd"}
-
-
 # -- recognising ----------------------------------------------------------------------------------------------
 
 
@@ -424,10 +396,11 @@ def test_text_that_is_not_utf8_raises(tmp_path: Path) -> None:
     [
         (["a.jsonl"], True),
         (["a.NDJSON", "b.json-lines"], True),
-        (["a.txt", "b.TXT"], True),
-        (["a.txt", "b.parquet"], False),
+        (["a.txt", "b.TXT"], False),
         (["a.jsonl", "notes.txt"], True),
-        (["a.json"], False),
+        (["a.json", "b.JSON"], True),
+        (["a.json", "b.txt"], False),
+        (["a.json", "b.jsonl"], True),
         ([".hidden.jsonl"], False),
         (["_parts/a.jsonl"], False),
         ([], False),
@@ -445,10 +418,7 @@ def test_which_files_of_a_folder_are_read(tmp_path: Path) -> None:
     put(tmp_path / "a.log", b"one\ntwo\n")
     assert len(opened(tmp_path)) == 1
     assert len(texts(tmp_path / "a.log")) == 2
-    with pytest.raises(
-        ArgumentError, match="expected files of one kind, got JSON lines and others; choose with decode="
-    ):
-        open_rows([tmp_path / "a.jsonl", tmp_path / "a.log"], "jsonl")
+    assert len(open_rows([tmp_path / "a.jsonl", tmp_path / "a.log"], "jsonl")) == 3
     with pytest.raises(ArgumentError, match='expected decode to be "json", "text" or "bytes", got \'xml\''):
         open_rows(tmp_path, "jsonl", decode="xml")
     (tmp_path / "other").mkdir()
@@ -459,14 +429,21 @@ def test_which_files_of_a_folder_are_read(tmp_path: Path) -> None:
         open_rows(tmp_path, "jsonl", speed=1)
 
 
-def test_json_files_are_json_lines_if_the_format_is_named(tmp_path: Path) -> None:
-    dump(tmp_path / "lines.json", {"a": 1}, {"a": 2})
-    assert every(opened(tmp_path / "lines.json")) == [{"a": 1}, {"a": 2}]
-    assert every(opened(tmp_path)) == [{"a": 1}, {"a": 2}]
-    put(tmp_path / "b.txt", b"text\n")
-    assert len(texts(tmp_path)) == 1
-    with pytest.raises(ArgumentError, match="files of one kind"):
-        open_rows([tmp_path / "lines.json", tmp_path / "b.txt"], "jsonl")
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.txt", "a.log", "a"])
+def test_json_lines_are_parsed_whatever_the_file_is_called(tmp_path: Path, name: str) -> None:
+    dump(tmp_path / "d" / name, {"a": 1}, {"a": 2})
+    assert every(opened(tmp_path / "d" / name)) == [{"a": 1}, {"a": 2}]
+    if name.endswith((".jsonl", ".json", ".txt")):
+        assert every(opened(tmp_path / "d")) == [{"a": 1}, {"a": 2}]
+    if name.endswith((".jsonl", ".json")):
+        assert every(open_rows(tmp_path / "d" / name)) == every(open_rows(tmp_path / "d")) == [{"a": 1}, {"a": 2}]
+    assert [one["text"] for one in every(texts(tmp_path / "d" / name))] == ['{"a": 1}', '{"a": 2}']
+
+
+def test_a_line_that_is_no_json_raises_whatever_the_file_is_called(tmp_path: Path) -> None:
+    put(tmp_path / "a.txt", b"{}\nplain text\n")
+    with pytest.raises(FormatError, match=r"a\.txt, line 2, column 1 .*expected JSON, got b'plain text'"):
+        opened(tmp_path / "a.txt").sample(1)
 
 
 @pytest.mark.parametrize(

@@ -14,22 +14,26 @@ from shardex.formats.sample_writer import ShardSeries
 from shardex.schema import Array, Features, Json
 
 FEATURES, SAMPLE = Features({"x": Array("int64", (2,))}), {"x": [1, 2]}
+SCALARS: dict[str, Any] = {"text": ({"text": str}, {"text": "a"}), "csv": ({"n": int}, {"n": 1})}
+"""Features and a sample for formats that have no arrays."""
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_append_after_close_or_abort_raises(tmp_path: Path, format: str) -> None:
-    writer = format_named(format).create(str(tmp_path / "closed"), FEATURES, mode="create")
-    writer.append(SAMPLE)
+    given, sample = SCALARS.get(format, (FEATURES, SAMPLE))
+    features = Features.of(given)
+    writer = format_named(format).create(str(tmp_path / "closed"), features, mode="create")
+    writer.append(sample)
     writer.close()
     writer.close()
     with pytest.raises(ClosedError, match="closed: expected an open writer, this one is closed"):
-        writer.append(SAMPLE)
-    writer = format_named(format).create(str(tmp_path / "aborted"), FEATURES, mode="create")
-    writer.append(SAMPLE)
+        writer.append(sample)
+    writer = format_named(format).create(str(tmp_path / "aborted"), features, mode="create")
+    writer.append(sample)
     writer.abort()
     writer.abort()
     with pytest.raises(ClosedError, match="this one was aborted; nothing was written"):
-        writer.append(SAMPLE)
+        writer.append(sample)
     with pytest.raises(ClosedError, match="this one was aborted; nothing was written"):
         writer.close()
     assert [path.name for path in tmp_path.iterdir()] == ["closed"]

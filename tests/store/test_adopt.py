@@ -12,6 +12,9 @@ import pytest
 
 import shardex as sx
 from shardex.errors import AlreadyExistsError, ArgumentError, PathError, StaleIndexError
+from shardex.formats import open_rows
+from shardex.sources import place_of
+from shardex.store.manifest import Foreign, Fragment, Manifest, publish
 
 FORMATS = ["jsonl", "tar", "parquet", "tokens", "bins"]
 
@@ -148,3 +151,14 @@ def test_verify_and_recover_agree_on_adopted_rows_with_newer_values(tmp_path: Pa
     assert [s.text for s in sx.open(tmp_path / "saved")] == ["a", "b", "c"]
     lost = {row for one in done.lost for row in one.samples or ()}
     assert {row for one in problems for row in one.samples or ()} == lost == {0, 3, 4, 5, 7, 8}
+
+
+def test_text_files_that_were_adopted_as_jsonl_stay_text(tmp_path: Path) -> None:
+    """Before there was a format for text, a manifest named jsonl for them, without an option."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_text("one\n\n2\n")
+    rows = open_rows(str(tmp_path / "data"), "jsonl", decode="text")
+    foreign = Foreign(str(tmp_path / "data"), "jsonl", {}, rows.fingerprint, {"text": "text"})
+    manifest = Manifest(3, rows.features.to_json(), [Fragment(3, [], foreign=foreign)], ids=3)
+    assert publish(place_of(str(tmp_path / "beside")), 1, manifest)
+    assert sx.open(tmp_path / "beside", trust_paths=True)["text"] == ["one", "", "2"]

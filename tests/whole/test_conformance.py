@@ -89,6 +89,19 @@ def jsonl(folder: Path) -> Case:
     return Case(sx.write(folder, json_samples(series()), format="jsonl", shard_rows=4).rows, json_samples(series()))
 
 
+def text(folder: Path) -> Case:
+    samples: Samples = [{"text": "né" * (k % 4)} for k in range(11)]
+    return Case(sx.write(folder, samples, format="text", shard_rows=4).rows, samples)
+
+
+def text_documents(folder: Path) -> Case:
+    samples: Samples = [{"text": f"né\n{k}\n" * (k % 4)} for k in range(11)]
+    folder.mkdir()
+    for number, sample in enumerate(samples):
+        (folder / f"{number}.txt").write_text(sample["text"], "utf-8")
+    return Case(sx.open(folder, lines=False).rows, samples)
+
+
 def tar(folder: Path) -> Case:
     schema = {"x": SERIES["x"], "n": "int64", "name": str, "raw": bytes}
     samples = [{name: s[name] for name in schema} for s in series()]
@@ -210,6 +223,8 @@ MAKERS: list[Callable[[Path], Case]] = [
     parquet,
     parquet_mixed,
     jsonl,
+    text,
+    text_documents,
     tar,
     tar_of_maps,
     arrow_table,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,11 @@ from tests.whole.test_conformance import MAKERS, MIXED, SINGLES, arrow_in_shards
 IN_MEMORY = {"list_rows", "arrow_table", "arrow_table_mixed", "column_rows", "column_rows_mixed"}
 NO_FILES = IN_MEMORY | {"sliced", "shuffled", "concatenated", "joined", "renamed", "sorted_by_name"}
 FORMATS = [make for make in MAKERS if make.__name__ not in NO_FILES]
-SCHEMAS = {"jsonl_singles": SINGLES, "tar_of_maps": MIXED}
+OPTIONS: dict[str, Any] = {
+    "jsonl_singles": {"schema": SINGLES},
+    "tar_of_maps": {"schema": MIXED},
+    "text_documents": {"lines": False},
+}
 
 
 @contextmanager
@@ -29,8 +34,8 @@ def remote_case(make: Callable[[Path], Case], access: str, folder: Path) -> Iter
         patch.setitem(SCHEMES, "fakeremote", open_fake_remote)
         local = make(folder / "data")
         assert isinstance(local.rows, ShardRows)
-        schema = SCHEMAS.get(make.__name__)
-        yield Case(sx.open(fake_remote_url(folder / "data"), schema=schema, access=access).rows, local.samples)
+        options = OPTIONS.get(make.__name__, {})
+        yield Case(sx.open(fake_remote_url(folder / "data"), access=access, **options).rows, local.samples)
 
 
 @pytest.mark.parametrize("access", ["auto", "ranged"])

@@ -18,7 +18,8 @@ samples into staged shards (`sample_writer`).
 - `parquet`: Parquet files
 - `parquet_pages`: how much memory Parquet columns take, computed before they are decoded
 - `partitions`: columns from the names of folders (``year=2024/``)
-- `jsonl`, `jsonl_lines`: JSON Lines and text files; `jsonl_lines` scans and writes lines
+- `jsonl`, `jsonl_lines`: JSON Lines; `jsonl_lines` scans and writes lines
+- `text`: text files, by lines or as whole documents
 - `tar`: WebDataset tars as rows
 - `tar_members`: scans tars for samples, writes tars, reads damaged ones
 - `tar_fields`: encodes and decodes one field of a sample in a tar

@@ -1,7 +1,7 @@
-"""JSON Lines as samples of fields, and text files as samples of one line each.
+"""JSON Lines as samples of fields.
 
-`LineScanner` finds the lines once and an `Index` stores their offsets; then each line is a byte range. Blank lines of
-JSON files, a byte order mark and carriage returns are ignored. A folder with an index of data-forager is read through
+`LineScanner` finds the lines once and an `Index` stores their offsets; then each line is a byte range. Blank lines, a
+byte order mark and carriage returns are ignored. A folder with an index of data-forager is read through
 that index. `LineWriter` writes JSON Lines.
 """
 
@@ -14,34 +14,32 @@ from operator import attrgetter
 from typing import Any, NoReturn
 
 import msgspec
-import numpy as np
 
-from shardex.errors import ArgumentError, FormatError, SchemaError, UnknownFormatError
+from shardex.errors import ArgumentError, FormatError, UnknownFormatError
 from shardex.files import Files, Index
 from shardex.formats import data_forager
 from shardex.formats.extracted_columns import ExtractedRows, Extraction
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.jsonl_lines import JSON_LINES, OWNED, LineScanner, LineWriter
-from shardex.formats.record_rows import DictRows, Locations, RecordRows
+from shardex.formats.record_rows import DictRows, Locations
 from shardex.formats.registry import Format
-from shardex.kernel import MISSING, Columns, Integers
-from shardex.schema import Bytes, Features, Optional, Text, check_fields
+from shardex.formats.text import EXTENSIONS, LineRows, NumberedLines
+from shardex.kernel import MISSING, Integers
+from shardex.schema import Features, Optional
 from shardex.sources import Source
 from shardex.workers import ExecutorLike
 
-_TEXT = (".txt",)
-_JSON = (*JSON_LINES, ".json")
-"""Extensions of files of JSON lines, if the format is named."""
+_JSON = (".json",)
 _BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def recognise(files: Files) -> int:
-    """Recognise JSON lines by their extension, and a folder in which all files are `.txt`."""
+    """Recognise JSON lines by their extension, and files that all are `.json`."""
     if (names := data_forager.listed_files(files)) is not None and _all_json(names):
         return 2
     shown = files.having("").paths
     return bool(files.having(*JSON_LINES).paths) or (
-        bool(shown) and all(path.lower().endswith(_TEXT) for path in shown)
+        bool(shown) and all(path.lower().endswith(_JSON) for path in shown)
     )
 
 
@@ -49,7 +47,7 @@ def open(
     files: Files,
     *,
     schema: Features | None = None,
-    decode: str | None = None,
+    decode: str = "json",
     attributes: Sequence[str] | None = None,
     infer_from: str | None = None,
     rebuild: bool = False,
@@ -57,22 +55,20 @@ def open(
     workers: int | None = None,
     executor: ExecutorLike = None,
     trust_paths: bool = False,
-) -> JsonLines | TextLines:
-    """Open the lines of these files; `decode` is "json", "text" or "bytes", by default according to the extensions.
+) -> JsonLines | LineRows:
+    """Open the lines of these files, whatever they are called; `decode` is "json", "text" or "bytes".
 
     `attributes` names keys whose values are extracted now into columns for SQL. Without a schema, the fields are found
     in the lines: in "all" of them or in a "sample" (`infer_from`), by default in all up to 2 GiB.
     """
-    if decode not in (None, "json", "text", "bytes"):
+    if decode not in ("json", "text", "bytes"):
         raise ArgumentError(f'expected decode to be "json", "text" or "bytes", got {decode!r}')
     features = None if schema is None else Features.of(schema)
     index: Locations
     if (names := data_forager.listed_files(files)) is not None and _all_json(names):
         files, index = data_forager.open_index(files, trust_paths=trust_paths)
-        decode = decode or "json"
     else:
         files = _line_files(files)
-        decode = decode or _decode_of(files)
         index = Index.of(
             files,
             LineScanner(skip_blank=decode == "json"),
@@ -86,7 +82,7 @@ def open(
             f"{files}: expected JSON lines that shardex indexed, to extract attributes from, got others"
         )
     if decode != "json":
-        return TextLines(files, index, decode, features)
+        return LineRows(files, index, decode, features)
     rows = JsonLines(files, index, features, infer_from)
     rows.rebuild = rebuild
     if attributes or rebuild:
@@ -109,36 +105,16 @@ def _all_json(paths: Sequence[str]) -> bool:
 def _line_files(files: Files) -> Files:
     if not files.folder:
         return files
-    for extensions in (JSON_LINES, _TEXT, _JSON):
+    for extensions in (JSON_LINES, _JSON, EXTENSIONS):
         if (found := files.having(*extensions)).paths:
             return found
     raise UnknownFormatError(
-        f"{files}: expected files that end in {', '.join(JSON_LINES + _TEXT)}, got {len(files.paths)} others; "
+        f"{files}: expected files that end in {', '.join(JSON_LINES + _JSON)}, got {len(files.paths)} others; "
         "to read those as lines, name them by a pattern"
     )
 
 
-def _decode_of(files: Files) -> str:
-    json_files = [path.lower().endswith(_JSON) for path in files.paths]
-    if all(json_files):
-        return "json"
-    if any(json_files):
-        raise ArgumentError(f"{files}: expected files of one kind, got JSON lines and others; choose with decode=")
-    return "text"
-
-
-class _LineRows(RecordRows):
-    def location(self, row: int) -> str:
-        """File and line number of a row, for error messages; for remote files file and byte offset."""
-        number, begin, _ = self.index.at(row)
-        if self.files.source.is_remote:
-            return f"{self.files.name(number)}, byte {begin}"
-        data, step = self.data.open(number), 1 << 20
-        before = sum(np.count_nonzero(data[k : min(k + step, begin)] == ord("\n")) for k in range(0, begin, step))
-        return f"{self.files.name(number)}, line {before + 1}"
-
-
-class JsonLines(_LineRows, ExtractedRows, DictRows):
+class JsonLines(NumberedLines, ExtractedRows, DictRows):
     """Samples that are lines of JSON: the fields of an object, or the field `value` for anything else."""
 
     _decode_errors = _BROKEN
@@ -219,48 +195,6 @@ class JsonLines(_LineRows, ExtractedRows, DictRows):
             f"expected JSON, got {line[:60]!r}: {why}; "
             'repair or remove the line, or open with decode="text"'
         ) from None
-
-
-class TextLines(_LineRows):
-    """Samples that are lines of text: the field `text`, or `data` for undecoded bytes."""
-
-    in_python = False
-
-    def __init__(self, files: Files, index: Locations, decode: str, schema: Features | None) -> None:
-        super().__init__(files, index)
-        self._text = decode == "text"
-        kind = Text() if self._text else Bytes()
-        self.features = schema or Features({"text" if self._text else "data": kind})
-        if list(self.features.values()) != [kind]:
-            raise SchemaError(f'expected one field of {kind} for decode="{decode}", got {self.features}')
-        (self._field,) = self.features
-
-    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Read these lines."""
-        names = check_fields([self._field], fields)
-        if not names:
-            return Columns({}, len(rows))
-        ranges = self.ranges(rows)
-        try:
-            lines: list[Any] = ranges.text() if self._text else ranges.bytes()
-        except UnicodeDecodeError:  # decode one by one, for an error that names the line
-            lines = [self._decode(line, row) for line, row in zip(ranges.bytes(), rows.tolist(), strict=True)]
-        return Columns({self._field: lines}, len(rows))
-
-    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """Read one line."""
-        line = self.record(row).tobytes()
-        value = self._decode(line, row) if self._text else line
-        return dict.fromkeys(check_fields([self._field], fields), value)
-
-    def _decode(self, line: bytes, row: int) -> str:
-        try:
-            return line.decode()
-        except UnicodeDecodeError as error:
-            raise FormatError(
-                f"{self.location(row)}, column {error.start + 1}: expected UTF-8, got {line[:60]!r}: {error.reason}; "
-                'open with decode="bytes" to decode it yourself'
-            ) from None
 
 
 def create(

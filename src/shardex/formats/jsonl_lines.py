@@ -45,7 +45,7 @@ _PIECE = 4 << 20
 _AHEAD = 8
 """Pieces of a remote file that are fetched ahead of the one that is scanned."""
 _LONGEST_LINE = 1 << 30
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 _HEAD = 6
 """Bytes at the beginning of a file that show a byte order mark or a compression."""
 _COMPRESSED_NAMES = (".gz", ".bz2", ".xz", ".zst")
@@ -77,7 +77,7 @@ class LineScanner:
         size = source.stat(path).size
         head = bytes(source.read(path, [ByteRange(0, min(size, _HEAD))])[0])
         self._refuse_compressed(head, os.path.join(source.url, path))
-        begin, piece = len(_BOM) if head.startswith(_BOM) else 0, _PIECE
+        begin, piece = len(BOM) if head.startswith(BOM) else 0, _PIECE
         offsets, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         while begin < size:
             for one in _after(begin + piece, size):

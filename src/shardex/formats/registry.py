@@ -33,6 +33,7 @@ FORMATS: dict[str, str] = {
     "tokens": "shardex.formats.tokens",
     "tar": "shardex.formats.tar",
     "jsonl": "shardex.formats.jsonl",
+    "text": "shardex.formats.text",
     "parquet": "shardex.formats.parquet",
 }
 """Name and module of each format, in the order in which their `recognise` is called."""
