@@ -363,3 +363,20 @@ def test_upload_raises_if_another_writer_was_there(existing: str, problem: str) 
     with pytest.raises(AlreadyExistsError, match=problem):
         upload(MemorySource({"1": b"1"}), place)
     assert list(place.files) == [existing]
+
+
+def test_the_temporary_folder_is_made_with_the_first_file(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "new", "create")
+    assert os.listdir(tmp_path) == []
+    stage.append("a", [b"1"], 0)
+    assert len(os.listdir(tmp_path)) == 1
+    stage.discard()
+    assert os.listdir(tmp_path) == []
+    Stage(tmp_path / "empty", "create").publish()
+    assert os.listdir(tmp_path) == ["empty"]
+
+
+def test_a_target_in_a_file_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(SourceError, match="Not a directory"):
+        Stage(tmp_path / "file" / "new", "create")

@@ -23,6 +23,7 @@ import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from functools import cached_property
 from typing import Any
 
 from shardex.errors import AlreadyExistsError, ArgumentError, NotFoundError, ShardexError, storage_errors
@@ -113,7 +114,7 @@ class StagedWriter(AllOrNothing):
 
 
 class Stage:
-    """A temporary folder that becomes `path` when it is published.
+    """A temporary folder that becomes `path` when it is published; it is made with the first file.
 
     `owned` is a regular expression that matches all files of a dataset of this format: overwriting raises an error if
     there are other files. `publish_last` lists files that are uploaded after all others, in this order: those by which
@@ -145,20 +146,21 @@ class Stage:
         if self._exists and mode == "append":
             undo_unfinished(self.path)
         self._publish_last = publish_last
-        self._folder = self._make_folder(folder)
-        self.place = LocalSource(self._folder)
-        """The temporary folder: files are written here."""
-
-    def _make_folder(self, folder: str | None) -> str:
-        """Make the temporary folder: next to a local target, so that it can be renamed to it."""
         if folder is None and self._target.is_remote:
-            with storage_errors(tempfile.gettempdir(), "create"):
-                return tempfile.mkdtemp(prefix="shardex-")
+            folder = os.path.join(tempfile.gettempdir(), f"shardex-{secrets.token_hex(6)}")
         parent, name = os.path.split(self.path)
-        folder = folder or os.path.join(parent, f".{name}.{secrets.token_hex(6)}.tmp")
-        with storage_errors(folder, "create"):
-            make_folder(folder)
-        return folder
+        self._folder = folder or os.path.join(parent, f".{name}.{secrets.token_hex(6)}.tmp")
+        _check_writable(self._folder)
+
+    @cached_property
+    def place(self) -> LocalSource:
+        """The temporary folder, next to a local target, so that it can be renamed to it: files are written here."""
+        with storage_errors(self._folder, "create"):
+            if self._target.is_remote:
+                os.mkdir(self._folder, 0o700)  # other users can read the folder of temporary files
+            else:
+                make_folder(self._folder)
+        return LocalSource(self._folder)
 
     @property
     def existing(self) -> list[str]:
@@ -189,7 +191,8 @@ class Stage:
         >>> stage.append("a.txt", [b"hel", b"lo"], 0), stage.append("a.txt", [b"p"], 3)
         (5, 4)
         """
-        with storage_errors(full := self.place.path(path), "write"), open(full, "ab", buffering=0) as file:
+        full = self.place.path(path)
+        with storage_errors(full, "write"), open(full, "ab", buffering=0) as file:
             file.truncate(size)
             data = memoryview(b"".join(pieces))
             while data:
@@ -198,9 +201,10 @@ class Stage:
 
     def publish(self) -> None:
         """Sync all files and move them to a local target, or upload them to a URL."""
+        place = self.place  # the folder is published even if it has no files
         if self._target.is_remote:
             check_target(self._target, self.mode, self._owned)
-            upload(self.place, self._target, self._publish_last)
+            upload(place, self._target, self._publish_last)
         else:
             self._move()
         self.discard()
@@ -224,6 +228,17 @@ class Stage:
     def discard(self) -> None:
         """Remove the temporary folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _check_writable(folder: str) -> None:
+    """Raise an error if a folder cannot be made, without making it: a writer is often opened hours before its end."""
+    parent = os.path.dirname(folder)
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    if not os.access(parent, os.W_OK | os.X_OK):
+        with storage_errors(folder, "create"):
+            os.mkdir(os.path.join(parent, os.path.basename(folder)))  # for the error of the system
+            os.rmdir(os.path.join(parent, os.path.basename(folder)))
 
 
 def _exchange(new: str, old: str) -> None:
