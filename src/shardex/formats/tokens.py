@@ -343,7 +343,7 @@ class StoredRows(RecordRows):
             return np.full(len(self), self.window, np.int64)
         sizes, item = self.index.lengths(), self.dtype.itemsize
         if (odd := sizes & (item - 1)).any():  # the size of a number is a power of two
-            row = int(odd.argmax())
+            row = int(np.flatnonzero(odd)[0])
             self._refuse(row, int(sizes[row]))
         return sizes >> (item.bit_length() - 1)
 
