@@ -199,10 +199,8 @@ class Index:
     def lengths(self) -> Integers:
         """Return the length of every row, by the column of this name."""
         blocks = [self._open.get(number) or self._block(number) for number in range(len(self._blocks))]
-        found: Integers = np.concatenate(
-            [np.empty(0, np.int64), *(block["length"] for block in blocks)], dtype=np.int64
-        )
-        return found
+        none = np.empty(0, np.int64)
+        return np.concatenate([none, *(block["length"] for block in blocks)], dtype=np.int64)
 
     def at(self, row: int) -> tuple[int, int, int]:
         """Return file, offset and length of one row, as integers."""

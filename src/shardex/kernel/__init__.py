@@ -19,9 +19,9 @@ from shardex.kernel.array_pool import pooled_empty
 from shardex.kernel.buffers import Bytes, Fetch, Integers, Segments
 from shardex.kernel.columns import MISSING, Column, Columns
 from shardex.kernel.fingerprint import digest
-from shardex.kernel.gather import Ranges, line_ends, locate, permute, row_ranges, take, value_reader
+from shardex.kernel.gather import Ranges, best_fit, line_ends, locate, permute, ramps, row_ranges, take, value_reader
 from shardex.kernel.masked import Masked, TimeArray, missing_value, values_of, with_missing
-from shardex.kernel.ragged import Ragged, value_mask
+from shardex.kernel.ragged import Ragged, ends_of, value_mask
 
 __all__ = [
     "MISSING",
@@ -35,12 +35,15 @@ __all__ = [
     "Ranges",
     "Segments",
     "TimeArray",
+    "best_fit",
     "digest",
+    "ends_of",
     "line_ends",
     "locate",
     "missing_value",
     "permute",
     "pooled_empty",
+    "ramps",
     "row_ranges",
     "take",
     "value_mask",

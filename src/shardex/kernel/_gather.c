@@ -173,7 +173,8 @@ static void copy_ranges(const job *j) {
         const uint8_t *from = j->source[k];
         uint8_t *to = j->target ? j->out + j->target[k] : j->out + k * j->stride;
         int64_t length = j->length[k];
-        while (j->target && k + 1 < j->to && j->source[k + 1] == from + length) length += j->length[++k]; /* adjacent */
+        while (j->target && k + 1 < j->to && j->source[k + 1] == from + length && j->out + j->target[k + 1] == to + length)
+            length += j->length[++k]; /* adjacent */
         if (k + AHEAD < j->to) {
             int64_t fetch = j->length[k + AHEAD] < 512 ? j->length[k + AHEAD] : 512;
             for (int64_t b = 0; b < fetch; b += 64) PREFETCH(j->source[k + AHEAD] + b);
@@ -374,6 +375,191 @@ end:
     PyMem_Free(target);
     PyBuffer_Release(&address), PyBuffer_Release(&size), PyBuffer_Release(&which), PyBuffer_Release(&begin);
     PyBuffer_Release(&length), PyBuffer_Release(&out);
+    return result;
+}
+
+/* ---- placed(address, size, which, begin, length, target, out, threads): ranges at given places of the output ---- */
+
+static PyObject *placed(PyObject *self, PyObject *args) {
+    Py_buffer address, size, which, begin, length, target, out;
+    int threads;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*w*i:placed", &address, &size, &which, &begin, &length, &target, &out, &threads)) return NULL;
+    PyObject *result = NULL;
+    const uint8_t **source = NULL;
+    int64_t n, targets;
+    table t;
+    if (!table_of(&address, &size, &t) || !ranges_of(&which, &begin, &length, &n) || !length_of(&target, 8, "target", &targets)) goto end;
+    if (targets != n) {
+        PyErr_Format(PyExc_ValueError, "target: expected %lld numbers, got %lld", (long long)n, (long long)targets);
+        goto end;
+    }
+    if (!(source = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *source))) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    const int64_t *l = length.buf, *to = target.buf;
+    int64_t k = 0, segment = 0, total = 0;
+    verdict v;
+    Py_BEGIN_ALLOW_THREADS
+    v = check(&t, which.buf, begin.buf, l, n, source, &k, &segment);
+    for (int64_t i = 0; v == FINE && i < n; i++) {
+        if (to[i] < 0 || to[i] > out.len || l[i] > out.len - to[i]) v = OVERFLOWS, k = i;
+        else total = total < INT64_MAX - l[i] ? total + l[i] : total; /* overlapping ranges may add up to more than the output */
+    }
+    if (v == FINE) {
+        job j = {.source = source, .length = l, .target = to, .out = out.buf};
+        copy(&j, n, total, threads);
+    }
+    Py_END_ALLOW_THREADS
+    result = answer(v, k, segment);
+end:
+    PyMem_Free(source);
+    PyBuffer_Release(&address), PyBuffer_Release(&size), PyBuffer_Release(&which), PyBuffer_Release(&begin);
+    PyBuffer_Release(&length), PyBuffer_Release(&target), PyBuffer_Release(&out);
+    return result;
+}
+
+/* ---- ramps(target, length, first, step, out): first, first + step, ... at each target; 0 between them -------- */
+
+static PyObject *ramps(PyObject *self, PyObject *args) {
+    Py_buffer target, length, first, out;
+    int step;
+    if (!PyArg_ParseTuple(args, "y*y*y*iw*:ramps", &target, &length, &first, &step, &out)) return NULL;
+    PyObject *result = NULL;
+    int64_t n, lengths, firsts, room, at = 0, bad = -1;
+    if (!length_of(&target, 8, "target", &n) || !length_of(&length, 8, "length", &lengths) || !length_of(&first, 4, "first", &firsts) ||
+        !length_of(&out, 4, "out", &room))
+        goto end;
+    if (lengths != n || firsts != n) {
+        PyErr_SetString(PyExc_ValueError, "ramps: expected target, length and first of one size");
+        goto end;
+    }
+    const int64_t *to = target.buf, *l = length.buf;
+    const uint32_t *f = first.buf; /* unsigned, so that sums wrap around as in numpy */
+    uint32_t *o = out.buf;
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t k = 0; k < n && bad < 0; k++) {
+        if (to[k] < at || to[k] > room || l[k] < 0 || l[k] > room - to[k]) bad = k;
+        else at = to[k] + l[k];
+    }
+    at = 0;
+    for (int64_t k = 0; k < n && bad < 0; k++) {
+        if (to[k] > at) memset(o + at, 0, (size_t)(to[k] - at) * 4);
+        uint32_t *p = o + to[k], value = f[k];
+        for (int64_t i = 0; i < l[k]; i++, value += (uint32_t)step) p[i] = value;
+        at = to[k] + l[k];
+    }
+    if (bad < 0 && room > at) memset(o + at, 0, (size_t)(room - at) * 4);
+    Py_END_ALLOW_THREADS
+    result = answer(bad < 0 ? FINE : OVERFLOWS, bad, 0);
+end:
+    PyBuffer_Release(&target), PyBuffer_Release(&length), PyBuffer_Release(&first), PyBuffer_Release(&out);
+    return result;
+}
+
+/* ---- best_fit(sizes, capacity, bins): the bin of each item, best-fit decreasing ----------------------------- */
+
+/* Bins with the same room form a list, the last one first. A bit for each room says whether its list has a bin, a bit for
+ * each 64 rooms whether one of them has: the smallest room that suffices is found in a few steps. */
+typedef struct {
+    int64_t *last, *before; /* last: of each room, the bin that was put there last; before: the bin under it; -1: none */
+    uint64_t *bits, *groups;
+    int64_t words;
+} rooms;
+
+static int lowest(uint64_t x) {
+#if defined(__GNUC__)
+    return __builtin_ctzll(x);
+#else
+    int n = 0;
+    for (; !(x & 1); x >>= 1) n++;
+    return n;
+#endif
+}
+
+static void put_bin(rooms *r, int64_t room, int64_t bin) {
+    r->before[bin] = r->last[room];
+    r->last[room] = bin;
+    r->bits[room >> 6] |= 1ULL << (room & 63);
+    r->groups[room >> 12] |= 1ULL << (room >> 6 & 63);
+}
+
+static void take_bin(rooms *r, int64_t room) {
+    r->last[room] = r->before[r->last[room]];
+    if (r->last[room] >= 0) return;
+    r->bits[room >> 6] &= ~(1ULL << (room & 63));
+    if (!r->bits[room >> 6]) r->groups[room >> 12] &= ~(1ULL << (room >> 6 & 63));
+}
+
+/* The smallest room of at least `size` that has a bin, or -1. */
+static int64_t smallest(const rooms *r, int64_t size) {
+    int64_t word = size >> 6;
+    uint64_t here = r->bits[word] & (UINT64_MAX << (size & 63));
+    if (here) return word * 64 + lowest(here);
+    if (++word >= r->words) return -1;
+    int64_t group = word >> 6;
+    uint64_t some = r->groups[group] & (UINT64_MAX << (word & 63));
+    while (!some && (group + 1) * 64 < r->words) some = r->groups[++group];
+    if (!some) return -1;
+    word = group * 64 + lowest(some);
+    return word * 64 + lowest(r->bits[word]);
+}
+
+static PyObject *best_fit(PyObject *self, PyObject *args) {
+    Py_buffer size, bin;
+    Py_ssize_t capacity;
+    if (!PyArg_ParseTuple(args, "y*nw*:best_fit", &size, &capacity, &bin)) return NULL;
+    PyObject *result = NULL;
+    int64_t n, m, *order = NULL, *begin = NULL, *number = NULL, bins = 0, bad = -1;
+    rooms r = {0};
+    if (!length_of(&size, 8, "sizes", &n) || !length_of(&bin, 8, "bins", &m)) goto end;
+    if (m != n || capacity < 1 || capacity > (1LL << 40)) {
+        PyErr_SetString(PyExc_ValueError, "best_fit: expected a capacity from 1 to 2**40, and as many bins as sizes");
+        goto end;
+    }
+    const int64_t *s = size.buf;
+    int64_t *b = bin.buf;
+    r.words = capacity / 64 + 1;
+    order = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *order);
+    begin = PyMem_Calloc((size_t)capacity + 2, sizeof *begin);
+    number = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *number);
+    r.before = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *r.before);
+    r.last = PyMem_Malloc(((size_t)capacity + 1) * sizeof *r.last);
+    r.bits = PyMem_Calloc((size_t)r.words, sizeof *r.bits);
+    r.groups = PyMem_Calloc((size_t)(r.words / 64 + 1), sizeof *r.groups);
+    if (!order || !begin || !number || !r.before || !r.last || !r.bits || !r.groups) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t k = 0; k < n && bad < 0; k++) {
+        if (s[k] < 1 || s[k] > capacity) bad = k;
+        else begin[capacity - s[k] + 1]++;
+    }
+    if (bad < 0) {
+        for (int64_t c = 0; c < capacity; c++) begin[c + 1] += begin[c];
+        for (int64_t k = 0; k < n; k++) order[begin[capacity - s[k]]++] = k; /* descending sizes, equal ones in order */
+        for (int64_t c = 0; c <= capacity; c++) r.last[c] = -1;
+        for (int64_t i = 0; i < n; i++) {
+            int64_t k = order[i], room = smallest(&r, s[k]), into = bins;
+            if (room >= 0) into = r.last[room], take_bin(&r, room);
+            else room = capacity, bins++;
+            b[k] = into;
+            put_bin(&r, room - s[k], into);
+        }
+        bins = 0;
+        for (int64_t k = 0; k < n; k++) number[k] = -1;
+        for (int64_t k = 0; k < n; k++) { /* bins are numbered in the order of their first items */
+            if (number[b[k]] < 0) number[b[k]] = bins++;
+            b[k] = number[b[k]];
+        }
+    }
+    Py_END_ALLOW_THREADS
+    if (bad >= 0) PyErr_Format(PyExc_ValueError, "best_fit: expected sizes from 1 to %zd, got %lld at %lld", capacity, (long long)s[bad], (long long)bad);
+    else result = PyLong_FromLongLong(bins);
+end:
+    PyMem_Free(order), PyMem_Free(begin), PyMem_Free(number), PyMem_Free(r.before), PyMem_Free(r.last), PyMem_Free(r.bits), PyMem_Free(r.groups);
+    PyBuffer_Release(&size), PyBuffer_Release(&bin);
     return result;
 }
 
@@ -622,6 +808,9 @@ static PyMethodDef methods[] = {
     {"fixed", fixed, METH_VARARGS, "Copy rows of one width, found by number, end to end."},
     {"locate", locate, METH_VARARGS, "Turn row numbers into byte ranges through arrays of offsets."},
     {"ranges", ranges, METH_VARARGS, "Copy byte ranges end to end (stride < 0) or one per stride, zero-filled."},
+    {"placed", placed, METH_VARARGS, "Copy byte ranges to given places of the output."},
+    {"ramps", ramps, METH_VARARGS, "Fill runs of an array with rising or equal numbers, the rest with 0."},
+    {"best_fit", best_fit, METH_VARARGS, "Put items into bins, best-fit decreasing."},
     {"values", values, METH_VARARGS, "Make one bytes or str object per range."},
     {"value", (PyCFunction)(void (*)(void))value, METH_FASTCALL, "Make one bytes or str object, found by offsets."},
     {"advise", advise, METH_VARARGS, "Ask the system to start reading the pages of ranges."},

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import RowError
+from shardex.errors import RangeError, RowError
 from shardex.kernel.array_pool import pooled_empty
 from shardex.kernel.buffers import KERNEL, Bytes, Integers, Segments, Triple
 from shardex.kernel.buffers import kernel as _kernel
@@ -72,6 +72,15 @@ class Ranges:
             stride = int(self.length.max(initial=0))
         self._check_before_allocating(len(self) * stride)
         return self._copy(pooled_empty((len(self), stride), np.uint8), stride)
+
+    def copy_to(self, out: NDArray[Any], target: Integers) -> None:
+        """Copy each range to its place in an array, given in bytes; ranges that overlap there are undefined.
+
+        >>> out = np.zeros(6, np.uint8)
+        >>> Ranges(Segments.of(b"abcdef"), [0, 0], [4, 0], [2, 3]).copy_to(out, np.array([4, 0])); out.tobytes()
+        b'abc\\x00ef'
+        """
+        self._call(_kernel.placed, _integers(target), out, _THREADS)
 
     def _check_before_allocating(self, size: int) -> None:
         # The kernel checks ranges only after the allocation; a damaged length must not allocate huge memory first.
@@ -187,6 +196,40 @@ def value_reader(offsets: Segments, values: Segments, number: int, width: int, *
         return raw.decode() if text else raw
 
     return get
+
+
+def ramps(target: Integers, length: Integers, first: Any, step: int, size: int) -> NDArray[np.int32]:
+    """Return `size` numbers: ``first, first + step, ...`` at each target, as many as `length` says; 0 between them.
+
+    Targets ascend, and the runs do not overlap.
+
+    >>> ramps(np.array([0, 4]), np.array([3, 2]), [5, 7], 1, 8)
+    array([5, 6, 7, 0, 7, 8, 0, 0], dtype=int32)
+    """
+    out = pooled_empty((size,), np.int32)
+    starts = np.ascontiguousarray(np.broadcast_to(first, target.shape), np.int32)
+    try:
+        _kernel.ramps(_integers(target), _integers(length), starts, step, out)
+    except ValueError as error:
+        raise RangeError(str(error)) from None
+    return out
+
+
+def best_fit(sizes: Integers, capacity: int) -> tuple[Integers, int]:
+    """Put items into bins of a capacity, best-fit decreasing; return the bin of each item, and the number of bins.
+
+    Items are taken from large to small, equal ones in order. Each goes into the bin with the least room that suffices;
+    of several bins, into the one that was changed last. Bins are numbered in the order of their first items.
+
+    >>> best_fit(np.array([3, 7, 5, 2, 3]), 10)
+    (array([0, 0, 1, 1, 1]), 2)
+    """
+    bins = np.empty(len(sizes), np.int64)
+    capacity = min(capacity, max(1, int(sizes.sum())))  # the kernel has a list of bins for each room
+    try:
+        return bins, int(_kernel.best_fit(_integers(sizes), capacity, bins))
+    except ValueError as error:
+        raise RangeError(str(error)) from None
 
 
 _LINES_PER_CALL = 1 << 16

@@ -86,6 +86,71 @@ def ranges(table: Any, which: Integers, begin: Integers, length: Integers, out: 
     return -1
 
 
+def placed(
+    table: Any,
+    which: Integers,
+    begin: Integers,
+    length: Integers,
+    target: Integers,
+    out: Any,
+    threads: int,
+) -> int:
+    if len(target) != len(which):
+        raise ValueError(f"target: expected {len(which)} numbers, got {len(target)}")
+    if (missing := check(table, which, begin, length)) >= 0:
+        return missing
+    whole = np.frombuffer(out, np.uint8)
+    outside = (target < 0) | (target > whole.size) | (length > whole.size - target)
+    if outside.any():
+        raise ValueError(f"range {int(outside.argmax())} of the request does not fit the output")
+    numbers = zip(which.tolist(), begin.tolist(), length.tolist(), target.tolist(), strict=True)
+    for number, first, size, at in numbers:
+        whole[at : at + size] = table.buffers[number][first : first + size]
+    return -1
+
+
+def ramps(target: Integers, length: Integers, first: NDArray[np.int32], step: int, out: NDArray[np.int32]) -> int:
+    if not len(target) == len(length) == len(first):
+        raise ValueError("ramps: expected target, length and first of one size")
+    ends = np.append(0, target + length)
+    outside = (target < ends[:-1]) | (target > out.size) | (length < 0) | (length > out.size - target)
+    if outside.any():
+        raise ValueError(f"range {int(outside.argmax())} of the request does not fit the output")
+    flat = out.reshape(-1)
+    flat[:] = 0
+    inside = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
+    flat[np.repeat(target, length) + inside] = (np.repeat(first, length) + inside * step).astype(np.int32)
+    return -1
+
+
+def best_fit(sizes: Integers, capacity: int, bins: Integers) -> int:
+    if len(bins) != len(sizes) or not 1 <= capacity <= 1 << 40:
+        raise ValueError("best_fit: expected a capacity from 1 to 2**40, and as many bins as sizes")
+    if (bad := (sizes < 1) | (sizes > capacity)).any():
+        k = int(bad.argmax())
+        raise ValueError(f"best_fit: expected sizes from 1 to {capacity}, got {int(sizes[k])} at {k}")
+    rooms: dict[int, list[int]] = {}
+    """Bins by their room, the last one on top."""
+    known, count = 0, 0  # a bit for each room that has bins
+    for k in np.argsort(-sizes, kind="stable").tolist():
+        size = int(sizes[k])
+        if some := known >> size:
+            room = size + (some & -some).bit_length() - 1
+            into = rooms[room].pop()
+            if not rooms[room]:
+                known ^= 1 << room
+        else:
+            room, into, count = capacity, count, count + 1
+        bins[k] = into
+        rooms.setdefault(room - size, []).append(into)
+        known |= 1 << (room - size)
+    firsts = np.unique(bins, return_index=True)[1]
+    numbers = np.empty(count, np.int64)
+    numbers[np.argsort(firsts)] = np.arange(count)
+    bins[:] = numbers[bins]
+    return count
+
+
 def values(table: Any, which: Integers, begin: Integers, length: Integers, text: bool) -> int | list[Any]:
     if (missing := check(table, which, begin, length)) >= 0:
         return missing

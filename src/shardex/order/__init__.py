@@ -6,11 +6,13 @@ their fields are part of fingerprints and saved states: renaming one invalidates
 
 - `order`: `Order` and the basic orders: slices, lists of rows, shuffles, and chains of orders
 - `mix_order`: `Mix`, several sources in exact proportions
+- `random_offset`: `RandomOffset`, rows at a distance that begin at another place in every epoch
 - `rank_shares`: `RankShares`, the batches of an epoch divided among ranks
 """
 
 from shardex.order.mix_order import Mix, whole_weights
 from shardex.order.order import Blocks, Order, Pick, Shuffle, Span, chain, positions_of, split_bounds
+from shardex.order.random_offset import RandomOffset
 from shardex.order.rank_shares import RankShares
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "Mix",
     "Order",
     "Pick",
+    "RandomOffset",
     "RankShares",
     "Shuffle",
     "Span",

@@ -49,7 +49,15 @@ class Order(ABC):
 
         :param shuffle: shuffles the positions, differently in every epoch; None keeps them in order
         """
-        return self if shuffle is None else chain(shuffle.later(epoch), self)
+        order = self.in_epoch(epoch)
+        return order if shuffle is None else chain(shuffle.later(epoch), order)
+
+    def in_epoch(self, epoch: int) -> Order:
+        """Return the order of one epoch of a run that is not shuffled; the same object if all epochs are the same.
+
+        A shuffled view is the same in every epoch; the windows of a `RandomOffset`, and views of them, are not.
+        """
+        return self
 
     def sample_numbers(self, positions: Integers, epoch: int, shuffle: Shuffle | Blocks | None = None) -> Integers:
         """Return the number in the dataset of the sample at each position of an epoch."""
@@ -309,6 +317,11 @@ class Chain(Order):
         """Return the chain with the outer order of a later epoch; `inner` stays."""
         return Chain(self.outer.later(epochs), self.inner)
 
+    def in_epoch(self, epoch: int) -> Order:
+        """Return the chain of the two orders in an epoch."""
+        outer, inner = self.outer.in_epoch(epoch), self.inner.in_epoch(epoch)
+        return self if outer is self.outer and inner is self.inner else Chain(outer, inner)
+
 
 def chain(outer: Order, inner: Order) -> Order:
     """Return the order that applies `outer`, then `inner`; simplified if that is possible.
@@ -323,7 +336,7 @@ def chain(outer: Order, inner: Order) -> Order:
             return outer
     if isinstance(outer, Span) and outer == Span(len(inner)):
         return inner
-    if isinstance(outer, Pick):
+    if isinstance(outer, Pick) and inner.in_epoch(1) is inner:
         return Pick(inner.rows(outer.chosen))
     return Chain(outer, inner)
 

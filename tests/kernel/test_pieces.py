@@ -1,0 +1,163 @@
+"""Kernel functions for samples made of pieces: copies to given places, ramps, bins; both kernels against plain loops.
+
+Like test_gather.py, the suite tests the kernel in use, and compares the two kernels with each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardex.errors import RangeError
+from shardex.kernel import Ranges, Segments, best_fit, numpy_kernel, ramps
+from shardex.kernel import buffers as segments
+from shardex.kernel.buffers import KERNEL
+
+compiled = pytest.mark.skipif(KERNEL != "c", reason="compares with the C kernel")
+kernel: Any = segments.kernel
+edges = st.sampled_from([0, 1, -1, 2**31, 2**62, 2**63 - 1, -(2**63)])
+
+
+# -- copies to given places --------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 5), st.integers(0, 3)), max_size=12))
+def test_ranges_are_copied_to_their_places(pieces: list[tuple[int, int, int]]) -> None:
+    data = bytes(range(1, 21))
+    expected, targets = bytearray(), []
+    for begin, length, gap in pieces:
+        expected += bytes(gap)
+        targets.append(len(expected))
+        expected += data[begin : begin + length]
+    out = np.zeros(len(expected), np.uint8)
+    begins, lengths, _ = np.array(pieces, np.int64).reshape(-1, 3).T
+    backwards = slice(None, None, -1)  # targets need not ascend
+    for some in (slice(None), backwards):
+        out[:] = 0
+        where = np.zeros(len(pieces), np.int64), begins[some], lengths[some]
+        Ranges(Segments.of(data), *where).copy_to(out, np.array(targets, np.int64)[some])
+        assert out.tobytes() == bytes(expected)
+
+
+def test_neighbours_in_the_data_that_are_no_neighbours_in_the_output() -> None:
+    out = np.zeros(8, np.uint8)
+    Ranges(Segments.of(b"abcd"), [0, 0], [0, 2], [2, 2]).copy_to(out, np.array([5, 1]))
+    assert out.tobytes() == b"\x00cd\x00\x00ab\x00"
+
+
+@pytest.mark.parametrize("target", [-1, 7, 2**63 - 1, -(2**63)])
+def test_places_outside_the_output_raise_and_nothing_is_copied(target: int) -> None:
+    out = np.full(8, 0xAA, np.uint8)
+    with pytest.raises(RangeError, match="range 1 of the request does not fit the output"):
+        Ranges(Segments.of(b"abcd"), [0, 0], [0, 2], [2, 2]).copy_to(out, np.array([0, target]))
+    assert (out == 0xAA).all()
+
+
+def test_large_copies_by_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardex.kernel.gather._THREADS", 4)
+    data = np.random.default_rng(0).integers(0, 256, 20 << 20).astype(np.uint8)
+    begin = np.arange(0, data.size, 1 << 12)
+    order = np.random.default_rng(1).permutation(len(begin))
+    out = np.zeros(data.size, np.uint8)
+    zeros = np.zeros(len(begin), np.int64)
+    Ranges(Segments.of(data), zeros, begin[order], zeros + (1 << 12)).copy_to(out, begin[order])
+    assert (out == data).all()
+
+
+# -- ramps -------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(-5, 5)), max_size=9), st.integers(-2, 2))
+def test_ramps_rise_in_their_runs_and_are_0_between(runs: list[tuple[int, int, int]], step: int) -> None:
+    expected: list[int] = []
+    targets = []
+    for gap, length, first in runs:
+        expected += [0] * gap
+        targets.append(len(expected))
+        expected += [first + step * k for k in range(length)]
+    expected += [0, 0]
+    _, lengths, firsts = np.array(runs, np.int64).reshape(-1, 3).T
+    found = ramps(np.array(targets, np.int64), lengths, firsts, step, len(expected))
+    assert found.dtype == np.int32 and found.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("targets", "lengths", "bad"),
+    [([0, 1], [2, 2], 1), ([-1], [1], 0), ([0], [9], 0), ([9], [0], 0), ([0, 4], [-1, 2], 0), ([0], [2**63 - 1], 0)],
+)
+def test_ramps_outside_or_overlapping_raise(targets: list[int], lengths: list[int], bad: int) -> None:
+    with pytest.raises(RangeError, match=f"range {bad} of the request does not fit the output"):
+        ramps(np.array(targets), np.array(lengths), 0, 1, 8)
+
+
+@compiled
+@given(st.lists(st.tuples(st.one_of(st.integers(0, 9), edges), st.one_of(st.integers(0, 4), edges)), max_size=4))
+def test_kernels_agree_on_ramps(runs: list[tuple[int, int]]) -> None:
+    target, length = np.array(runs, np.int64).reshape(-1, 2).T.copy()
+    found = []
+    for module in (kernel, numpy_kernel):
+        out = np.full(10, -7, np.int32)
+        try:
+            found.append((module.ramps(target, length, np.arange(len(runs), dtype=np.int32), 1, out), out.tolist()))
+        except ValueError as error:
+            found.append((str(error), out.tolist()))
+    assert found[0] == found[1]
+
+
+# -- best fit ----------------------------------------------------------------------------------------------------
+
+
+def best_fit_by_search(sizes: list[int], capacity: int) -> list[list[int]]:
+    """Best-fit decreasing as in a textbook: search all bins for the least room."""
+    rooms: list[int] = []
+    items: list[list[int]] = []
+    changed: list[int] = []
+    for k in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
+        fitting = [b for b, room in enumerate(rooms) if room >= sizes[k]]
+        if fitting:
+            least = min(rooms[b] for b in fitting)
+            into = max((b for b in fitting if rooms[b] == least), key=lambda b: changed[b])
+        else:
+            into = len(rooms)
+            rooms.append(capacity)
+            items.append([])
+            changed.append(0)
+        rooms[into] -= sizes[k]
+        items[into].append(k)
+        changed[into] = sum(map(len, items))
+    return sorted(sorted(some) for some in items)
+
+
+@given(st.integers(1, 300), st.data())
+def test_bins_are_those_of_best_fit_decreasing(capacity: int, data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, capacity), max_size=40))
+    bins, count = best_fit(np.array(sizes, np.int64), capacity)
+    found = [np.flatnonzero(bins == number).tolist() for number in range(count)]
+    assert found == best_fit_by_search(sizes, capacity)
+
+
+@compiled
+@given(st.sampled_from([1, 63, 64, 65, 4095, 4096, 4097, 300_000]), st.data())
+def test_kernels_agree_on_bins(capacity: int, data: st.DataObject) -> None:
+    near = st.integers(max(1, capacity // 2 - 2), capacity)
+    sizes = np.array(data.draw(st.lists(st.one_of(near, st.integers(1, capacity)), max_size=40)), np.int64)
+    found = []
+    for module in (kernel, numpy_kernel):
+        bins = np.empty(len(sizes), np.int64)
+        found.append((module.best_fit(sizes, capacity, bins), bins.tolist()))
+    assert found[0] == found[1]
+
+
+def test_a_capacity_beyond_all_items_takes_no_memory() -> None:
+    assert best_fit(np.array([5, 3]), 1 << 50)[1] == 1
+    assert best_fit(np.array([], np.int64), 1 << 50)[1] == 0
+
+
+@pytest.mark.parametrize(("sizes", "capacity"), [([0], 3), ([4, 4], 3), ([-1, 9], 3), ([1], 0)])
+def test_sizes_that_fit_no_bin_raise(sizes: list[int], capacity: int) -> None:
+    with pytest.raises(RangeError, match="best_fit: expected"):
+        best_fit(np.array(sizes), capacity)
