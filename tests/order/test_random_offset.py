@@ -13,7 +13,8 @@ from shardex.order import Order, Pick, RandomOffset, Shuffle, Span, chain
 
 
 def rows(order: Order) -> list[int]:
-    return order.rows(np.arange(len(order))).tolist()
+    found: list[int] = order.rows(np.arange(len(order))).tolist()
+    return found
 
 
 @given(st.integers(0, 20), st.integers(1, 12), st.integers(1, 12), st.integers(0, 3), st.integers(0, 30))
