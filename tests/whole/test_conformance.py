@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,13 @@ def parquet_mixed(folder: Path) -> Case:
 
 def jsonl(folder: Path) -> Case:
     return Case(sx.write(folder, json_samples(series()), format="jsonl", shard_rows=4).rows, json_samples(series()))
+
+
+def json_array(folder: Path) -> Case:
+    folder.mkdir()
+    (folder / "a.json").write_text(json.dumps(json_samples(series())[:4], indent=2))
+    (folder / "b.json").write_text(json.dumps(json_samples(series())[4:]))
+    return Case(sx.open(folder).rows, json_samples(series()))
 
 
 def text(folder: Path) -> Case:
@@ -223,6 +231,7 @@ MAKERS: list[Callable[[Path], Case]] = [
     parquet,
     parquet_mixed,
     jsonl,
+    json_array,
     text,
     text_documents,
     tar,

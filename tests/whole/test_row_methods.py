@@ -233,6 +233,7 @@ def test_shards_of_concat_and_join(tmp_path: Path) -> None:
 
 IN_PYTHON = {
     "jsonl",
+    "json_array",
     "tar",
     "tar_of_maps",
     "columns_tar",

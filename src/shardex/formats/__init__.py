@@ -19,6 +19,7 @@ samples into staged shards (`sample_writer`).
 - `parquet_pages`: how much memory Parquet columns take, computed before they are decoded
 - `partitions`: columns from the names of folders (``year=2024/``)
 - `jsonl`, `jsonl_lines`: JSON Lines; `jsonl_lines` scans and writes lines
+- `json_arrays`: finds the elements of `.json` files that hold one array
 - `text`: text files, by lines or as whole documents
 - `tar`: WebDataset tars as rows
 - `tar_members`: scans tars for samples, writes tars, reads damaged ones

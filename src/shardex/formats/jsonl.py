@@ -1,8 +1,8 @@
-"""JSON Lines as samples of fields.
+"""JSON Lines, and files of one JSON array, as samples of fields.
 
 `LineScanner` finds the lines once and an `Index` stores their offsets; then each line is a byte range. Blank lines, a
-byte order mark and carriage returns are ignored. A folder with an index of data-forager is read through
-that index. `LineWriter` writes JSON Lines.
+byte order mark and carriage returns are ignored. `json_arrays` finds the elements of arrays instead. A folder with an
+index of data-forager is read through that index. `LineWriter` writes JSON Lines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from shardex.errors import ArgumentError, FormatError, UnknownFormatError
 from shardex.files import Files, Index
-from shardex.formats import data_forager
+from shardex.formats import data_forager, json_arrays
 from shardex.formats.extracted_columns import ExtractedRows, Extraction
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.jsonl_lines import JSON_LINES, OWNED, LineScanner, LineWriter
@@ -26,10 +26,9 @@ from shardex.formats.registry import Format
 from shardex.formats.text import EXTENSIONS, LineRows, NumberedLines
 from shardex.kernel import MISSING, Integers
 from shardex.schema import Features, Optional
-from shardex.sources import Source
+from shardex.sources import ByteRange, Source
 from shardex.workers import ExecutorLike
 
-_JSON = (".json",)
 _BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -39,7 +38,7 @@ def recognise(files: Files) -> int:
         return 2
     shown = files.having("").paths
     return bool(files.having(*JSON_LINES).paths) or (
-        bool(shown) and all(path.lower().endswith(_JSON) for path in shown)
+        bool(shown) and all(path.lower().endswith(json_arrays.EXTENSIONS) for path in shown)
     )
 
 
@@ -71,7 +70,7 @@ def open(
         files = _line_files(files)
         index = Index.of(
             files,
-            LineScanner(skip_blank=decode == "json"),
+            json_arrays.scanner_of(files) if decode == "json" else LineScanner(skip_blank=False),
             rebuild=rebuild,
             progress=progress,
             workers=workers,
@@ -94,8 +93,8 @@ def open(
 
 def one_file(source: Source, path: str) -> JsonLines:
     """Open the JSON lines of one file, indexed in memory only."""
-    files, scanner = Files(source, (path,), os.path.join(source.url, path)), LineScanner(skip_blank=True)
-    return JsonLines(files, Index.in_memory(files, scanner), None)
+    files = Files(source, (path,), os.path.join(source.url, path))
+    return JsonLines(files, Index.in_memory(files, json_arrays.scanner_of(files)), None)
 
 
 def _all_json(paths: Sequence[str]) -> bool:
@@ -105,12 +104,12 @@ def _all_json(paths: Sequence[str]) -> bool:
 def _line_files(files: Files) -> Files:
     if not files.folder:
         return files
-    for extensions in (JSON_LINES, _JSON, EXTENSIONS):
+    for extensions in (JSON_LINES, json_arrays.EXTENSIONS, EXTENSIONS):
         if (found := files.having(*extensions)).paths:
             return found
     raise UnknownFormatError(
-        f"{files}: expected files that end in {', '.join(JSON_LINES + _JSON)}, got {len(files.paths)} others; "
-        "to read those as lines, name them by a pattern"
+        f"{files}: expected files that end in {', '.join(JSON_LINES + json_arrays.EXTENSIONS)}, "
+        f"got {len(files.paths)} others; to read those as lines, name them by a pattern"
     )
 
 
@@ -125,6 +124,17 @@ class JsonLines(NumberedLines, ExtractedRows, DictRows):
         self._make_decoder = lambda kind: msgspec.json.Decoder(kind).decode
         self._pickers: dict[tuple[tuple[str, ...], bool], Any] = {}
         self.extraction = Extraction(files, index.files if isinstance(index, Index) else (), "jsonl")
+
+    def location(self, row: int) -> str:
+        """File and line number of a row, or the number of the element if the file is an array."""
+        number, begin, _ = self.index.at(row)
+        if not isinstance(self.index, Index) or not self.index.scanner.startswith("json "):
+            return super().location(row)
+        first = sum(file.rows for file in self.index.files[:number])
+        before = ByteRange(0, self.index.at(first)[1])
+        if b"[" not in bytes(self.files.source.read(self.files.paths[number], [before])[0]):
+            return super().location(row)
+        return f"{self.files.name(number)}, element {row - first} (from 0, at byte {begin})"
 
     def values(self, rows: Integers, keys: Sequence[str]) -> Mapping[str, list[Any]]:
         """Return the values of these keys; None where a line has no such key."""
