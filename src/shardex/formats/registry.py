@@ -35,6 +35,7 @@ FORMATS: dict[str, str] = {
     "jsonl": "shardex.formats.jsonl",
     "text": "shardex.formats.text",
     "parquet": "shardex.formats.parquet",
+    "megatron": "shardex.formats.megatron",
 }
 """Name and module of each format, in the order in which their `recognise` is called."""
 

@@ -1,0 +1,434 @@
+"""Token files of Megatron-LM: ``name.bin`` holds the tokens, ``name.idx`` says where each sequence and document lies.
+
+An ``.idx`` file has a header (magic, version, code of the dtype, number of sequences, number of document borders) and
+three arrays: int32 lengths of sequences, int64 pointers to their first bytes, and int64 document borders: the number of
+the first sequence of each document, and at the end the number of sequences. All is little-endian and not aligned. The
+arrays are mapped and read in place. A sample is a document, whose sequences lie end to end, or with
+``unit="sequences"`` a sequence. Writing makes one sequence of each sample.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import struct
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardex.errors import (
+    ArgumentError,
+    FormatError,
+    NotFoundError,
+    RowError,
+    SchemaError,
+    TruncatedShardError,
+    UnknownFormatError,
+)
+from shardex.files import Files, IndexedFile, Stage
+from shardex.formats.join_shards import JoinShards
+from shardex.formats.number_records import NumberWriter, holds_only, shard_limit
+from shardex.formats.registry import Format
+from shardex.formats.sample_writer import ShardSeries, check_shard_options
+from shardex.formats.token_files import array_fields
+from shardex.formats.tokens import StoredRows
+from shardex.kernel import Integers, Ranges, digest
+from shardex.schema import Features
+from shardex.sources import ByteRange, LocalSource, Source
+
+MAGIC = b"MMIDIDX\x00\x00"
+_HEAD = struct.Struct("<9sQBQQ")
+_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16")
+"""Names of the dtypes; the code of one is its place here, counted from 1."""
+_OWNED = r"[^/]+\.(bin|idx)"
+_UNITS = ("documents", "sequences")
+_LONGEST = (1 << 31) - 1
+_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class IndexHead:
+    """Header of an ``.idx`` file, and the places of its arrays."""
+
+    dtype: np.dtype[Any]
+    sequences: int
+    borders: int
+    """Numbers in the array of document borders: one more than there are documents."""
+
+    @property
+    def pointers_at(self) -> int:
+        """First byte of the pointers."""
+        return _HEAD.size + 4 * self.sequences
+
+    @property
+    def borders_at(self) -> int:
+        """First byte of the document borders."""
+        return self.pointers_at + 8 * self.sequences
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.borders_at + 8 * self.borders
+
+    @classmethod
+    def read(cls, source: Source, path: str) -> IndexHead:
+        """Read and check the header and the borders of the first and the last document."""
+        name, size = os.path.join(source.url, path), source.stat(path).size
+        if not _has_magic(source, path):
+            raise FormatError(f"{name}: expected an index of Megatron-LM, which begins with {MAGIC!r}, got other bytes")
+        if size < _HEAD.size:
+            raise TruncatedShardError(f"{name}: expected a header of {_HEAD.size} bytes, got {size} bytes")
+        _, version, code, sequences, borders = _HEAD.unpack(source.read(path, [ByteRange(0, _HEAD.size)])[0])
+        if version != 1 or not 1 <= code <= len(_DTYPES):
+            raise FormatError(
+                f"{name}: expected version 1 and a code of a dtype from 1 to {len(_DTYPES)}, "
+                f"got version {version} and code {code}"
+            )
+        head = cls(np.dtype(_DTYPES[code - 1]), sequences, borders)
+        head._check_size(name, size)
+        ends = source.read(path, [ByteRange(head.borders_at, 8), ByteRange(head.size - 8, 8)])
+        first, last = (int.from_bytes(end, "little", signed=True) for end in ends)
+        if first != 0 or last != sequences:
+            raise FormatError(
+                f"{name}: expected documents from sequence 0 to {sequences}, got {first} to {last}; "
+                "the index is damaged"
+            )
+        return head
+
+    def _check_size(self, name: str, size: int) -> None:
+        if self.sequences and size == self.size + self.sequences:
+            raise FormatError(
+                f"{name}: expected an index of tokens, got one of a multimodal dataset, with a mode for each of its "
+                f"{self.sequences} sequences; such datasets cannot be read"
+            )
+        if size < self.size or not self.borders:
+            raise TruncatedShardError(
+                f"{name}: expected {self.size} bytes for {self.sequences} sequences and {self.borders} document "
+                f"borders, got {size}"
+            )
+        if size > self.size:
+            raise FormatError(
+                f"{name}: expected {self.size} bytes for {self.sequences} sequences and {self.borders} document "
+                f"borders, got {size}; the index is damaged"
+            )
+
+
+def _has_magic(source: Source, path: str) -> bool:
+    size = min(len(MAGIC), source.stat(path).size)
+    return bytes(source.read(path, [ByteRange(0, size)])[0]) == MAGIC
+
+
+def _beside(path: str, extension: str) -> str:
+    return os.path.splitext(path)[0] + extension
+
+
+# -- reading --------------------------------------------------------------------------------------------------
+
+
+def recognise(files: Files) -> int:
+    """Recognise ``.idx`` files by their first bytes, and ``.bin`` files by the ``.idx`` file next to them."""
+    if holds_only(files, ".idx", ".bin"):
+        indexes = files.having(".idx").paths or (() if files.folder else (_beside(files.paths[0], ".idx"),))
+        try:
+            return 2 * (bool(indexes) and _has_magic(files.source, indexes[0]))
+        except NotFoundError:
+            return 0
+    return 0
+
+
+def open(
+    files: Files, *, schema: Features | None = None, field: str | None = None, unit: str = "documents"
+) -> StoredRows:
+    """Open the documents of ``.bin`` and ``.idx`` files, or their sequences."""
+    if unit not in _UNITS:
+        raise ArgumentError(f"expected unit to be one of {', '.join(_UNITS)}, got {unit!r}")
+    data, tables = _pairs(files)
+    index = MegatronIndex(data, tables, unit)
+    if schema is not None:
+        field = field or _field_of(files, schema, index.dtype)
+    return StoredRows(data, index, {field or "tokens": index.dtype}, None)
+
+
+def _field_of(files: Files, schema: Features, dtype: np.dtype[Any]) -> str:
+    dtypes, size = array_fields(Features.of(schema))
+    if size is not None or list(dtypes.values()) != [dtype.name]:
+        raise SchemaError(f"{files}: expected one array of {dtype}[?], as the index says, got {schema}")
+    return next(iter(dtypes))
+
+
+def _pairs(files: Files) -> tuple[Files, Files]:
+    """Return the files of tokens and their indexes."""
+    stems = dict.fromkeys(os.path.splitext(path)[0] for path in files.having(".idx", ".bin").paths)
+    if not stems:
+        raise UnknownFormatError(f"{files}: expected files that end in .bin and .idx, got {len(files.paths)} others")
+    data = Files(files.source, tuple(f"{stem}.bin" for stem in stems), files.what, files.folder)
+    tables = Files(files.source, tuple(f"{stem}.idx" for stem in stems), files.what, files.folder)
+    for one, other in ((data, tables), (tables, data)):
+        for number, path in enumerate(one.paths):
+            try:
+                files.source.stat(path)
+            except NotFoundError:
+                raise NotFoundError(
+                    2, f"expected it next to {other.name(number)}: both belong together", one.name(number)
+                ) from None
+    return data, tables
+
+
+class MegatronIndex:
+    """Locations of documents or sequences, by the mapped ``.idx`` files; made by `open`."""
+
+    def __init__(self, data: Files, tables: Files, unit: str) -> None:
+        self._data, self._tables, self._whole = data, tables, unit == "documents"
+        self._stamps = [(path, one.size, one.tag) for path, one in zip(tables.paths, tables.stats(), strict=True)]
+        self._heads = [IndexHead.read(tables.source, path) for path in tables.paths]
+        self.dtype = self._heads[0].dtype
+        for number, head in enumerate(self._heads):
+            if head.dtype != self.dtype:
+                raise SchemaError(
+                    f"{tables.name(number)}: expected numbers of {self.dtype}, as in {tables.name(0)}, got {head.dtype}"
+                )
+        self._table = tables.source.buffer_table(tables.paths)
+        counts = [head.borders - 1 if self._whole else head.sequences for head in self._heads]
+        known = zip(data.paths, data.stats(), counts, strict=True)
+        self.files = tuple(IndexedFile(path, stat.size, stat.tag, rows) for path, stat, rows in known)
+        self._sizes: Integers = np.array([file.size for file in self.files], np.int64)
+        self._starts: Integers = np.cumsum([0, *counts], dtype=np.int64)
+        self._firsts: list[int] = self._starts.tolist()
+        places = [(head.pointers_at, head.borders_at, head.sequences) for head in self._heads]
+        self._pointers_at, self._borders_at, self._sequences = np.array(places, np.int64).reshape(-1, 3).T
+        for number, head in enumerate(self._heads):
+            self._check_end(number, head)
+
+    def __len__(self) -> int:
+        return self._firsts[-1]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short text that changes when the files, their sizes or times, or the unit change."""
+        tables = [
+            (path, stat.size, stat.tag) for path, stat in zip(self._tables.paths, self._tables.stats(), strict=True)
+        ]
+        return digest(self._whole, tables, [(file.path, file.size, file.tag) for file in self.files])
+
+    def file(self, rows: Integers) -> Integers:
+        """Return the number of the file that holds each row."""
+        return np.searchsorted(self._starts, rows, "right") - 1
+
+    def locate(self, rows: Integers) -> tuple[Integers, Integers, Integers]:
+        """Return file, offset and length of each row, checked against the files."""
+        if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
+            self._refuse_row(int(rows.max() if rows.max() >= len(self) else rows.min()))
+        which = self.file(rows)
+        local = rows - self._starts[which]
+        if not self._whole:
+            return which, *self._checked(rows, which, *self._sequence(which, local))
+        borders = self._numbers(which, self._borders_at[which] + 8 * local, 16, "<i8").reshape(-1, 2)
+        first, end = borders[:, 0], borders[:, 1]
+        if (bad := (first < 0) | (end < first) | (end > self._sequences[which])).any():
+            k = int(bad.argmax())
+            self._refuse_borders(int(which[k]), int(rows[k]), int(first[k]), int(end[k]))
+        begin, length = (np.zeros(len(rows), np.int64) for _ in range(2))
+        some = np.flatnonzero(first < end)
+        begin[some], length[some] = self._sequence(which[some], first[some])
+        if len(several := some[end[some] - first[some] > 1]):
+            length[several] = self._joined(rows, which, first, end, several, begin)
+        return which, *self._checked(rows, which, begin, length)
+
+    def _sequence(self, which: Integers, sequence: Integers) -> tuple[Integers, Integers]:
+        """Return offset and length of sequences, in bytes."""
+        begin = self._numbers(which, self._pointers_at[which] + 8 * sequence, 8, "<i8")
+        return begin, self._numbers(which, _HEAD.size + 4 * sequence, 4, "<i4") * self.dtype.itemsize
+
+    def _joined(
+        self, rows: Integers, which: Integers, first: Integers, end: Integers, several: Integers, begin: Integers
+    ) -> Integers:
+        """Return the lengths of documents of several sequences, which must lie end to end."""
+        counts = end[several] - first[several]
+        sequence = np.repeat(first[several] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        pointer, size = self._sequence(np.repeat(which[several], counts), sequence)
+        offset = np.cumsum(size) - size
+        starts = np.cumsum(counts) - counts
+        expected = np.repeat(begin[several] - offset[starts], counts) + offset
+        if (bad := pointer != expected).any():
+            k = int(np.searchsorted(starts, int(bad.argmax()), "right")) - 1
+            raise FormatError(
+                f"{self._tables.name(int(which[several[k]]))}: expected the sequences of a document end to end in the "
+                f'file, got others between them - at sample {rows[several[k]]}; open with unit="sequences"'
+            )
+        found: Integers = np.add.reduceat(size, starts)
+        return found
+
+    def _numbers(self, which: Integers, begin: Integers, width: int, dtype: str) -> Integers:
+        data, _ = Ranges(self._table, which, begin, np.full(len(which), width)).packed()
+        return data.view(dtype).astype(np.int64)
+
+    def _checked(self, rows: Integers, which: Integers, begin: Integers, length: Integers) -> tuple[Integers, Integers]:
+        sizes = self._sizes[which]
+        if (bad := (begin < 0) | (length < 0) | (begin > sizes) | (length > sizes - begin)).any():
+            k = int(bad.argmax())
+            self._refuse_place(int(which[k]), f"sample {rows[k]}", int(begin[k]), int(length[k]))
+        return begin, length
+
+    def at(self, row: int) -> tuple[int, int, int]:
+        """Return file, offset and length of one row, checked against the file."""
+        if not 0 <= row < len(self):
+            self._refuse_row(row)
+        which = bisect.bisect_right(self._firsts, row) - 1
+        head, sequence = self._heads[which], row - self._firsts[which]
+        if self._whole:
+            first, end = self._plain(which, head.borders_at + 8 * sequence, 16).view("<i8").tolist()
+            if end - first != 1 or not 0 <= first < head.sequences:
+                found = self.locate(np.array([row]))
+                return which, int(found[1][0]), int(found[2][0])
+            sequence = first
+        begin = int(self._plain(which, head.pointers_at + 8 * sequence, 8).view("<i8")[0])
+        length = int(self._plain(which, _HEAD.size + 4 * sequence, 4).view("<i4")[0]) * self.dtype.itemsize
+        if begin < 0 or not 0 <= length <= self.files[which].size - begin:
+            self._refuse_place(which, f"sample {row}", begin, length)
+        return which, begin, length
+
+    def _plain(self, which: int, begin: int, size: int) -> NDArray[np.uint8]:
+        return self._table.slice(which, begin, begin + size)
+
+    def lengths(self) -> Integers:
+        """Return the length of every row, in bytes."""
+        found = [np.empty(0, np.int64), *map(self._lengths_of, range(len(self._heads)))]
+        return np.concatenate(found) * self.dtype.itemsize
+
+    def _lengths_of(self, which: int) -> Integers:
+        head = self._heads[which]
+        sizes = self._plain(which, _HEAD.size, 4 * head.sequences).view("<i4")
+        if (bad := sizes < 0).any():
+            k = int(bad.argmax())
+            raise FormatError(
+                f"{self._tables.name(which)}: expected lengths of at least 0, got {sizes[k]} at sequence {k}"
+            )
+        if not self._whole:
+            return sizes.astype(np.int64)
+        borders = self._plain(which, head.borders_at, 8 * head.borders).view("<i8")
+        if (bad := (borders[:-1] > borders[1:]) | (borders[:-1] < 0) | (borders[1:] > head.sequences)).any():
+            k = int(bad.argmax())
+            self._refuse_borders(which, self._firsts[which] + k, int(borders[k]), int(borders[k + 1]))
+        if len(sizes) == len(borders) - 1 and (np.diff(borders) == 1).all():
+            return sizes.astype(np.int64)
+        ends: Integers = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes, out=ends[1:])
+        found: Integers = np.diff(ends[borders])
+        return found
+
+    def _check_end(self, number: int, head: IndexHead) -> None:
+        """Raise an error if the last sequence is not inside the file, as in a file that was cut off."""
+        if head.sequences:
+            begin, length = self._sequence(np.array([number]), np.array([head.sequences - 1]))
+            if begin[0] < 0 or not 0 <= length[0] <= self._sizes[number] - begin[0]:
+                self._refuse_place(number, f"sequence {head.sequences - 1}", int(begin[0]), int(length[0]))
+
+    def _refuse_row(self, row: int) -> None:
+        raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
+
+    def _refuse_borders(self, which: int, row: int, first: int, end: int) -> None:
+        raise FormatError(
+            f"{self._tables.name(which)}: expected documents of sequences below {self._heads[which].sequences}, "
+            f"got one from sequence {first} to {end} - at sample {row}; the index is damaged"
+        )
+
+    def _refuse_place(self, which: int, what: str, begin: int, length: int) -> None:
+        raise TruncatedShardError(
+            f"{self._data.name(which)}: expected {length} bytes from {begin} on for {what}, as "
+            f"{self._tables.name(which)} says, got a file of {self._sizes[which]} bytes; the file is cut off, or the "
+            "index damaged or of other data"
+        )
+
+
+# -- writing --------------------------------------------------------------------------------------------------
+
+
+def create(
+    path: str,
+    features: Features,
+    *,
+    mode: str = "create",
+    dtype: str | None = None,
+    prefix: str = "part",
+    shard_size: int | None = None,
+) -> MegatronWriter:
+    """Return a writer of ``.bin`` and ``.idx`` files: each sample becomes a document of one sequence.
+
+    `dtype` converts integers: Megatron-LM has no uint32. Without `shard_size` there is one pair of files.
+    """
+    return MegatronWriter(path, Features.of(features), mode, dtype, prefix, shard_limit(shard_size))
+
+
+class _IndexedShards(ShardSeries):
+    """Files of tokens; each has an index, which is written when the file is complete."""
+
+    def __init__(self, stage: Stage, prefix: str, first: int, size: int, dtype: np.dtype[Any]) -> None:
+        super().__init__(stage, lambda number: f"{prefix}-{number:05d}.bin", first, size=size)
+        self._dtype = dtype
+        self.lengths = array("i")
+        """Lengths of the sequences of the current file."""
+
+    def finish(self) -> None:
+        """Complete the current file, and write its index."""
+        super().finish()
+        size = 0
+        for piece in _index_pieces(self.lengths, self._dtype):
+            size = self._stage.append(_beside(self.path, ".idx"), [piece], size)
+
+    def _begin_next(self) -> None:
+        super()._begin_next()
+        self.lengths = array("i")
+
+
+def _index_pieces(lengths: array[int], dtype: np.dtype[Any]) -> Iterator[bytes]:
+    """Yield the bytes of an index of documents of one sequence."""
+    sizes = np.frombuffer(lengths, np.int32)
+    yield _HEAD.pack(MAGIC, 1, _DTYPES.index(dtype.name) + 1, len(sizes), len(sizes) + 1)
+    yield sizes.astype("<i4", copy=False).tobytes()
+    end = 0
+    for begin in range(0, len(sizes), _AT_ONCE):
+        ends = end + np.cumsum(sizes[begin : begin + _AT_ONCE], dtype="<i8") * dtype.itemsize
+        yield np.concatenate([[end], ends[:-1]]).astype("<i8").tobytes()
+        end = int(ends[-1])
+    for begin in range(0, len(sizes) + 1, _AT_ONCE):
+        yield np.arange(begin, min(begin + _AT_ONCE, len(sizes) + 1), dtype="<i8").tobytes()
+
+
+class MegatronWriter(NumberWriter):
+    """Writes samples of one array; made by `create`."""
+
+    _shards: _IndexedShards
+
+    def __init__(
+        self, path: str, features: Features, mode: str, dtype: str | None, prefix: str, shard_size: int
+    ) -> None:
+        check_shard_options(1, shard_size, prefix)
+        super().__init__(path, features, mode, _OWNED, dtype, _DTYPES)
+        with self._abort_on_error():
+            self._check_existing()
+            first = self._stage.next_number(prefix, ".bin")
+            self._shards = _IndexedShards(self._stage, prefix, first, shard_size, self.dtype)
+
+    def _check_existing(self) -> None:
+        """Raise an error if the files to append to have another dtype."""
+        for path in self._stage.existing:
+            if path.endswith(".idx") and (found := IndexHead.read(LocalSource(self.path), path).dtype) != self.dtype:
+                raise SchemaError(f"{self.path}: expected numbers of {found}, as in {path}, got {self.dtype}")
+
+    def _encode(self, sample: Any) -> Any:
+        found = super()._encode(sample)
+        if len(found) > _LONGEST:
+            raise SchemaError(f"expected at most {_LONGEST} numbers in a sequence, got {len(found)}")
+        return found
+
+    def _store(self, record: Any) -> None:
+        super()._store(record)
+        self._shards.lengths.append(len(record))
+
+
+FORMAT = Format("megatron", recognise, open, create, JoinShards(_OWNED, ".bin"), part_format="tokens")

@@ -1,0 +1,195 @@
+"""Records of numbers in files of other tools: where they lie (`PlacedRecords`), and how they are written.
+
+`nanogpt` and `numpy_files` read files in which the places of records are arithmetic: a header, and then records of one
+size, or one record that is the whole file. `NumberWriter` writes the arrays of one field one after another;
+`HeadedShards` are files that begin with a header, which is complete when their last record is written.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardex.errors import RowError, SchemaError
+from shardex.files import Files, IndexedFile, Stage
+from shardex.formats.sample_writer import SeriesWriter, ShardSeries
+from shardex.formats.token_files import array_fields, number_dtype
+from shardex.kernel import Columns, Integers, Ragged, digest
+from shardex.schema import Features
+from shardex.sources import Stat
+
+_BESIDE = (".json", ".md", ".model", ".txt", ".vocab", ".yaml", ".yml")
+"""Extensions of files that describe data: a tokenizer, a license."""
+_UNLIMITED = 1 << 62
+
+
+def holds_only(files: Files, *extensions: str) -> bool:
+    """Return True if there are files with these extensions, and a folder has no other data."""
+    found = files.having(*extensions).paths
+    if not found or not files.folder:
+        return bool(found)
+    return all(path.lower().endswith((*extensions, *_BESIDE)) for path in files.having("").paths)
+
+
+class PlacedRecords:
+    """Locations of records by arithmetic: file k has `counts[k]` records of `widths[k]` bytes, from `begins[k]` on.
+
+    `stamp` is what else the records depend on, for the fingerprint.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        stats: Sequence[Stat],
+        begins: Sequence[int],
+        widths: Sequence[int],
+        counts: Sequence[int],
+        stamp: Any = None,
+    ) -> None:
+        known = zip(files.paths, stats, counts, strict=True)
+        self.files = tuple(IndexedFile(path, stat.size, stat.tag, rows) for path, stat, rows in known)
+        self._begins, self._widths = np.array(begins, np.int64), np.array(widths, np.int64)
+        self._starts: Integers = np.cumsum([0, *counts], dtype=np.int64)
+        self._firsts: list[int] = self._starts.tolist()
+        plain = [(file.path, file.size, file.tag, file.rows) for file in self.files]
+        self.fingerprint = digest(plain, list(begins), list(widths), stamp)
+
+    def __len__(self) -> int:
+        return self._firsts[-1]
+
+    def file(self, rows: Integers) -> Integers:
+        """Return the number of the file that holds each row."""
+        return np.searchsorted(self._starts, rows, "right") - 1
+
+    def locate(self, rows: Integers) -> tuple[Integers, Integers, Integers]:
+        """Return file, offset and length of each row."""
+        if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
+            self._refuse(int(rows.max() if rows.max() >= len(self) else rows.min()))
+        which = self.file(rows)
+        width = self._widths[which]
+        return which, self._begins[which] + (rows - self._starts[which]) * width, width
+
+    def at(self, row: int) -> tuple[int, int, int]:
+        """Return file, offset and length of one row."""
+        if not 0 <= row < len(self):
+            self._refuse(row)
+        which = bisect.bisect_right(self._firsts, row) - 1
+        width = int(self._widths[which])
+        return which, int(self._begins[which]) + (row - self._firsts[which]) * width, width
+
+    def lengths(self) -> Integers:
+        """Return the length of every row, in bytes."""
+        return np.repeat(self._widths, np.diff(self._starts))
+
+    def _refuse(self, row: int) -> None:
+        raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
+
+
+# -- writing --------------------------------------------------------------------------------------------------
+
+
+class HeadedShards(ShardSeries):
+    """Numbered files that begin with a header of `width` bytes.
+
+    `header` returns its first bytes, less than 512, for a number of records and of bytes after it; the others are zero.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        name: Callable[[int], str],
+        first: int,
+        size: int,
+        header: Callable[[int, int], bytes],
+        width: int,
+    ) -> None:
+        super().__init__(stage, name, first, size=size)
+        self._header, self._blank = header, bytes(width)
+
+    def flush(self, end: bytes = b"") -> None:
+        """Write the buffered records; before the first ones the place of the header."""
+        if not self._written and not (self._pieces and self._pieces[0] is self._blank):
+            self._pieces.insert(0, self._blank)
+        super().flush(end)
+
+    def finish(self) -> None:
+        """Complete the current file, and write its header."""
+        super().finish()
+        head = self._header(self.rows, self._written - len(self._blank))
+        self._stage.place.overwrite_start(self.path, head)
+
+
+class NumberWriter(SeriesWriter):
+    """Writes the arrays of samples of one field one after another, as numbers of one dtype.
+
+    `dtypes` are those that the files can hold; `dtype` is the one to write, by default that of the field. Integers are
+    converted if they fit. Subclasses set `_shards`.
+    """
+
+    def __init__(
+        self, path: str, features: Features, mode: str, owned: str, dtype: str | None, dtypes: Collection[str]
+    ) -> None:
+        if len(features) != 1:
+            raise SchemaError(
+                f"expected exactly one field, an array of one dimension, got {features}; choose it with select()"
+            )
+        known, self.size = array_fields(features)
+        """Length of each array; None if it varies."""
+        ((self.field, given),) = known.items()
+        self.dtype, self._given = number_dtype(given if dtype is None else dtype), np.dtype(given)
+        if self.dtype.name not in dtypes:
+            raise SchemaError(
+                f"expected numbers of {', '.join(dtypes)}, which these files can hold, got {self.dtype}; "
+                f"convert them with dtype={next(iter(dtypes))!r} (for example)"
+            )
+        if self.dtype != self._given and (self.dtype.kind not in "iu" or self._given.kind not in "iu"):
+            raise SchemaError(f"expected integers to convert to dtype={dtype!r}, got {features}")
+        super().__init__(path, mode, features, owned)
+
+    def _fit(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
+        array: Any = sample.get(self.field)
+        known = type(array) is np.ndarray and array.dtype == self._given and array.ndim == 1 and len(sample) == 1
+        return sample if known and self.size in (None, len(array)) else super()._fit(sample)
+
+    def _encode(self, sample: Mapping[str, Any]) -> Any:
+        array = sample[self.field]
+        return array if self.dtype == self._given else self._converted(array)
+
+    def _converted(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return integers in the dtype to write; raise an error for one that does not fit."""
+        limits = np.iinfo(self.dtype)
+        for most in (array.min(), array.max()) if len(array) else ():
+            if not limits.min <= int(most) <= limits.max:
+                raise SchemaError(
+                    f"expected numbers from {limits.min} to {limits.max} for {self.dtype}, got {most} "
+                    f"- at field {self.field}"
+                )
+        return array.astype(self.dtype)
+
+    def _store(self, record: Any) -> None:
+        self._shards.write(record.tobytes())
+
+    def write(self, columns: Columns) -> None:
+        """Add many samples, as columns: the files are the same as if they were appended one by one."""
+        self._check_open()
+        column = columns.data.get(self.field)
+        ragged = isinstance(column, Ragged) and column.dtype == self._given and column.ndim == 1
+        if len(columns.data) != 1 or not ragged or self.size is not None or self.dtype != self._given:
+            for sample in columns.to_samples():
+                self.append(sample)
+            return
+        assert isinstance(column, Ragged)
+        values = column.values
+        for begin, end in pairwise(column.offsets.tolist()):
+            self._store(values[begin:end])
+            self._samples += 1
+
+
+def shard_limit(shard_size: int | None, default: int = _UNLIMITED) -> int:
+    """Return the bytes at which a new file begins."""
+    return default if shard_size is None else shard_size
