@@ -18,7 +18,7 @@ from shardex.errors import FormatError, WorkerError
 from shardex.files import Scan, scan_all
 from shardex.files import scan as scan_module
 from shardex.formats.tar_members import TarScanner
-from shardex.sources import LocalSource, Source
+from shardex.sources import ByteRange, LocalSource, Source
 
 
 def tars(folder: Path, count: int) -> dict[str, int]:
@@ -164,6 +164,63 @@ def test_workers_and_executor_decide_where_files_are_scanned(
     assert list(found) == list(sizes)
     assert (set(found.values()) == {os.getpid()}) == here
     assert here or len(set(found.values())) == 2
+
+
+class Letters:
+    """A scanner whose result for a file is its text, and for a part of it too."""
+
+    name = "letters"
+
+    def __init__(self, in_python: bool = False) -> None:
+        self.in_python = in_python
+
+    def scan(self, source: Source, path: str) -> tuple[str, int]:
+        return bytes(source.load(path)).decode(), 1
+
+    def scan_range(self, source: Source, path: str, part: ByteRange) -> str:
+        if (found := bytes(source.read(path, [part])[0]).decode()) == "!":
+            raise FormatError(f"{path}: expected letters at {part.begin}")
+        return found
+
+    def join(self, source: Source, path: str, parts: list[str]) -> tuple[str, int]:
+        return "".join(parts), len(parts)
+
+
+@pytest.fixture
+def letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[LocalSource, dict[str, int]]:
+    """Some files, of which big ones have parts of one byte."""
+    monkeypatch.setattr(scan_module, "PART_BYTES", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    texts = {"a": "x", "b": "one", "c": "", "d": "two"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    return LocalSource(tmp_path), {name: len(text) for name, text in texts.items()}
+
+
+@pytest.mark.parametrize("options", [{}, {"workers": 2}, {"executor": "threads"}])
+def test_big_files_are_scanned_in_parts(letters: tuple[LocalSource, dict[str, int]], options: dict[str, Any]) -> None:
+    found = scan_all(*letters, Letters(), progress=False, **options)
+    assert list(found.items()) == [("a", ("x", 1)), ("b", ("one", 3)), ("c", ("", 1)), ("d", ("two", 3))]
+
+
+@pytest.mark.parametrize("options", [{"workers": 1}, {"executor": "inline"}])
+def test_one_worker_scans_whole_files(letters: tuple[LocalSource, dict[str, int]], options: dict[str, Any]) -> None:
+    found = scan_all(*letters, Letters(), progress=False, **options)
+    assert {count for _, count in found.values()} == {1}
+
+
+@pytest.mark.usefixtures("_use_processes")
+def test_parts_are_scanned_in_processes_if_the_scanner_holds_the_gil(
+    letters: tuple[LocalSource, dict[str, int]],
+) -> None:
+    assert scan_all(*letters, Letters(in_python=True), progress=False)["d"] == ("two", 3)
+
+
+def test_error_of_a_part_is_raised(letters: tuple[LocalSource, dict[str, int]]) -> None:
+    source, sizes = letters
+    source.put("b", b"o!e")
+    with pytest.raises(FormatError, match="b: expected letters at 1"):
+        scan_all(source, sizes, Letters(), progress=False)
 
 
 def test_executor_of_the_user(tmp_path: Path) -> None:

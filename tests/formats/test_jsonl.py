@@ -1,6 +1,7 @@
 """JSON Lines and text lines: finding, decoding, errors with file, line and column, writing."""
 
 import bz2
+import codecs
 import gzip
 import hashlib
 import json
@@ -10,6 +11,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,7 +45,7 @@ from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
 from shardex.schema import Array, Bytes, ClassLabel, Features, Json, Optional, Struct, Text, Value
 from shardex.schema import Sequence as SequenceFeature
-from shardex.sources import Source
+from shardex.sources import ByteRange, LocalSource, Source, Stat
 from shardex.sources.memory import MemorySource
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "data-forager"
@@ -123,7 +125,7 @@ def test_line_ends_of_all_kinds_are_found(data: bytes, found: list[bytes], all_f
 def test_piece_size_does_not_change_the_lines(parts: list[bytes], ended: bool) -> None:
     data = b"\n".join(parts) + b"\n" * ended
     source = MemorySource({"a": data})
-    whole = [LineScanner(skip_blank=skip).scan(source, "a") for skip in (True, False)]
+    whole = [LineScanner(skip_blank=skip).scan(Mapped({"a": data}), "a") for skip in (True, False)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "_PIECE", 8)
         for skip, expected in zip((True, False), whole, strict=True):
@@ -132,6 +134,59 @@ def test_piece_size_does_not_change_the_lines(parts: list[bytes], ended: bool) -
     kept = data.split(b"\n")[:-1] if data.endswith(b"\n") or not data else data.split(b"\n")
     assert len(whole[1]["offset"]) == len(kept)
     assert len(whole[0]["offset"]) == sum(bool(line.strip()) for line in kept)
+
+
+class Mapped(MemorySource):
+    """Files in memory that are read like local ones; others are read like remote ones."""
+
+    is_remote = False
+
+
+@given(
+    st.sampled_from([b"", codecs.BOM_UTF8]),
+    st.lists(
+        st.sampled_from([b"\n", b"\r\n", b"\r", b" ", b"\t ", b"{}", b"\n\n", b"x" * 20, codecs.BOM_UTF8]), max_size=30
+    ).map(b"".join),
+    st.integers(1, 30),
+    st.booleans(),
+    st.booleans(),
+)
+def test_parts_of_a_file_give_the_lines_of_the_file(
+    start: bytes, text: bytes, size: int, skip_blank: bool, remote: bool
+) -> None:
+    data, scanner = start + text, LineScanner(skip_blank)
+    source = MemorySource({"a": data}) if remote else Mapped({"a": data})
+    whole = scanner.scan(source, "a")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "_PIECE", 7)
+        patch.setattr(lines, "_SAMPLE", 2)
+        parts = [ByteRange(at, min(size, len(data) - at)) for at in range(0, len(data), size)] or [ByteRange(0, 0)]
+        joined = scanner.join(source, "a", [scanner.scan_range(source, "a", part) for part in parts])
+    assert {name: (column.dtype, column.tolist()) for name, column in joined.items()} == {
+        name: (column.dtype, column.tolist()) for name, column in whole.items()
+    }
+
+
+@pytest.mark.parametrize("source", [MemorySource, Mapped])
+def test_longest_line(source: type[MemorySource], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_PIECE", 8)
+    monkeypatch.setattr(lines, "_LONGEST_LINE", 64)
+    scan = LineScanner(skip_blank=True).scan(source({"a": b"1\n" + b"x" * 64 + b"\n2"}), "a")
+    assert scan["length"].tolist() == [1, 64, 1]
+    for last in (b"", b"\n", b"\n2"):
+        with pytest.raises(FormatError, match="a: expected lines of up to 64 bytes, got a longer one at offset 2"):
+            LineScanner(skip_blank=True).scan(source({"a": b"1\n" + b"x" * 200 + last}), "a")
+
+
+def test_file_that_becomes_shorter_during_the_scan_raises(tmp_path: Path) -> None:
+    put(tmp_path / "a.jsonl", b"1\n2\n")
+
+    class Longer(LocalSource):
+        def stat(self, path: str) -> Stat:
+            return replace(super().stat(path), size=5)
+
+    with pytest.raises(TruncatedShardError, match=r"a\.jsonl: expected 5 bytes, got 4"):
+        LineScanner(skip_blank=True).scan(Longer(tmp_path), "a.jsonl")
 
 
 # -- JSON -----------------------------------------------------------------------------------------------------

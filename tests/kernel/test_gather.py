@@ -6,6 +6,7 @@ it is run again with SHARDEX_KERNEL=numpy. The last part compares the two with e
 
 from __future__ import annotations
 
+import io
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -26,8 +27,9 @@ from shardex.kernel import (
     Integers,
     Ranges,
     Segments,
+    count_newlines,
+    find_lines,
     gather,
-    line_ends,
     locate,
     numpy_kernel,
     permute,
@@ -491,30 +493,62 @@ def test_ranges_with_threads() -> None:
 # -- lines ----------------------------------------------------------------------------------------------------
 
 
-def ends_by_hand(data: bytes) -> list[int]:
-    return list(accumulate(len(line) for line in data.splitlines(keepends=True) if line)) if data else []
+LINES = st.lists(
+    st.sampled_from([b"\n", b"\r\n", b"\r", b" ", b"\t \x0b\x0c", b"\x1c", b"a", b"bc", b"\n\n", b"x" * 9]), max_size=40
+).map(b"".join)
 
 
-@given(st.lists(st.sampled_from([b"\n", b"a", b"bc", b"\n\n", b"x" * 9]), max_size=40).map(b"".join))
-def test_line_ends_after_each_newline(data: bytes) -> None:
-    assert line_ends(data).tolist() == ends_by_hand(data)
-    assert (
-        line_ends(memoryview(data)).tolist() == line_ends(np.frombuffer(data, np.uint8)).tolist() == ends_by_hand(data)
-    )
+def lines_by_hand(data: bytes) -> list[tuple[int, int]]:
+    """Offset and length of each line, the last one without newline included."""
+    found, at = [], 0
+    for line in io.BytesIO(data):
+        kept = line.removesuffix(b"\n")
+        found.append((at, len(kept.removesuffix(b"\r") if line.endswith(b"\n") else kept)))
+        at += len(line)
+    return found
 
 
-@pytest.mark.parametrize("last", [b"", b"no newline"])
-@pytest.mark.parametrize("count", [(1 << 16) - 1, 1 << 16, (1 << 16) + 1, 1 << 17])
-def test_line_ends_of_more_lines_than_one_call_finds(count: int, last: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numpy_kernel, "_BLOCK", 1000)
-    data = b"ab\n" * count + last
-    assert line_ends(data).tolist() == ends_by_hand(data)
+@given(LINES, st.booleans(), st.sampled_from([np.uint32, np.uint64]), st.integers(0, 1 << 31))
+def test_lines_have_no_line_ends(data: bytes, skip_blank: bool, dtype: Any, base: int) -> None:
+    offset, length = np.zeros(len(data) + 1, dtype), np.zeros(len(data) + 1, np.uint32)
+    expected = [(at + base, size) for at, size in lines_by_hand(data) if not skip_blank or data[at : at + size].strip()]
+    count, then = find_lines(data, 0, len(data), offset, length, whole=True, skip_blank=skip_blank, base=base)
+    assert list(zip(offset[:count].tolist(), length[:count].tolist(), strict=True)) == expected
+    assert then == len(data)
+    assert count_newlines(data) == data.count(b"\n")
 
 
-@pytest.mark.parametrize("start", [-1, 4, MOST])
-def test_line_ends_from_outside_raises(start: int) -> None:
-    with pytest.raises(ValueError, match="start: expected 0 to 3"):
-        segments.kernel.line_ends(b"a\nb", start, np.empty(3, np.int64))
+def test_search_ends_early_and_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numpy_kernel, "_BLOCK", 3)
+    data, offset, length = b"one\n\n \nthree\nfo", np.zeros(2, np.uint32), np.zeros(2, np.uint32)
+    assert find_lines(data, 0, 15, offset, length, whole=False) == (2, 5)  # no room
+    assert find_lines(data, 5, 15, offset, length, whole=False) == (2, 13)
+    assert find_lines(data, 13, 15, offset, length, whole=False) == (0, 13)  # no end
+    assert find_lines(data, 13, 15, offset, length, whole=True) == (1, 15)
+    assert find_lines(data, 4, 7, offset, length, whole=True, skip_blank=True) == (0, 7)
+    assert find_lines(data, 4, 8, offset, length, whole=True, skip_blank=True) == (1, 13)  # it begins before 8
+    assert (offset[0], length[0]) == (7, 5)
+    assert find_lines(data, 0, 15, offset, length, whole=True, longest=2) == (0, 0)
+    assert find_lines(data, 4, 15, offset, length, whole=True, skip_blank=True, longest=4) == (0, 7)
+    assert find_lines(b"", 0, 0, offset, length, whole=True) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"at": -1}, "expected 0 <= at <= stop <= 3"),
+        ({"at": 3, "stop": 2}, "expected 0 <= at <= stop <= 3"),
+        ({"stop": 4}, "expected 0 <= at <= stop <= 3"),
+        ({"base": -1}, "expected lengths and offsets that fit"),
+        ({"base": (1 << 32) - 3}, "expected lengths and offsets that fit"),
+        ({"longest": 1 << 32}, "expected lengths and offsets that fit"),
+        ({"offset": np.zeros(2, np.uint32)}, "expected as many aligned items of 4 or 8 bytes as lengths"),
+    ],
+)
+def test_lines_outside_raise(arguments: dict[str, Any], message: str) -> None:
+    outputs = {"offset": np.zeros(3, np.uint32), "length": np.zeros(3, np.uint32)}
+    with pytest.raises(ValueError, match=message):
+        find_lines(b"a\nb", **{"at": 0, "stop": 3, "whole": True, **outputs, **arguments})
 
 
 # -- permutations ---------------------------------------------------------------------------------------------
@@ -676,15 +710,22 @@ def test_kernels_agree_on_permutations(key: dict[str, Any], numbers: list[int], 
 
 
 @compiled
-@given(st.binary(max_size=60).map(lambda data: data.replace(b"\x00", b"\n")), st.integers(-1, 61), st.integers(0, 9))
-def test_kernels_agree_on_lines(data: bytes, start: int, room: int) -> None:
+@given(LINES, st.data())
+def test_kernels_agree_on_lines(data: bytes, draw: st.DataObject) -> None:
+    at, stop = (draw.draw(st.integers(-1, len(data) + 1)) for _ in range(2))
+    whole, skip_blank = draw.draw(st.booleans()), draw.draw(st.booleans())
+    longest, room, block = (draw.draw(st.integers(0, 9)) for _ in range(3))
     found = []
-    for module in (kernel, numpy_kernel):
-        out = np.zeros(room, np.int64)
-        try:
-            found.append((module.line_ends(data, start, out), out.tolist()))
-        except ValueError as error:
-            found.append((str(error), []))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numpy_kernel, "_BLOCK", block + 1)
+        for module in (kernel, numpy_kernel):
+            offset, length = np.zeros(room, np.uint64), np.zeros(room, np.uint32)
+            try:
+                answer = module.lines(data, at, stop, whole, skip_blank, longest, 5, offset, length)
+                found.append((answer, offset.tolist(), length.tolist()))
+            except ValueError as error:
+                found.append((str(error), [], []))
+            assert module.newlines(data) == data.count(b"\n")
     assert found[0] == found[1]
 
 

@@ -20,7 +20,7 @@ from shardex.formats.jsonl_lines import BOM, LineScanner
 from shardex.formats.record_rows import Locations, RecordRows
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
-from shardex.kernel import Columns, Integers
+from shardex.kernel import Columns, Integers, count_newlines
 from shardex.schema import Bytes, Features, Text, check_fields
 from shardex.sources import ByteRange, Source
 from shardex.workers import ExecutorLike
@@ -106,8 +106,7 @@ class NumberedLines(RecordRows):
         number, begin, _ = self.index.at(row)
         if self.files.source.is_remote:
             return f"{self.files.name(number)}, byte {begin}"
-        data, step = self.data.open(number), 1 << 20
-        before = sum(np.count_nonzero(data[k : min(k + step, begin)] == ord("\n")) for k in range(0, begin, step))
+        before = count_newlines(self.data.open(number)[:begin])
         return f"{self.files.name(number)}, line {before + 1}"
 
 

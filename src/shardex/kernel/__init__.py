@@ -19,7 +19,18 @@ from shardex.kernel.array_pool import pooled_empty
 from shardex.kernel.buffers import Bytes, Fetch, Integers, Segments
 from shardex.kernel.columns import MISSING, Column, Columns
 from shardex.kernel.fingerprint import digest
-from shardex.kernel.gather import Ranges, best_fit, line_ends, locate, permute, ramps, row_ranges, take, value_reader
+from shardex.kernel.gather import (
+    Ranges,
+    best_fit,
+    count_newlines,
+    find_lines,
+    locate,
+    permute,
+    ramps,
+    row_ranges,
+    take,
+    value_reader,
+)
 from shardex.kernel.masked import Masked, TimeArray, missing_value, values_of, with_missing
 from shardex.kernel.ragged import Ragged, ends_of, value_mask
 
@@ -36,9 +47,10 @@ __all__ = [
     "Segments",
     "TimeArray",
     "best_fit",
+    "count_newlines",
     "digest",
     "ends_of",
-    "line_ends",
+    "find_lines",
     "locate",
     "missing_value",
     "permute",

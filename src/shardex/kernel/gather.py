@@ -232,28 +232,41 @@ def best_fit(sizes: Integers, capacity: int) -> tuple[Integers, int]:
         raise RangeError(str(error)) from None
 
 
-_LINES_PER_CALL = 1 << 16
+def find_lines(
+    data: Any,
+    at: int,
+    stop: int,
+    offset: NDArray[Any],
+    length: NDArray[np.uint32],
+    *,
+    whole: bool,
+    skip_blank: bool = False,
+    longest: int = (1 << 32) - 1,
+    base: int = 0,
+) -> tuple[int, int]:
+    """Find the lines that begin from `at` on and before `stop`; return how many, and where the next one begins.
 
+    Their offsets, plus `base`, and lengths, without newline and carriage return, are written to `offset` (uint32 or
+    uint64) and `length`. `whole` says that the file ends with the data: then the last line needs no newline. The search
+    ends early at a line that has no end in the data or is longer than `longest`, and when the arrays are full.
 
-def line_ends(buffer: Any) -> Integers:
-    """Return the position after each newline; a last line without newline ends at the end of the buffer.
-
-    >>> line_ends(b"a\\nbc\\n\\nd").tolist()
-    [2, 5, 6, 7]
+    >>> offset, length = np.zeros(2, np.uint32), np.zeros(2, np.uint32)
+    >>> find_lines(b"one\\r\\n\\nthree", 0, 11, offset, length, whole=True, skip_blank=True)
+    (2, 11)
+    >>> offset.tolist(), length.tolist()
+    ([0, 6], [3, 5])
     """
-    found: list[Integers] = []
-    start, size = 0, memoryview(buffer).nbytes
-    while start < size:
-        out = np.empty(_LINES_PER_CALL, np.int64)
-        count = _kernel.line_ends(buffer, start, out)
-        found.append(out[:count] if count == len(out) else out[:count].copy())
-        if count < len(out):
-            break
-        start = int(out[-1])
-    ends = np.concatenate(found) if found else np.empty(0, np.int64)
-    if size and (not len(ends) or ends[-1] != size):
-        ends = np.append(ends, np.int64(size))
-    return ends
+    count, then = _kernel.lines(data, at, stop, whole, skip_blank, longest, base, offset, length)
+    return count, then
+
+
+def count_newlines(data: Any) -> int:
+    """Return the number of newlines.
+
+    >>> count_newlines(b"one\\n\\nthree")
+    2
+    """
+    return cast("int", _kernel.newlines(data))
 
 
 def permute(

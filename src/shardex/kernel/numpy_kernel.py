@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 _BLOCK = 1 << 22
+_NEWLINE, _RETURN, _SPACE = b"\n\r "
 _OUTSIDE = "expected every range inside it, range {} of the request is not"
 _BROKEN = "expected offsets that rise from 0, those of range {} of the request do not"
 
@@ -204,18 +206,68 @@ def _pages(
         yield int(starts[a]), int(ends[b - 1])
 
 
-def line_ends(buffer: Any, start: int, out: Integers) -> int:
-    data = np.frombuffer(buffer, np.uint8)
-    if not 0 <= start <= data.size:
-        raise ValueError(f"start: expected 0 to {data.size}, got {start}")
+def lines(
+    data: Any,
+    at: int,
+    stop: int,
+    whole: bool,
+    skip_blank: bool,
+    longest: int,
+    base: int,
+    offset: NDArray[Any],
+    length: NDArray[Any],
+) -> tuple[int, int]:
+    array = np.frombuffer(data, np.uint8)
+    if offset.itemsize not in (4, 8) or len(offset) != len(length):
+        raise ValueError("offset: expected as many aligned items of 4 or 8 bytes as lengths")
+    if not 0 <= at <= stop <= array.size:
+        raise ValueError(f"expected 0 <= at <= stop <= {array.size}, got {at} and {stop}")
+    most = (1 << 63) - 1 if offset.itemsize == 8 else (1 << 32) - 1
+    if not 0 <= longest < 1 << 32 or not 0 <= base <= most - array.size:
+        raise ValueError("lines: expected lengths and offsets that fit the output")
     count = 0
-    for block in range(start, data.size, _BLOCK):
-        ends = np.flatnonzero(data[block : block + _BLOCK] == ord("\n"))[: len(out) - count] + block + 1
-        out[count : count + len(ends)] = ends
-        count += len(ends)
-        if count == len(out):
+    while count < len(length) and at < stop:
+        starts, ends, nexts = _some_lines(array, at, stop, whole, longest)
+        if not len(starts):
             break
-    return count
+        kept = np.flatnonzero(~_blank(array, starts, ends)) if skip_blank else np.arange(len(starts))
+        if taken := min(len(kept), len(length) - count):
+            offset[count : count + taken] = starts[kept[:taken]] + base
+            length[count : count + taken] = (ends - starts)[kept[:taken]]
+            count += taken
+        at = int(nexts[-1] if taken == len(kept) and count < len(length) else nexts[kept[taken - 1]])
+    return count, at
+
+
+def _some_lines(data: Bytes, at: int, stop: int, whole: bool, longest: int) -> tuple[Integers, Integers, Integers]:
+    """Return begin and end of lines from `at` on, and where the line after each begins; none if the next has no end."""
+    newlines = np.empty(0, np.int64)
+    for first in range(at, data.size, _BLOCK):
+        newlines = np.flatnonzero(data[first : first + _BLOCK] == _NEWLINE) + first
+        if len(newlines):
+            break
+    nexts = newlines + 1
+    if not len(newlines) and whole:
+        newlines = nexts = np.array([data.size])
+    starts = np.concatenate([[at], nexts[:-1]]) if len(nexts) else nexts
+    returns = (newlines > starts) & (nexts > newlines) & (data[newlines - 1] == _RETURN)
+    ends = newlines - returns
+    good = (starts < stop) & (ends - starts <= longest)
+    some = slice(0, len(good) if good.all() else int(good.argmin()))
+    return starts[some], ends[some], nexts[some]
+
+
+def _blank(data: Bytes, starts: Integers, ends: Integers) -> NDArray[np.bool_]:
+    """Return which lines have nothing but white space."""
+    blank: NDArray[np.bool_] = starts == ends
+    for k in np.flatnonzero(~blank & (data[np.minimum(starts, data.size - 1)] <= _SPACE)).tolist():
+        blank[k] = data[starts[k] : ends[k]].tobytes().isspace()
+    return blank
+
+
+def newlines(data: Any) -> int:
+    array = np.frombuffer(data, np.uint8)
+    return sum(int(np.count_nonzero(array[at : at + _BLOCK] == _NEWLINE)) for at in range(0, array.size, _BLOCK))
 
 
 def permute(
