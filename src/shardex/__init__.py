@@ -73,6 +73,7 @@ from shardex.store import (
     restore,
     verify,
 )
+from shardex.text import tokenize
 
 __version__ = "0.1.0"
 
@@ -133,6 +134,7 @@ __all__ = [
     "restore",
     "storage",
     "temperature",
+    "tokenize",
     "verify",
     "write",
 ]

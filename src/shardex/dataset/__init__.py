@@ -34,7 +34,13 @@ from shardex.dataset.combine import concat, join
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.from_arrow import column_table, from_arrow, from_huggingface
-from shardex.dataset.function_calls import call_function, column_result, place_of_rows, time_in_functions
+from shardex.dataset.function_calls import (
+    SampleFailure,
+    call_function,
+    column_result,
+    place_of_rows,
+    time_in_functions,
+)
 from shardex.dataset.layers import innermost_rows
 from shardex.dataset.load_dataset import load_dataset
 from shardex.dataset.memory_rows import ListRows
@@ -54,6 +60,7 @@ __all__ = [
     "ListRows",
     "MixRows",
     "ReadSize",
+    "SampleFailure",
     "Writer",
     "call_function",
     "changes",

@@ -58,6 +58,21 @@ def counted() -> Iterator[None]:
 # -- calls ----------------------------------------------------------------------------------------------------
 
 
+class SampleFailure(Exception):
+    """Raised by a function of a batch for one sample of it: its number in the batch, and the error."""
+
+    def __init__(self, number: int, error: Exception) -> None:
+        super().__init__(number, error)
+        self.number, self.error = number, error
+
+    def located(self, function: object, place: str) -> Exception:
+        """Return the error, which names the sample: one of a schema in its text, any other in a note."""
+        if type(self.error) is SchemaError:
+            return SchemaError(f"{self.error} - at {place}")
+        self.error.add_note(f"in {function!r} at {place}")
+        return self.error
+
+
 def call_function(function: Callable[[Any], Any], argument: Any, place: Place) -> Any:
     """Return what a function returns, an iterator as a list; an exception gets a note with function and samples."""
     try:

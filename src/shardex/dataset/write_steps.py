@@ -14,6 +14,7 @@ import numpy as np
 
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.function_calls import (
+    SampleFailure,
     batch_result,
     call_function,
     copied,
@@ -167,7 +168,8 @@ class Results:
         def place() -> str:
             return self.place(begin, end)
 
-        steps, columns = self._steps, self._source.read(np.arange(begin, end))
+        steps, rows = self._steps, np.arange(begin, end)
+        columns = self._source.read(rows)
         if self._in_memory:
             columns = copied_lists(columns)
         batch = Batch(columns, self._source.sample_type)
@@ -178,12 +180,18 @@ class Results:
                     f"expected {len(batch)} booleans from {steps.filter!r} (batched=True), got {mask.dtype} of shape "
                     f"{list(mask.shape)} - at {place()}"
                 )
+            rows = rows[mask]
             batch = Batch(batch.columns.take(np.flatnonzero(mask)), self._source.sample_type)
         if steps.transform is None:
             return batch.columns
         if not len(batch):
             return Columns({}, 0)  # functions need not work for no samples
-        return batch_result(steps.transform, batch, place, copy=False).columns  # written before the next call
+        try:
+            return batch_result(steps.transform, batch, place, copy=False).columns  # written before the next call
+        except SampleFailure as failure:
+            row = int(rows[failure.number])
+            error = failure.located(steps.transform, self.place(row, row + 1))
+            raise error from error.__cause__
 
 
 def _copied_sample(sample: Any) -> Any:

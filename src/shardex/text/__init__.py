@@ -1,0 +1,15 @@
+"""Text to tokens: encodes documents with tokenizers of all kinds and writes token files.
+
+In: datasets of documents, a tokenizer. Out: a dataset with an array of tokens for each document, and a description of
+the tokenizer that is stored with it.
+
+- `tokenize`: the function that users call
+- `encode_documents`: the documents of a batch to arrays of tokens
+- `tokenizers`: tokenizers of all kinds behind one interface
+- `tokenizer_files`: tokenizers in files
+- `token_ids`: what tokenizers return as one array
+"""
+
+from shardex.text.tokenize import tokenize
+
+__all__ = ["tokenize"]

@@ -1,0 +1,262 @@
+"""`tokenize`: documents of any dataset to a dataset of tokens, with the jobs of `write`."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardex.dataset import Dataset, ListRows, write
+from shardex.dataset import open as open_dataset
+from shardex.errors import ArgumentError, NotFoundError, SchemaError, UnknownFormatError
+from shardex.formats import format_named
+from shardex.samples import Batch, DictSample
+from shardex.schema import Array, Feature, Features, Json, Text, unwrap_optional
+from shardex.text.encode_documents import TOKENS, AuxArrays, DocumentEncoder, TextEncoder, TokenizeBatch
+from shardex.text.tokenizers import TokenizerAdapter, adapter_of, special_id
+from shardex.workers import ExecutorLike, cores
+
+_ONLY_ARRAYS = ("tokens", "data_forager", "megatron", "nanogpt", "npy")
+"""Formats that store nothing but arrays of tokens."""
+_INFER_FROM = 16
+"""Documents in which the dtypes of arrays are found."""
+_INFER_ROWS = 1024
+
+
+def tokenize(
+    inputs: Any,
+    tokenizer: Any,
+    out: str | os.PathLike[str],
+    *,
+    field: str = "text",
+    dtype: Any = None,
+    bos: int | str | bool | None = None,
+    eos: int | str | bool | None = None,
+    add_special_tokens: bool = False,
+    batched: bool = False,
+    aux: Any = None,
+    keep: str | Sequence[str] = (),
+    batch_size: int = 1000,
+    workers: int | None = None,
+    executor: ExecutorLike = None,
+    on_error: str = "raise",
+    format: str = "tokens",
+    mode: str = "create",
+    progress: bool | None = None,
+    **options: Any,
+) -> Dataset:
+    """Tokenize the documents of a dataset and write an array of tokens for each; return the new dataset.
+
+    `inputs` is anything that `open` takes; `field` has the text. `tokenizer` is one of the packages tokenizers,
+    transformers, tiktoken or sentencepiece, the path of a ``tokenizer.json`` or of a sentencepiece ``.model``, or a
+    function of a text that returns ids (with `batched` one of a list of texts). Documents are never cut or padded, and
+    documents without tokens are kept.
+
+    `bos` and `eos` are written before and after each document: an id, the text of a token, or True for the one that the
+    tokenizer names. With `add_special_tokens` the tokenizer adds what its own settings say. `dtype` is the smallest of
+    uint16 and uint32 that holds the vocabulary; an id that does not fit is an error.
+
+    `aux` has more arrays with one value for each token: names of built-in ones ("positions", "segment_ids"), or a dict
+    of name and function(sample, ids), or of name and (function, dtype). `keep` names fields to store as they are, in
+    formats that can hold them (``format="arrow"``).
+
+    Without `workers` the threads of the tokenizer use all cores; `workers` processes have one thread each. `executor`,
+    `on_error`, `mode`, the way to continue after a kill, and `options` of the format are those of `write`. The
+    tokenizer, its vocabulary size, `bos`, `eos` and the other arguments are stored with the data (`Dataset.metadata`).
+
+    >>> import tempfile; folder = tempfile.mkdtemp()
+    >>> documents = [{"text": "ab"}, {"text": ""}, {"text": "c"}]
+    >>> ds = tokenize(documents, lambda text: list(text.encode()), folder + "/tokens", dtype="uint16", eos=0)
+    >>> [one.tokens.tolist() for one in ds]
+    [[97, 98, 0], [0], [99, 0]]
+    """
+    source, kept = _opened(inputs), (keep,) if isinstance(keep, str) else tuple(keep)
+    adapter = adapter_of(tokenizer, add_special_tokens=add_special_tokens, batched=batched)
+    first, last = special_id(adapter, bos, "bos"), special_id(adapter, eos, "eos")
+    if add_special_tokens:
+        _check_not_added(adapter, first, last)
+    encoder = TextEncoder(adapter, field, first, last)
+    _check_text(source, field)
+    metadata = {
+        "tokenizer": adapter.describe(),
+        "bos": first,
+        "eos": last,
+        "pad": adapter.pad,
+        "text_field": field,
+        "options": {"add_special_tokens": add_special_tokens},
+    }
+    return write_tokens(
+        source,
+        encoder,
+        os.fspath(out),
+        metadata=metadata,
+        dtype=_dtype(dtype, adapter, (first, last)),
+        aux=aux,
+        keep=kept,
+        format=format,
+        mode=mode,
+        batch_size=batch_size,
+        workers=workers,
+        executor=executor,
+        on_error=on_error,
+        progress=progress,
+        **options,
+    )
+
+
+def write_tokens(
+    source: Dataset[Any],
+    encoder: DocumentEncoder,
+    out: str,
+    *,
+    metadata: Mapping[str, Any],
+    dtype: np.dtype[Any],
+    aux: Any,
+    keep: tuple[str, ...],
+    format: str,
+    mode: str,
+    workers: int | None,
+    executor: ExecutorLike,
+    **options: Any,
+) -> Dataset[Any]:
+    """Write what an encoder makes of the samples of a dataset; `options` are those of `write` and of the format."""
+    arrays = AuxArrays.of(aux)
+    _check_names([TOKENS, *encoder.arrays, *arrays.names, *keep])
+    _check_keep(source, keep, format)
+    if len(source) and not arrays.functions:
+        source = source.select(*dict.fromkeys([*encoder.fields, *keep]))
+    if arrays.unknown:
+        arrays = _with_dtypes(arrays, encoder, source)
+    dtypes = {TOKENS: dtype.name, **encoder.arrays, **arrays.dtypes}
+    schema = Features(
+        {
+            **{name: Array(one, (None,)) for name, one in dtypes.items()},
+            **{name: source.features[name] for name in keep},
+        }
+    )
+    if mode == "append":
+        _check_same_tokenizer(out, format, metadata)
+    if "metadata" in inspect.signature(format_named(format).create).parameters:
+        options["metadata"] = dict(metadata)
+    if workers is None and executor is None and (threads := encoder.adapter.threads) > 1:
+        executor, workers = "threads", min(threads, cores())  # one reads and writes while others encode
+    step = TokenizeBatch(encoder, dtype.name, arrays, keep)
+    return write(
+        out,
+        source,
+        schema,
+        transform=step,
+        batched=True,
+        format=format,
+        mode=mode,
+        workers=workers,
+        executor=executor,
+        **options,
+    )
+
+
+# -- arguments ------------------------------------------------------------------------------------------------
+
+
+def _opened(inputs: Any) -> Dataset[Any]:
+    """Return the documents as a dataset; samples of a class are read as dicts."""
+    if isinstance(inputs, list | tuple) and not inputs:
+        return Dataset(ListRows([]))
+    opened: Dataset[Any] = open_dataset(inputs)
+    return opened
+
+
+def _check_text(source: Dataset[Any], field: str) -> None:
+    """Raise an error if the field is known to hold something else than text."""
+    if not len(source):
+        return
+    try:
+        features: Mapping[str, Feature] = source.features
+    except SchemaError:  # samples of several types: each text is checked when it is read
+        return
+    source.select(field)  # an error for an unknown field
+    feature = unwrap_optional(features[field])
+    if not isinstance(feature, Text | Json):
+        texts = [name for name, one in features.items() if isinstance(unwrap_optional(one), Text)]
+        advice = f"; fields of text: {', '.join(texts)}" if texts else ""
+        raise SchemaError(f"expected text in the field {field}, got {feature}{advice}; pass field=")
+
+
+def _check_not_added(adapter: TokenizerAdapter, bos: int | None, eos: int | None) -> None:
+    """Raise an error if the tokenizer adds the same token itself, so that each document would have it twice."""
+    added = list(adapter.encode_batch([""])[0])
+    for role, number, found in (("bos", bos, added[:1]), ("eos", eos, added[-1:])):
+        if number is not None and found == [number]:
+            raise ArgumentError(
+                f"expected {role}=None, because the {adapter!r} adds the token {number} itself with "
+                f"add_special_tokens=True, got {role}={number}"
+            )
+
+
+def _dtype(given: Any, adapter: TokenizerAdapter, special: Sequence[int | None]) -> np.dtype[Any]:
+    """Return the dtype of the tokens."""
+    highest = max([0, *(one for one in special if one is not None)])
+    if given is None:
+        small = adapter.vocab_size is not None and max(adapter.vocab_size - 1, highest) < 1 << 16
+        return np.dtype("uint16" if small else "uint32")
+    try:
+        dtype: np.dtype[Any] = np.dtype(given)
+    except TypeError:
+        dtype = np.dtype("O")
+    if dtype.kind not in "iu" or not dtype.isnative:
+        raise ArgumentError(f"expected dtype= of integers, such as uint16 or uint32, got {given!r:.200}")
+    if highest > np.iinfo(dtype).max:
+        raise ArgumentError(f"expected a dtype that holds the ids of bos and eos ({highest}), got {dtype}")
+    return dtype
+
+
+def _check_names(names: Sequence[str]) -> None:
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ArgumentError(f"expected different names for tokens, arrays and fields, got {', '.join(twice)} twice")
+
+
+def _check_keep(source: Dataset[Any], keep: Sequence[str], format: str) -> None:
+    if keep and format in _ONLY_ARRAYS:
+        raise ArgumentError(
+            f'expected no keep= with format="{format}", which stores arrays of tokens only, got {", ".join(keep)}; '
+            'write with format="arrow"'
+        )
+    if keep and len(source):
+        source.select(*keep)  # an error for an unknown field
+
+
+def _with_dtypes(arrays: AuxArrays, encoder: DocumentEncoder, source: Dataset[Any]) -> AuxArrays:
+    """Find the dtypes of arrays in the results for the first documents that have tokens and no errors."""
+    found = arrays
+    for begin in range(0, min(len(source), _INFER_ROWS), _INFER_FROM):
+        rows = np.arange(begin, min(begin + _INFER_FROM, len(source)))
+        try:
+            found = found.with_dtypes(encoder, Batch(source.read(rows), DictSample))
+        except Exception:  # raised again with its sample, or left out, when the documents are written
+            continue
+        if not found.unknown:
+            return found
+    if len(source):
+        raise SchemaError(
+            f"expected results of aux= to find the dtype of {', '.join(found.unknown)}, got none for the first "
+            f"{min(len(source), _INFER_ROWS)} documents; pass a pair of function and dtype"
+        )
+    return AuxArrays(arrays.built_in, arrays.functions, {**dict.fromkeys(arrays.unknown, "int64"), **arrays.dtypes})
+
+
+def _check_same_tokenizer(out: str, format: str, metadata: Mapping[str, Any]) -> None:
+    """Raise an error if tokens of another tokenizer would be appended."""
+    try:
+        existing = getattr(open_dataset(out, format=format), "metadata", {})
+    except (NotFoundError, UnknownFormatError):
+        return
+    for key in ("tokenizer", "bos", "eos"):
+        if key in existing and existing[key] != metadata[key]:
+            raise ArgumentError(
+                f"{out}: expected the tokenizer that has made the existing tokens ({key}: {existing[key]}), got "
+                f"{metadata[key]}"
+            )
