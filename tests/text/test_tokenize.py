@@ -220,7 +220,7 @@ def test_arrays_per_token(tmp_path: Path) -> None:
         "weights": lambda sample, ids: np.full(len(ids), sample.weight),
         "is_b": (lambda sample, ids: ids == ord("b"), "uint8"),
     }
-    ds = sx.tokenize(texts, utf8, tmp_path / "out", aux=aux, eos=0, format="arrow")
+    ds = sx.tokenize(texts, utf8, tmp_path / "out", aux=aux, eos=0)
     assert [one.position.tolist() for one in ds] == [[0], [0, 1, 2], [0, 1]]
     assert [one.segment_ids.tolist() for one in ds] == [[1], [1, 1, 1], [1, 1]]
     assert [one.weights.tolist() for one in ds] == [[0.5], [0.25, 0.25, 0.25], [1.0, 1.0]]

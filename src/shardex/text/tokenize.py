@@ -130,7 +130,7 @@ def write_tokens(
         source = source.select(*dict.fromkeys([*encoder.fields, *keep]))
     if arrays.unknown:
         arrays = _with_dtypes(arrays, encoder, source)
-    dtypes = {TOKENS: dtype.name, **encoder.arrays, **arrays.dtypes}
+    dtypes = {TOKENS: dtype.name, **encoder.arrays, **{name: arrays.dtypes[name] for name in arrays.names}}
     schema = Features(
         {
             **{name: Array(one, (None,)) for name, one in dtypes.items()},
