@@ -99,6 +99,7 @@ def check_types() -> None:
     sx.Array(np.float32, (3, None))
 
     assert_type(sx.Loader(ds, 4), sx.Loader[LoadedBatch[Series]])
+    assert_type(sx.Loader(ds, max_tokens=512, bucket=64), sx.Loader[LoadedBatch[Series]])
     for loaded in sx.Loader(ds, 4, shuffle=True):
         assert_type(loaded, LoadedBatch[Series])
         assert_type(loaded.samples, list[Series])

@@ -9,6 +9,7 @@ storage gets prefetch hints for the plans that follow.
 - `options`: the validated arguments of a loader
 - `run_state`: the state of a run: its cursor, and the iteration that is active (a loader has one at a time)
 - `cursor`: epoch, position and step; how an epoch is divided into steps
+- `length_steps`: batches by length: how they divide an epoch into steps
 - `run_identity`: the data and order that a saved state belongs to
 - `plan`: the messages to an executor and back
 - `recipe`: makes a batch: positions, read, transform, ragged fields, collate

@@ -83,7 +83,8 @@ class ColumnForms:
         choices = (self._ragged, self._fill)
         return any(name in one if isinstance(one, Mapping) else one is not None for one in choices)
 
-    def _form(self, name: str) -> str:
+    def form(self, name: str) -> str:
+        """Return the form of a field whose rows differ in length: "pad", "pack" or "list"."""
         ragged = self._ragged.get(name) if isinstance(self._ragged, Mapping) else self._ragged
         return ragged or "pad"
 
@@ -134,7 +135,7 @@ class ColumnForms:
         if not self._transformed:
             return True
         named = isinstance(self._ragged, Mapping) and name in self._ragged
-        return not named and self._form(name) != "pad" and values.shape[1:] == feature.shape
+        return not named and self.form(name) != "pad" and values.shape[1:] == feature.shape
 
     def _restored(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
         """Return numbers that a transform widened in the type of their field; integers only if they fit."""
@@ -149,7 +150,7 @@ class ColumnForms:
     # -- arrays that may differ in length -----------------------------------------------------------------------
 
     def _arrays(self, name: str, values: NDArray[Any] | Ragged, mask: Mask | None, lengths: Lengths) -> Column:
-        form = self._form(name)
+        form = self.form(name)
         if form == "list":
             return Masked(values, np.ones(len(values), np.bool_) if mask is None else mask).to_list()
         if form == "pack":

@@ -1,29 +1,71 @@
 """`Cursor`: epoch, position and step of a run, saved as a small dict. Arithmetic, no data.
 
-A step gives one batch to every rank. `EpochSteps` divides an epoch into steps. A `Segment` is a sequence of steps of
-one size: after a resume with another batch size or world size, the samples of any earlier step can still be computed.
+A step gives one batch to every rank. `Steps` divides epochs into steps: `EpochSteps` into steps of one size,
+`LengthSteps` (`length_steps.py`) by the lengths of samples. A `Segment` is a sequence of steps of one size: after a
+resume with another batch size or world size, the samples of any earlier step can still be computed.
 """
 
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from shardex.errors import ArgumentError, StateError
+from shardex.loader.plan import Cut
 
 VERSION = 1
 _MAX_SEGMENTS = 64
 """Number of segments that are kept, so that a state stays small even if the run is moved often."""
 
 
+class Steps(ABC):
+    """Divides epochs of `length` samples into steps. A position is a number of samples of an epoch that were taken."""
+
+    length: int
+    batch: int
+    """Largest number of samples in a batch; 1 if there is no limit."""
+    world: int
+    drop_last: bool
+
+    @property
+    @abstractmethod
+    def step_size(self) -> int | None:
+        """Number of samples in a full step; None if that differs."""
+
+    @abstractmethod
+    def count(self, epoch: int = 0, position: int = 0) -> int:
+        """Return the number of steps in the rest of an epoch; 0 at position 0 only if it is 0 in every epoch."""
+
+    @abstractmethod
+    def count_all(self, begin: int, end: int) -> int:
+        """Return the number of steps from an epoch to another."""
+
+    @abstractmethod
+    def mean_batch(self, epoch: int) -> int:
+        """Return the mean number of samples in a batch of an epoch."""
+
+    @abstractmethod
+    def after(self, epoch: int, position: int, steps: int) -> tuple[int, int]:
+        """Return epoch and position after more steps."""
+
+    @abstractmethod
+    def resized(self, batch: int, world: int, drop_last: bool) -> Steps:
+        """Return the division of the same epochs into steps of other sizes."""
+
+    def cut(self, epoch: int, position: int, batches: int, rank: int) -> Cut | None:
+        """Return the samples of some batches of a rank; None if they follow from position and batch size."""
+        return None
+
+
 @dataclass(frozen=True)
-class EpochSteps:
-    """An epoch of `length` positions, divided into steps of `batch` samples on each of `world` ranks."""
+class EpochSteps(Steps):
+    """Epochs of `length` positions, divided into steps of `batch` samples on each of `world` ranks."""
 
     length: int
     batch: int
@@ -35,7 +77,7 @@ class EpochSteps:
         """Number of positions in a full step."""
         return self.batch * self.world
 
-    def count(self, position: int = 0) -> int:
+    def count(self, epoch: int = 0, position: int = 0) -> int:
         """Return the number of steps in the rest of an epoch.
 
         >>> EpochSteps(10, batch=2, world=2).count(), EpochSteps(10, 2, 2, drop_last=True).count()
@@ -44,19 +86,31 @@ class EpochSteps:
         left = self.length - position
         return left // self.step_size if self.drop_last else -(-left // self.step_size)
 
+    def count_all(self, begin: int, end: int) -> int:
+        """Return the number of steps from an epoch to another."""
+        return (end - begin) * self.count()
+
+    def mean_batch(self, epoch: int) -> int:
+        """Return the number of samples in a batch."""
+        return self.batch
+
     def after(self, epoch: int, position: int, steps: int) -> tuple[int, int]:
         """Return epoch and position after more steps.
 
         >>> EpochSteps(10, batch=2, world=2).after(epoch=0, position=0, steps=5)
         (1, 8)
         """
-        left = self.count(position)
+        left = self.count(epoch, position)
         if steps < left:
             return epoch, position + steps * self.step_size
         if not (each := self.count()):
             return epoch + 1, 0
         epochs, rest = divmod(steps - left, each)
         return epoch + 1 + epochs, rest * self.step_size
+
+    def resized(self, batch: int, world: int, drop_last: bool) -> EpochSteps:
+        """Return the division of the same epochs into steps of other sizes."""
+        return replace(self, batch=batch, world=world, drop_last=drop_last)
 
 
 @dataclass(frozen=True)
@@ -70,9 +124,9 @@ class Segment:
     world: int
     drop_last: bool
 
-    def epoch_steps(self, length: int) -> EpochSteps:
-        """Return the division of an epoch of `length` positions into its steps."""
-        return EpochSteps(length, self.batch, self.world, self.drop_last)
+    def resize(self, steps: Steps) -> Steps:
+        """Return the division of epochs into the steps of this segment."""
+        return steps.resized(self.batch, self.world, self.drop_last)
 
 
 class Cursor:
@@ -85,8 +139,11 @@ class Cursor:
     (Segment(step=0, epoch=0, position=0, batch=4, world=1, drop_last=False), 0, 8)
     """
 
-    def __init__(self, steps: EpochSteps) -> None:
+    def __init__(self, steps: Steps) -> None:
         self.steps = steps
+        self._step_size = steps.step_size or 0
+        self._last_full = steps.length - self._step_size if self._step_size else -1
+        """Position of the last full step of an epoch, if full steps have one size."""
         self.epoch = self.position = self.step = 0
         self.segments = [self._segment_here()]
 
@@ -97,11 +154,14 @@ class Cursor:
     def advance(self, steps: int = 1) -> None:
         """Move forward by some steps."""
         self.step += steps
-        position = self.position + steps * self.steps.step_size
-        if position + self.steps.step_size <= self.steps.length:  # the common case: a full step follows
+        position = self.position + steps * self._step_size
+        if position <= self._last_full:  # the common case: a full step follows
             self.position = position
-        else:
-            self.epoch, self.position = self.steps.after(self.epoch, self.position, steps)
+            return
+        epoch = self.epoch
+        self.epoch, self.position = self.steps.after(epoch, self.position, steps)
+        if self.epoch != epoch and not self._step_size:
+            self._begin_segment()  # so that no earlier epoch is needed to find a step
 
     def seek(self, epoch: int, position: int) -> None:
         """Move to an epoch and position; the step count does not change."""
@@ -115,7 +175,9 @@ class Cursor:
             self._begin_segment()
 
     def _begin_segment(self) -> None:
-        if not self.steps.count(self.position):  # drop_last drops the rest of this epoch
+        if (self._step_size or self.position) and not self.steps.count(
+            self.epoch, self.position
+        ):  # drop_last drops the rest of this epoch
             self.epoch, self.position = self.epoch + 1, 0
         earlier = [segment for segment in self.segments if segment.step < self.step]
         self.segments = [*earlier[1 - _MAX_SEGMENTS :], self._segment_here()]
@@ -129,7 +191,7 @@ class Cursor:
             first = self.segments[0].step
             raise ArgumentError(f"expected step {first} or later, earlier ones are forgotten, got step {step}")
         segment = segments[-1]
-        steps = segment.epoch_steps(self.steps.length)
+        steps = segment.resize(self.steps)
         return segment, *steps.after(segment.epoch, segment.position, step - segment.step)
 
     def save(self) -> dict[str, Any]:
@@ -148,9 +210,11 @@ class Cursor:
 
     def _continues(self, segment: Segment) -> bool:
         """True if the next step belongs to a segment."""
-        steps = segment.epoch_steps(self.steps.length)
+        steps = self.steps
+        if segment.resize(steps) != steps or (not self._step_size and segment.epoch != self.epoch):
+            return False
         here = self.epoch, self.position
-        return steps == self.steps and here == steps.after(segment.epoch, segment.position, self.step - segment.step)
+        return here == steps.after(segment.epoch, segment.position, self.step - segment.step)
 
 
 class _SavedState(msgspec.Struct):

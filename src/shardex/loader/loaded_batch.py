@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 class BatchOrigin:
     """Where the samples of a batch come from; each attribute is computed when it is first used."""
 
-    def __init__(self, recipe: Recipe, epoch: int, position: int, step: int) -> None:
+    def __init__(self, recipe: Recipe, epoch: int, position: int, step: int, positions: Integers | None = None) -> None:
         self._recipe = recipe
         self._position = position
         self.epoch = epoch
         self.step = step
         """Number of the batch, counted from 0 over the whole run."""
+        if positions is not None:
+            self.positions = positions
 
     @cached_property
     def positions(self) -> Integers:
@@ -54,9 +56,7 @@ class BatchOrigin:
 
     def part(self, where: slice) -> BatchOrigin:
         """Return where some of the samples come from."""
-        found = BatchOrigin(self._recipe, self.epoch, self._position, self.step)
-        found.positions = self.positions[where]
-        return found
+        return BatchOrigin(self._recipe, self.epoch, self._position, self.step, self.positions[where])
 
     def __repr__(self) -> str:
         first = self.positions[:1].tolist()

@@ -17,9 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
 from shardex.dataset import DataIterator, Dataset, ReadSize, open
-from shardex.errors import ArgumentError, WorkerError
+from shardex.errors import ArgumentError, StateError, WorkerError
 from shardex.kernel import Columns
-from shardex.loader.cursor import EpochSteps, check_state
+from shardex.loader.cursor import check_state
 from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch
 from shardex.loader.options import (
     LoaderArguments,
@@ -80,7 +80,7 @@ class Loader(Generic[B_co]):
     def __init__(
         self: Loader[LoadedBatch[S]],
         dataset: Dataset[S],
-        batch_size: int,
+        batch_size: int | None = None,
         *,
         fields: None = None,
         transform: None = None,
@@ -91,7 +91,7 @@ class Loader(Generic[B_co]):
     def __init__(
         self: Loader[LoadedBatch],
         dataset: Any,
-        batch_size: int,
+        batch_size: int | None = None,
         *,
         fields: Sequence[str] | None = None,
         transform: Callable[..., Any] | None = None,
@@ -102,7 +102,7 @@ class Loader(Generic[B_co]):
     def __init__(
         self: Loader[C],
         dataset: Any,
-        batch_size: int,
+        batch_size: int | None = None,
         *,
         fields: Sequence[str] | None = None,
         transform: Callable[..., Any] | None = None,
@@ -112,7 +112,7 @@ class Loader(Generic[B_co]):
     def __init__(
         self,
         dataset: Any,
-        batch_size: int,
+        batch_size: int | None = None,
         *,
         shuffle: bool = False,
         seed: int = 0,
@@ -133,10 +133,14 @@ class Loader(Generic[B_co]):
         on_error: OnError = "raise",
         to: OutputType = "numpy",
         pin_memory: bool = False,
+        max_tokens: int | None = None,
+        bucket: int | None = None,
+        length_of: str | None = None,
     ) -> None:
         """
         :param dataset: a `Dataset`, or anything that `open` takes
-        :param batch_size: number of samples in a batch of one rank
+        :param batch_size: number of samples in a batch of one rank; with `max_tokens`, the largest number, None for no
+            limit
         :param shuffle: shuffle all samples, in every epoch differently, in an order that depends on `seed`
         :param epochs: number of epochs in one `for` loop, including those before a resume; None for an endless loop
         :param rank: number of this process among `world_size` processes; by default that of `torch.distributed`, if it
@@ -161,6 +165,14 @@ class Loader(Generic[B_co]):
         :param on_error: "raise"; or "skip" to replace a sample that cannot be read or transformed by another one; or a
             function that is called with each `BadSample` before it is replaced
         :param to: "torch" for tensors that share the memory of the arrays; with `pin_memory` in pinned memory
+        :param max_tokens: largest number of tokens in a batch, which has as many samples as fit: the number of samples
+            times the length of the longest if they are padded, the sum of their lengths with ``ragged="pack"`` or
+            "list"; an empty sample counts as one token
+        :param bucket: sort every so many samples of an epoch by length, before they are cut into batches, and shuffle
+            the batches made of them (with `shuffle`): samples of a batch have similar lengths, so there is little
+            padding
+        :param length_of: field whose length `max_tokens` and `bucket` use; by default the only field of arrays that
+            differ in length, or the one called "tokens"
         """
         data = dataset if isinstance(dataset, Dataset) else open(dataset)
         rank, world_size = resolve_rank(rank, world_size)
@@ -187,14 +199,16 @@ class Loader(Generic[B_co]):
             on_error=on_error,
             to=to,
             pin_memory=pin_memory,
+            max_tokens=max_tokens,
+            bucket=bucket,
+            length_of=length_of,
         )
         self._recipe = Recipe(data, options)
         if fill is not None or isinstance(ragged, Mapping):
             _ = self._recipe.forms  # raises if they do not suit the fields
         self._warn_of_continuing = True
         self._recipe.view(0)  # raises if this order cannot be shuffled in blocks
-        steps = EpochSteps(len(data), options.batch_size, options.world_size, options.drop_last)
-        self._run = RunState(steps, options.epochs)
+        self._run = RunState(self._recipe.steps(), options.epochs)
         self._executor: Executor | None = None
         self._process = os.getpid()
         self.stats = Stats()
@@ -202,6 +216,8 @@ class Loader(Generic[B_co]):
         self.skipped: list[BadSample] = []
         """The bad samples that were replaced, in the order of the batches (the first ten thousand)."""
         self._origin: BatchOrigin | None = None
+        self._counted: tuple[str, bool] | None = None
+        """Field whose elements are counted as tokens, and whether it is padded."""
 
     # -- properties -------------------------------------------------------------------------------------------
 
@@ -241,18 +257,25 @@ class Loader(Generic[B_co]):
         return self._origin
 
     def __len__(self) -> int:
-        """Number of batches in a run of `epochs` epochs; the same on every rank."""
+        """Number of batches in a run of `epochs` epochs; the same on every rank.
+
+        Batches by `max_tokens` are counted in the run that the loader is in: other epochs may have more or fewer.
+        """
         if self._options.epochs is None:
             raise ArgumentError("expected a number of epochs to count the batches, got epochs=None, which has no end")
-        return self._options.epochs * self._run.cursor.steps.count()
+        cursor, epochs = self._run.cursor, self._options.epochs
+        begin = cursor.epoch - cursor.epoch % epochs
+        return cursor.steps.count_all(begin, begin + epochs)
 
     def __bool__(self) -> bool:
-        return bool(self._run.cursor.steps.count())
+        return bool(self._run.cursor.steps.count(self.epoch))
 
     def __repr__(self) -> str:
         o, c = self._options, self._run.cursor
+        sizes = [] if o.batch_size is None else [f"{o.batch_size}"]
+        sizes += [] if o.max_tokens is None else [f"up to {o.max_tokens} tokens"]
         return (
-            f"Loader({self._recipe.length:,} samples, batches of {o.batch_size}, rank {o.rank} of {o.world_size}, "
+            f"Loader({self._recipe.length:,} samples, batches of {', '.join(sizes)}, rank {o.rank} of {o.world_size}, "
             f"epoch {c.epoch}, position {c.position}, step {c.step})"
         )
 
@@ -303,7 +326,7 @@ class Loader(Generic[B_co]):
 
     def _prepare(self, end: int | None, loop: int) -> Iterator[tuple[Plan, Iterable[PreparedBatch]]]:
         """Yield plans with their batches, in order; an executor prepares the next ones meanwhile."""
-        read_size = ReadSize(self._options.batch_size)
+        read_size = ReadSize(self._run.cursor.steps.mean_batch(self.epoch))
         executor = self._open_executor()
         executor.forget()  # tasks of an earlier loop
         read_ahead = ReadAhead(self._plans(end, read_size), self._recipe.advise, self._options.read_ahead)
@@ -340,8 +363,8 @@ class Loader(Generic[B_co]):
         cursor, steps = self._run.cursor, self._run.cursor.steps
         epoch, position, step = cursor.epoch, cursor.position, cursor.step
         while end is None or epoch < end:
-            batches = min(read_size.batches, steps.count(position))
-            yield Plan(epoch, position, batches, step)
+            batches = min(read_size.batches, steps.count(epoch, position))
+            yield Plan(epoch, position, batches, step, steps.cut(epoch, position, batches, self.rank))
             epoch, position = steps.after(epoch, position, batches)
             step += batches
 
@@ -379,6 +402,11 @@ class Loader(Generic[B_co]):
         if prepared.bad:
             stats.skipped += len(prepared.bad)
             self.skipped += prepared.bad[: max(0, _MAX_SKIPPED - len(self.skipped))]
+        if prepared.lengths:
+            if self._counted is None:
+                self._counted = self._recipe.counted_field(prepared.lengths)
+            if (sizes := prepared.lengths.get(self._counted[0])) is not None:
+                stats.add_lengths(sizes, self._counted[1])
         self._origin = origin
         return self._output(prepared, origin)
 
@@ -420,13 +448,12 @@ class Loader(Generic[B_co]):
         rank = self.rank if rank is None else whole_number("rank", rank)
         if not 0 <= rank < segment.world:
             raise ArgumentError(f"expected one of the {segment.world} ranks that step {step} had, got rank {rank}")
-        size: dict[str, Any] = {
-            "batch_size": segment.batch,
-            "world_size": segment.world,
-            "drop_last": segment.drop_last,
-        }
+        cut = segment.resize(self._run.cursor.steps).cut(epoch, position, 1, rank)
+        size: dict[str, Any] = {"world_size": segment.world, "drop_last": segment.drop_last}
+        if cut is None:
+            size["batch_size"] = segment.batch
         recipe = Recipe(self.dataset, replace(self._options, rank=rank, **size))
-        plan = Plan(epoch, position, 1, step)
+        plan = Plan(epoch, position, 1, step, cut)
         batches, _ = recipe(plan)
         batch: B_co = self._output(batches[0], recipe.origin(plan, 0))
         return batch
@@ -468,7 +495,13 @@ class Loader(Generic[B_co]):
             check_same_run(self._recipe, state)
         data = self.dataset
         order = data.order.resumed(state, saved.epoch * len(data) + saved.position, reweight or force)
-        self._run.load(state)
         if order is not data.order:
+            if self._options.by_length and saved.position and reweight:
+                raise StateError(
+                    "expected the state of the beginning of an epoch to continue a mixture with other weights, because "
+                    f"max_tokens and bucket choose the batches of an epoch as a whole, got position {saved.position}"
+                )
             self._close_executor()
-            self._recipe = Recipe(Dataset(data.rows, order, data.chosen), self._options)
+            self._recipe = self._recipe.through(order)
+            self._run.cursor.steps = self._recipe.steps()
+        self._run.load(state)

@@ -38,11 +38,14 @@ class LoaderArguments(TypedDict, total=False):
     on_error: OnError
     to: OutputType
     pin_memory: bool
+    max_tokens: int | None
+    bucket: int | None
+    length_of: str | None
 
 
-_NUMBERS = {"batch_size": 1, "seed": None, "world_size": 1, "rank": None, "workers": 0, "window": 1}
+_NUMBERS = {"seed": None, "world_size": 1, "rank": None, "workers": 0, "window": 1}
 """Options that are whole numbers, and the least value of each."""
-_NUMBERS_OR_NONE = {"epochs": 1, "read_ahead": 0, "block": 1}
+_NUMBERS_OR_NONE = {"batch_size": 1, "epochs": 1, "read_ahead": 0, "block": 1, "max_tokens": 1, "bucket": 1}
 _CHOICES = {"worker_type": get_args(WorkerType), "to": get_args(OutputType)}
 
 
@@ -55,7 +58,7 @@ class LoaderOptions:
     shardex.errors.ArgumentError: expected at least 1 for batch_size, got 0
     """
 
-    batch_size: int
+    batch_size: int | None = None
     shuffle: bool = False
     seed: int = 0
     epochs: int | None = 1
@@ -75,6 +78,9 @@ class LoaderOptions:
     on_error: OnError = "raise"
     to: OutputType = "numpy"
     pin_memory: bool = False
+    max_tokens: int | None = None
+    bucket: int | None = None
+    length_of: str | None = None
 
     def __post_init__(self) -> None:
         for name, least in {**_NUMBERS, **_NUMBERS_OR_NONE}.items():
@@ -84,6 +90,7 @@ class LoaderOptions:
             object.__setattr__(self, name, bool(getattr(self, name)))
         for name, known in _CHOICES.items():
             _check_choice(name, getattr(self, name), known)
+        self._check_sizes()
         self._check_forms()
         for name in ("transform", "collate"):
             if (function := getattr(self, name)) is not None and not callable(function):
@@ -99,6 +106,12 @@ class LoaderOptions:
         if self.to == "torch":
             require_torch()
 
+    def _check_sizes(self) -> None:
+        if self.batch_size is None and self.max_tokens is None:
+            raise ArgumentError("expected batch_size= or max_tokens=, which limit a batch, got neither")
+        if self.length_of is not None and not self.by_length:
+            raise ArgumentError(f"expected max_tokens= or bucket= together with length_of={self.length_of!r}, got none")
+
     def _check_forms(self) -> None:
         """Check `ragged` and `fill`; `ColumnForms` compares them with the fields."""
         forms, fills = self.ragged, self.fill
@@ -106,6 +119,11 @@ class LoaderOptions:
             _check_choice("ragged", form, get_args(RaggedForm))
         for name, value in fills.items() if isinstance(fills, Mapping) else [(None, fills)]:
             _check_fill_value(value, "fill" if name is None else f"fill[{name!r}]")
+
+    @property
+    def by_length(self) -> bool:
+        """True if the lengths of samples decide which of them are a batch."""
+        return self.max_tokens is not None or self.bucket is not None
 
     @property
     def replaces_bad_samples(self) -> bool:

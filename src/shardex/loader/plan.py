@@ -13,6 +13,22 @@ from shardex.kernel import Integers
 from shardex.loader.replacements import BadSample
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The samples of the batches of a plan, where they do not follow from its position."""
+
+    positions: Integers = field(repr=False)
+    """Positions of the samples in the order of the epoch."""
+    ends: list[int] = field(repr=False)
+    """End of each batch among them."""
+    repeated: bool = False
+    """True if the last batch repeats one of the epoch, so that every rank has as many batches."""
+
+    def of(self, number: int) -> Integers:
+        """Return the positions of one batch."""
+        return self.positions[self.ends[number - 1] if number else 0 : self.ends[number]]
+
+
 class Plan(NamedTuple):
     """Consecutive batches to prepare, beginning at a position of an epoch."""
 
@@ -21,6 +37,8 @@ class Plan(NamedTuple):
     batches: int
     step: int = 0
     """Step of the first batch, counted over the whole run."""
+    cut: Cut | None = None
+    """The samples of batches that are chosen by length."""
 
 
 @dataclass(slots=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,14 @@ from shardex.dataset import Dataset, MixRows, innermost_rows
 from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.kernel import Columns, Integers
 from shardex.loader.column_forms import ColumnForms
+from shardex.loader.cursor import EpochSteps, Steps
+from shardex.loader.length_steps import LengthSteps, SampleLengths, length_field
 from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch
 from shardex.loader.options import LoaderOptions
 from shardex.loader.plan import Plan, PreparedBatch
 from shardex.loader.replacements import MAX_ATTEMPTS, BadSample, find_failures, replacement_position
 from shardex.loader.stats import TimeSpent
-from shardex.order import Blocks, RankShares, Shuffle
+from shardex.order import Blocks, LengthBatches, Order, RankShares, Shuffle
 from shardex.samples import DictSample, fields_of, sample_constructor
 from shardex.schema import Feature
 
@@ -132,7 +134,50 @@ class Recipe:
         """The options that choose the order of epochs, as they are saved in the state of a run."""
         options = self.options
         settings: dict[str, Any] = {"shuffle": options.shuffle, "seed": options.seed}
-        return settings if options.block is None else {**settings, "block": options.block, "window": options.window}
+        if options.block is not None:
+            settings |= {"block": options.block, "window": options.window}
+        if self.lengths is not None:
+            settings |= {name: getattr(options, name) for name in ("batch_size", "max_tokens", "bucket")}
+            settings |= {"length_of": self.lengths.name, "padded": self.padded}
+        return settings
+
+    @cached_property
+    def lengths(self) -> SampleLengths | None:
+        """Lengths of the samples, if they decide which samples are a batch."""
+        if not self.options.by_length:
+            return None
+        return SampleLengths(self.dataset, length_field(self.options, self.dataset.features), self.shuffle)
+
+    @cached_property
+    def padded(self) -> bool:
+        """True if the samples of a batch are padded to the longest one, in the field whose length counts."""
+        return self.lengths is not None and self.forms.form(self.lengths.name) == "pad"
+
+    def counted_field(self, lengths: Iterable[str]) -> tuple[str, bool]:
+        """Return the field whose elements are counted as tokens, among those whose rows differ, and if it is padded."""
+        names = list(lengths)
+        name = self.lengths.name if self.lengths is not None and self.lengths.name in names else names[0]
+        return name, self.forms.form(name) == "pad"
+
+    def steps(self) -> Steps:
+        """Return the division of epochs into steps."""
+        options = self.options
+        if self.lengths is None:
+            assert options.batch_size is not None
+            return EpochSteps(self.length, options.batch_size, options.world_size, options.drop_last)
+        seed = options.seed if options.shuffle else None
+        batches = LengthBatches(options.batch_size, options.max_tokens, options.bucket, self.padded, seed)
+        if options.max_tokens is not None:
+            self.lengths.check(options.max_tokens)
+        sizes = options.batch_size or 1, options.world_size, options.drop_last
+        return LengthSteps(batches, self.lengths, self.length, *sizes)
+
+    def through(self, order: Order) -> Recipe:
+        """Return the recipe for the same rows in another order."""
+        made = Recipe(Dataset(self.dataset.rows, order, self.dataset.chosen), self.options)
+        if self.lengths is not None:
+            made.__dict__["lengths"] = self.lengths.through(order)  # the rows need not be read again
+        return made
 
     def view(self, epoch: int) -> Dataset[Any]:
         """Return the dataset in the order of an epoch."""
@@ -157,14 +202,18 @@ class Recipe:
     def shares(self, position: int) -> RankShares:
         """Return the positions of this rank in the rest of an epoch."""
         options = self.options
+        assert options.batch_size is not None
         return RankShares(
             self.length, options.batch_size, options.rank, options.world_size, position, options.drop_last
         )
 
     def positions(self, plan: Plan) -> Integers:
         """Return the positions of the samples of a plan."""
+        if plan.cut is not None:
+            return plan.cut.positions
         if self.options.world_size == 1:
-            return np.arange(plan.position, min(plan.position + plan.batches * self.options.batch_size, self.length))
+            size = self.options.batch_size or 1
+            return np.arange(plan.position, min(plan.position + plan.batches * size, self.length))
         shares = self.shares(plan.position)
         return shares.rows(np.arange(shares.span(plan.batches - 1)[1]))
 
@@ -191,11 +240,13 @@ class Recipe:
 
     def batches(self, plan: Plan, spent: TimeSpent) -> Iterator[PreparedBatch]:
         """Yield the batches of a plan, from one read if possible."""
-        positions, size = self.positions(plan), self.options.batch_size
+        positions, size = self.positions(plan), self.options.batch_size or 1
         forms = self.forms  # raises for wrong options here; an error in `_prepared` would count as a bad sample
         columns = self._read_together(plan, positions, spent)
-        for begin in range(0, len(positions), size):
-            end = min(begin + size, len(positions))
+        ends = range(size, len(positions) + size, size) if plan.cut is None else plan.cut.ends
+        end = 0
+        for number, limit in enumerate(ends):
+            begin, end = end, min(limit, len(positions))
             batch = None if columns is None else self._prepared(columns.slice(begin, end), forms, spent)
             if batch is None:
                 batch = _BatchBuilder(self, plan.epoch, positions[begin:end], spent).build()
@@ -203,16 +254,22 @@ class Recipe:
                 self._mask_fill(plan, batch)
             if self.options.collate is not None:
                 with spent.transforming():
-                    batch.data = self.options.collate(LoadedBatch(batch.data, batch, self.origin(plan, begin // size)))
+                    batch.data = self.options.collate(LoadedBatch(batch.data, batch, self.origin(plan, number)))
             yield batch
 
     def origin(self, plan: Plan, number: int) -> BatchOrigin:
         """Return the origin of one batch of a plan."""
-        size = self.options.batch_size * self.options.world_size
+        if plan.cut is not None:
+            return BatchOrigin(self, plan.epoch, plan.position, plan.step + number, plan.cut.of(number))
+        size = (self.options.batch_size or 1) * self.options.world_size
         return BatchOrigin(self, plan.epoch, plan.position + number * size, plan.step + number)
 
     def _mask_fill(self, plan: Plan, last: PreparedBatch) -> None:
         """Mask the rows that make the last batch of an epoch as long as that of the other ranks."""
+        if plan.cut is not None:
+            if plan.cut.repeated:
+                last.mask = np.zeros(last.rows, np.bool_)
+            return
         shares = self.shares(plan.position)
         mask = shares.mask(np.arange(len(shares) - last.rows, len(shares))) if plan.batches == shares.batches else None
         if mask is not None and not mask.all():
@@ -310,8 +367,7 @@ class _BatchBuilder:
     def _replace(self, index: int, error: Exception, read: Callable[[Integers], Any]) -> tuple[int, Any]:
         """Return the position that replaces a bad one, and what `read` returned for it."""
         position = int(self.positions[index])
-        for attempt in range(MAX_ATTEMPTS):
-            other = replacement_position(self.options.seed, self.epoch, position, attempt, len(self.view))
+        for other in self._replacements(index):
             try:
                 value = read(np.array([other]))
                 self._record(index, other, error)
@@ -324,6 +380,18 @@ class _BatchBuilder:
             f"expected some good samples, got a bad one at position {position} of epoch {self.epoch} and at all "
             f"{MAX_ATTEMPTS} tried in its place; the last failed with {type(last).__name__}: {last}"
         ) from error
+
+    def _replacements(self, index: int) -> Iterator[int]:
+        """Yield the positions to try instead of a bad one; those that fit into the batch if lengths are limited."""
+        position, lengths = int(self.positions[index]), self.recipe.lengths
+        draw = partial(replacement_position, self.options.seed, self.epoch, position, length=len(self.view))
+        if lengths is None:
+            yield from map(draw, range(MAX_ATTEMPTS))
+            return
+        others = np.append([draw(attempt) for attempt in range(8 * MAX_ATTEMPTS)], np.delete(self.positions, index))
+        batch = lengths.at(self.epoch, self.positions)
+        over = np.maximum(lengths.at(self.epoch, others) - (batch.max() if self.recipe.padded else batch[index]), 0)
+        yield from others[np.argsort(over, kind="stable")[:MAX_ATTEMPTS]].tolist()
 
     def _record(self, index: int, other: int, error: Exception) -> None:
         """Record which sample replaces a bad one, and the first error of the bad one."""

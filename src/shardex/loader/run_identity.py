@@ -30,12 +30,34 @@ def check_same_run(recipe: Recipe, state: Mapping[str, Any]) -> None:
     here = {**run_identity(recipe), "length": recipe.length}
     for name, meaning in (("data", "the same data"), ("length", "as many samples"), ("order", "the same order")):
         if state.get(name) != here[name]:
+            if name == "order" and (different := _different_sizes(here[name], state.get(name))):
+                raise StateError(different)
             older = _version_hint(dataset_versions(recipe.dataset), state.get("versions"))
             raise StateError(
                 f"expected the state of a run over {meaning} ({here[name]}), got one with {state.get(name)} - at "
                 f"{name!r}{older * (name != 'order')}; load_state_dict(state, force=True) continues at its epoch and "
                 "position anyway"
             )
+
+
+_SIZES = "max_tokens", "bucket", "batch_size", "length_of", "padded"
+"""Settings that choose batches by length: a position is the same sample only if all of them are equal."""
+
+
+def _different_sizes(here: Mapping[str, Any], saved: Any) -> str:
+    """Return the text of an error that says which settings of batches by length differ; empty if none does."""
+    saved = saved if isinstance(saved, Mapping) else {}
+    names = [name for name in _SIZES if here.get(name) != saved.get(name)]
+    if not names:
+        return ""
+    if "padded" not in here or "padded" not in saved:  # a run with batch_size alone, which may change
+        names = [name for name in names if name in ("max_tokens", "bucket")]
+    expected, found = (", ".join(f"{name}={one.get(name)!r}" for name in names) for one in (here, saved))
+    return (
+        f"expected the state of a run with {expected}, got one with {found} - at 'order': these options choose the "
+        "batches, so they cannot change during a run; load_state_dict(state, force=True) continues at its epoch and "
+        "position anyway"
+    )
 
 
 def _version_hint(here: list[int | None], saved: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardex.errors import ArgumentError, ClosedError
-from shardex.loader.cursor import Cursor, EpochSteps
+from shardex.loader.cursor import Cursor, Steps
 
 
 class RunState:
@@ -15,6 +15,7 @@ class RunState:
     Only the loop that began last is active. It continues at the cursor whenever `skip`, `seek` or `load` moved the
     cursor.
 
+    >>> from shardex.loader.cursor import EpochSteps
     >>> run = RunState(EpochSteps(10, batch=4), epochs=1); loop = run.begin_loop()
     >>> run.skip(1); run.cursor.position, run.end_epoch()
     (4, 1)
@@ -23,7 +24,7 @@ class RunState:
     shardex.errors.ClosedError: expected one active loop per loader, but the loader was closed or another loop began
     """
 
-    def __init__(self, steps: EpochSteps, epochs: int | None) -> None:
+    def __init__(self, steps: Steps, epochs: int | None) -> None:
         self.cursor = Cursor(steps)
         self.epochs = epochs
         self.loop = 0
@@ -58,12 +59,11 @@ class RunState:
     def end_epoch(self) -> int | None:
         """Return the exclusive end epoch of the current run; if there are no steps, the run ends immediately."""
         steps, cursor = self.cursor.steps, self.cursor
-        if steps.count():
+        if steps.count(cursor.epoch):
             return None if self.epochs is None else (cursor.epoch // self.epochs + 1) * self.epochs
         if self.epochs is None:
-            raise ArgumentError(
-                f"expected samples for at least one batch, got {steps.length} of {steps.step_size} needed"
-            )
+            needed = steps.step_size or steps.batch
+            raise ArgumentError(f"expected samples for at least one batch, got {steps.length} of {needed} needed")
         cursor.epoch += self.epochs
         return cursor.epoch
 

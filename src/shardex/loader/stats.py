@@ -8,10 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from shardex.dataset import time_in_functions
+from shardex.kernel import Integers
 from shardex.sources import fetches_started
 
 _THIS_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+
+
+_WAITING = 64
+"""Batches whose lengths wait to be counted; and length of an array that does not wait."""
 
 
 def _usage() -> tuple[int, int]:
@@ -92,11 +99,58 @@ class Stats:
     """Seconds until the first batch of new workers; not counted as waiting."""
     spent: TimeSpent = field(default_factory=TimeSpent)
     """Time spent making the batches, summed over all workers."""
+    _counted: list[int] = field(default_factory=lambda: [0, 0], repr=False)
+    """Number of tokens and of padded elements in the batches that are not waiting to be counted."""
+    _waiting: dict[bool, list[Integers]] = field(default_factory=lambda: {False: [], True: []}, repr=False)
+    """Lengths of the rows of batches, by whether they are padded: counting many at once is faster."""
 
     @property
     def samples_per_second(self) -> float:
         """Samples per second since the first batch was requested."""
         return self.samples / max(1e-9, self.consumer + self.waiting)
+
+    @property
+    def tokens(self) -> int:
+        """Elements of the field whose rows differ in length: `length_of`, or the first one that is padded or packed."""
+        return self._count_waiting()[0]
+
+    @property
+    def padding(self) -> int:
+        """Elements that pad the rows of this field to the longest row of their batch."""
+        return self._count_waiting()[1]
+
+    @property
+    def padding_share(self) -> float:
+        """Share of padding in all elements, from 0 to 1."""
+        return self.padding / max(1, self.tokens + self.padding)
+
+    def add_lengths(self, sizes: Integers, padded: bool) -> None:
+        """Count the tokens and the padding of a batch, by the lengths (or shapes) of its rows.
+
+        >>> stats = Stats(); stats.add_lengths(np.array([3, 1]), padded=True)
+        >>> stats.tokens, stats.padding, round(stats.padding_share, 2)
+        (4, 2, 0.33)
+        """
+        if sizes.ndim > 1:
+            self._counted[0] += (tokens := int(sizes.prod(axis=1).sum()))
+            self._counted[1] += len(sizes) * int(sizes.max(axis=0).prod()) - tokens if padded else 0
+            return
+        waiting = self._waiting[padded]
+        waiting.append(sizes)
+        if len(waiting) >= _WAITING or len(sizes) >= _WAITING:  # a large array may be memory that a worker needs
+            self._count_waiting()
+
+    def _count_waiting(self) -> list[int]:
+        for padded, waiting in self._waiting.items():
+            if waiting:
+                sizes = np.concatenate(waiting)
+                self._counted[0] += (tokens := int(sizes.sum()))
+                if padded:
+                    rows = np.array([len(one) for one in waiting])
+                    longest = np.maximum.reduceat(sizes, np.cumsum(rows) - rows)
+                    self._counted[1] += int((rows * longest).sum()) - tokens
+                waiting.clear()
+        return self._counted
 
     @property
     def bottleneck(self) -> str:
@@ -110,6 +164,8 @@ class Stats:
 
     def __str__(self) -> str:
         total = max(1e-9, self.consumer + self.waiting)
+        tokens = f", {self.tokens:,} tokens" if self.tokens else ""
+        padding = f" and {self.padding_share:.1%} padding" if self.padding else ""
         bad = f", {self.skipped:,} bad ones replaced" if self.skipped else ""
         making = self.spent.storage + self.spent.decode + self.spent.transform
         inside = ""
@@ -117,7 +173,8 @@ class Stats:
             shares = [f"{name} {getattr(self.spent, name) / making:.0%}" for name in ("storage", "decode", "transform")]
             inside = f" (making them: {', '.join(shares)})"
         return (
-            f"{self.samples:,} samples in {self.batches:,} batches, {self.samples_per_second:,.0f} samples/s{bad}; "
+            f"{self.samples:,} samples in {self.batches:,} batches{tokens}{padding}, "
+            f"{self.samples_per_second:,.0f} samples/s{bad}; "
             f"consumer {self.consumer / total:.0%}, waiting for batches {self.waiting / total:.0%}{inside}; "
             f"bottleneck: {self.bottleneck}"
         )

@@ -8,8 +8,10 @@ their fields are part of fingerprints and saved states: renaming one invalidates
 - `mix_order`: `Mix`, several sources in exact proportions
 - `random_offset`: `RandomOffset`, rows at a distance that begin at another place in every epoch
 - `rank_shares`: `RankShares`, the batches of an epoch divided among ranks
+- `length_batches`: `LengthBatches`, the batches of an epoch chosen by the lengths of its samples
 """
 
+from shardex.order.length_batches import EpochBatches, LengthBatches
 from shardex.order.mix_order import Mix, whole_weights
 from shardex.order.order import Blocks, Order, Pick, Shuffle, Span, chain, positions_of, split_bounds
 from shardex.order.random_offset import RandomOffset
@@ -17,6 +19,8 @@ from shardex.order.rank_shares import RankShares
 
 __all__ = [
     "Blocks",
+    "EpochBatches",
+    "LengthBatches",
     "Mix",
     "Order",
     "Pick",

@@ -18,7 +18,7 @@ from shardex.loader import Loader
 _FILE = "shardex_loader.json"
 
 
-def loader(dataset: Any, batch_size: int, *, resume: bool = True, **options: Any) -> Loader[Any]:
+def loader(dataset: Any, batch_size: int | None = None, *, resume: bool = True, **options: Any) -> Loader[Any]:
     """Return a `Loader` with the rank and world size of this worker of Ray Train, to be called in its train function.
 
     If Ray Train resumes from a checkpoint that has the state of a loader (`save_state`), this one continues there, also
