@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -296,6 +297,122 @@ def test_failed_scan_saves_nothing(data: Path) -> None:
     with pytest.raises(FormatError, match=r"part-2.rec: expected records of 10 bytes"):
         open_index(data)
     assert not list(data.rglob("*.arrow"))
+
+
+# -- a run that was killed ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of which some files were scanned and saved, when a scan failed: part-1, part-2 and part-10 are good."""
+    monkeypatch.setattr(index_module, "SAVE_BYTES", 100)
+    write(data, "part-11.rec", range(30, 45))
+    (data / "part-12.rec").write_bytes(b"odd")
+    with pytest.raises(FormatError, match=r"part-12\.rec"):
+        open_index(data, executor="inline")
+    assert SCANNED == ["part-1.rec", "part-2.rec", "part-10.rec", "part-11.rec", "part-12.rec"]
+    assert len(list(data.rglob("unfinished-*.arrow"))) == 3
+    write(data, "part-12.rec", [45])
+    return data
+
+
+def test_files_that_were_scanned_are_not_scanned_again(stopped: Path) -> None:
+    index = open_index(stopped)
+    assert SCANNED == ["part-12.rec"]
+    continued = saved(stopped).read_bytes()  # nothing else is left
+    assert firsts(index) == list(range(46))
+    open_index(stopped, rebuild=True)
+    assert len(SCANNED) == 5
+    assert saved(stopped).read_bytes() == continued
+
+
+def test_rebuild_does_not_use_what_a_killed_run_saved(stopped: Path) -> None:
+    assert firsts(open_index(stopped, rebuild=True)) == list(range(46))
+    assert len(SCANNED) == 5
+    assert saved(stopped)
+
+
+def test_file_that_changed_after_a_killed_run_is_scanned_again(stopped: Path) -> None:
+    write(stopped, "part-1.rec", range(100, 113))
+    os.remove(stopped / "part-10.rec")  # no complaint: there was no index of it
+    assert firsts(open_index(stopped)) == [*range(100, 113), *range(30, 46)]
+    assert SCANNED == ["part-1.rec", "part-12.rec"]
+
+
+def test_index_from_before_a_killed_run_still_complains(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_index(data)
+    monkeypatch.setattr(index_module, "SAVE_BYTES", 1)
+    write(data, "part-11.rec", range(30, 45))
+    (data / "part-12.rec").write_bytes(b"odd")
+    with pytest.raises(FormatError, match=r"part-12\.rec"):
+        open_index(data, executor="inline")
+    assert list(data.rglob("unfinished-*.arrow"))
+    os.remove(data / "part-1.rec")
+    with pytest.raises(StaleIndexError, match=r"part-1\.rec: expected this file with 12 samples, it is gone"):
+        open_index(data)
+
+
+@pytest.mark.parametrize("damage", ["header", "block"])
+def test_damaged_result_of_a_killed_run_is_not_used(stopped: Path, damage: str) -> None:
+    path = next(stopped.rglob("unfinished-0-*.arrow"))
+    content = bytearray(path.read_bytes())
+    content[content.rindex(bytes(range(12))) if damage == "block" else -100] ^= 1
+    path.write_bytes(content)
+    if damage == "block":
+        index = open_index(stopped)
+    else:
+        with pytest.warns(UserWarning, match="scanning the files in it again"):
+            index = open_index(stopped)
+    assert firsts(index) == list(range(46))
+    assert set(SCANNED) >= {"part-1.rec", "part-12.rec"}
+    assert saved(stopped)
+
+
+KILLED = """
+import os, signal, sys
+import shardex as sx
+from shardex.files import sample_index
+from shardex.formats.jsonl_lines import LineScanner
+from shardex.sources import LocalSource
+
+sample_index.SAVE_BYTES, left = 1000, int(sys.argv[2])
+
+def counted(function, log):
+    def call(self, *arguments):
+        global left
+        for _ in range(2):
+            if not (left := left - 1):
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = function(self, *arguments) if _ == 0 else result
+        if log:
+            print(arguments[1], flush=True)
+        return result
+    return call
+
+LineScanner.scan = counted(LineScanner.scan, True)
+LocalSource.put = counted(LocalSource.put, False)
+print(len(sx.index(sys.argv[1], executor="inline")))
+"""
+"""Index a folder; kill this process before or after the n-th scan or write."""
+
+
+def test_killed_process_is_continued(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    for number in range(12):
+        write(folder, f"{number}.jsonl", [48 + number % 10], 600)
+    sx.index(folder)
+    expected = saved(folder).read_bytes()
+    shutil.rmtree(folder / ".shardex")
+    scanned: list[str] = []
+    for moment in (2, 5, 7, 10, 0):
+        command = [sys.executable, "-c", KILLED, str(folder), str(moment)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == (-signal.SIGKILL if moment else 0), done.stderr
+        scanned += done.stdout.split()
+    assert scanned.pop() == "12"
+    assert set(scanned) == {f"{number}.jsonl" for number in range(12)}
+    assert len(scanned) < 18
+    assert saved(folder).read_bytes() == expected
 
 
 def test_different_patterns_have_different_indexes(data: Path) -> None:

@@ -1,6 +1,7 @@
 """`Index`: the position of every sample of a record format, as columns of integers in a memory-mapped Arrow file.
 
-`Index.of` scans the files that have no entry yet (`scan`) and saves the result (`sidecar`). Only changed files are
+`Index.of` scans the files that have no entry yet (`scan`) and saves the result (`sidecar`), of many files also now and
+then before the end, so that a killed run can be continued. Only changed files are
 scanned again; a file that was removed or became shorter is an error. Opening takes the same time for ten samples
 and for a billion: a block of rows is checked against its checksum when it is first read. The format's
 `Scanner` finds the samples of a file.
@@ -13,7 +14,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,14 +27,16 @@ from numpy.typing import NDArray
 from shardex.arrow import number_array
 from shardex.errors import ChecksumError, RowError, SchemaError, StaleIndexError, TruncatedShardError
 from shardex.files.find import Files
-from shardex.files.scan import Scan, Scanner, scan_all
-from shardex.files.sidecar import decode_sidecar, encode_sidecar, load_sidecars, save_sidecar
+from shardex.files.scan import Scan, Scanner, scan_each
+from shardex.files.sidecar import decode_sidecar, encode_sidecar, load_sidecars, remove_sidecar, save_sidecar
 from shardex.kernel import Integers, Segments, take
 from shardex.sources import ByteRange, Source, Stat
 from shardex.workers import ExecutorLike
 
 VERSION = 1
 _BLOCK_ROWS = 1 << 18
+SAVE_BYTES = 16 << 30
+"""Size of files after whose scan the result is saved, while other files are scanned."""
 _PROBE, _PROBES = 8 << 10, 8
 
 
@@ -125,12 +128,19 @@ class Index:
         scans: dict[str, Scan] = {}
         if old is not None:
             old.refuse_losses(files, stats)
-            unchanged = [file.path for file in old.files if file.is_unchanged(stats.get(file.path), files.source)]
-            scans = {path: old.scan_of(path) for path in unchanged}
+            scans = old.unchanged_scans(files, stats)
+        unfinished = _UnfinishedIndex(files, scanner, stats)
+        if not rebuild and not together:
+            scans = unfinished.load() | scans
         todo = {path: stats[path].size for path in files.paths if path not in scans}
-        scans |= scan_all(files.source, todo, scanner, progress, workers=workers, executor=executor)
+        for path, scan in scan_each(files.source, todo, scanner, progress, workers=workers, executor=executor):
+            scans[path] = scan
+            if len(scans) < len(stats):
+                unfinished.add(path, scan)
         data = encode(scanner.name, files, [stats[path] for path in files.paths], [scans[path] for path in files.paths])
-        return cls(*save_sidecar(files, scanner.name, data))
+        index = cls(*save_sidecar(files, scanner.name, data))
+        unfinished.remove()
+        return index
 
     @classmethod
     def saved(cls, files: Files, scanner: Scanner) -> Index | None:
@@ -173,6 +183,11 @@ class Index:
                 raise TruncatedShardError(
                     f"{full}: expected at least {file.size} bytes as when it was indexed, got {size}; {remedy}"
                 )
+
+    def unchanged_scans(self, files: Files, stats: dict[str, Stat]) -> dict[str, Scan]:
+        """Return the scan of each of these files that has not changed since it was indexed."""
+        same = [file.path for file in self.files if file.is_unchanged(stats.get(file.path), files.source)]
+        return {path: self.scan_of(path) for path in same}
 
     def file(self, rows: Integers) -> Integers:
         """Return the number of the file of each row."""
@@ -258,6 +273,49 @@ class Index:
         for name, column in block.items():
             self._columns[name].put(number, column)
         self._open[number] = block
+
+
+class _UnfinishedIndex:
+    """Indexes of some of the files, saved while others are scanned: a run after a killed one need not scan these again.
+
+    They are numbered sidecars, next to an older index of all files, which stays as it is until it is replaced.
+    """
+
+    def __init__(self, files: Files, scanner: Scanner, stats: dict[str, Stat]) -> None:
+        self._files, self._scanner, self._stats = files, scanner, stats
+        self._saved = 0
+        self._new: dict[str, Scan] = {}
+        self._size = 0
+
+    def load(self) -> dict[str, Scan]:
+        """Return the scans of files that a run before has saved, if they have not changed since."""
+        scans: dict[str, Scan] = {}
+        while found := load_sidecars(self._files, self._kind(self._saved), Index, "scanning the files in it again"):
+            for index in found:
+                with suppress(ChecksumError):  # then its files are scanned again
+                    scans |= index.unchanged_scans(self._files, self._stats)
+            self._saved += 1
+        return scans
+
+    def add(self, path: str, scan: Scan) -> None:
+        """Add the scan of a file; save those that were added, if they have a certain size."""
+        self._new[path] = scan
+        self._size += self._stats[path].size
+        if self._size >= SAVE_BYTES:
+            some = replace(self._files, listed=tuple(self._new))
+            stats = [self._stats[path] for path in self._new]
+            data = encode(self._scanner.name, some, stats, list(self._new.values()))
+            save_sidecar(self._files, self._kind(self._saved), data)
+            self._saved, self._new, self._size = self._saved + 1, {}, 0
+
+    def remove(self) -> None:
+        """Remove what was saved, also by another run."""
+        number = 0
+        while remove_sidecar(self._files, self._kind(number)) or number < self._saved:
+            number += 1
+
+    def _kind(self, number: int) -> str:
+        return f"unfinished-{number} {self._scanner.name}"
 
 
 def _rows(scan: Scan) -> int:

@@ -15,6 +15,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -60,6 +61,16 @@ def save_sidecar(files: Files, kind: str, data: memoryview) -> tuple[memoryview,
             return mapped, os.path.join(place.url, path)
         break  # another process has saved its own there meanwhile, perhaps of other files
     return data, f"the index of {files} in memory"
+
+
+def remove_sidecar(files: Files, kind: str) -> bool:
+    """Remove a sidecar from all folders that may hold it; return whether there was one. Errors are ignored."""
+    found = False
+    for place, path in _places(files, kind):
+        with suppress(SourceError):  # there is none, or the folder cannot be written
+            place.remove(path)
+            found = True
+    return found
 
 
 def _header(data: memoryview) -> Any:
