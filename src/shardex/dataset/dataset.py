@@ -45,6 +45,7 @@ from shardex.dataset.views import (
     sorted_positions,
     split_view,
 )
+from shardex.dataset.windows import windows_of
 from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.formats import ShardRows
 from shardex.jobs import LeftOut
@@ -493,6 +494,66 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         """Return a dataset over a layer of this one's rows, in the order of this view."""
         fields = self._fields if rows is self._rows else None
         return Dataset(rows, self._order, fields, (*self._notes, note) if note else self._notes)
+
+    # -- tokens --------------------------------------------------------------------------------------------
+
+    def windows(
+        self,
+        length: int,
+        stride: int | None = None,
+        *,
+        offset: int | str = 0,
+        seed: int = 0,
+        field: str | None = None,
+        across: bool = True,
+        partial: bool = False,
+        labels: bool = False,
+        dtype: Any = None,
+        ignore_index: int = -100,
+    ) -> Dataset:
+        """Return a view whose samples are windows of `length` tokens; nothing is stored, any window can be read.
+
+        The tokens of all documents, in the order of this view, are one stream; window k begins at ``offset + k *
+        stride`` (`stride` is `length` by default). With ``across=False`` every document is a stream of its own, so no
+        window has tokens of two documents. Tokens at the end that do not fill a window are left out, unless `partial`
+        keeps them as a shorter window.
+
+        `field` is the array of tokens: by default the only array of one dimension, or ``"tokens"``. Other arrays of
+        one dimension that have a value for each token, such as a loss mask, are cut in the same way; fields of other
+        kinds are left out. `dtype` converts the tokens.
+
+        With ``offset="random per epoch"`` the windows of each epoch of a `Loader` begin at another offset below
+        `stride`, which depends on `seed` and the epoch; every epoch has the same number of windows. So do views of it
+        (`take`, `split`, `shuffle`); in a `concat`, `join` or `mix` the offset is that of the first epoch. A `split`
+        cuts between windows: to keep tokens apart, split the documents first.
+
+        With `labels` samples have the fields ``inputs`` and ``labels`` instead of the tokens, int64 by default: the
+        label of a token is the next one. A window then reads one token more, so every token but the first is a label
+        once. If the dataset names a loss mask (``ds.metadata["loss_mask"]``), labels whose mask is 0 are
+        `ignore_index`.
+
+        >>> import shardex as sx
+        >>> ds = sx.open([{"tokens": [1, 2, 3, 4]}, {"tokens": [5, 6, 7, 8, 9]}])
+        >>> ds.windows(3)["tokens"].tolist(), ds.windows(3, across=False)["tokens"].tolist()
+        ([[1, 2, 3], [4, 5, 6], [7, 8, 9]], [[1, 2, 3], [5, 6, 7]])
+        >>> pairs = ds.windows(4, labels=True)
+        >>> pairs["inputs"].tolist(), pairs["labels"].tolist()
+        ([[1, 2, 3, 4], [5, 6, 7, 8]], [[2, 3, 4, 5], [6, 7, 8, 9]])
+        """
+        rows, order, text = windows_of(
+            self,
+            length,
+            stride,
+            offset,
+            seed,
+            dtype,
+            field=field,
+            across=across,
+            partial=partial,
+            labels=labels,
+            ignore_index=ignore_index,
+        )
+        return Dataset(rows, order, None, (*self._notes, text))
 
     # -- SQL -----------------------------------------------------------------------------------------------
 

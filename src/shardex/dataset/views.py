@@ -15,6 +15,7 @@ import pyarrow as pa
 from shardex.arrow import is_queryable
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.layers import TypedRows, innermost_rows
+from shardex.dataset.token_stream import StreamRows
 from shardex.errors import ArgumentError, SchemaError, ShardexError, unknown_field
 from shardex.files import display_name
 from shardex.formats import ShardRows
@@ -152,6 +153,8 @@ def description(view: Dataset[Any]) -> str:
 
 
 def _origin(rows: AbstractRows) -> str:
+    if isinstance(rows, StreamRows):
+        return _origin(innermost_rows(rows.documents.rows))
     if isinstance(rows, ShardRows):
         what = rows.opened.what
         shown = display_name(what) if isinstance(what, str) else f"{len(what)} file{'s' * (len(what) != 1)}"

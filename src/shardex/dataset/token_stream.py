@@ -1,0 +1,368 @@
+"""The documents of a dataset as one stream of tokens, from which runs of tokens are copied; for windows and packs.
+
+A document is a sample with an array of tokens; the arrays of all documents, in the order of the dataset, are the
+stream. A `TokenStream` knows where each document begins in it, and copies any runs of it into an array. Other arrays of
+one dimension with a value for each token (aux arrays: loss masks, positions) are streams of the same positions.
+
+Where the bytes of all documents lie in files that are mapped, documents that lie end to end in a file are one run
+(`_Runs`), which is found once; a copy then needs no look at documents. Otherwise documents are read and cut.
+`StreamRows` is the base class of rows whose samples are made of such copies (`windows`, `pack`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardex.errors import ArgumentError, RowError, SchemaError
+from shardex.kernel import (
+    MISSING,
+    Column,
+    Integers,
+    Masked,
+    Ragged,
+    Ranges,
+    Segments,
+    ends_of,
+    pooled_empty,
+)
+from shardex.rows import AbstractRows, whole_number
+from shardex.schema import Array, Features, check_fields, unwrap_optional
+
+if TYPE_CHECKING:
+    from shardex.dataset.dataset import Dataset
+
+_CHUNK_ROWS, _CHUNK_BYTES = 1 << 16, 32 << 20
+"""Documents and bytes of documents that are located at once; rows that are not mapped copy them all."""
+
+
+# -- fields ------------------------------------------------------------------------------------------------------
+
+
+def token_field(features: Features, field: str | None) -> str:
+    """Return the field of tokens: the given one, the only array of one dimension, or ``"tokens"``.
+
+    >>> token_field(Features.of({"ids": Array("uint16", (None,)), "label": int}), None)
+    'ids'
+    """
+    arrays = _arrays(features)
+    if field is not None:
+        check_fields(list(features), [field])
+        if field not in arrays:
+            raise SchemaError(f"expected a field of arrays of one dimension, got {features[field]} - at field {field}")
+        return field
+    if len(arrays) == 1 or "tokens" in arrays:
+        return "tokens" if "tokens" in arrays else next(iter(arrays))
+    if arrays:
+        raise ArgumentError(f"expected the field of tokens, one of {', '.join(arrays)}; choose it with field=")
+    raise SchemaError(
+        f"expected a field of arrays of one dimension (the tokens), got {features or 'no fields'}; open lists of "
+        'integers with schema={"tokens": sx.Array("int64", (None,))}'
+    )
+
+
+def _arrays(features: Features) -> dict[str, Array]:
+    """Return the features of arrays of one dimension."""
+    inner = {name: unwrap_optional(feature) for name, feature in features.items()}
+    return {n: f for n, f in inner.items() if isinstance(f, Array) and f.shape and len(f.shape) == 1 and f.dtype}
+
+
+# -- the stream --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Parts of a stream that lie end to end in a buffer. `starts` has the first token of each, and the end."""
+
+    segments: Segments
+    starts: Integers
+    which: Integers
+    base: Integers
+    """Byte of the buffer at which the stream would begin if all of it were in this buffer."""
+
+
+class TokenStream:
+    """The tokens of all documents, one after another, and their aux arrays.
+
+    >>> import shardex as sx
+    >>> stream = TokenStream(sx.open([{"tokens": [1, 2, 3]}, {"tokens": []}, {"tokens": [4, 5]}]), None)
+    >>> stream.starts, stream.read("tokens", np.array([1, 4]), np.array([3, 1]))
+    (array([0, 3, 3, 5]), array([2, 3, 4, 5]))
+    """
+
+    def __init__(self, documents: Dataset[Any], field: str | None) -> None:
+        features = documents.features
+        self.documents = documents
+        self.field = token_field(features, field)
+        arrays, shape = _arrays(features), _arrays(features)[self.field].shape
+        self.aux = [name for name, one in arrays.items() if one.shape == shape and name != self.field]
+        """Other arrays of one dimension, which must have a value for each token."""
+        self.dtypes = {name: np.dtype(arrays[name].dtype) for name in (self.field, *self.aux)}
+        lengths = documents.lengths(self.field)
+        for name in self.aux:
+            self._check_lengths(name, lengths, documents.lengths(name))
+        self.starts = ends_of(lengths)
+        """First token of each document, and the number of all tokens."""
+        self._found: dict[str, _Runs | None] = {}
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def _check_lengths(self, name: str, expected: Integers, found: Integers) -> None:
+        if not np.array_equal(expected, found):
+            at = int((expected != found).argmax())
+            file = self.documents.shards([at])[0]
+            raise SchemaError(
+                f"expected {expected[at]} values in {name}, one for each of {self.field}, got {found[at]} - at sample "
+                f"{at}{f' of {file}' * bool(file)}; leave the field out with drop({name!r})"
+            )
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the tokens."""
+        return self.dtypes[self.field]
+
+    def loss_mask(self) -> str | None:
+        """Return the aux array that says which tokens count (1) or not (0), if the metadata names one."""
+        name = self.documents.metadata.get("loss_mask")
+        return name if name in self.aux else None
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """Raise if an aux array has the name of a field that is made."""
+        for name in names:
+            if name in self.aux:
+                raise SchemaError(
+                    f"expected no field {name!r}, which labels=True makes, got one of arrays; rename it first: "
+                    f'rename({name}="other")'
+                )
+
+    def documents_of(self, begin: Integers) -> Integers:
+        """Return the number of the document that has each token of the stream."""
+        return np.searchsorted(self.starts, begin, "right") - 1
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, name: str, begin: Integers, length: Integers) -> NDArray[Any]:
+        """Return runs of a stream, end to end."""
+        ends = ends_of(length)
+        out = pooled_empty((int(ends[-1]),), self.dtypes[name])
+        self.copy(name, begin, length, ends[:-1], out)
+        return out
+
+    def tokens(self, begin: Integers, length: Integers, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Return runs of tokens, end to end, in another dtype; raise if it does not hold a token."""
+        return self.cast(self.read(self.field, begin, length), dtype)
+
+    def cast(self, tokens: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Return tokens in another dtype; raise if it does not hold one of them."""
+        if tokens.dtype == dtype:
+            return tokens
+        if not np.can_cast(tokens.dtype, dtype) and tokens.size:
+            for token in (int(tokens.min()), int(tokens.max())):
+                if not holds(dtype, token):
+                    raise SchemaError(
+                        f"expected tokens that {dtype} can hold, as dtype= says, got {token} - at field {self.field}"
+                    )
+        out = pooled_empty(tokens.shape, dtype)
+        np.copyto(out, tokens, casting="unsafe")
+        return out
+
+    def copy(self, name: str, begin: Integers, length: Integers, target: Integers, out: NDArray[Any]) -> None:
+        """Copy runs of a stream to places of a flat array of its dtype."""
+        for ranges, places in self._ranges(name, begin, length, target):
+            ranges.copy_to(out, places * out.itemsize)
+
+    def advise(self, names: Sequence[str], begin: Integers, length: Integers) -> None:
+        """Start fetching runs of streams, without waiting."""
+        documents: Integers | None = None
+        for name in names:
+            if self._found.get(name) is not None:
+                for ranges, _ in self._ranges(name, begin, length, begin):
+                    ranges.advise()
+            else:
+                if documents is None:
+                    documents = np.unique(split(begin, begin + length, self.starts)[1])
+                self.documents.advise(documents, [name])
+
+    def _ranges(
+        self, name: str, begin: Integers, length: Integers, target: Integers
+    ) -> Iterator[tuple[Ranges, Integers]]:
+        """Yield bytes of the stream that lie in one table of buffers, and their targets."""
+        if not length.all():
+            begin, length, target = begin[there := length > 0], length[there], target[there]
+        item, runs = self.dtypes[name].itemsize, self._runs(name)
+        bounds = self.starts if runs is None else runs.starts
+        part = np.searchsorted(bounds, begin, "right") - 1
+        if (begin + length > bounds[part + 1]).any():
+            owner, part, inside, length = split(begin, begin + length, bounds)
+            target = target[owner] + (inside - begin[owner])
+            begin = inside
+        if runs is not None:
+            yield Ranges(runs.segments, runs.which[part], runs.base[part] + begin * item, length * item), target
+        elif len(part):
+            numbers, at = np.unique(part, return_inverse=True)
+            ranges = self._read_documents(name, numbers).ranges
+            first = ranges.begin[at] + (begin - bounds[part]) * item
+            yield Ranges(ranges.segments, ranges.which[at], first, length * item), target
+
+    def _read_documents(self, name: str, numbers: Integers) -> Ragged:
+        found = _as_ragged(self.documents.read(numbers, [name]).data[name], self.dtypes[name])
+        self._check_lengths_at(name, numbers, found.lengths)
+        return found
+
+    def _check_lengths_at(self, name: str, numbers: Integers, found: Integers) -> None:
+        """Raise if documents have other lengths now than when the stream was made."""
+        expected = self.starts[numbers + 1] - self.starts[numbers]
+        if not np.array_equal(expected, found):
+            at = int((expected != found).argmax())
+            raise SchemaError(
+                f"expected {expected[at]} values as before, got {found[at]} - at sample {numbers[at]}, field {name}; "
+                "the data has changed, open it again"
+            )
+
+    # -- where documents lie -----------------------------------------------------------------------------------------
+
+    def _runs(self, name: str) -> _Runs | None:
+        """Return the runs of a stream; None if its bytes cannot be located without reading documents."""
+        if name not in self._found:
+            self._found[name] = None if self.documents.in_python else self._locate(name)
+        return self._found[name]
+
+    def _locate(self, name: str) -> _Runs | None:
+        dtype, parts = self.dtypes[name], list[tuple[Integers, Integers, Integers]]()
+        segments: Segments | None = None
+        for numbers in self._chunks(dtype.itemsize):
+            column = self.documents.read(numbers, [name]).data[name]
+            if not isinstance(column, Ragged) or column.shapes is not None or column.dtype != dtype:
+                return None
+            ranges = column.ranges
+            if segments is not None and ranges.segments is not segments:
+                return None  # each read has a new table: its values were copied
+            segments = ranges.segments
+            self._check_lengths_at(name, numbers, column.lengths)
+            there = np.flatnonzero(ranges.length)
+            which, base = ranges.which[there], ranges.begin[there] - self.starts[numbers[there]] * dtype.itemsize
+            new = np.ones(len(there), np.bool_)
+            new[1:] = (np.diff(which) != 0) | (np.diff(base) != 0)
+            parts.append((self.starts[numbers[there[new]]], which[new], base[new]))
+        if segments is None:
+            return None
+        starts, which, base = map(np.concatenate, zip(*parts, strict=True))
+        return _Runs(segments, np.append(starts, len(self)), which, base)
+
+    def _chunks(self, item: int) -> Iterator[Integers]:
+        """Yield the numbers of all documents: first one alone, then as many as may be copied at once."""
+        count, first, last = len(self.documents), 0, min(1, len(self.documents))
+        while first < count:
+            yield np.arange(first, last)
+            first = last
+            most = int(np.searchsorted(self.starts, self.starts[first] + _CHUNK_BYTES // item, "right")) - 1
+            last = min(max(first + 1, most), first + _CHUNK_ROWS, count)
+
+
+def split(begin: Integers, end: Integers, bounds: Integers) -> tuple[Integers, Integers, Integers, Integers]:
+    """Cut intervals at bounds. Return interval, part, begin and length of each piece; empty pieces are left out.
+
+    >>> [one.tolist() for one in split(np.array([1, 6]), np.array([5, 8]), np.array([0, 3, 3, 7, 9]))]
+    [[0, 0, 1, 1], [0, 2, 2, 3], [1, 3, 6, 7], [2, 2, 1, 1]]
+    """
+    first = np.searchsorted(bounds, begin, "right") - 1
+    counts = np.maximum(np.searchsorted(bounds, end, "left") - first, 0)
+    counts[end <= begin] = 0
+    owner = np.repeat(np.arange(len(begin)), counts)
+    part = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts - first, counts)
+    from_, to = np.maximum(begin[owner], bounds[part]), np.minimum(end[owner], bounds[part + 1])
+    if (some := to > from_).all():
+        return owner, part, from_, to - from_
+    return owner[some], part[some], from_[some], (to - from_)[some]
+
+
+def _as_ragged(column: Column, dtype: np.dtype[Any]) -> Ragged:
+    """Return arrays of one dimension in any form as arrays of different lengths; missing ones are empty."""
+    if isinstance(column, Masked):
+        return _as_ragged(column.to_list(), dtype)
+    if isinstance(column, Ragged) and column.shapes is None and column.dtype == dtype:
+        return column
+    if isinstance(column, np.ndarray):
+        return Ragged.from_stacked(np.ascontiguousarray(column, dtype))
+    values = column.to_list() if isinstance(column, Ragged) else column
+    return Ragged.from_arrays(
+        [np.zeros(0, dtype) if one is None or one is MISSING else one.astype(dtype) for one in values]
+    )
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------
+
+
+def integer_dtype(given: Any) -> str | None:
+    """Return the name of a dtype of integers; raise if it is another.
+
+    >>> integer_dtype(np.int32), integer_dtype(None)
+    ('int32', None)
+    """
+    if given is None:
+        return None
+    with suppress(TypeError):
+        if (dtype := np.dtype(given)).kind in "iu" and dtype.isnative:
+            return str(dtype.name)
+    raise ArgumentError(f"expected a dtype of integers, such as int64, got {given!r}")
+
+
+def holds(dtype: np.dtype[Any], value: int) -> bool:
+    """Return whether a dtype of integers has this one."""
+    return int(np.iinfo(dtype).min) <= value <= int(np.iinfo(dtype).max)
+
+
+def fitting(name: str, value: Any, dtype: np.dtype[Any]) -> int:
+    """Return an argument as an integer; raise if the dtype of the field does not hold it."""
+    number = whole_number(name, value)
+    if not holds(dtype, number):
+        raise ArgumentError(
+            f"expected a value of {name} that {dtype} can hold, got {number}; choose another with dtype="
+        )
+    return number
+
+
+# -- rows --------------------------------------------------------------------------------------------------------
+
+
+class StreamRows(AbstractRows):
+    """Rows whose samples are made of runs of the stream of some documents."""
+
+    documents: Dataset[Any]
+    stream: TokenStream
+
+    @abstractmethod
+    def runs(self, rows: Integers) -> tuple[Integers, Integers]:
+        """Return begin and length of the run of the stream that each row is made of; of its first run if of several."""
+
+    @property
+    def in_python(self) -> bool:
+        """That of the documents."""
+        return self.documents.in_python
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What was stored with the documents."""
+        return self.documents.metadata
+
+    def shards(self, rows: Integers) -> list[str]:
+        """Path of the file that holds the first document of each row."""
+        begin, _ = self.runs(rows)
+        if not len(begin) or not len(self.stream):
+            return [""] * len(rows)
+        first = np.minimum(begin, len(self.stream) - 1)
+        return self.documents.shards(self.stream.documents_of(first))
+
+    def check_rows(self, rows: Integers) -> Integers:
+        """Return row numbers as int64; raise if one is outside."""
+        rows = np.asarray(rows, np.int64)
+        if len(rows) and int(rows.view(np.uint64).max()) >= len(self):
+            raise RowError(f"expected rows from 0 to {len(self) - 1}, got {rows.min()} to {rows.max()}")
+        return rows
