@@ -92,8 +92,8 @@ def test_a_partial_window_adds_tokens_that_no_window_has() -> None:
 
 def test_every_token_but_the_first_is_a_label_once() -> None:
     ds = sx.open([{"tokens": np.arange(k, k + 5)} for k in range(0, 50, 5)])
-    for options in ({}, {"partial": True}):
-        labels = [token for sample in ds.windows(7, labels=True, **options) for token in sample["labels"]]
+    for partial in (False, True):
+        labels = [token for sample in ds.windows(7, labels=True, partial=partial) for token in sample["labels"]]
         assert labels == list(range(1, 50))
     assert len(sx.open([{"tokens": np.arange(1)}]).windows(4, labels=True, partial=True)) == 0
 
@@ -190,7 +190,7 @@ def test_too_few_tokens_give_no_windows(tmp_path: Path) -> None:
         for sizes in ([], [0], [0, 0], [2, 1]):
             with opened(documents(sizes), form) as (ds, _):
                 for options in ({}, {"labels": True}, {"offset": "random per epoch"}, {"across": False}, {"offset": 9}):
-                    view = ds.windows(4, **options)  # type: ignore[arg-type]
+                    view = ds.windows(4, **options)
                     assert len(view) == 0 and plain(view) == [] and list(sx.Loader(view, batch_size=2)) == []
 
 
