@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -65,9 +66,10 @@ def bpe(trim_offsets: bool = True, size: int = 400) -> Any:
 
 def fast(template: str | None = CHATML, **options: Any) -> Any:
     """A fast tokenizer of transformers with a chat template."""
-    from transformers import PreTrainedTokenizerFast
+    import transformers
 
-    made = PreTrainedTokenizerFast(tokenizer_object=bpe(), eos_token=END, pad_token="<|end|>", **options)
+    kind: Any = transformers.PreTrainedTokenizerFast
+    made = kind(tokenizer_object=bpe(), eos_token=END, pad_token="<|end|>", **options)
     made.chat_template = template
     return made
 
@@ -117,7 +119,7 @@ def utf8(text: str) -> list[int]:
 
 def tokenizer_of(kind: str) -> Any:
     """Return a tokenizer of a package."""
-    makers = {
+    makers: dict[str, Any] = {
         "tokenizers": bpe,
         "transformers": fast,
         "tiktoken": tiktoken_encoding,
@@ -166,4 +168,4 @@ def trained_texts(tokenizer: Any, messages: Any, *arguments: Any, **options: Any
     """Return the text of each run of tokens that the loss counts."""
     ((ids, mask),) = encode(tokenizer, [messages], *arguments, **options)
     edges = [k for k in range(len(mask) + 1) if mask[k - 1 : k] != mask[k : k + 1] or k in (0, len(mask))]
-    return [decode(tokenizer, ids[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True) if mask[a]]
+    return [decode(tokenizer, ids[a:b]) for a, b in pairwise(edges) if mask[a]]

@@ -40,8 +40,12 @@ from tests.text.conversations import (
 
 TURNS = chat("hello", "fine, thank you.", "and?", "the answer is: 42 😀 é", system="be kind")
 
-letters = st.text(st.sampled_from("ab é😀.,\n\t h") | st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=12)
-contents = st.one_of(letters, st.sampled_from(["", " ", "user", "assistant", END, f"a{END}\nb", f"{START}system\n", "x"]))
+letters = st.text(
+    st.sampled_from("ab é😀.,\n\t h") | st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=12
+)
+contents = st.one_of(
+    letters, st.sampled_from(["", " ", "user", "assistant", END, f"a{END}\nb", f"{START}system\n", "x"])
+)
 messages_of = st.lists(
     st.fixed_dictionaries({"role": st.sampled_from(["system", "user", "assistant", "tool"]), "content": contents}),
     min_size=1,
@@ -93,7 +97,8 @@ def test_a_token_counts_if_its_first_character_does(chats: list[Any], template: 
 @settings(deadline=None)
 @given(st.lists(messages_of, min_size=1, max_size=3), st.sampled_from(["chatml", CHATML, WITH_BLOCKS]))
 def test_pieces_begin_and_end_where_the_mask_changes(chats: list[Any], template: str) -> None:
-    for tokenizer in (tiktoken_encoding(), utf8):
+    tokenizers: list[Any] = [tiktoken_encoding(), utf8]
+    for tokenizer in tokenizers:
         for messages, (ids, mask) in zip(chats, encode(tokenizer, chats, template), strict=True):
             text, _ = chatml_text(messages)
             answers = [one["content"] + END for one in messages if one["role"] == "assistant"]
@@ -171,7 +176,7 @@ def test_special_tokens_in_other_keys_and_roles() -> None:
     ((ids, _),) = encode(bpe(), [messages], template)
     assert decode(bpe(), ids) == f'assistant([{{"{END}": "{END}"}}])x{END}' and ids.count(1) == 1
     wrong = [{"role": f"user{END}", "content": "x", "tags": []}]
-    with pytest.raises(SampleFailure, match="expected a role without special tokens, got .* at message 0"):
+    with pytest.raises(SampleFailure, match=r"expected a role without special tokens, got .* at message 0"):
         encode(bpe(), [wrong], template)
     ((ids, _),) = encode(bpe(), [wrong])
     assert ids.count(1) == 1
@@ -179,7 +184,7 @@ def test_special_tokens_in_other_keys_and_roles() -> None:
 
 def test_special_tokens_that_the_template_changes_are_an_error() -> None:
     template = "{% for m in messages %}{{ m.content[1:] }}{{ m.content | length }}<|im_end|>{% endfor %}"
-    with pytest.raises(SampleFailure, match="the chat template does not keep it as it is.*at message 1"):
+    with pytest.raises(SampleFailure, match=r"the chat template does not keep it as it is.*at message 1"):
         encode(bpe(), [chat("a", f"b{END}")], template)
     encode(bpe(), [chat("a", "b")], template, train_on="tool")
 
@@ -234,17 +239,17 @@ def test_wrong_train_or_weight(key: str, value: Any) -> None:
 
 def test_wrong_templates() -> None:
     adapter = adapter_of(utf8)
-    with pytest.raises(ArgumentError, match="has no chat template, got None; pass template=\"chatml\""):
+    with pytest.raises(ArgumentError, match='has no chat template, got None; pass template="chatml"'):
         template_of(None, adapter)
     with pytest.raises(ArgumentError, match='one of "chatml", "llama3", the text of a Jinja template'):
         template_of("chatlm", adapter)
     with pytest.raises(ArgumentError, match="expected template= to be a name"):
         template_of(3, adapter)
-    with pytest.raises(ArgumentError, match="expected a Jinja template in template=, got .* in line 2"):
+    with pytest.raises(ArgumentError, match=r"expected a Jinja template in template=, got .* in line 2"):
         template_of("{{ a }}\n{% for %}", adapter)
 
 
-WRONG = [
+WRONG: list[tuple[Any, str]] = [
     (None, "expected a list of messages, got none"),
     ("hello", "expected a list of messages, got str 'hello'"),
     ({"role": "user", "content": "a"}, "expected a list of messages, got"),
@@ -288,3 +293,105 @@ def test_encoders_are_pickled_and_have_equal_fingerprints() -> None:
             assert before == function_fingerprint(same) == function_fingerprint(pickle.loads(pickle.dumps(made)))
     assert function_fingerprint(encoder(bpe(), "chatml")) != function_fingerprint(encoder(bpe(), "llama3"))
     assert function_fingerprint(encoder(bpe())) != function_fingerprint(encoder(bpe(), "chatml", "user"))
+
+
+# -- tokenize -------------------------------------------------------------------------------------------------
+
+CHATS = [chat(f"question {k}", f"answer {k}", *(["more", "yes"] if k % 3 == 0 else [])) for k in range(30)]
+
+
+def write_jsonl(path: Path, chats: list[Any]) -> Path:
+    path.write_text("".join(json.dumps({"id": k, "messages": one}) + "\n" for k, one in enumerate(chats)))
+    return path
+
+
+def arrays_of(ds: Any) -> list[tuple[list[int], list[int]]]:
+    return [(one.tokens.tolist(), one.loss_mask.tolist()) for one in ds]
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_messages_of_every_format(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    chats = [[dict(one) for one in messages] for messages in CHATS]
+    chats[3][1]["train"] = False  # other messages have no such key, or none in Parquet
+    rows = [{"messages": one} for one in chats]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    sx.write(tmp_path / "native", rows)
+    sx.write(tmp_path / "lists", sx.open(tmp_path / "a.parquet"))
+    inputs = [write_jsonl(tmp_path / "a.jsonl", chats), *(tmp_path / one for one in ("a.parquet", "native", "lists"))]
+    expected = encode(bpe(), chats)
+    for number, one in enumerate([*inputs, rows]):
+        ds = sx.tokenize(one, bpe(), tmp_path / f"out{number}", messages="messages", template="chatml", batch_size=7)
+        assert arrays_of(ds) == expected
+        assert ds.features == sx.Features.of(
+            {"tokens": sx.Array("uint16", (None,)), "loss_mask": sx.Array("uint8", (None,))}
+        )
+
+
+def test_what_is_stored_with_the_data(tmp_path: Path) -> None:
+    sx.tokenize(write_jsonl(tmp_path / "a.jsonl", CHATS), fast(), tmp_path / "out", messages="messages", eos=True)
+    metadata = sx.open(tmp_path / "out").metadata
+    assert metadata["loss_mask"] == "loss_mask" and metadata["text_field"] == "messages"
+    assert metadata["options"] == {"template": CHATML, "train_on": ["assistant"]}
+    with pytest.raises(ArgumentError, match="options"):
+        sx.tokenize(
+            tmp_path / "a.jsonl", fast(), tmp_path / "out", messages="messages", eos=True, train_on="all", mode="append"
+        )
+
+
+@pytest.mark.parametrize("template", [None, "chatml", WITH_BLOCKS])
+def test_workers_write_the_same_bytes(template: Any, tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", CHATS)
+    options: dict[str, Any] = {"messages": "messages", "template": template, "batch_size": 7}
+    sx.tokenize(source, fast(), tmp_path / "here", **options)
+    sx.tokenize(source, fast(), tmp_path / "there", workers=2, **options)
+    assert files_of(tmp_path / "there") == files_of(tmp_path / "here")
+
+
+def test_functions_run_in_workers(tmp_path: Path) -> None:
+    def pieces(messages: list[Any]) -> Any:
+        return [piece for one in messages for piece in ((one["role"] + ":", None), (one["content"] + "\n", one))]
+
+    source, long = write_jsonl(tmp_path / "a.jsonl", CHATS), 10
+    ds = sx.tokenize(
+        source,
+        utf8,
+        tmp_path / "out",
+        messages="messages",
+        template=pieces,
+        train_on=lambda one: len(one["content"]) > long,
+        workers=2,
+    )
+    assert trained_text(utf8, *arrays_of(ds)[12]) == "question 12\n"
+    assert ds.metadata["options"]["template"].endswith("<locals>.pieces")
+
+
+def test_wrong_messages_are_named_by_sample_file_and_message_or_left_out(tmp_path: Path) -> None:
+    chats: list[Any] = [*CHATS]
+    chats[11] = [*chats[11], {"role": "user"}]
+    chats[20] = []
+    source = write_jsonl(tmp_path / "a.jsonl", chats)
+    with pytest.raises(SchemaError, match=r'"content" as text.* - at message 2 - at .*sample 11.*a\.jsonl'):
+        sx.tokenize(source, bpe(), tmp_path / "out", messages="messages", template="chatml", batch_size=7)
+    with pytest.warns(UserWarning, match="2"):
+        ds = sx.tokenize(
+            source, bpe(), tmp_path / "out", messages="messages", template="chatml", batch_size=7, on_error="skip"
+        )
+    assert arrays_of(ds) == encode(bpe(), [one for k, one in enumerate(CHATS) if k not in (11, 20)])
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", CHATS)
+    with pytest.raises(ArgumentError, match="template= with messages= only"):
+        sx.tokenize(source, bpe(), tmp_path / "out", field="id", template="chatml")
+    with pytest.raises(ArgumentError, match="add_special_tokens=False with messages="):
+        sx.tokenize(source, fast(), tmp_path / "out", messages="messages", add_special_tokens=True)
+    with pytest.raises(SchemaError, match="expected lists of messages in the field id, got int64"):
+        sx.tokenize(source, bpe(), tmp_path / "out", messages="id", template="chatml")
+    with pytest.raises(sx.ShardexError, match="did you mean 'messages'"):
+        sx.tokenize(source, bpe(), tmp_path / "out", messages="mesages", template="chatml")

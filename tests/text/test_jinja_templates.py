@@ -24,7 +24,9 @@ def each(body: str, after: str = "") -> str:
 
 def test_a_space_before_an_answer_belongs_to_its_first_token() -> None:
     lines = each("{{ m.role }}: {{ m.content }}\n")
-    inst = each("{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]{% else %} {{ m.content }}<|im_end|>{% endif %}")
+    inst = each(
+        "{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]{% else %} {{ m.content }}<|im_end|>{% endif %}"
+    )
     asked = each("{{ m.role }}: {{ m.content }}<|im_end|>", "{% if add_generation_prompt %}assistant: {% endif %}")
     for tokenizer in (bpe(), utf8):
         assert trained_texts(tokenizer, TURNS, lines) == [" fine\n", " the answer\n"]
@@ -176,6 +178,6 @@ def test_errors_of_templates_name_messages(template: str, told: str) -> None:
 def test_without_jinja2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     _compiled.cache_clear()
-    with pytest.raises(ArgumentError, match='not installed: pip install "jinja2>=3.1"'):
+    with pytest.raises(ArgumentError, match=r'not installed: pip install "jinja2>=3.1"'):
         encode(utf8, [chat("a", "b")], each("{{ m.content }}"))
     assert trained_texts(utf8, chat("a", "b")) == [f"b{END}"]

@@ -5,6 +5,8 @@ the tokenizer that is stored with it.
 
 - `tokenize`: the function that users call
 - `encode_documents`: the documents of a batch to arrays of tokens
+- `chat`: conversations to tokens with a mask for the loss
+- `chat_templates`, `jinja_templates`: conversations to text
 - `tokenizers`: tokenizers of all kinds behind one interface
 - `tokenizer_files`: tokenizers in files
 - `token_ids`: what tokenizers return as one array

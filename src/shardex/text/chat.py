@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ Mask = NDArray[np.uint8]
 
 
 def template_of(given: Any, adapter: TokenizerAdapter) -> ChatTemplate:
-    """Return what the argument `template` means: a name, a Jinja template, a function, or None for the tokenizer's own."""
+    """Return what the argument `template` means: a name, a Jinja template, a function, None for the tokenizer's."""
     if given is None:
         if adapter.chat_template is None:
             raise ArgumentError(
@@ -54,8 +55,8 @@ def template_of(given: Any, adapter: TokenizerAdapter) -> ChatTemplate:
         return FunctionTemplate(given)
     elif not isinstance(given, str):
         raise ArgumentError(
-            "expected template= to be a name, the text of a Jinja template, a function of messages, or None for that of "
-            f"the tokenizer, got {given!r:.200}"
+            "expected template= to be a name, the text of a Jinja template, a function of messages, or None for that "
+            f"of the tokenizer, got {given!r:.200}"
         )
     elif not re.search(r"\{[{%]", given):
         return built_in_named(given)
@@ -134,8 +135,8 @@ class _Decision:
         found = {train for message, train in zip(self._messages, self.trained, strict=True) if message["role"] == role}
         if len(found) == 2:
             raise SchemaError(
-                f"expected a template that returns (text, message) instead of (text, {role!r}), because some messages of "
-                "this role are trained on and some are not"
+                f"expected a template that returns (text, message) instead of (text, {role!r}), because some messages "
+                "of this role are trained on and some are not"
             )
         return found.pop() if found else self._train_on({"role": role, "content": text})
 
@@ -283,7 +284,7 @@ def _pieces(number: int, chat: RenderedChat, at_trained: bool) -> Iterator[_Part
     spans: list[Span] = [*chat.ordinary, *(chat.trained if at_trained else ())]
     cuts = sorted({0, len(chat.text), *(edge for span in spans for edge in span)})
     ends, ordinary_until = dict(chat.ordinary), 0
-    for begin, end in zip(cuts[:-1], cuts[1:], strict=True):
+    for begin, end in pairwise(cuts):
         ordinary_until = ends.get(begin, ordinary_until)
         yield _Part(number, begin, end, begin < ordinary_until)
 

@@ -1,9 +1,9 @@
 """Chat templates in Jinja: renders conversations in a sandbox and finds the characters that count for the loss.
 
-`JinjaTemplate` renders as `transformers` does. Where the template has ``{% generation %}`` blocks, these are the text of
-assistant messages. Otherwise the text of a message is what the conversation gains by it: it is rendered up to the
-message before, and up to this one. A template that changes earlier text afterwards cannot be used in this way, which is
-an error. Marks, which are characters that occur nowhere else, show where in the rendered text a part of a message is.
+`JinjaTemplate` renders as `transformers` does. Where the template has ``{% generation %}`` blocks, these are the text
+of assistant messages. Otherwise the text of a message is what the conversation gains by it: it is rendered up to the
+message before, and up to this one. A template that changes earlier text afterwards cannot be used in this way, which
+is an error. Marks are two characters that occur nowhere else; they show where in the text a part of a message is.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 
 from shardex.errors import ArgumentError, SchemaError
 from shardex.text.chat_templates import Decision, Message, RenderedChat, Span
+
+Marks = tuple[str, str]
 
 _MARKS = "shardex_marks"
 """Variable with the marks of generation blocks."""
@@ -44,7 +46,7 @@ class JinjaTemplate:
         """Render a conversation; find what is trained on, and texts of special tokens in messages."""
         return _Rendering(self, messages).result(decision.trained, control)
 
-    def text_of(self, messages: Sequence[Message], prompt: bool, marks: str | None = None) -> str:
+    def text_of(self, messages: Sequence[Message], prompt: bool, marks: Marks | None = None) -> str:
         """Return the text of messages; with `prompt` also that which asks for an answer."""
         variables = {"tools": None, "documents": None, **self.variables, _MARKS: marks}
         try:
@@ -92,15 +94,17 @@ class _Rendering:
                 raise SchemaError(
                     f"expected a role without special tokens, got {message['role']!r:.200} - at message {number}"
                 )
-        changed = [{k: v if k == "role" else _replaced(v, control, marked) for k, v in m.items()} for m in self._messages]
+        changed = [
+            {k: v if k == "role" else _replaced(v, control, marked) for k, v in m.items()} for m in self._messages
+        ]
         if changed == list(self._messages):
             return []
         text, spans = _unmarked(self._template.text_of(changed, False), *self._marks)
         if text != self._full:
             first = next(n for n, (old, new) in enumerate(zip(self._messages, changed, strict=True)) if old != new)
             raise SchemaError(
-                "expected messages without the text of special tokens, because the chat template does not keep it as it "
-                f"is, got {_first_match(self._messages[first], control)!r} - at message {first}"
+                "expected messages without the text of special tokens, because the chat template does not keep it as "
+                f"it is, got {_first_match(self._messages[first], control)!r} - at message {first}"
             )
         return spans
 
@@ -177,7 +181,7 @@ class _Rendering:
 # -- marks ----------------------------------------------------------------------------------------------------
 
 
-def _unused_marks(text: str) -> str:
+def _unused_marks(text: str) -> Marks:
     """Return two characters that do not occur in a text."""
     found: list[str] = []
     code = _FIRST_MARK
@@ -185,7 +189,7 @@ def _unused_marks(text: str) -> str:
         if chr(code) not in text:
             found.append(chr(code))
         code += 1
-    return "".join(found)
+    return found[0], found[1]
 
 
 def _unmarked(marked: str, begin: str, end: str) -> tuple[str, list[Span]]:

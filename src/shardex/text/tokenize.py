@@ -15,6 +15,8 @@ from shardex.errors import ArgumentError, NotFoundError, SchemaError, UnknownFor
 from shardex.formats import format_named
 from shardex.samples import Batch, DictSample
 from shardex.schema import Array, Feature, Features, Json, Text, unwrap_optional
+from shardex.schema import Sequence as ListOf
+from shardex.text.chat import LOSS_MASK, ChatEncoder, TrainOn, template_of
 from shardex.text.encode_documents import TOKENS, AuxArrays, DocumentEncoder, TextEncoder, TokenizeBatch
 from shardex.text.tokenizers import TokenizerAdapter, adapter_of, special_id
 from shardex.workers import ExecutorLike, cores
@@ -38,6 +40,9 @@ def tokenize(
     add_special_tokens: bool = False,
     batched: bool = False,
     aux: Any = None,
+    messages: str | None = None,
+    template: Any = None,
+    train_on: Any = ("assistant",),
     keep: str | Sequence[str] = (),
     batch_size: int = 1000,
     workers: int | None = None,
@@ -63,6 +68,13 @@ def tokenize(
     of name and function(sample, ids), or of name and (function, dtype). `keep` names fields to store as they are, in
     formats that can hold them (``format="arrow"``).
 
+    `messages` names a field of conversations, lists of ``{"role": ..., "content": ...}``, to encode instead of texts.
+    `template` turns them into text: None is the chat template of the tokenizer; "chatml" or "llama3"; the text of a
+    Jinja template; or a function of the messages that returns pieces (text, role), with None as the role of text that
+    is never trained on. The array `loss_mask` is 1 for tokens that the loss counts: the content and the end of messages
+    that are trained on. `train_on` has their roles, or is "all" or a function of a message; ``"train": false`` in a
+    message leaves it out.
+
     Without `workers` the threads of the tokenizer use all cores; `workers` processes have one thread each. `executor`,
     `on_error`, `mode`, the way to continue after a kill, and `options` of the format are those of `write`. The
     tokenizer, its vocabulary size, `bos`, `eos` and the other arguments are stored with the data (`Dataset.metadata`).
@@ -78,16 +90,27 @@ def tokenize(
     first, last = special_id(adapter, bos, "bos"), special_id(adapter, eos, "eos")
     if add_special_tokens:
         _check_not_added(adapter, first, last)
-    encoder = TextEncoder(adapter, field, first, last)
-    _check_text(source, field)
-    metadata = {
+    encoder: TextEncoder | ChatEncoder
+    if messages is None:
+        if template is not None:
+            raise ArgumentError('expected template= with messages= only, got no messages=; pass messages="messages"')
+        encoder = TextEncoder(adapter, field, first, last)
+        _check_text(source, field)
+    else:
+        if add_special_tokens:
+            raise ArgumentError("expected add_special_tokens=False with messages=, got True: the template has them")
+        encoder = ChatEncoder(adapter, messages, template_of(template, adapter), TrainOn.of(train_on), first, last)
+        _check_messages(source, messages)
+    metadata: dict[str, Any] = {
         "tokenizer": adapter.describe(),
         "bos": first,
         "eos": last,
         "pad": adapter.pad,
-        "text_field": field,
+        "text_field": encoder.field,
         "options": {"add_special_tokens": add_special_tokens},
     }
+    if isinstance(encoder, ChatEncoder):
+        metadata |= {"loss_mask": LOSS_MASK, "options": encoder.describe()}
     return write_tokens(
         source,
         encoder,
@@ -185,6 +208,19 @@ def _check_text(source: Dataset[Any], field: str) -> None:
         raise SchemaError(f"expected text in the field {field}, got {feature}{advice}; pass field=")
 
 
+def _check_messages(source: Dataset[Any], field: str) -> None:
+    """Raise an error if the field is not there or is known to hold something else than lists."""
+    if not len(source):
+        return
+    try:
+        feature = unwrap_optional(source.select(field).features[field])
+    except SchemaError:  # samples of several types: each conversation is checked when it is read
+        return
+    if not isinstance(feature, Json | ListOf):
+        advice = ": parse it first, in a transform of sx.write" if isinstance(feature, Text) else ""
+        raise SchemaError(f"expected lists of messages in the field {field}, got {feature}{advice}; pass messages=")
+
+
 def _check_not_added(adapter: TokenizerAdapter, bos: int | None, eos: int | None) -> None:
     """Raise an error if the tokenizer adds the same token itself, so that each document would have it twice."""
     added = list(adapter.encode_batch([""])[0])
@@ -254,7 +290,7 @@ def _check_same_tokenizer(out: str, format: str, metadata: Mapping[str, Any]) ->
         existing = getattr(open_dataset(out, format=format), "metadata", {})
     except (NotFoundError, UnknownFormatError):
         return
-    for key in ("tokenizer", "bos", "eos"):
+    for key in ("tokenizer", "bos", "eos", "options"):
         if key in existing and existing[key] != metadata[key]:
             raise ArgumentError(
                 f"{out}: expected the tokenizer that has made the existing tokens ({key}: {existing[key]}), got "

@@ -14,10 +14,12 @@ import copy
 import hashlib
 import json
 import os
+import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -51,14 +53,23 @@ class TokenizerAdapter(ABC):
     """The Jinja template that comes with the tokenizer."""
     special_tokens: Mapping[str, str] = {}
     """Texts of special tokens by their role, such as ``{"bos_token": "<s>"}``: variables of chat templates."""
+    control_tokens: Sequence[str] = ()
+    """Texts that are special tokens where a chat template has written them."""
 
     @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> Sequence[Ids]:
         """Return the ids of each text, a list or an array of integers; never padded or cut."""
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[Ids, Offsets]] | None:
-        """Return the ids of each text and where they are in it; None if the tokenizer does not tell."""
+        """Return the ids of conversations and where they are in the text; None if the tokenizer does not tell."""
         return None
+
+    def encode_pieces(self, texts: Sequence[str], control: bool) -> Sequence[Ids]:
+        """Return the ids of parts of conversations.
+
+        With `control` the texts of `control_tokens` are these tokens, else ordinary text if the tokenizer can do that.
+        """
+        return self.encode_batch(texts)
 
     def token_id(self, text: str) -> int | None:
         """Return the id of a token; None if there is no such token."""
@@ -154,6 +165,7 @@ class TokenizersAdapter(TokenizerAdapter):
         self.kind, self.name = kind, name
         self._content, self._add, self._split_special, self._special = content, add, split_special, special
         self._tokenizer = tokenizer
+        self._copies: dict[bool, Any] = {}
         self.threads = cores()
         pad = tokenizer.padding["pad_id"] if tokenizer.padding else None
         self.bos, self.eos = self._id_of(special.bos), self._id_of(special.eos)
@@ -196,10 +208,30 @@ class TokenizersAdapter(TokenizerAdapter):
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[Ids, Offsets]]:
         """Encode, and return the characters of each token."""
+        found = self._for_chat(control=True).encode_batch(texts, add_special_tokens=False)
+        return [(one.ids, _pairs(one.offsets)) for one in found]
+
+    def encode_pieces(self, texts: Sequence[str], control: bool) -> list[list[int]]:
+        """Encode with a copy that splits special tokens or does not."""
+        found = self._for_chat(control).encode_batch(texts, add_special_tokens=False)
+        return [one.ids for one in found]
+
+    def _for_chat(self, control: bool) -> Any:
+        """Return a copy whose offsets have the whitespace of tokens: post-processors of many models leave it out."""
         if self.threads == 1:
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        found = self._tokenizer.encode_batch(texts, add_special_tokens=self._add)
-        return [(one.ids, np.array(one.offsets, np.int64).reshape(-1, 2)) for one in found]
+        if control not in self._copies:
+            from tokenizers.processors import ByteLevel
+
+            made = _tokenizer_of(self._content, split_special=not control)
+            made.post_processor = ByteLevel(trim_offsets=False)  # does nothing
+            self._copies[control] = made
+        return self._copies[control]
+
+    @cached_property
+    def control_tokens(self) -> Sequence[str]:  # type: ignore[override]
+        """Added tokens that are special."""
+        return sorted(one.content for one in self._tokenizer.get_added_tokens_decoder().values() if one.special)
 
     def token_id(self, text: str) -> int | None:
         """Look a token up."""
@@ -227,6 +259,10 @@ class TokenizersAdapter(TokenizerAdapter):
 
     def _id_of(self, text: str | None) -> int | None:
         return None if text is None else self._tokenizer.token_to_id(text)
+
+
+def _pairs(offsets: list[tuple[int, int]]) -> Offsets:
+    return np.fromiter(chain.from_iterable(offsets), np.int64, 2 * len(offsets)).reshape(-1, 2)
 
 
 def _tokenizer_of(content: str, split_special: bool) -> Any:
@@ -285,15 +321,22 @@ class TransformersAdapter(TokenizerAdapter):
         self.bos, self.eos, self.pad = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id
         self.chat_template, self.special_tokens = special.chat_template, special.texts
         self.vocab_size = max(tokenizer.get_vocab().values(), default=-1) + 1
+        self.control_tokens = sorted(map(str, tokenizer.all_special_tokens))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TransformersAdapter, (self._tokenizer, self.name, self._add, self._special)
 
     def encode_batch(self, texts: Sequence[str]) -> Sequence[Ids]:
         """Encode without padding and truncation; texts may be longer than the model takes."""
-        options = {"return_attention_mask": False, "verbose": False, "padding": False, "truncation": False}
-        found = self._tokenizer(list(texts), add_special_tokens=self._add, **options)
-        return batch_ids(found, len(texts), self)
+        return self._encoded(texts, add_special_tokens=self._add)
+
+    def encode_pieces(self, texts: Sequence[str], control: bool) -> Sequence[Ids]:
+        """Encode; special tokens are split without `control`."""
+        return self._encoded(texts, add_special_tokens=False, split_special_tokens=not control)
+
+    def _encoded(self, texts: Sequence[str], **options: Any) -> Sequence[Ids]:
+        options |= {"return_attention_mask": False, "verbose": False, "padding": False, "truncation": False}
+        return batch_ids(self._tokenizer(list(texts), **options), len(texts), self)
 
     def token_id(self, text: str) -> int | None:
         """Look a token up."""
@@ -344,6 +387,17 @@ class TiktokenAdapter(TokenizerAdapter):
     def encode_batch(self, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
         """Encode each text into an array."""
         return [self._encoding.encode_to_numpy(text, disallowed_special=()) for text in texts]
+
+    def encode_pieces(self, texts: Sequence[str], control: bool) -> list[NDArray[np.uint32]]:
+        """Encode each text into an array; special tokens are allowed with `control` only."""
+        if not control:
+            return self.encode_batch(texts)
+        return [self._encoding.encode_to_numpy(text, allowed_special="all") for text in texts]
+
+    @cached_property
+    def control_tokens(self) -> Sequence[str]:  # type: ignore[override]
+        """The special tokens."""
+        return sorted(self._special)
 
     def token_id(self, text: str) -> int | None:
         """Look a token up."""
@@ -421,6 +475,27 @@ class SentencePieceAdapter(TokenizerAdapter):
             list(texts), out_type=int, num_threads=self.threads, **self._options
         )
         return found
+
+    def encode_pieces(self, texts: Sequence[str], control: bool) -> Sequence[Ids]:
+        """Encode; the processor never makes a control symbol of text, so with `control` they are put in here."""
+        if not control or not self.control_tokens:
+            return self.encode_batch(texts)
+        pattern = re.compile("(" + "|".join(map(re.escape, self.control_tokens)) + ")")
+        parts = [pattern.split(text) for text in texts]  # every second one is a control symbol
+        encoded = iter(self.encode_batch([one for some in parts for one in some[::2] if one]))
+        return [
+            [number for k, one in enumerate(some) if one for number in self._ids_of(one, k % 2 == 1, encoded)]
+            for some in parts
+        ]
+
+    def _ids_of(self, text: str, control: bool, encoded: Iterator[Ids]) -> Ids:
+        return [int(self._processor.piece_to_id(text))] if control else next(encoded)
+
+    @cached_property
+    def control_tokens(self) -> Sequence[str]:  # type: ignore[override]
+        """The control symbols, longest first."""
+        found = [self._processor.id_to_piece(n) for n in range(self.vocab_size or 0) if self._processor.is_control(n)]
+        return sorted(map(str, found), key=lambda text: (-len(text), text))
 
     def token_id(self, text: str) -> int | None:
         """Look a piece up; the processor returns the unknown token for one that it does not have."""
