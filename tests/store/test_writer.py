@@ -419,3 +419,27 @@ def test_many_concurrent_appends(tmp_path: Path) -> None:
         list(pool.map(lambda k: sx.write(folder, samples(2, 10 * k), SCHEMA, mode="append", progress=False), range(16)))
     assert sorted(numbers(folder)) == sorted(10 * k + j for k in range(16) for j in range(2))
     assert latest_version(LocalSource(folder)) == 17
+
+
+def test_metadata_is_kept_by_every_later_version(tmp_path: Path) -> None:
+    about = {"eos": 3, "tokenizer": {"vocab_size": 300}}
+    ds = sx.write(tmp_path / "d", [{"x": 1}, {"x": 2}], metadata=about)
+    assert ds.metadata == about
+    assert ds[:1].rename(x="y").metadata == about
+    assert sx.write(tmp_path / "d", [{"x": 3}], mode="append").metadata == about
+    with sx.edit(tmp_path / "d") as tx:
+        tx.delete([0])
+    sx.compact(tmp_path / "d")
+    assert (len(sx.open(tmp_path / "d")), sx.open(tmp_path / "d").metadata) == (2, about)
+    with pytest.raises(SchemaError, match=r"expected data with the metadata of this dataset, .*eos: 3 and 4"):
+        sx.write(tmp_path / "d", [{"x": 4}], mode="append", metadata={**about, "eos": 4})
+    assert sx.write(tmp_path / "d", [{"x": 4}], mode="overwrite").metadata == {}
+    made = sx.write(tmp_path / "e", ds, transform=lambda sample: sample, workers=1, metadata=about)
+    assert made.metadata == about
+    sx.recover(tmp_path / "e", tmp_path / "f")
+    assert sx.open(tmp_path / "f").metadata == about
+
+
+def test_a_dataset_without_metadata_has_the_manifest_of_earlier_versions(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"x": 1}])
+    assert b"metadata" not in (tmp_path / "d" / "_shardex" / "00000001.json").read_bytes()

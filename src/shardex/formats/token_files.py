@@ -23,7 +23,7 @@ from shardex.errors import ArgumentError, FormatError, SchemaError, TruncatedSha
 from shardex.files import Scan, Stage
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries
 from shardex.kernel import Columns, Ragged
-from shardex.schema import JSON, Array, Features
+from shardex.schema import JSON, Array, Features, other_metadata, plain_metadata
 from shardex.sources import LocalSource, Source
 
 HEAD = "tokens.json"
@@ -292,9 +292,7 @@ class TokenWriter(SeriesWriter):
         ):
             raise SchemaError(f"{self.path}: expected samples as {HEAD} says ({found}), got a schema of {mine}")
         if mine.metadata and mine.metadata != found.metadata:
-            raise SchemaError(
-                f"{self.path}: expected data with the metadata of this dataset ({found.metadata}), got {mine.metadata}"
-            )
+            raise other_metadata(self.path, found.metadata, mine.metadata)
         return found
 
 
@@ -329,15 +327,6 @@ def _features_and_header(
         first,
         "uint32" if size is None else None,
         dict(others),
-        _plain_metadata(metadata or {}),
+        plain_metadata(metadata or {}),
     )
     return Features({name: Array(dtype, (size,)) for name, dtype in known.items()}), header
-
-
-def _plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata as it will be read; raise an error if JSON cannot hold it."""
-    try:
-        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(metadata)))
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise ArgumentError(f"expected metadata that JSON can hold, got {metadata!r:.200}: {error}") from None
-    return plain

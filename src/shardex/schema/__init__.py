@@ -9,7 +9,7 @@ from samples. Writers call `fit` and then a codec; readers call a codec and then
 - `features`: features that contain others, `Features`, and features of types and annotations
 - `infer`: features of samples
 - `fit`, `fit_columns`: convert values, samples and columns to their features
-- `plain_form`: values in the form that JSON and MessagePack hold
+- `plain_form`: values in the form that JSON and MessagePack hold, metadata of datasets
 - `decimals`: decimal numbers as whole numbers
 - `codecs`: JSON, MessagePack, text, number and raw bytes codecs; the table of all codecs
 - `array_codecs`: arrays as `.npy` and as the compact array format of atdata
@@ -79,7 +79,7 @@ from shardex.schema.leaf_features import (
     Value,
     dtype_text,
 )
-from shardex.schema.plain_form import plain_form
+from shardex.schema.plain_form import other_metadata, plain_form, plain_metadata
 from shardex.schema.time_features import UNITS, Date, Duration, Time, TimeFeature, Timestamp
 
 __all__ = [
@@ -143,7 +143,9 @@ __all__ = [
     "map_items",
     "nested_features",
     "npy_header",
+    "other_metadata",
     "plain_form",
+    "plain_metadata",
     "refuse_unknown_fields",
     "shape_of_empty_list",
     "stack_arrays",

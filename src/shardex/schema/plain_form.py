@@ -1,4 +1,4 @@
-"""Values in the form that JSON and MessagePack hold: dates as text, maps as objects or pairs.
+"""Values in the form that JSON and MessagePack hold: dates as text, maps as objects or pairs; metadata of datasets.
 
 `fit` with `stored` accepts this form and turns it back.
 """
@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
+from shardex.errors import ArgumentError, SchemaError
 from shardex.schema.codecs import plain_json
 from shardex.schema.features import Map, Optional, Sequence, Struct, contains
 from shardex.schema.leaf_features import Decimal, Feature, Json, Text
@@ -60,3 +63,23 @@ def _convert_map(feature: Map) -> Convert:
 
 def _unchanged(value: Any) -> Any:
     return value
+
+
+def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata of a dataset as it will be read again; raise an error if JSON cannot hold it.
+
+    >>> plain_metadata({"eos": 3, "roles": ("user", "assistant")})
+    {'eos': 3, 'roles': ['user', 'assistant']}
+    """
+    try:
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(metadata)))
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise ArgumentError(f"expected metadata that JSON can hold, got {metadata!r:.200}: {error}") from None
+    return plain
+
+
+def other_metadata(path: str, here: Mapping[str, Any], given: Mapping[str, Any]) -> SchemaError:
+    """Return the error for data that is appended with other metadata than that of the dataset."""
+    names = [name for name in {**here, **given} if here.get(name) != given.get(name)]
+    found = ", ".join(f"{name}: {here.get(name)!r} and {given.get(name)!r}"[:200] for name in names)
+    return SchemaError(f"{path}: expected data with the metadata of this dataset, got other ({found})")

@@ -78,6 +78,7 @@ def _open_native(source: Source, schema: Features | None, trust_paths: bool, ver
     if len(rows) != manifest.rows:
         raise FormatError(f"{source.url}: expected {manifest.rows} samples according to its manifest, got {len(rows)}")
     rows.pinned = {"version": version}
+    rows.metadata = manifest.metadata or {}
     rows.key_lookup = KeyLookup(reader) if manifest.key is not None else None
     return rows
 

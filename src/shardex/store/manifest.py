@@ -121,6 +121,8 @@ class Manifest(msgspec.Struct, frozen=True):
     commit: str = ""
     """A random number, so that no two manifests are equal."""
     shardex: int = FORMAT
+    metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """What the writer was told about the data; not stored if there is nothing."""
 
     @property
     def features(self) -> Features:

@@ -104,7 +104,8 @@ def _recover_version(
         notes.append(
             f"{manifest.key} is no longer a key: deleted samples are back and may have the same keys as others"
         )
-    saved, bad = out.save(rows.read, np.flatnonzero(readable), manifest.features, **key)
+    given = {**key, "metadata": manifest.metadata or None}
+    saved, bad = out.save(rows.read, np.flatnonzero(readable), manifest.features, **given)
     for some, why in bad:
         lost.append(Lost(rows.shards(np.array([some.start]))[0].removeprefix(f"{place.url}/"), some, why))
     return Recovered(out.path, saved, lost, notes + version.notes, number)
@@ -216,7 +217,7 @@ def _recover_foreign(path: What, out: _Output, options: dict[str, Any]) -> Recov
         for name in features:
             if name not in kept:
                 notes.append(f"the field {name} is left out: its values cannot be stored ({features[name]})")
-        saved, bad = out.save(lambda rows: _fitted(ds.read(rows), kept), np.arange(len(ds)), kept)
+        saved, bad = out.save(lambda rows: _fitted(ds.read(rows), kept), np.arange(len(ds)), kept, metadata=ds.metadata)
         lost = [Lost(file, None, why) for file, why in found.refused]
         for rows, why in bad:
             file, reason = found.split_row_error(rows.start, why)
@@ -272,11 +273,11 @@ class _Output:
         self.progress = progress
 
     def save(
-        self, read: Callable[[Integers], Columns], rows: Integers, features: Features, **key: Any
+        self, read: Callable[[Integers], Columns], rows: Integers, features: Features, **options: Any
     ) -> tuple[int, list[tuple[range, str]]]:
         """Write all rows that can be read as the first version; return their number, and why the others cannot."""
         saved, bad = 0, list[UnreadableRows]()
-        with ArrowWriter(self.path, features, mode="create", **key) as writer:
+        with ArrowWriter(self.path, features, mode="create", **options) as writer:
             writer.recovers = True
             for one in with_bar(read_readable(read, rows), len(rows), "save", self.progress):
                 if isinstance(one, Columns):

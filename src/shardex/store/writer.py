@@ -14,12 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec import UNSET
+
 from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError
 from shardex.files import STORE_FOLDER, AllOrNothing, Stage, check_mode
 from shardex.formats import STAGE
 from shardex.jobs import Commit, FinishedPart, JobFolder
 from shardex.kernel import Columns
-from shardex.schema import Features
+from shardex.schema import Features, other_metadata, plain_metadata
 from shardex.sources import Place, place_of
 from shardex.store.commit import Changes, apply, counted, publish_next
 from shardex.store.data_files import FragmentWriter
@@ -38,6 +40,7 @@ class ArrowWriter(AllOrNothing):
 
     A shard ends at `shard_size` bytes or `shard_rows` rows. `key` names a field whose values are unique and can be
     looked up by `Dataset.get`. With `generate_keys` a sample without a key gets one: 32 random hex digits.
+    `metadata` is stored with the data, for all of it; an append keeps that of the dataset.
     """
 
     recovers = False
@@ -55,10 +58,12 @@ class ArrowWriter(AllOrNothing):
         shard_rows: int | None = None,
         key: str | None = None,
         generate_keys: bool = False,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
         self._place = place_of(path)
         self.path = self._place.url
         self._features = features
+        self._metadata = plain_metadata(metadata) if metadata else UNSET
         self._mode = mode
         self._new_folder = not self._place.is_remote and not os.path.exists(self.path)
         self.version, self._base = at_latest(
@@ -81,12 +86,15 @@ class ArrowWriter(AllOrNothing):
         """Return the manifest that the new samples are added to: the latest one for an append, else an empty one."""
         if self._mode != "append" or not version:
             check_key(key, self._features, generate_keys)
-            return Manifest(0, self._features.to_json(), [], key, generate_keys, self._used_ids(version))
+            ids = self._used_ids(version)
+            return Manifest(0, self._features.to_json(), [], key, generate_keys, ids, metadata=self._metadata)
         manifest = read_manifest(self._place, version)
         if manifest.features != self._features:
             raise SchemaError(f"{self.path}: expected the fields it has ({manifest.features}), got {self._features}")
         if key is not None and key != manifest.key:
             raise ArgumentError(f"{self.path}: expected the key it has ({manifest.key}), got {key!r}")
+        if self._metadata is not UNSET and self._metadata != manifest.metadata:
+            raise other_metadata(self.path, manifest.metadata or {}, self._metadata)
         return manifest
 
     def _used_ids(self, version: int) -> int:
