@@ -167,7 +167,7 @@ def test_schema_names_the_field(real: Path) -> None:
     path = real / "text_document.idx"
     assert sx.open(path, format="megatron", schema={"ids": sx.Array("uint16", (None,))})[0].ids.tolist() == WHOLE[0]
     for wrong in (sx.Array("int32", (None,)), sx.Array("uint16", (4,))):
-        with pytest.raises(SchemaError, match=r"expected one array of uint16\[\?\], as the index says"):
+        with pytest.raises(SchemaError, match=r"expected (one array of uint16, got|an array of any length)"):
             sx.open(path, format="megatron", schema={"ids": wrong})
 
 

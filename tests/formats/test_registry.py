@@ -18,8 +18,12 @@ from shardex.schema import Array, Features
 from shardex.sources import place_of
 
 FEATURES, SAMPLE = Features({"x": Array("int64", (2,))}), {"x": [1, 2]}
-SCALARS: dict[str, Any] = {"text": ({"text": str}, {"text": "a"}), "csv": ({"n": int}, {"n": 1})}
-"""Features and a sample for formats that have no arrays."""
+OTHERS: dict[str, Any] = {
+    "text": ({"text": str}, {"text": "a"}),
+    "csv": ({"n": int}, {"n": 1}),
+    "nanogpt": ({"x": Array("uint16", (2,))}, SAMPLE),
+}
+"""Features and a sample for formats that have no arrays, or none of int64."""
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -27,7 +31,7 @@ def test_existing_schema(tmp_path: Path, format: str) -> None:
     container, place = format_named(format), place_of(str(tmp_path / "d"))
     assert container.name == format
     assert container.existing_schema(place, "append") is None
-    features, sample = SCALARS.get(format, (FEATURES, SAMPLE))
+    features, sample = OTHERS.get(format, (FEATURES, SAMPLE))
     writer = container.create(place.url, Features.of(features), mode="create")
     writer.append(sample)
     writer.close()

@@ -14,13 +14,17 @@ from shardex.formats.sample_writer import ShardSeries
 from shardex.schema import Array, Features, Json
 
 FEATURES, SAMPLE = Features({"x": Array("int64", (2,))}), {"x": [1, 2]}
-SCALARS: dict[str, Any] = {"text": ({"text": str}, {"text": "a"}), "csv": ({"n": int}, {"n": 1})}
-"""Features and a sample for formats that have no arrays."""
+OTHERS: dict[str, Any] = {
+    "text": ({"text": str}, {"text": "a"}),
+    "csv": ({"n": int}, {"n": 1}),
+    "nanogpt": ({"x": Array("uint16", (2,))}, SAMPLE),
+}
+"""Features and a sample for formats that have no arrays, or none of int64."""
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_append_after_close_or_abort_raises(tmp_path: Path, format: str) -> None:
-    given, sample = SCALARS.get(format, (FEATURES, SAMPLE))
+    given, sample = OTHERS.get(format, (FEATURES, SAMPLE))
     features = Features.of(given)
     writer = format_named(format).create(str(tmp_path / "closed"), features, mode="create")
     writer.append(sample)

@@ -32,10 +32,9 @@ from shardex.errors import (
 )
 from shardex.files import Files, IndexedFile, Stage
 from shardex.formats.join_shards import JoinShards
-from shardex.formats.number_records import NumberWriter, holds_only, shard_limit
+from shardex.formats.number_records import NumberWriter, field_and_window, holds_only, shard_limit
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import ShardSeries, check_shard_options
-from shardex.formats.token_files import array_fields
 from shardex.formats.tokens import StoredRows
 from shardex.kernel import Integers, Ranges, digest
 from shardex.schema import Features
@@ -149,16 +148,10 @@ def open(
         raise ArgumentError(f"expected unit to be one of {', '.join(_UNITS)}, got {unit!r}")
     data, tables = _pairs(files)
     index = MegatronIndex(data, tables, unit)
-    if schema is not None:
-        field = field or _field_of(files, schema, index.dtype)
-    return StoredRows(data, index, {field or "tokens": index.dtype}, None)
-
-
-def _field_of(files: Files, schema: Features, dtype: np.dtype[Any]) -> str:
-    dtypes, size = array_fields(Features.of(schema))
-    if size is not None or list(dtypes.values()) != [dtype.name]:
-        raise SchemaError(f"{files}: expected one array of {dtype}[?], as the index says, got {schema}")
-    return next(iter(dtypes))
+    name, size = field_and_window(files, schema, index.dtype, None)
+    if size is not None:
+        raise SchemaError(f"{files}: expected an array of any length, as documents have, got {schema}")
+    return StoredRows(data, index, {field or name or "tokens": index.dtype}, None)
 
 
 def _pairs(files: Files) -> tuple[Files, Files]:

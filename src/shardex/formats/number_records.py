@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import RowError, SchemaError
+from shardex.errors import ArgumentError, RowError, SchemaError
 from shardex.files import Files, IndexedFile, Stage
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries
 from shardex.formats.token_files import array_fields, number_dtype
+from shardex.formats.tokens import StoredRows
 from shardex.kernel import Columns, Integers, Ragged, digest
 from shardex.schema import Features
 from shardex.sources import Stat
@@ -88,6 +90,48 @@ class PlacedRecords:
 
     def _refuse(self, row: int) -> None:
         raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers of one file: `count` of them, from the byte `begin` on."""
+
+    begin: int
+    count: int
+    dtype: np.dtype[Any]
+
+
+def stream_rows(
+    files: Files, stats: Sequence[Stat], found: Sequence[Numbers], window: int | None, field: str
+) -> StoredRows:
+    """Return the rows of streams of numbers: windows, or without `window` one sample for each file."""
+    if window is not None and window < 1:
+        raise ArgumentError(f"expected a window of at least 1, got {window}")
+    dtype = same_dtype(files, [one.dtype for one in found])
+    counts = [1 if window is None else one.count // window for one in found]
+    widths = [(one.count if window is None else window) * dtype.itemsize for one in found]
+    places = PlacedRecords(files, stats, [one.begin for one in found], widths, counts, dtype.name)
+    return StoredRows(files, places, {field: dtype}, window)
+
+
+def same_dtype(files: Files, dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """Return the dtype of all files; raise an error if they differ."""
+    for number, dtype in enumerate(dtypes):
+        if dtype != dtypes[0]:
+            raise SchemaError(f"{files.name(number)}: expected {dtypes[0]}, as in {files.name(0)}, got {dtype}")
+    return dtypes[0]
+
+
+def field_and_window(
+    files: Files, schema: Features | None, dtype: np.dtype[Any], window: int | None
+) -> tuple[str | None, int | None]:
+    """Return the name and the length of the array that a schema names, which must be of this dtype."""
+    if schema is None:
+        return None, window
+    dtypes, size = array_fields(Features.of(schema))
+    if list(dtypes.values()) != [dtype.name]:
+        raise SchemaError(f"{files}: expected one array of {dtype}, got {schema}")
+    return next(iter(dtypes)), window or size
 
 
 # -- writing --------------------------------------------------------------------------------------------------

@@ -36,6 +36,8 @@ FORMATS: dict[str, str] = {
     "text": "shardex.formats.text",
     "parquet": "shardex.formats.parquet",
     "megatron": "shardex.formats.megatron",
+    "nanogpt": "shardex.formats.nanogpt",
+    "npy": "shardex.formats.numpy_files",
 }
 """Name and module of each format, in the order in which their `recognise` is called."""
 
