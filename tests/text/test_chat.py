@@ -395,3 +395,19 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         sx.tokenize(source, bpe(), tmp_path / "out", messages="id", template="chatml")
     with pytest.raises(sx.ShardexError, match="did you mean 'messages'"):
         sx.tokenize(source, bpe(), tmp_path / "out", messages="mesages", template="chatml")
+
+
+# -- labels ---------------------------------------------------------------------------------------------------
+
+
+def counted_labels(view: Any) -> str:
+    labels = np.concatenate([one.labels for one in view])
+    return decode(bpe(), labels[labels != -100].tolist())
+
+
+def test_labels_of_windows_are_the_tokens_that_count(tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", CHATS)
+    ds = sx.tokenize(source, bpe(), tmp_path / "out", messages="messages", template="chatml")
+    answers = "".join(one["content"] + END for messages in CHATS for one in messages if one["role"] == "assistant")
+    assert counted_labels(ds.windows(16, labels=True, partial=True)) == answers
+    assert counted_labels(ds.windows(16, labels=True, partial=True, across=False)) == answers

@@ -70,6 +70,17 @@ def test_first_message_system_prompts_and_calls_without_content() -> None:
     assert trained_texts(utf8, messages, calls) == ['{"name": "f", "arguments": {"x": "<é>"}}</s>']
 
 
+def test_a_call_whose_header_has_no_line_break_of_its_own() -> None:
+    template = each(
+        "<{{ m.role }}>{% if m.content %}{{ '\n' + m.content }}{% endif %}"
+        "{% for c in m.tool_calls or [] %}{{ '\n[' + c + ']' }}{% endfor %}</s>\n",
+        "{% if add_generation_prompt %}<assistant>\n{% endif %}",
+    )
+    call = {"role": "assistant", "tool_calls": ["f()", "g()"]}
+    messages = [{"role": "user", "content": "a"}, call, {"role": "tool", "content": "1"}, chat("a", "b")[1]]
+    assert trained_texts(utf8, messages, template) == ["[f()]\n[g()]</s>", "b</s>"]
+
+
 def test_a_system_message_that_belongs_to_the_first_question() -> None:
     body = (
         "{% if m.role == 'user' %}[{% if loop.index0 == 1 and messages[0].role == 'system' %}"

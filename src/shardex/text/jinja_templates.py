@@ -152,9 +152,10 @@ class _Rendering:
         while begin > len(before) and after[begin - 1] == " ":  # tokenizers put a space into the token after it
             begin -= 1
         tail = probe[last + 1 :] if last >= 0 else ""
-        if not after.endswith(tail) or len(after) - len(tail) < begin:
+        end = len(after) - len(tail) + len(tail.rstrip() or tail)
+        if not after.endswith(tail) or end < begin:
             raise self._changing(number, "the text after the content of a message depends on the content")
-        return begin, len(after) - len(tail) + len(tail.rstrip() or tail)
+        return begin, end
 
     def _probe(self, number: int) -> str:
         """Return the text up to a message whose content is an x between marks."""
