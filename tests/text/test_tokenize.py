@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -311,11 +312,34 @@ def test_other_tokenizer_begins_again(tmp_path: Path) -> None:
     assert tokens_of(ds) == [expected_ids("tokenizers", bpe(), one["text"]) for one in texts]
 
 
+def test_metadata_describes_tokens_and_tokenizer(tmp_path: Path) -> None:
+    tokenizer = fast()
+    ds = sx.tokenize([{"body": "the cat"}], tokenizer, tmp_path / "out", field="body", bos=True, eos=END)
+    assert ds.metadata == {
+        "tokenizer": {
+            "kind": "transformers",
+            "name": type(tokenizer).__name__,
+            "sha256": hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
+            "vocab_size": len(tokenizer),
+        },
+        "bos": 1,
+        "eos": 0,
+        "pad": 0,
+        "text_field": "body",
+        "options": {"add_special_tokens": False},
+    }
+    assert sx.open(tmp_path / "out").take(1).metadata == ds.metadata
+
+
 def test_append_and_overwrite(tmp_path: Path) -> None:
     first, second = [{"text": "a"}], [{"text": "b"}]
     sx.tokenize(first, bpe(), tmp_path / "out")
     ds = sx.tokenize(second, bpe(), tmp_path / "out", mode="append")
     assert tokens_of(ds) == [expected_ids("tokenizers", bpe(), text) for text in "ab"]
+    with pytest.raises(ArgumentError, match="expected the tokenizer that has made the existing tokens"):
+        sx.tokenize(second, tiktoken_encoding(), tmp_path / "out", mode="append")
+    with pytest.raises(ArgumentError, match=r"made the existing tokens \(eos: None\), got 5"):
+        sx.tokenize(second, bpe(), tmp_path / "out", eos=5, mode="append")
     ds = sx.tokenize(second, tiktoken_encoding(), tmp_path / "out", mode="overwrite")
     assert tokens_of(ds) == [[98]]
     with pytest.raises(FileExistsError):

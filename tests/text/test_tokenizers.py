@@ -41,7 +41,6 @@ def test_ids_are_those_of_the_package_also_after_pickling(kind: str) -> None:
     expected = [expected_ids(kind, tokenizer, text) for text in texts]
     assert ids_of(adapter, texts) == expected
     again = pickle.loads(pickle.dumps(adapter))
-    assert again.threads == 1
     assert ids_of(again, texts) == expected
     assert again.describe() == adapter.describe()
     assert (again.bos, again.eos, again.pad, again.vocab_size) == (
@@ -108,9 +107,12 @@ def test_padding_and_truncation_of_a_tokenizer_are_not_applied_and_not_changed()
     assert ids_of(pickle.loads(pickle.dumps(adapter)), texts) == expected
     assert adapter.pad == 7
     assert tokenizer.truncation["max_length"] == 3
+    assert adapter.sha256 == adapter_of(bpe()).sha256
     used = fast()
+    before = function_fingerprint(adapter_of(used))
     used(texts, padding=True, truncation=True, max_length=3)
     assert ids_of(adapter_of(used), texts) == expected
+    assert function_fingerprint(adapter_of(used)) == before
 
 
 @pytest.mark.parametrize("split", [False, True])

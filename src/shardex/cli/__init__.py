@@ -5,6 +5,7 @@ library and print the result. This room imports typer; `import shardex` does not
 
 - `commands`: the application, and the commands that read
 - `convert_command`: the command that writes a dataset in another format or place
+- `tokenize_command`: the command that writes the tokens of documents
 - `store_commands`: the commands for versions, verification and recovery
 - `terminal`: shared arguments, and printing as text or JSON
 - `demo`: the script of `shardex demo`

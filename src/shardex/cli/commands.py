@@ -1,7 +1,7 @@
 """The application `shardex` and its commands `info`, `head`, `sql`, `index` and `demo`; it registers all others.
 
-Those are in `convert_command` and `store_commands`. Results go to stdout, progress and errors to stderr. An error of
-shardex is one line and exit code 1, not a traceback; its notes are lines of their own.
+Those are in `convert_command`, `tokenize_command` and `store_commands`. Results go to stdout, progress and errors to
+stderr. An error of shardex is one line and exit code 1, not a traceback; its notes are lines of their own.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from shardex.cli.terminal import (
     size_text,
     to_json,
 )
+from shardex.cli.tokenize_command import tokenize
 from shardex.dataset import Dataset
 from shardex.errors import ShardexError
 from shardex.files import Index, display_name
@@ -304,6 +305,7 @@ def demo(
 
 for _command in (
     convert,
+    tokenize,
     store_commands.history,
     store_commands.restore,
     store_commands.clean,

@@ -9,6 +9,8 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import cloudpickle
@@ -75,32 +77,34 @@ def convert(
     ds = open_dataset(paths, format=name, **options)
     ds = ds if where is None else ds.where(where)
     ds = ds if fields is None else ds.select(*fields.split(","))
-    before = _extent(target, to) if mode == "append" else _Extent()
+    before = extent(target, to) if mode == "append" else Extent()
     start = time.perf_counter()
-    result = _write(
-        target,
-        ds,
-        _imported(schema),
-        transform=_imported(transform),
-        filter=_imported(filter),
-        batched=batched,
-        batch_size=batch_size,
-        workers=workers,
-        executor=executor,
-        mode=mode,
-        on_error=on_error,
-        format=to,
-        **to_options,
-    )
-    _report(target, to, result, before, time.perf_counter() - start, as_json)
+    functions = {"transform": imported(transform), "filter": imported(filter)}
+    with errors_of_functions():
+        result = write(
+            target,
+            ds,
+            imported(schema),
+            **functions,
+            batched=batched,
+            batch_size=batch_size,
+            workers=workers,
+            executor=executor,
+            mode=mode,
+            on_error=on_error,
+            format=to,
+            **to_options,
+        )
+    report(target, to, result, before, time.perf_counter() - start, as_json)
 
 
-def _write(target: str, ds: Dataset[Any], schema: Any, **options: Any) -> Dataset[Any]:
-    """Write the samples; an error in a function of the user becomes one of shardex, which is printed as one line."""
+@contextmanager
+def errors_of_functions() -> Iterator[None]:
+    """Turn an error in a function of the user into one of shardex, which is printed as one line."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".* samples were left out")  # they are listed at the end
-            return write(target, ds, schema, **options)
+            yield
     except ShardexError:
         raise
     except Exception as error:
@@ -120,7 +124,7 @@ def _origin(error: Exception) -> str:
     return f" ({found[-1][0]}, line {found[-1][1]})" if found else ""
 
 
-def _imported(name: str | None) -> Any:
+def imported(name: str | None) -> Any:
     """Return the function, class or value that is given as ``module:name``."""
     if name is None:
         return None
@@ -145,27 +149,30 @@ def _imported(name: str | None) -> Any:
 # -- report ---------------------------------------------------------------------------------------------------
 
 
-class _Extent(NamedTuple):
+class Extent(NamedTuple):
+    """Size of a dataset."""
+
     samples: int = 0
     files: int = 0
     bytes: int = 0
 
 
-def _extent(target: str, format: str) -> _Extent:
+def extent(target: str, format: str) -> Extent:
     """Return the size of a dataset, zeros if there is none."""
     place = place_of(target)
     try:
         rows = open_dataset(target, format=format).rows
     except NotFoundError:
-        return _Extent()
+        return Extent()
     assert isinstance(rows, ShardRows)
     names = [*dict.fromkeys(rows.shard_names())]
     inside = [name.removeprefix(place.url).lstrip("/") for name in names]
-    return _Extent(len(rows), len(names), sum(stat.size for stat in place.stats(inside)))
+    return Extent(len(rows), len(names), sum(stat.size for stat in place.stats(inside)))
 
 
-def _report(target: str, to: str, result: Dataset[Any], before: _Extent, seconds: float, as_json: bool) -> None:
-    after = _extent(target, to)
+def report(target: str, to: str, result: Dataset[Any], before: Extent, seconds: float, as_json: bool) -> None:
+    """Print what was added to a dataset: samples, files, bytes, and the time that it took."""
+    after = extent(target, to)
     samples, files, size = (new - old for new, old in zip(after, before, strict=True))
     speed = size / max(seconds, 1e-9)
     left_out = getattr(result, "left_out", [])

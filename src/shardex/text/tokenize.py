@@ -19,7 +19,7 @@ from shardex.schema import Sequence as ListOf
 from shardex.text.chat import LOSS_MASK, ChatEncoder, TrainOn, template_of
 from shardex.text.encode_documents import TOKENS, AuxArrays, DocumentEncoder, TextEncoder, TokenizeBatch
 from shardex.text.tokenizers import TokenizerAdapter, adapter_of, special_id
-from shardex.workers import ExecutorLike, cores
+from shardex.workers import ExecutorLike
 
 _ONLY_ARRAYS = ("tokens", "data_forager", "megatron", "nanogpt", "npy")
 """Formats that store nothing but arrays of tokens."""
@@ -164,8 +164,8 @@ def write_tokens(
         _check_same_tokenizer(out, format, metadata)
     if "metadata" in inspect.signature(format_named(format).create).parameters:
         options["metadata"] = dict(metadata)
-    if workers is None and executor is None and (threads := encoder.adapter.threads) > 1:
-        executor, workers = "threads", min(threads, cores())  # one reads and writes while others encode
+    if workers is None and executor is None and encoder.adapter.threads > 1:
+        executor, workers = "threads", encoder.adapter.threads
     step = TokenizeBatch(encoder, dtype.name, arrays, keep)
     return write(
         out,

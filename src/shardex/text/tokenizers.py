@@ -18,6 +18,7 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -48,7 +49,9 @@ class TokenizerAdapter(ABC):
     pad: int | None = None
     """Ids that the tokenizer itself names as begin and end of a text and as padding."""
     threads: int = 1
-    """Threads that work in this process while texts are encoded: 1 where the code of the tokenizer holds the GIL."""
+    """Threads of one process that should encode at once, to use all its cores: 1 where the tokenizer holds the GIL."""
+    in_worker: bool = False
+    """True after unpickling: other workers use the other cores."""
     chat_template: str | None = None
     """The Jinja template that comes with the tokenizer."""
     special_tokens: Mapping[str, str] = {}
@@ -125,10 +128,12 @@ def adapter_of(tokenizer: Any, *, add_special_tokens: bool = False, batched: boo
 
 def _known_adapter(tokenizer: Any, add: bool, special: SpecialTokens) -> TokenizerAdapter | None:
     """Return the adapter of an object of a known package; None if it is another one."""
-    if _is_a(tokenizer, "tokenizers", "Tokenizer"):
-        return TokenizersAdapter.of(tokenizer, add, special)
     if _is_a(tokenizer, "tokenizers.implementations", "BaseTokenizer"):
-        return TokenizersAdapter.of(tokenizer._tokenizer, add, special)
+        tokenizer = tokenizer._tokenizer
+    if _is_a(tokenizer, "tokenizers", "Tokenizer"):
+        pad = tokenizer.padding["pad_id"] if tokenizer.padding else None
+        split = bool(getattr(tokenizer, "encode_special_tokens", False))
+        return TokenizersAdapter.of(tokenizer, TokenizersOptions(add, special, split, pad=pad))
     if _is_a(tokenizer, "transformers.tokenization_utils_base", "PreTrainedTokenizerBase"):
         return _transformers_adapter(tokenizer, add)
     if _is_a(tokenizer, "tiktoken", "Encoding"):
@@ -153,39 +158,40 @@ def _digest(*content: bytes) -> str:
 # -- tokenizers, and the fast ones of transformers ------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class TokenizersOptions:
+    """What an adapter has besides the content of the tokenizer."""
+
+    add: bool
+    """Add the special tokens of the post-processor."""
+    special: SpecialTokens
+    split_special: bool = False
+    """Text that looks like a special token is encoded as any other text."""
+    kind: str = "tokenizers"
+    name: str = ""
+    pad: int | None = None
+
+
 class TokenizersAdapter(TokenizerAdapter):
     """A `tokenizers.Tokenizer`, also that of a fast tokenizer of `transformers`, whose package is not needed then.
 
     Padding and truncation that the tokenizer has enabled are left out: documents are stored whole.
     """
 
-    def __init__(
-        self, content: str, kind: str, name: str, add: bool, split_special: bool, special: SpecialTokens, tokenizer: Any
-    ) -> None:
-        self.kind, self.name = kind, name
-        self._content, self._add, self._split_special, self._special = content, add, split_special, special
-        self._tokenizer = tokenizer
+    def __init__(self, content: str, options: TokenizersOptions, tokenizer: Any) -> None:
+        self.kind, self.name = options.kind, options.name
+        self._content, self._options, self._tokenizer = content, options, tokenizer
+        self.threads = min(2, cores())  # the package uses all cores itself; one thread reads and writes meanwhile
         self._copies: dict[bool, Any] = {}
-        self.threads = cores()
-        pad = tokenizer.padding["pad_id"] if tokenizer.padding else None
-        self.bos, self.eos = self._id_of(special.bos), self._id_of(special.eos)
-        self.pad = pad if special.pad is None else self._id_of(special.pad)
+        special = options.special
         self.chat_template, self.special_tokens = special.chat_template, special.texts
-        if tokenizer.padding or tokenizer.truncation or tokenizer.encode_special_tokens != split_special:
-            self._tokenizer = _tokenizer_of(content, split_special)
+        self.bos, self.eos = self._id_of(special.bos), self._id_of(special.eos)
+        self.pad = options.pad if special.pad is None else self._id_of(special.pad)
         self._encode = getattr(self._tokenizer, "encode_batch_fast", self._tokenizer.encode_batch)
 
     @classmethod
-    def of(
-        cls,
-        tokenizer: Any,
-        add: bool,
-        special: SpecialTokens,
-        kind: str = "tokenizers",
-        name: str = "",
-        split_special: bool | None = None,
-    ) -> TokenizersAdapter:
-        """Make the adapter of a tokenizer."""
+    def of(cls, tokenizer: Any, options: TokenizersOptions) -> TokenizersAdapter:
+        """Make the adapter of a tokenizer; one that has to be changed is copied."""
         try:
             content = tokenizer.to_str()
         except Exception as error:
@@ -193,18 +199,19 @@ class TokenizersAdapter(TokenizerAdapter):
                 f"expected a tokenizer that can be stored as JSON, got {type(tokenizer.model).__name__} with parts in "
                 f"Python ({error}); pass a function: lambda text: tokenizer.encode(text).ids"
             ) from error
-        split = tokenizer.encode_special_tokens if split_special is None else split_special
-        return cls(content, kind, name, add, split, special, tokenizer)
+        if tokenizer.padding or tokenizer.truncation or tokenizer.encode_special_tokens is not options.split_special:
+            tokenizer = _tokenizer_of(content, options)
+            content = tokenizer.to_str()
+        return cls(content, options, tokenizer)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = self._content, self.kind, self.name, self._add, self._split_special, self._special
-        return _load_tokenizers_adapter, state
+        return _load_tokenizers_adapter, (self._content, replace(self._options, name=self.name))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode in threads of the package, unless this process is one of several workers."""
-        if self.threads == 1:
+        if self.in_worker:
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        return [one.ids for one in self._encode(texts, add_special_tokens=self._add)]
+        return [one.ids for one in self._encode(texts, add_special_tokens=self._options.add)]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[Ids, Offsets]]:
         """Encode, and return the characters of each token."""
@@ -218,12 +225,12 @@ class TokenizersAdapter(TokenizerAdapter):
 
     def _for_chat(self, control: bool) -> Any:
         """Return a copy whose offsets have the whitespace of tokens: post-processors of many models leave it out."""
-        if self.threads == 1:
+        if self.in_worker:
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         if control not in self._copies:
             from tokenizers.processors import ByteLevel
 
-            made = _tokenizer_of(self._content, split_special=not control)
+            made = _tokenizer_of(self._content, replace(self._options, split_special=not control))
             made.post_processor = ByteLevel(trim_offsets=False)  # does nothing
             self._copies[control] = made
         return self._copies[control]
@@ -265,24 +272,19 @@ def _pairs(offsets: list[tuple[int, int]]) -> Offsets:
     return np.fromiter(chain.from_iterable(offsets), np.int64, 2 * len(offsets)).reshape(-1, 2)
 
 
-def _tokenizer_of(content: str, split_special: bool) -> Any:
+def _tokenizer_of(content: str, options: TokenizersOptions) -> Any:
     from tokenizers import Tokenizer
 
     made = Tokenizer.from_str(content)
     made.no_padding()
     made.no_truncation()
-    made.encode_special_tokens = split_special  # not part of the JSON form
+    made.encode_special_tokens = options.split_special  # not part of the JSON form
     return made
 
 
-def _load_tokenizers_adapter(
-    content: str, kind: str, name: str, add: bool, split_special: bool, special: SpecialTokens
-) -> TokenizersAdapter:
-    """Unpickle an adapter in a worker, which uses one core."""
-    import tokenizers
-
-    made = TokenizersAdapter(content, kind, name, add, split_special, special, tokenizers.Tokenizer.from_str(content))
-    made.threads = 1
+def _load_tokenizers_adapter(content: str, options: TokenizersOptions) -> TokenizersAdapter:
+    made = TokenizersAdapter(content, options, _tokenizer_of(content, options))
+    made.in_worker = True
     return made
 
 
@@ -296,7 +298,7 @@ def _transformers_adapter(tokenizer: Any, add: bool) -> TokenizerAdapter:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if _is_a(backend, "tokenizers", "Tokenizer") and _encodes_by_backend(type(tokenizer)):
         split = bool(getattr(tokenizer, "split_special_tokens", False))
-        return TokenizersAdapter.of(backend, add, special, "transformers", name, split)
+        return TokenizersAdapter.of(backend, TokenizersOptions(add, special, split, "transformers", name))
     return TransformersAdapter(tokenizer, name, add, special)
 
 
@@ -431,7 +433,7 @@ def _load_tiktoken_adapter(name: str, pattern: str, ranks: str, special: Mapping
     made = TiktokenAdapter(
         tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=found, special_tokens=dict(special))
     )
-    made.threads = 1
+    made.in_worker = True
     return made
 
 
@@ -471,9 +473,7 @@ class SentencePieceAdapter(TokenizerAdapter):
 
     def encode_batch(self, texts: Sequence[str]) -> Sequence[Ids]:
         """Encode all texts in one call."""
-        found: Sequence[Ids] = self._processor.encode(
-            list(texts), out_type=int, num_threads=self.threads, **self._options
-        )
+        found: Sequence[Ids] = self._processor.encode(list(texts), out_type=int, num_threads=1, **self._options)
         return found
 
     def encode_pieces(self, texts: Sequence[str], control: bool) -> Sequence[Ids]:
@@ -516,7 +516,7 @@ def _load_sentencepiece_adapter(content: bytes, options: Mapping[str, bool], nam
     from sentencepiece import SentencePieceProcessor
 
     made = SentencePieceAdapter(SentencePieceProcessor(model_proto=content), options, name)
-    made.threads = 1
+    made.in_worker = True
     return made
 
 
