@@ -17,7 +17,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `combine`, `combined_rows`: `concat` and `join`
 - `mix`: mixtures in exact proportions
 - `token_stream`: the documents of a dataset as one stream of tokens
-- `windows`: windows of tokens as samples
+- `windows`, `pack`: windows of tokens, and pieces of documents packed together, as samples
 - `sql`: parses a query, reads the columns it uses, and runs it
 - `sql_syntax`: what a statement reads, and where it compares text inside JSON
 - `sql_sandbox`: DuckDB without access to files, network or settings

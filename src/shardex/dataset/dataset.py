@@ -21,6 +21,7 @@ from shardex.dataset.combined_rows import concat_rows
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.huggingface import to_huggingface
 from shardex.dataset.layers import Layer, RenamedRows, innermost_rows, sample_type_of
+from shardex.dataset.pack import Strategy, packs_of
 from shardex.dataset.read_size import read_chunks, sample_chunks
 from shardex.dataset.sql import (
     Limits,
@@ -554,6 +555,48 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
             ignore_index=ignore_index,
         )
         return Dataset(rows, order, None, (*self._notes, text))
+
+    def pack(
+        self,
+        length: int,
+        strategy: Strategy = "concat",
+        *,
+        segments: bool = True,
+        field: str | None = None,
+        labels: bool = False,
+        dtype: Any = None,
+        pad: int | None = None,
+        ignore_index: int = -100,
+    ) -> Dataset:
+        """Return a view whose samples have `length` tokens, made of pieces of documents; nothing is stored.
+
+        With the strategy ``"concat"`` the tokens of all documents, in the order of this view, are one stream, which is
+        cut after every `length` tokens. ``"best_fit"`` puts whole documents together so that little is padded; only
+        documents longer than `length` are cut. ``"truncate"`` has one document in each sample, without what is behind
+        its first `length` tokens. What is left of a sample is padded with `pad` (by default the padding token of
+        ``ds.metadata``, or its end-of-text token, or 0).
+
+        With `segments` samples have three more fields, for attention inside of documents: ``segment_ids`` (1, 2, ...
+        for the pieces of a sample, 0 in padding), ``positions`` (from 0 on in each piece, 0 in padding) and
+        ``cu_seqlens`` (0, the end of each piece, and `length` if there is padding: as a last piece). They replace
+        arrays of these names in the documents. Only fields that are read are computed (`select`, ``Loader(fields=)``).
+        For `field`, `dtype` and other arrays see `windows`; in padding, other arrays are 0.
+
+        With `labels` samples have ``inputs`` and ``labels`` instead of the tokens, int64 by default: the label of a
+        token is the next one of its piece. It is `ignore_index` for the last token of a piece, in padding, and where
+        the mask of the label is 0, if the dataset names a loss mask (``ds.metadata["loss_mask"]``).
+
+        >>> import shardex as sx
+        >>> ds = sx.open([{"tokens": [1, 2, 3]}, {"tokens": [4, 5, 6, 7]}, {"tokens": [8]}])
+        >>> ds.pack(4)["tokens"].tolist(), ds.pack(4, "best_fit")["tokens"].tolist()
+        ([[1, 2, 3, 4], [5, 6, 7, 8]], [[1, 2, 3, 8], [4, 5, 6, 7]])
+        >>> view = ds.pack(4, "best_fit", labels=True)
+        >>> view["labels"].tolist(), view["segment_ids"].tolist()
+        ([[2, 3, -100, -100], [5, 6, 7, -100]], [[1, 1, 1, 2], [1, 1, 1, 1]])
+        """
+        options: Any = {"segments": segments, "field": field, "labels": labels, "ignore_index": ignore_index}
+        rows, text = packs_of(self, length, strategy, dtype=dtype, pad=pad, **options)
+        return Dataset(rows, None, None, (*self._notes, text))
 
     # -- SQL -----------------------------------------------------------------------------------------------
 

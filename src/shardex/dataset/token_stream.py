@@ -131,6 +131,9 @@ class TokenStream:
     def loss_mask(self) -> str | None:
         """Return the aux array that says which tokens count (1) or not (0), if the metadata names one."""
         name = self.documents.metadata.get("loss_mask")
+        if name in self.documents.fields and name not in self.aux:
+            found = self.documents.features[name]
+            raise SchemaError(f"expected a loss mask with a value for each token, got {found} - at field {name}")
         return name if name in self.aux else None
 
     def check_names(self, names: Sequence[str]) -> None:
@@ -141,10 +144,6 @@ class TokenStream:
                     f"expected no field {name!r}, which labels=True makes, got one of arrays; rename it first: "
                     f'rename({name}="other")'
                 )
-
-    def documents_of(self, begin: Integers) -> Integers:
-        """Return the number of the document that has each token of the stream."""
-        return np.searchsorted(self.starts, begin, "right") - 1
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -339,8 +338,17 @@ class StreamRows(AbstractRows):
     stream: TokenStream
 
     @abstractmethod
-    def runs(self, rows: Integers) -> tuple[Integers, Integers]:
-        """Return begin and length of the run of the stream that each row is made of; of its first run if of several."""
+    def begins(self, rows: Integers) -> Integers:
+        """Return where each row begins in the stream."""
+
+    def streams(self, names: Sequence[str], mask: str | None) -> list[str]:
+        """Return the arrays of documents that a read of these fields needs."""
+        arrays = [name for name in names if name in self.stream.aux]
+        if mask is not None and "labels" in names:
+            arrays.append(mask)
+        if any(name in (self.stream.field, "inputs", "labels") for name in names):
+            arrays.append(self.stream.field)
+        return list(dict.fromkeys(arrays))
 
     @property
     def in_python(self) -> bool:
@@ -354,11 +362,10 @@ class StreamRows(AbstractRows):
 
     def shards(self, rows: Integers) -> list[str]:
         """Path of the file that holds the first document of each row."""
-        begin, _ = self.runs(rows)
-        if not len(begin) or not len(self.stream):
+        if not len(rows) or not len(self.stream):
             return [""] * len(rows)
-        first = np.minimum(begin, len(self.stream) - 1)
-        return self.documents.shards(self.stream.documents_of(first))
+        first = np.minimum(self.begins(rows), len(self.stream) - 1)
+        return self.documents.shards(np.searchsorted(self.stream.starts, first, "right") - 1)
 
     def check_rows(self, rows: Integers) -> Integers:
         """Return row numbers as int64; raise if one is outside."""

@@ -140,7 +140,11 @@ class WindowedRows(StreamRows):
         """Made from the documents, their order, and all options."""
         return digest("windows", self.documents.fingerprint, self.stream.field, self.options, self._mask)
 
-    def runs(self, rows: Integers) -> tuple[Integers, Integers]:
+    def begins(self, rows: Integers) -> Integers:
+        """Return where each window begins in the stream."""
+        return self._runs(rows)[0]
+
+    def _runs(self, rows: Integers) -> tuple[Integers, Integers]:
         """Return begin and length of each window in the stream; labels need one token more."""
         options, starts = self.options, self.stream.starts
         if self._firsts is None:
@@ -156,16 +160,13 @@ class WindowedRows(StreamRows):
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Start fetching these windows."""
         names = check_fields(list(self.features), fields)
-        begin, length = self.runs(rows[(rows >= 0) & (rows < len(self))])
-        tokens = [self.stream.field] if any(name not in self.stream.aux for name in names) else []
-        masks = [self._mask] if self._mask is not None and "labels" in names else []
-        streams = dict.fromkeys([*tokens, *masks, *(name for name in names if name in self.stream.aux)])
-        self.stream.advise(list(streams), begin, length + self.options.labels)
+        begin, length = self._runs(rows[(rows >= 0) & (rows < len(self))])
+        self.stream.advise(self.streams(names, self._mask), begin, length + self.options.labels)
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Copy these windows by one gather for each field."""
         names, rows = check_fields(list(self.features), fields), self.check_rows(rows)
-        begin, length = self.runs(rows)
+        begin, length = self._runs(rows)
         return Columns({name: self._column(name, begin, length) for name in names}, len(rows))
 
     def _column(self, name: str, begin: Integers, length: Integers) -> Column:

@@ -1,0 +1,319 @@
+"""Packs of tokens as samples: `PackedRows` fill every sample with pieces of documents, and pad what is left.
+
+`Dataset.pack` makes them. A strategy says which pieces (runs of tokens of one document) a sample has: `_Concat` cuts
+the stream of all documents, `_BestFit` puts whole documents together, `_Truncate` has one document in each sample. A
+`_Layout` has the place of each piece in the samples of a read, from which all fields are made: tokens and labels by one
+gather, segment ids and positions by the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardex.dataset.token_stream import StreamRows, TokenStream, fitting, integer_dtype, split
+from shardex.errors import ArgumentError
+from shardex.kernel import Column, Columns, Integers, Ragged, best_fit, digest, ends_of, pooled_empty, ramps
+from shardex.rows import whole_number
+from shardex.schema import Array, Features, check_fields
+
+if TYPE_CHECKING:
+    from shardex.dataset.dataset import Dataset
+
+Strategy = Literal["concat", "best_fit", "truncate"]
+Pieces = tuple[Integers, Integers, Integers]
+"""Number of the sample in the request, begin in the stream, and length of each piece, in order; none is empty."""
+_SEGMENTS = ("segment_ids", "positions", "cu_seqlens")
+_PAIR = ("inputs", "labels")
+
+
+# -- strategies --------------------------------------------------------------------------------------------------
+
+
+class _Strategy(Protocol):
+    """Says which pieces the samples have."""
+
+    def __len__(self) -> int:
+        """Number of samples."""
+
+    def first(self, rows: Integers) -> Integers:
+        """Return the begin of each sample in the stream."""
+
+    def pieces(self, rows: Integers) -> Pieces:
+        """Return the pieces of samples, each of one document."""
+
+    def runs(self, rows: Integers) -> Pieces:
+        """Return the pieces of samples; neighbours in the stream may be one piece, also of several documents."""
+
+
+class _Concat:
+    """The stream of all documents, cut after every `length` tokens."""
+
+    def __init__(self, starts: Integers, length: int) -> None:
+        self._starts, self._length, self._total = starts, length, int(starts[-1])
+
+    def __len__(self) -> int:
+        return (self._total + self._length - 1) // self._length
+
+    def first(self, rows: Integers) -> Integers:
+        return rows * self._length
+
+    def pieces(self, rows: Integers) -> Pieces:
+        begin = self.first(rows)
+        owner, _, begin, length = split(begin, np.minimum(begin + self._length, self._total), self._starts)
+        return owner, begin, length
+
+    def runs(self, rows: Integers) -> Pieces:
+        begin = self.first(rows)
+        return np.arange(len(rows)), begin, np.minimum(self._length, self._total - begin)
+
+
+class _Truncate:
+    """One document in each sample, without what is behind its first `length` tokens."""
+
+    def __init__(self, starts: Integers, length: int) -> None:
+        self._starts, self._length = starts, length
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def first(self, rows: Integers) -> Integers:
+        return self._starts[rows]
+
+    def pieces(self, rows: Integers) -> Pieces:
+        begin = self.first(rows)
+        length = np.minimum(self._starts[rows + 1] - begin, self._length)
+        there = np.flatnonzero(length)
+        return there, begin[there], length[there]
+
+    runs = pieces
+
+
+class _BestFit:
+    """Documents put together best-fit decreasing; those longer than `length` are cut into pieces of it and a rest."""
+
+    def __init__(self, starts: Integers, length: int) -> None:
+        begin = _piece_begins(starts, length)
+        size = np.diff(begin, append=starts[-1])
+        bins, count = best_fit(size, length)
+        order = np.argsort(bins, kind="stable")
+        self._begin, self._size = begin[order], size[order]
+        self._offsets = ends_of(np.bincount(bins, minlength=count))
+        """First piece of each sample."""
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def first(self, rows: Integers) -> Integers:
+        return self._begin[self._offsets[rows]]
+
+    def pieces(self, rows: Integers) -> Pieces:
+        first = self._offsets[rows]
+        counts = self._offsets[rows + 1] - first
+        owner = np.repeat(np.arange(len(rows)), counts)
+        number = np.arange(len(owner)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+        return owner, self._begin[number], self._size[number]
+
+    runs = pieces
+
+
+def _piece_begins(starts: Integers, length: int) -> Integers:
+    """Return the begins of documents, and of pieces of `length` of longer ones; documents without tokens have none.
+
+    >>> _piece_begins(np.array([0, 3, 3, 12]), 4).tolist()
+    [0, 3, 7, 11]
+    """
+    sizes = np.diff(starts)
+    counts: Integers = (sizes + (length - 1)) // length
+    if (counts == 1).all():
+        return starts[:-1]
+    document = np.repeat(np.arange(len(sizes)), counts)
+    numbers = np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return starts[document] + numbers * length
+
+
+_STRATEGIES: Mapping[str, type[_Concat | _Truncate | _BestFit]] = {
+    "concat": _Concat,
+    "best_fit": _BestFit,
+    "truncate": _Truncate,
+}
+
+
+# -- rows --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PackOptions:
+    """Arguments of `Dataset.pack`."""
+
+    length: int
+    strategy: str
+    segments: bool
+    field: str | None
+    labels: bool
+    dtype: str | None
+    pad: int | None
+    ignore_index: int
+
+
+def packs_of(
+    documents: Dataset[Any], length: int, strategy: str, *, dtype: Any, pad: int | None, **more: Any
+) -> tuple[PackedRows, str]:
+    """Return the packs of documents, and a text for their `repr`."""
+    length = whole_number("length", length, 1)
+    if strategy not in _STRATEGIES:
+        raise ArgumentError(f"expected one of the strategies {', '.join(_STRATEGIES)}, got {strategy!r}")
+    pad = None if pad is None else whole_number("pad", pad)
+    options = PackOptions(length, strategy, dtype=integer_dtype(dtype), pad=pad, **more)
+    return PackedRows(documents, options), f"packed into {length} tokens ({strategy})"
+
+
+class PackedRows(StreamRows):
+    """Samples of `length` tokens made of pieces of documents."""
+
+    def __init__(self, documents: Dataset[Any], options: PackOptions) -> None:
+        self.documents, self.options = documents, options
+        self.stream = TokenStream(documents, options.field)
+        if options.labels:
+            self.stream.check_names(_PAIR)
+        self._mask = self.stream.loss_mask() if options.labels else None
+        self._dtype = np.dtype(options.dtype or ("int64" if options.labels else self.stream.dtype))
+        self._pad = fitting("pad", self._padding(), self._dtype)
+        if options.labels:
+            fitting("ignore_index", options.ignore_index, self._dtype)
+        self._strategy: _Strategy = _STRATEGIES[options.strategy](self.stream.starts, options.length)
+
+    def _padding(self) -> int:
+        stored = self.documents.metadata
+        given = (self.options.pad, stored.get("pad"), stored.get("eos"), 0)
+        return next(value for value in given if value is not None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PackedRows, (self.documents, self.options)
+
+    def __len__(self) -> int:
+        return len(self._strategy)
+
+    @cached_property
+    def features(self) -> Features:
+        """The tokens, or inputs and labels; the aux arrays; segment ids, positions and ends of pieces."""
+        stream, shape = self.stream, (self.options.length,)
+        tokens = dict.fromkeys(_PAIR if self.options.labels else (stream.field,), Array(self._dtype.name, shape))
+        aux = {name: Array(stream.dtypes[name].name, shape) for name in stream.aux}
+        made = {name: Array("int32", shape if name != "cu_seqlens" else (None,)) for name in _SEGMENTS}
+        return Features({**tokens, **aux, **(made if self.options.segments else {})})
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Made from the documents, their order, and all options."""
+        made = self.stream.field, self.options, self._mask, self._pad
+        return digest("pack", self.documents.fingerprint, *made)
+
+    def begins(self, rows: Integers) -> Integers:
+        """Return the begin of each sample in the stream."""
+        return self._strategy.first(rows)
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Start fetching the pieces of these samples."""
+        names = check_fields(list(self.features), fields)
+        _, begin, length = self._strategy.runs(rows[(rows >= 0) & (rows < len(self))])
+        self.stream.advise(self.streams(names, self._mask), begin, length)
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Copy the pieces of these samples by one gather for each array; only these fields are made."""
+        names, rows = check_fields(list(self.features), fields), self.check_rows(rows)
+        made = _SEGMENTS if self.options.segments else ()
+        by_document = "labels" in names or any(name in made for name in names)
+        pieces = self._strategy.pieces(rows) if by_document else self._strategy.runs(rows)
+        layout = _Layout(pieces, len(rows), self.options.length)
+        found: dict[str, Column] = {}
+        for name in names:
+            if name in made:
+                found[name] = layout.segments(name)
+            elif name in self.stream.aux:
+                found[name] = layout.shaped(layout.gather(self.stream, name))
+            elif name != "labels" or not self.options.labels:
+                found[name] = layout.shaped(self._tokens(layout))
+        if self.options.labels and "labels" in names:
+            tokens: Any = found.get("inputs")
+            tokens = self._tokens(layout) if tokens is None else tokens.reshape(-1)
+            found["labels"] = layout.shaped(self._labels(layout, tokens))
+        return Columns({name: found[name] for name in names}, len(rows))
+
+    def _tokens(self, layout: _Layout) -> NDArray[Any]:
+        tokens = self.stream.cast(layout.gather(self.stream, self.stream.field), self._dtype)
+        if self._pad:
+            tokens[layout.padding] = self._pad
+        return tokens
+
+    def _labels(self, layout: _Layout, tokens: NDArray[Any]) -> NDArray[Any]:
+        """Return the next token of each; `ignore_index` at ends of pieces, in padding, and where the mask is 0."""
+        labels, ignore = pooled_empty(tokens.shape, self._dtype), self.options.ignore_index
+        labels[:-1] = tokens[1:]
+        if self._mask is not None:
+            labels[:-1][layout.gather(self.stream, self._mask)[1:] == 0] = ignore
+        labels[layout.target + (layout.length - 1)] = ignore
+        labels[layout.padding] = ignore
+        return labels
+
+
+class _Layout:
+    """Where pieces lie in samples of one width, which are end to end in one flat array."""
+
+    def __init__(self, pieces: Pieces, count: int, width: int) -> None:
+        self._owner, self._begin, self.length = pieces
+        self._count, self._width = count, width
+        ends = np.cumsum(self.length)
+        self._pieces = np.bincount(self._owner, minlength=count)
+        """Number of pieces in each sample."""
+        ends_of_samples = np.append(0, ends)[np.cumsum(self._pieces)]
+        self._filled = np.diff(ends_of_samples, prepend=0)
+        """Number of tokens in each sample."""
+        first = np.arange(count) * width - (ends_of_samples - self._filled)
+        self.target = ends - self.length + first[self._owner]
+        """First element of each piece."""
+
+    def shaped(self, flat: NDArray[Any]) -> NDArray[Any]:
+        """Return a flat array with one sample in each row."""
+        return flat.reshape(self._count, self._width)
+
+    def gather(self, stream: TokenStream, name: str) -> NDArray[Any]:
+        """Return the pieces of a stream in their places, 0 in padding, as a flat array."""
+        out = pooled_empty((self._count * self._width,), stream.dtypes[name])
+        stream.copy(name, self._begin, self.length, self.target, out)
+        out[self.padding] = 0
+        return out
+
+    @cached_property
+    def padding(self) -> Integers:
+        """Numbers of the elements that no piece has."""
+        gap = self._width - self._filled
+        if not gap.any():
+            return np.empty(0, np.int64)
+        first = np.arange(self._count) * self._width + self._filled
+        return np.repeat(first - (np.cumsum(gap) - gap), gap) + np.arange(int(gap.sum()))
+
+    @cached_property
+    def _numbers(self) -> Integers:
+        """Number of each piece in its sample, from 1 on."""
+        return np.arange(1, len(self._owner) + 1) - (np.cumsum(self._pieces) - self._pieces)[self._owner]
+
+    def segments(self, name: str) -> Column:
+        """Return the segment ids or positions of all elements, or the bounds of the pieces of each sample."""
+        if name == "cu_seqlens":
+            return self._bounds()
+        first, step = (self._numbers, 0) if name == "segment_ids" else (0, 1)
+        return self.shaped(ramps(self.target, self.length, first, step, self._count * self._width))
+
+    def _bounds(self) -> Ragged:
+        """Return for each sample 0, the end of each piece, and the width if it has padding."""
+        offsets = ends_of(self._pieces + 1 + (self._filled < self._width))
+        bounds = np.full(int(offsets[-1]), self._width, np.int32)
+        bounds[offsets[:-1]] = 0
+        bounds[offsets[self._owner] + self._numbers] = self.target + self.length - self._owner * self._width
+        return Ragged.from_values(bounds, offsets)
