@@ -213,6 +213,20 @@ def run_in_parts(folder: str, say: Callable[[str], None], *arguments: Any) -> No
     write_in_parts(format, mode, folder, **more)
 
 
+def encode_slowly(seconds: float, text: str) -> list[int]:
+    """Return the codes of the letters of a text, after a while."""
+    time.sleep(seconds)
+    return [ord(letter) for letter in text]
+
+
+def tokenize_files(folder: str, say: Callable[[str], None], *arguments: Any) -> None:
+    """Tokenize a folder of lines in small parts; the arguments are the folder and the seconds for each document."""
+    source, seconds, workers = arguments
+    encode = partial(encode_slowly, seconds)
+    options: dict[str, Any] = {"dtype": "uint16", "eos": 0, "aux": ["positions"], "batch_size": 3, "shard_size": 400}
+    sx.tokenize(source, encode, folder, workers=workers, progress=False, **options)
+
+
 IN_PARTS: dict[str, Callable[[str], None]] = {
     f"parts {mode} {format}": partial(write_in_parts, format, mode)
     for format in PARTS
@@ -380,6 +394,7 @@ LONG: dict[str, Callable[..., None]] = {
     "stress_clean": stress_clean,
     "stress_compact": stress_compact,
     "stress_update": stress_update,
+    "tokenize_files": tokenize_files,
 }
 
 # -- the server -----------------------------------------------------------------------------------------------------
