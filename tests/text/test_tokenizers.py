@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from shardex.errors import ArgumentError, FormatError, NotFoundError, SchemaError
-from shardex.text.tokenizers import FunctionAdapter, TokenizersAdapter, TransformersAdapter, adapter_of, special_id
+from shardex.text.huggingface_tokenizers import TokenizersAdapter, TransformersAdapter
+from shardex.text.tokenizers import FunctionAdapter, adapter_of, special_id
 from shardex.workers import function_fingerprint, unknown_objects
 from tests.text.corpora import (
     END,

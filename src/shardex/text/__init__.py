@@ -7,7 +7,9 @@ the tokenizer that is stored with it.
 - `encode_documents`: the documents of a batch to arrays of tokens
 - `chat`: conversations to tokens with a mask for the loss
 - `chat_templates`, `jinja_templates`: conversations to text
-- `tokenizers`: tokenizers of all kinds behind one interface
+- `tokenizer_adapter`: the interface of all tokenizers
+- `tokenizers`: the adapter of what a user gives: tiktoken, sentencepiece, functions
+- `huggingface_tokenizers`: adapters of the packages tokenizers and transformers
 - `tokenizer_files`: tokenizers in files
 - `token_ids`: what tokenizers return as one array
 """

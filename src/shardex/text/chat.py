@@ -34,7 +34,7 @@ from shardex.text.chat_templates import (
 from shardex.text.encode_documents import EncodedDocuments, runs
 from shardex.text.jinja_templates import JinjaTemplate
 from shardex.text.token_ids import Ids, JoinedIds
-from shardex.text.tokenizers import TokenizerAdapter
+from shardex.text.tokenizer_adapter import TokenizerAdapter
 
 LOSS_MASK = "loss_mask"
 """Field with the mask."""

@@ -20,7 +20,7 @@ from shardex.kernel import Column, Integers, Masked, Ragged
 from shardex.samples import Batch, DictSample
 from shardex.schema import describe
 from shardex.text.token_ids import Ids, JoinedIds
-from shardex.text.tokenizers import TokenizerAdapter
+from shardex.text.tokenizer_adapter import TokenizerAdapter
 
 TOKENS = "tokens"
 """Field of the ids."""

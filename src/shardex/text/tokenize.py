@@ -18,7 +18,8 @@ from shardex.schema import Array, Feature, Features, Json, Text, unwrap_optional
 from shardex.schema import Sequence as ListOf
 from shardex.text.chat import LOSS_MASK, ChatEncoder, TrainOn, template_of
 from shardex.text.encode_documents import TOKENS, AuxArrays, DocumentEncoder, TextEncoder, TokenizeBatch
-from shardex.text.tokenizers import TokenizerAdapter, adapter_of, special_id
+from shardex.text.tokenizer_adapter import TokenizerAdapter
+from shardex.text.tokenizers import adapter_of, special_id
 from shardex.workers import ExecutorLike
 
 _ONLY_ARRAYS = ("tokens", "data_forager", "megatron", "nanogpt", "npy")
