@@ -14,6 +14,7 @@ import pytest
 import shardex as sx
 from shardex.errors import ArgumentError, FieldError, FormatError, SchemaError, StateError
 from shardex.kernel import Columns, Integers, Ragged
+from shardex.loader.options import RaggedForm
 
 LENGTHS = np.random.default_rng(5).integers(0, 30, 97)
 LENGTHS[13] = 30
@@ -254,6 +255,23 @@ def test_bad_samples_are_replaced_by_samples_that_fit() -> None:
                 assert total <= options.get("max_tokens", 10**9)
 
 
+def test_bad_samples_whose_lengths_cannot_be_read(tmp_path: Path) -> None:
+    lines = [json.dumps({"tokens": list(range(n)), "row": k}) for k, n in enumerate(LENGTHS.tolist())]
+    lines[7] = lines[50] = "{broken"
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    ds = sx.open(str(tmp_path), schema={"tokens": sx.Array("int64", (None,)), "row": int})
+    with pytest.raises(FormatError, match=r"a\.jsonl, line 8"):
+        sx.Loader(ds, max_tokens=60)
+    forms: list[RaggedForm] = ["pad", "list"]
+    for form in forms:
+        loader = sx.Loader(ds, max_tokens=60, bucket=40, on_error="skip", ragged=form)
+        batches = list(loader)
+        for batch in batches:
+            assert (batch.tokens.size if form == "pad" else sum(map(len, batch.tokens))) <= 60
+        assert sorted(bad.row for bad in loader.skipped) == [7, 50]
+        assert sorted(flat(rows(batches))) == [row for row in range(97) if row not in (7, 50)]
+
+
 def test_mixtures() -> None:
     parts = {"a": documents(40), "b": documents(97)}
     ds = sx.mix(parts, {"a": 0.5, "b": 0.5}, length=60)
@@ -321,6 +339,9 @@ def test_the_field_whose_length_counts(tmp_path: Path) -> None:
     assert all(batch.b.size <= 12 for batch in sx.Loader(ds, max_tokens=12, length_of="b", fields=["b"]))
     assert [batch.k.tolist() for batch in sx.Loader(ds, max_tokens=12, length_of="a", fields=["k"])]
     assert all(batch.a.size <= 12 for batch in sx.Loader(ds, max_tokens=12, fields=["a", "c"]))
+    named = ds.rename(a="inputs", b="labels")
+    assert all(batch.inputs.size <= 12 for batch in sx.Loader(named, max_tokens=12))
+    assert [len(batch) for batch in sx.Loader(ds.rename(c="tokens").select("tokens"), max_tokens=12)] == [4] * 5
     choices: list[tuple[dict[str, Any], str]] = [
         ({}, "expected one field of arrays that differ in length, .* got the fields a, b; .* length_of="),
         ({"fields": ["c", "k"]}, "expected one field of arrays that differ in length, .* got no such field"),

@@ -88,7 +88,10 @@ class Ragged:
             k = range(len(self))[where]
             return self._shaped(self.ranges[k : k + 1].packed()[0], k)
         shapes = None if self.shapes is None else self.shapes[where]
-        return Ragged(self.ranges[where], self.dtype, self.inner, shapes)
+        some = Ragged(self.ranges[where], self.dtype, self.inner, shapes)
+        if self._lengths is not None:
+            some._lengths = self._lengths[where]
+        return some
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         return iter(self.to_list())

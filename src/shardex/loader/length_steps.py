@@ -22,9 +22,13 @@ from shardex.kernel import Integers
 from shardex.loader.cursor import Steps
 from shardex.loader.options import LoaderOptions
 from shardex.loader.plan import Cut
+from shardex.loader.replacements import find_failures
 from shardex.order import Blocks, EpochBatches, LengthBatches, Order, Shuffle
+from shardex.rows import AbstractRows
 from shardex.schema import Array, Feature, check_fields, unwrap_optional
 
+_CHUNK = 4096
+"""Samples whose lengths are read at once, where some cannot be read."""
 _KEPT_EPOCHS = 2
 """Epochs whose batches are kept: the one that is loaded, and the one whose batches are being prepared."""
 
@@ -39,9 +43,13 @@ def length_field(options: LoaderOptions, features: Mapping[str, Feature]) -> str
     if options.length_of is not None:
         return check_fields(list(features), [options.length_of])[0]
     names = list(features) if options.fields is None else options.fields
-    varying = [name for name in names if _may_vary(features[name])]
-    if len(varying) == 1 or "tokens" in varying:
-        return varying[0] if len(varying) == 1 else "tokens"
+    arrays = {name: one for name in names if isinstance(one := unwrap_optional(features[name]), Array)}
+    varying = [name for name, one in arrays.items() if not one.shape or one.shape[0] is None]
+    varying = [name for name in varying if name != "cu_seqlens"]  # of `Dataset.pack`
+    usual = [name for name in ("tokens", "inputs") if name in (varying or arrays)]
+    chosen = varying if len(varying) == 1 else usual[:1]
+    if chosen:
+        return chosen[0]
     found = f"the fields {', '.join(varying)}" if varying else "no such field"
     raise ArgumentError(
         f"expected one field of arrays that differ in length, which max_tokens and bucket count, got {found}; choose "
@@ -49,20 +57,26 @@ def length_field(options: LoaderOptions, features: Mapping[str, Feature]) -> str
     )
 
 
-def _may_vary(feature: Feature) -> bool:
-    feature = unwrap_optional(feature)
-    return isinstance(feature, Array) and (not feature.shape or feature.shape[0] is None)
-
-
 class SampleLengths:
     """The length of each sample in the order of any epoch."""
 
-    def __init__(self, data: Dataset[Any], name: str, shuffle: Shuffle | Blocks | None) -> None:
+    def __init__(
+        self, data: Dataset[Any], name: str, shuffle: Shuffle | Blocks | None = None, skip_bad: bool = False
+    ) -> None:
+        """
+        :param skip_bad: let samples that cannot be read have a usual length; they are replaced when they are loaded
+        """
         self.name = name
         self._data, self._shuffle = data, shuffle
         self._by_position = data.order.for_epoch(1) is data.order
         """True if all epochs have the samples of the dataset; a mixture, for example, goes on with its sources."""
-        self._lengths = (data if self._by_position else Dataset(data.rows, fields=data.chosen)).lengths(name)
+        source = data if self._by_position else Dataset(data.rows, fields=data.chosen)
+        try:
+            self._lengths = source.lengths(name)
+        except Exception:
+            if not skip_bad:
+                raise
+            self._lengths = _lengths_of_good(source, name)
 
     @property
     def same_in_all_epochs(self) -> bool:
@@ -94,6 +108,19 @@ class SampleLengths:
             f"expected samples of at most max_tokens={max_tokens} tokens, got one of {longest}{others} - at field "
             f"{self.name}, {where}; choose a larger max_tokens, or cut long samples with ds.windows or ds.pack"
         )
+
+
+def _lengths_of_good(data: Dataset[Any], name: str) -> Integers:
+    """Return the lengths of the samples of a dataset; those that cannot be read have the median of the others."""
+    found = np.full(len(data), -1, np.int64)
+    for begin in range(0, len(data), _CHUNK):
+        positions = np.arange(begin, min(begin + _CHUNK, len(data)))
+        bad = list(find_failures(lambda some: AbstractRows.lengths(data[some], name), positions))
+        positions = np.delete(positions, bad)
+        found[positions] = AbstractRows.lengths(data[positions], name)
+    good = found[found >= 0]
+    found[found < 0] = np.median(good) if len(good) else 0
+    return found
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ class Loader(Generic[B_co]):
             the batches made of them (with `shuffle`): samples of a batch have similar lengths, so there is little
             padding
         :param length_of: field whose length `max_tokens` and `bucket` use; by default the only field of arrays that
-            differ in length, or the one called "tokens"
+            differ in length, or the one called "tokens" or "inputs"
         """
         data = dataset if isinstance(dataset, Dataset) else open(dataset)
         rank, world_size = resolve_rank(rank, world_size)

@@ -18,7 +18,7 @@ import numpy as np
 
 from shardex.dataset import Dataset, MixRows, innermost_rows
 from shardex.errors import ArgumentError, SchemaError, ShardexError
-from shardex.kernel import Columns, Integers
+from shardex.kernel import Columns, Integers, Ragged
 from shardex.loader.column_forms import ColumnForms
 from shardex.loader.cursor import EpochSteps, Steps
 from shardex.loader.length_steps import LengthSteps, SampleLengths, length_field
@@ -138,7 +138,7 @@ class Recipe:
             settings |= {"block": options.block, "window": options.window}
         if self.lengths is not None:
             settings |= {name: getattr(options, name) for name in ("batch_size", "max_tokens", "bucket")}
-            settings |= {"length_of": self.lengths.name, "padded": self.padded}
+            settings |= {"length_of": self.lengths.name, "padded": self.padded or options.max_tokens is None}
         return settings
 
     @cached_property
@@ -146,7 +146,8 @@ class Recipe:
         """Lengths of the samples, if they decide which samples are a batch."""
         if not self.options.by_length:
             return None
-        return SampleLengths(self.dataset, length_field(self.options, self.dataset.features), self.shuffle)
+        name = length_field(self.options, self.dataset.features)
+        return SampleLengths(self.dataset, name, self.shuffle, self.options.replaces_bad_samples)
 
     @cached_property
     def padded(self) -> bool:
@@ -285,7 +286,11 @@ class Recipe:
             return None
         try:
             with spent.reading():
-                return self.view(plan.epoch).read(positions, self.options.fields)
+                columns = self.view(plan.epoch).read(positions, self.options.fields)
+                for column in columns.data.values():
+                    if isinstance(column, Ragged):
+                        _ = column.lengths  # computed once for all batches, which get parts of them
+                return columns
         except Exception:
             return None  # each batch is then read separately, to raise the error or to replace the bad samples
 
