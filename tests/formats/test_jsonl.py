@@ -501,19 +501,12 @@ def test_a_line_that_is_no_json_raises_whatever_the_file_is_called(tmp_path: Pat
         opened(tmp_path / "a.txt").sample(1)
 
 
-@pytest.mark.parametrize(
-    ("name", "pack", "tool"),
-    [
-        ("a.jsonl.gz", gzip.compress, "gzip"),
-        ("a.jsonl", gzip.compress, "gzip"),
-        ("a.jsonl.bz2", bz2.compress, "bzip2"),
-        ("a.txt.xz", lzma.compress, "xz"),
-    ],
-)
-def test_compressed_lines_raise(tmp_path: Path, name: str, pack: Callable[[bytes], bytes], tool: str) -> None:
-    put(tmp_path / name, pack(b'{"a": 1}\n' * 100))
-    with pytest.raises(FormatError, match=f"{name}: expected lines of text, got a file compressed by {tool}; unpack"):
-        open_rows(tmp_path / name, "jsonl")
+@pytest.mark.parametrize(("pack", "tool"), [(gzip.compress, "gzip"), (bz2.compress, "bzip2"), (lzma.compress, "xz")])
+def test_compressed_lines_by_another_name_raise(tmp_path: Path, pack: Callable[[bytes], bytes], tool: str) -> None:
+    put(tmp_path / "a.jsonl", pack(b'{"a": 1}\n' * 100))
+    with pytest.raises(FormatError, match=f"a.jsonl: expected lines of text, got a file compressed by {tool}; rename"):
+        open_rows(tmp_path / "a.jsonl", "jsonl")
+    assert every(open_rows(tmp_path / "a.jsonl", "jsonl", compressed="copy", cache=tmp_path)) == [{"a": 1}] * 100
     put(tmp_path / "b.txt", b"BZh is no compressed text\n")
     assert texts(tmp_path / "b.txt").sample(0) == {"text": "BZh is no compressed text"}
 

@@ -44,7 +44,9 @@ def open(
     Face dataset, or rows (see `Rows`).
 
     Remote files (``s3://bucket/train-{000..099}.tar``) are read by ranges and cached: `cache` is the folder (False: in
-    memory), `cache_limit` its size ("50 GB"), and `access` is "auto", "ranged" or "whole".
+    memory), `cache_limit` its size ("50 GB"), and `access` is "auto", "ranged" or "whole". Compressed files (``.gz``,
+    ``.zst``, ``.bz2``, ``.xz``, ``.zip``) are read like plain ones: `compressed` is "access_points", "copy" (a
+    decompressed one in the cache), or None for access points where there are some.
 
     `sample_type`, a class made by `packable` or a dataclass, is the type of the samples. Pass `format` if file names
     do not show it, `schema` if files do not store one; other options are those of the format.

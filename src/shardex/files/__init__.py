@@ -6,6 +6,7 @@ cache folder.
 Writing: a format writes its shards into a `Stage`, a temporary folder that becomes the dataset in one step.
 
 - `find`: paths, globs, brace patterns and URLs to `Files`
+- `compressed_files`: presents compressed files as their content
 - `patterns`: natural order, braces and wildcards in names
 - `scan`: scans many files in threads or processes
 - `sample_index`: the saved index: file, offset and length of each sample

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardex.errors import ArgumentError, StaleIndexError
+from shardex.files.compressed_files import content_of
 from shardex.files.find import STORE_FOLDER, Files
 from shardex.files.sample_index import Index
 from shardex.files.scan import Scan
@@ -40,6 +41,8 @@ def with_checksums(files: Files, make: bool = False, **options: Any) -> Files:
     >>> [type(with_checksums(find(folder), make).source).__name__ for make in (False, True, False)]
     ['LocalSource', 'CheckedSource', 'CheckedSource']
     """
+    if files.packed is not None:
+        return content_of(with_checksums(files.packed, make, **options), files)
     if files.source.is_remote:
         if make:
             raise ArgumentError(f"{files}: expected local files for checksums=True; the cache checks remote files")

@@ -13,12 +13,13 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 
 from shardex.errors import AccessDeniedError, ArgumentError, NotFoundError, ShardexError
 from shardex.files.append_records import visible_matches, visible_paths
+from shardex.files.compressed_files import present_content
 from shardex.files.patterns import expand_braces, has_wildcards, literal_prefix, matching, natural_order
 from shardex.sources import (
     CachedSource,
@@ -54,6 +55,10 @@ class Files:
     """The path or list that the user passed, with absolute paths: opens the same files again."""
     folder: bool = False
     """True if `what` is one folder; the paths are all files below it."""
+    packed: Files | None = None
+    """The files as they are stored, if some of them are compressed."""
+    is_native: bool = False
+    """True for the folder of a native dataset."""
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
@@ -67,7 +72,7 @@ class Files:
 
     def name(self, number: int) -> str:
         """Return the full path of a file, for error messages."""
-        return os.path.join(self.source.url, self.paths[number])
+        return self.source.full_name(self.paths[number])
 
     def stats(self) -> list[Stat]:
         """Return size and tag of each file."""
@@ -78,7 +83,7 @@ class Files:
         matching_paths = (
             p for p in self.paths if p.lower().endswith(extensions) and not (self.folder and _NOT_DATA.search(p))
         )
-        return Files(self.source, tuple(matching_paths), self.what, self.folder)
+        return replace(self, listed=tuple(matching_paths))
 
 
 def find(
@@ -88,12 +93,16 @@ def find(
     cache_limit: int | str | None = None,
     access: str = "auto",
     trusted: bool = True,
+    compressed: str | None = None,
+    progress: bool | None = None,
 ) -> Files:
     """Return the files that `what` refers to; raise an error if a file that is named without wildcards does not exist.
 
     Remote files are cached in the folder `cache` (False: in memory; default: SHARDEX_CACHE or ``~/.cache/shardex``), up
     to `cache_limit` bytes, by ranges or by whole files depending on `access` (see `CachedSource`). Pass
     ``trusted=False`` for URLs found in data and not written by the user: they must be on the public internet.
+
+    Compressed files appear as their content, read as `compressed` says (see `present_content`).
 
     >>> find("/nowhere/at/all")
     Traceback (most recent call last):
@@ -105,6 +114,11 @@ def find(
         trust = trusted or not url.startswith(("http://", "https://")) or has_credentials(url)
         return CachedSource(open_source(url, trusted=trust), cache, cache_limit, access)
 
+    found = _find(what, open_remote)
+    return found if found.is_native else present_content(found, compressed, cache, cache_limit, progress)
+
+
+def _find(what: What, open_remote: OpenRemote) -> Files:
     if isinstance(what, str | os.PathLike):
         one = _normalised(os.fspath(what))
         return _find_url(one, open_remote) if _is_remote(one) else _find_local(one)
@@ -122,7 +136,8 @@ def find(
 def _find_local(what: str) -> Files:
     path = absolute_path(what)
     if os.path.isdir(path):
-        return Files(LocalSource(path), None, path, folder=True)
+        native = os.path.isdir(os.path.join(path, STORE_FOLDER))
+        return Files(LocalSource(path), None, path, folder=True, is_native=native)
     return _files(_matches(path), path)
 
 
@@ -198,8 +213,8 @@ def _find_url(url: str, open_remote: OpenRemote) -> Files:
 
 def _remote_folder(url: str, open_remote: OpenRemote) -> Files:
     source = open_remote(url.rstrip("/"))
-    files = Files(source, None, url, folder=True)
-    if not source.paths(f"{STORE_FOLDER}/") and not files.paths:
+    files = Files(source, None, url, folder=True, is_native=bool(source.paths(f"{STORE_FOLDER}/")))
+    if not files.is_native and not files.paths:
         raise NotFoundError(errno.ENOENT, "no such file, and no files below it", url)
     return files
 

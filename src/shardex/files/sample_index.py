@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -174,7 +173,7 @@ class Index:
     def refuse_losses(self, files: Files, stats: dict[str, Stat]) -> None:
         """Raise if an indexed file was removed or is shorter than before."""
         for file in self.files:
-            full, remedy = os.path.join(files.source.url, file.path), "if that is intended, open with rebuild=True"
+            full, remedy = files.source.full_name(file.path), "if that is intended, open with rebuild=True"
             if file.path not in stats:
                 raise StaleIndexError(
                     f"{full}: expected this file with {file.rows} samples, it is gone ({self.name} lists it); {remedy}"

@@ -85,8 +85,7 @@ def _places(files: Files, kind: str) -> list[tuple[LocalSource, str]]:
     """Return the folders that may hold a sidecar, with its path in each, in the order of preference."""
     cache = files.source.cache_folder
     places = [] if cache is None else [(LocalSource(cache), f"index/{_file_name(kind, files.what)}")]
-    if not files.source.is_remote:
-        root = files.source.url
+    if (root := files.source.data_folder) is not None:
         # Named by relative paths, so that the sidecar is still found after the folder was moved.
         inner = [os.path.relpath(one, root) for one in ([files.what] if isinstance(files.what, str) else files.what)]
         places.insert(0, (LocalSource(root), f".shardex/{_file_name(kind, inner)}"))

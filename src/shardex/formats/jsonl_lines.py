@@ -8,7 +8,6 @@ writer makes one compact JSON object of each sample.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 
 from shardex.errors import FormatError, SchemaError, TruncatedShardError
 from shardex.files import Scan
-from shardex.formats.registry import COMPRESSED
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
 from shardex.kernel import count_newlines, find_lines
 from shardex.schema import (
@@ -35,7 +33,7 @@ from shardex.schema import (
     unwrap_optional,
 )
 from shardex.schema import Bytes as BytesFeature
-from shardex.sources import ByteRange, Source
+from shardex.sources import COMPRESSED, ByteRange, Source
 
 JSON_LINES = (".jsonl", ".ndjson", ".json-lines")
 OWNED = r".*\.(jsonl|ndjson|json-lines)"
@@ -52,7 +50,6 @@ _MOST_ROOM = 1 << 24
 BOM = b"\xef\xbb\xbf"
 _HEAD = 6
 """Bytes at the beginning of a file that show a byte order mark or a compression."""
-_COMPRESSED_NAMES = (".gz", ".bz2", ".xz", ".zst")
 
 
 @dataclass(frozen=True)
@@ -124,10 +121,10 @@ class LineScanner:
         """Return the position after a byte order mark; raise an error for a compressed file."""
         head = window.head()
         tool = next((tool for first, tool in COMPRESSED.items() if head.startswith(first)), None)
-        # Plain text may begin with the same bytes as a compressed file, but then not by its name.
-        if tool is not None and (self.skip_blank or window.name.lower().endswith(_COMPRESSED_NAMES)):
+        if tool is not None and self.skip_blank:  # plain text may begin with these bytes, JSON does not
             raise FormatError(
-                f"{window.name}: expected lines of text, got a file compressed by {tool}; unpack it first"
+                f"{window.name}: expected lines of text, got a file compressed by {tool}; rename it to end in "
+                '.gz, .bz2, .xz or .zst, or open it with compressed="copy"'
             )
         return len(BOM) if head.startswith(BOM) else 0
 
@@ -137,7 +134,7 @@ class _Window:
 
     def __init__(self, source: Source, path: str, part: ByteRange) -> None:
         self._source, self._path, self._part = source, path, part
-        self.name, self.size = os.path.join(source.url, path), source.stat(path).size
+        self.name, self.size = source.full_name(path), source.stat(path).size
         self.is_mapped = not source.is_remote
         if self.is_mapped:
             source.fetch(path, [part])

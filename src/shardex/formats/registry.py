@@ -24,7 +24,7 @@ from shardex.files import Files, What, check_mode, display_name, find, with_chec
 from shardex.jobs import FinishedPart, JobFolder
 from shardex.rows import AbstractRows, Keyed
 from shardex.schema import Features, dtype_text
-from shardex.sources import ByteRange, Place, Source, keyring, read_keyring
+from shardex.sources import COMPRESSED, ByteRange, Place, Source, keyring, read_keyring
 
 FORMATS: dict[str, str] = {
     "arrow": "shardex.store.format",
@@ -45,8 +45,8 @@ _INDEXING = ("rebuild", "progress", "workers", "executor")
 """Options of formats that have an index, and of storing checksums."""
 _ONCE = (*_INDEXING, "attributes", "checksums")
 """Options that have an effect while opening, and are not needed to open the same data again."""
-_ACCESS = ("cache", "cache_limit", "access", "trusted")
-"""Options of all formats: how remote files are read on this machine."""
+_ACCESS = ("cache", "cache_limit", "access", "trusted", "compressed")
+"""Options of all formats: how remote and compressed files are read on this machine."""
 _EVERY = ("sample_type", "format", "checksums", *_ACCESS)
 """Options of `open` for every format, which an option may be a misspelling of."""
 
@@ -205,7 +205,7 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
     """
     _check_names(format, options)
     access = {option: options.pop(option) for option in _ACCESS if option in options}
-    files, make = find(what, **access), bool(options.pop("checksums", False))
+    files, make = find(what, **access, progress=options.get("progress")), bool(options.pop("checksums", False))
     name = format or recognise(files)
     container = format_named(name)
     files = with_checksums(files, make, **{option: options[option] for option in _INDEXING if option in options})
@@ -283,10 +283,6 @@ def recognise(files: Files) -> str:
     raise UnknownFormatError(
         f"{files}: expected shards of {what} ({known}), got {_describe(files)}; choose with format="
     )
-
-
-COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
-"""First bytes of compressed files, and the tools that make them."""
 
 
 def _describe(files: Files) -> str:

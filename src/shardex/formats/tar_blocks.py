@@ -14,8 +14,8 @@ from zlib import adler32
 
 from shardex.errors import FormatError, SchemaError, TruncatedShardError, UnsafeError
 from shardex.files import Stage
-from shardex.formats.registry import COMPRESSED
 from shardex.formats.sample_writer import ShardSeries
+from shardex.sources import COMPRESSED
 
 BLOCK = 512
 """Headers and the bytes of members begin at multiples of this."""

@@ -28,6 +28,7 @@ from shardex.workers import ExecutorLike
 EXTENSIONS = (".txt",)
 OWNED = r"[^/]+-\d{5,}\.txt"
 """Regular expression of the files that the writer makes: overwriting must not remove other texts."""
+_PIECE = 4 << 20
 
 
 def recognise(files: Files) -> int:
@@ -104,9 +105,14 @@ class NumberedLines(RecordRows):
     def location(self, row: int) -> str:
         """File and line number of a row, for error messages; for remote files file and byte offset."""
         number, begin, _ = self.index.at(row)
-        if self.files.source.is_remote:
+        source, path = self.files.source, self.files.paths[number]
+        if source.data_folder is None:
             return f"{self.files.name(number)}, byte {begin}"
-        before = count_newlines(self.data.open(number)[:begin])
+        if source.is_remote:  # a local file that is read by ranges, because it is compressed
+            ranges = (ByteRange(at, min(_PIECE, begin - at)) for at in range(0, begin, _PIECE))
+            before = sum(count_newlines(source.read(path, [one])[0]) for one in ranges)
+        else:
+            before = count_newlines(self.data.open(number)[:begin])
         return f"{self.files.name(number)}, line {before + 1}"
 
 

@@ -21,12 +21,19 @@ other rooms uses the methods of `protocols` and never tests the class of a sourc
 - `page_file`: one cached file and which of its pages are present
 - `buffer_tables`: kernel tables over cached files
 - `io_threads`: the threads that download
+- `decompressed_source`: compressed files as their content, by access points or by copies
+- `compression`: recognises and decompresses gzip, bzip2, xz and zstd
+- `access_points`: reads parts of compressed files from positions that `gzip_points` and `zstd_points` find
+- `deflate_bits`: starts zlib inside a byte
+- `plain_copies`: decompressed copies in the cache folder
+- `zip_members`: files in zip archives
 - `byte_ranges`: merges ranges, divides them into pages, decides when to download a whole file
 """
 
 from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.cached_source import CachedSource
 from shardex.sources.checked_source import CheckedSource, Checksums, block_checksums
+from shardex.sources.compression import COMPRESSED, kind_of, plain_name
 from shardex.sources.credentials import (
     export_credentials,
     has_credentials,
@@ -37,19 +44,24 @@ from shardex.sources.credentials import (
     storage,
     strip_credentials,
 )
+from shardex.sources.decompressed_source import DecompressedSource, Packed
 from shardex.sources.io_threads import fetches_started
 from shardex.sources.local import LocalSource, make_folder, sync_folder
 from shardex.sources.page_cache import parse_size
 from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, check_path
 from shardex.sources.url import absolute_path, child_of, is_url, open_source, parent_of, place_of
+from shardex.sources.zip_members import member_names
 
 __all__ = [
+    "COMPRESSED",
     "ByteRange",
     "CachedSource",
     "CheckedSource",
     "Checksums",
+    "DecompressedSource",
     "Draft",
     "LocalSource",
+    "Packed",
     "Place",
     "Sink",
     "Source",
@@ -64,11 +76,14 @@ __all__ = [
     "import_credentials",
     "is_url",
     "keyring",
+    "kind_of",
     "make_folder",
+    "member_names",
     "open_source",
     "parent_of",
     "parse_size",
     "place_of",
+    "plain_name",
     "read_keyring",
     "redact_url",
     "storage",

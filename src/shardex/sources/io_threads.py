@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 U = TypeVar("U")
 
-_THREADS = {"requested": 32, "ahead": 16, "rest": 2, "next": 16}
-"""Number of threads by task: requested ranges, read-ahead, the rest of files, and the next part of any of these."""
+_THREADS = {"requested": 32, "ahead": 16, "rest": 2, "next": 16, "decompress": os.cpu_count() or 1}
+"""Number of threads by task: requested ranges, read-ahead, the rest of files, the next part of any of these, and units
+of compressed files."""
 _MAX_PENDING = 256
 
 _thread_local = threading.local()
@@ -42,11 +43,11 @@ def _pool(kind: str) -> ThreadPoolExecutor:
     return _pools[key]
 
 
-def run_all(function: Callable[[T], U], items: Sequence[T]) -> list[U]:
+def run_all(function: Callable[[T], U], items: Sequence[T], kind: str = "requested") -> list[U]:
     """Return `function(item)` for each item, called concurrently; an error is raised after all calls have ended."""
     if len(items) < 2:
         return [function(item) for item in items]
-    futures = [_pool("requested").submit(function, item) for item in items]
+    futures = [_pool(kind).submit(function, item) for item in items]
     wait(futures)
     return [future.result() for future in futures]
 

@@ -75,7 +75,7 @@ class PageCache:
             given = self._requested_limit or os.environ.get("SHARDEX_CACHE_LIMIT")
             in_memory = min(_MAX_IN_MEMORY, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
             if self._folder_is_usable() and self.folder is not None:
-                self._limit = parse_size(given) if given else _default_limit(self.folder)
+                self._limit = parse_size(given) if given else default_limit(self.folder)
             else:
                 wanted = parse_size(given or in_memory)
                 self._limit = min(in_memory, wanted) if self.folder else wanted
@@ -201,7 +201,8 @@ class PageCache:
         return True
 
 
-def _default_limit(folder: str) -> int:
+def default_limit(folder: str) -> int:
+    """Return the limit of a cache folder if none is set: most of the free space, and at most 50 GB."""
     free, taken = os.statvfs(folder), sum(size for _, size in _files_in(folder).values())
     return max(1, min(_MAX_ON_DISK, int(0.9 * (free.f_bavail * free.f_frsize + taken))))
 

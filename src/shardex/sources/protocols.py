@@ -54,6 +54,15 @@ class Source(ABC):
     url: str
     """Address of the root, in the form that opens it again."""
 
+    def full_name(self, path: str) -> str:
+        """Return the address of a file, for messages."""
+        return os.path.join(self.url, path)
+
+    @property
+    def data_folder(self) -> str | None:
+        """The local folder of the files, in which derived data may be saved; None if they are elsewhere."""
+        return None if self.is_remote else self.url
+
     @abstractmethod
     def stat(self, path: str) -> Stat:
         """Return size and tag of a file."""
@@ -101,7 +110,7 @@ class Source(ABC):
         def open_buffer(number: int) -> None:
             table.put(number, self.map(paths[number]) if open_file is None else open_file(number))
 
-        table = Segments(len(paths), open_buffer, lambda number: os.path.join(self.url, paths[number]), fetch)
+        table = Segments(len(paths), open_buffer, lambda number: self.full_name(paths[number]), fetch)
         return table
 
     @contextmanager

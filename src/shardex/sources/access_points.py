@@ -1,0 +1,365 @@
+"""Access points: positions in a compressed file from which it can be decompressed, so that any part can be read.
+
+`AccessPoints` of a file are found once, in one pass over it (`gzip_points`, `zstd_points`), and saved. Between two
+points lies a unit of the content, about a megabyte, which `AccessPoints.unit` decompresses from the bytes of the file.
+Every 64 KiB of the content have a checksum from the first pass, in which gzip's own checksums were verified: a
+file that changed, or a wrong point, is an error and never wrong data. `PointSource` is the source of such files; it is
+read through a page cache in memory (`cached_source`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numpy.typing import NDArray
+
+from shardex.errors import ChecksumError, FormatError, NotFoundError, StaleIndexError, TruncatedShardError
+from shardex.kernel import Integers
+from shardex.sources.byte_ranges import ByteRange
+from shardex.sources.compression import PieceFile
+from shardex.sources.deflate_bits import raw_stream
+from shardex.sources.io_threads import run_all
+from shardex.sources.protocols import Source, Stat
+
+VERSION = 1
+SPACING = 1 << 20
+"""Bytes of content between access points, at least."""
+LARGEST_UNIT = 32 << 20
+"""Largest distance of access points with which random reads are useful."""
+CELL = 64 << 10
+"""Bytes of content per checksum."""
+WINDOW = 32 << 10
+"""Bytes of content before a point that a deflate stream may refer to."""
+_MARGIN = 2 * CELL
+"""Compressed bytes after the next point that are read together with a unit, which may end a cell later."""
+_KEPT_UNITS = 48 << 20
+"""Bytes of decompressed units that a source keeps, because the next read often needs the same."""
+
+
+class CellSums:
+    """Checksums of the cells of content that arrives in pieces.
+
+    >>> sums = CellSums(); sums.add(bytes(CELL)); sums.add(b"x"); len(sums.finish())
+    2
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._sums: list[int] = []
+        self._open = xxhash.xxh3_64()
+
+    def add(self, data: Any) -> None:
+        """Add the next bytes."""
+        view = memoryview(data)
+        while view:
+            part = view[: CELL - self.size % CELL]
+            self._open.update(part)
+            self.size, view = self.size + len(part), view[len(part) :]
+            if self.size % CELL == 0:
+                self._close()
+
+    def finish(self) -> NDArray[np.uint64]:
+        """Return all checksums."""
+        if self.size % CELL:
+            self._close()
+        return np.array(self._sums, np.uint64)
+
+    def _close(self) -> None:
+        self._sums.append(self._open.intdigest())
+        self._open = xxhash.xxh3_64()
+
+
+@dataclass(frozen=True)
+class Point:
+    """A position from which a file can be decompressed."""
+
+    bit: int
+    """Position in the compressed file, in bits."""
+    plain: int
+    """Position in the content."""
+    window: bytes = b""
+    """The content before it, if the data may refer to that; compressed by zstd."""
+
+
+@dataclass(frozen=True)
+class AccessPoints:
+    """Access points of one compressed file. Unit k of the content begins at or after point k, at the end of a cell."""
+
+    kind: str
+    packed_size: int
+    tag: str
+    """Identity of the compressed file."""
+    size: int
+    """Size of the content."""
+    bits: Integers
+    plain: Integers
+    windows: Sequence[Any]
+    sums: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, kind: str, packed_size: int, tag: str, points: Iterable[Point], sums: CellSums) -> AccessPoints | None:
+        """Return the points of a file, those that are close to each other left out; None if two are too far apart."""
+        kept = list[Point]()
+        for point in points:
+            if not kept or point.plain - kept[-1].plain >= SPACING:
+                kept.append(point)
+        checksums = sums.finish()
+        plain = np.array([point.plain for point in kept], np.int64)
+        if len(plain) == 0 or np.diff([*plain.tolist(), sums.size]).max() > LARGEST_UNIT:
+            return None
+        bits = np.array([point.bit for point in kept], np.int64)
+        windows = [point.window for point in kept]
+        return cls(kind, packed_size, tag, sums.size, bits, plain, windows, checksums)
+
+    @property
+    def begins(self) -> Integers:
+        """The first byte of each unit, and the size of the content."""
+        begins: Integers = np.append(-(-self.plain // CELL) * CELL, self.size)
+        return np.minimum(begins, self.size, out=begins)
+
+    def unit(self, number: int, read: Callable[[int, int], memoryview], name: str) -> bytes:
+        """Return the content of a unit; `read(begin, length)` reads the file."""
+        begin, end = (int(value) for value in self.begins[number : number + 2])
+        skip, wanted = begin - int(self.plain[number]), end - begin
+        if not wanted:
+            return b""
+        make = _deflated if self.kind == "gzip" else _framed
+        pieces, found, out = make(self._packed(number, read), int(self.bits[number]), self.windows[number]), 0, []
+        try:
+            for piece in pieces:
+                out.append(piece)
+                found += len(piece)
+                if found >= skip + wanted:
+                    break
+        except (zlib.error, OSError, pa.ArrowException) as error:
+            raise FormatError(f"{name}: expected {self.kind} data as when it was first read, got: {error}") from None
+        data = b"".join(out)[skip : skip + wanted]
+        self._check(data, begin, name)
+        return data
+
+    def _packed(self, number: int, read: Callable[[int, int], memoryview]) -> Iterator[memoryview]:
+        """Yield the compressed bytes of a unit, and then those after it."""
+        at = int(self.bits[number]) // 8
+        last = number + 1 == len(self.bits)
+        end = self.packed_size if last else int(self.bits[number + 1]) // 8 + _MARGIN
+        while at < self.packed_size:
+            end = min(end, self.packed_size)
+            yield read(at, end - at)
+            at, end = end, end + 4 * _MARGIN
+
+    def _check(self, data: bytes, begin: int, name: str) -> None:
+        view = memoryview(data)
+        for k, cell in enumerate(range(0, len(data), CELL)):
+            if xxhash.xxh3_64_intdigest(view[cell : cell + CELL]) != int(self.sums[begin // CELL + k]):
+                raise ChecksumError(
+                    f"{name}: expected the content from byte {begin + cell} on as when it was first read, got another; "
+                    "the file is damaged or has changed: open it again"
+                )
+
+    # -- saved -----------------------------------------------------------------------------------------------
+
+    def encode(self) -> memoryview:
+        """Return the points as bytes: an Arrow file."""
+        head = {"version": VERSION, "kind": self.kind, "packed_size": self.packed_size, "tag": self.tag}
+        columns = {
+            "bit": pa.array(self.bits, pa.int64()),
+            "plain": pa.array(self.plain, pa.int64()),
+            "window": pa.array([bytes(one) for one in self.windows], pa.large_binary()),
+        }
+        batch = pa.record_batch(columns)
+        body = self.sums.tobytes()
+        digest = xxhash.xxh3_64()
+        for part in (self.bits.tobytes(), self.plain.tobytes(), *map(bytes, self.windows), body):
+            digest.update(part)
+        encoded = msgspec.json.encode({**head, "size": self.size, "xxh3": digest.hexdigest()})
+        sink = pa.BufferOutputStream()
+        schema = batch.schema.with_metadata({"shardex": encoded, "sums": body})
+        with pa.ipc.new_file(sink, schema) as writer:
+            writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+        return memoryview(sink.getvalue())
+
+    @classmethod
+    def decode(cls, data: memoryview) -> AccessPoints | None:
+        """Return saved points; None if the bytes are not intact."""
+        try:
+            reader = pa.ipc.open_file(pa.py_buffer(data))
+            metadata = reader.schema.metadata or {}
+            head = msgspec.json.decode(metadata[b"shardex"])
+            if head.pop("version") != VERSION:
+                return None
+            expected, batch = head.pop("xxh3"), reader.get_batch(0)
+            batch.validate(full=True)
+            sums = np.frombuffer(metadata[b"sums"], np.uint64)
+            bits, plain = (np.frombuffer(batch.column(n).buffers()[1] or b"", np.int64, len(batch)) for n in (0, 1))
+            windows = [one.as_buffer() for one in batch.column(2)]
+        except (pa.ArrowException, OSError, KeyError, ValueError, msgspec.DecodeError, AttributeError):
+            return None
+        digest = xxhash.xxh3_64()
+        for part in (bits.tobytes(), plain.tobytes(), *windows, sums.tobytes()):
+            digest.update(part)
+        if digest.hexdigest() != expected:
+            return None
+        return cls(**head, bits=bits, plain=plain, windows=windows, sums=sums)
+
+
+def _deflated(pieces: Iterator[memoryview], bit: int, window: Any) -> Iterator[bytes]:
+    """Decompress gzip from the start of a deflate block on; further members may follow."""
+    history = pa.decompress(window, WINDOW, "zstd", asbytes=True) if len(window) else b""
+    first = next(pieces, memoryview(b""))
+    stream, data = raw_stream(bytes(first), bit % 8, history)
+    footer = 8
+    while True:
+        yield stream.decompress(data)
+        while stream.eof:
+            rest = stream.unused_data
+            while len(rest) < footer and (more := next(pieces, None)) is not None:
+                rest += bytes(more)
+            data = rest[footer:].lstrip(b"\0")
+            if not data and (more := next(pieces, None)) is not None:
+                data = bytes(more)
+            if not data:
+                return
+            stream, footer = zlib.decompressobj(31), 0  # it checks header and footer itself
+            yield stream.decompress(data)
+        following = next(pieces, None)
+        if following is None:
+            return
+        data = bytes(following)
+
+
+def _framed(pieces: Iterator[memoryview], bit: int, window: Any) -> Iterator[bytes]:
+    """Decompress zstd from the beginning of a frame on."""
+    with pa.CompressedInputStream(pa.PythonFile(PieceFile(pieces), "r"), "zstd") as stream:
+        while plain := stream.read(4 * CELL):
+            yield plain
+
+
+class PointSource(Source):
+    """The content of compressed files of `inner`, read from their access points; `points` has those by path."""
+
+    def __init__(self, inner: Source) -> None:
+        self.inner, self.url = inner, inner.url
+        self.points: dict[str, AccessPoints] = {}
+        self._stats: dict[str, Stat] = {}
+        self._reset()
+        _all.add(self)
+
+    def _reset(self) -> None:
+        """Set the state that a forked child must not inherit: its parent's threads do not finish units for it."""
+        self._kept: OrderedDict[tuple[str, int], Future[bytes]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def add(self, path: str, points: AccessPoints, packed: Stat) -> None:
+        """Add a file, whose `Stat` was `packed` when its points were found."""
+        self.points[path], self._stats[path] = points, packed
+
+    def full_name(self, path: str) -> str:
+        """Return the name of the compressed file."""
+        return self.inner.full_name(path)
+
+    def stat(self, path: str) -> Stat:
+        """Return size and tag of the content."""
+        if (points := self.points.get(path)) is None:
+            raise NotFoundError(2, "no access points of this file", path)
+        return Stat(points.size, points.tag, self._stats[path].modified)
+
+    def paths(self, prefix: str = "") -> list[str]:
+        """Return the paths of the files."""
+        return sorted(path for path in self.points if path.startswith(prefix))
+
+    def map(self, path: str) -> memoryview:
+        """Return the whole content."""
+        return self.read(path, [ByteRange(0, self.stat(path).size)])[0]
+
+    def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        """Return the bytes of each range; units are decompressed concurrently."""
+        begins, out = self.points[path].begins, [bytearray(one.length) for one in ranges]
+        wanted: dict[int, list[int]] = {}
+        for number, one in enumerate(ranges):
+            if one.end > begins[-1]:
+                raise TruncatedShardError(
+                    f"{self.full_name(path)}: expected bytes up to {one.end}, got content of {begins[-1]} bytes"
+                )
+            if one.length:
+                first, last = begins.searchsorted([one.begin, one.end - 1], "right") - 1
+                for unit in range(int(first), int(last) + 1):
+                    wanted.setdefault(unit, []).append(number)
+        self._check_unchanged(path)
+
+        def fill(unit: int) -> None:
+            data, at = memoryview(self._unit(path, unit)), int(begins[unit])
+            for number in wanted[unit]:
+                one = ranges[number]
+                low, high = max(one.begin, at), min(one.end, at + len(data))
+                out[number][low - one.begin : high - one.begin] = data[low - at : high - at]
+
+        run_all(fill, list(wanted), "decompress")
+        return [memoryview(one) for one in out]
+
+    def _check_unchanged(self, path: str) -> None:
+        now, then = self.inner.stat(path), self._stats[path]
+        if (now.size, now.tag, now.identity) != (then.size, then.tag, then.identity):
+            raise StaleIndexError(
+                f"{self.full_name(path)}: expected the file that was opened, got another of its name; open it again"
+            )
+
+    def _unit(self, path: str, number: int) -> bytes:
+        """Return a unit that is kept, or that another thread decompresses now, or decompress it."""
+        with self._lock:
+            future = self._kept.get((path, number))
+            mine = future is None
+            if future is None:
+                future = self._kept[path, number] = Future()
+            self._kept.move_to_end((path, number))
+        if not mine:
+            return future.result()
+        try:
+            future.set_result(self.points[path].unit(number, self._reader(path), self.full_name(path)))
+        except BaseException as error:
+            with self._lock:
+                self._kept.pop((path, number), None)
+            future.set_exception(error)
+            raise
+        self._forget()
+        return future.result()
+
+    def _reader(self, path: str) -> Callable[[int, int], memoryview]:
+        return lambda begin, length: self.inner.read(path, [ByteRange(begin, length)])[0]
+
+    def _forget(self) -> None:
+        """Drop the units that were not used for longest."""
+        with self._lock:
+            done = [(key, len(future.result())) for key, future in self._kept.items() if _is_filled(future)]
+            total = sum(size for _, size in done)
+            for key, size in done[:-1]:
+                if total <= _KEPT_UNITS:
+                    return
+                del self._kept[key]
+                total -= size
+
+
+_all: weakref.WeakSet[PointSource] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for source in _all:
+        source._reset()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _is_filled(future: Future[bytes]) -> bool:
+    return future.done() and future.exception() is None

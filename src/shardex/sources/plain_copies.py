@@ -1,0 +1,181 @@
+"""Decompressed copies of files in the cache folder, for files without access points.
+
+A copy is named by the identity of the compressed file, so a file that changes gets another one. It is written to a
+temporary file, synced and renamed: no other process sees a part of it. Processes that need the same copy wait for the
+first one. A writer locks its temporary file, so that later ones recognise and remove what a killed one left behind. The
+least recently used copies are removed when all together are larger than the limit; a process that has mapped one
+can still read it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from shardex.errors import SourceError, StorageFullError, storage_errors
+from shardex.sources.local import LocalDraft, LocalSource, open_descriptor
+from shardex.sources.page_cache import default_limit, parse_size
+
+FOLDER = "plain"
+_TEMPORARY, _LOCK = ".tmp", ".lock"
+_CHECK_EVERY = 16 << 20
+_REMEDY = 'free disk space, set another folder with cache= or SHARDEX_CACHE, or try compressed="access_points"'
+
+
+class PlainCopies:
+    """Copies in the folder `plain` of a cache folder, which together have at most `limit` bytes.
+
+    >>> import tempfile; copies = PlainCopies(tempfile.mkdtemp())
+    >>> bytes(copies.make("a", "1", [b"on", b"e"])), bytes(copies.find("a", "1")), copies.find("a", "2")
+    (b'one', b'one', None)
+    """
+
+    def __init__(self, cache_folder: str, limit: int | str | None = None) -> None:
+        self._place = LocalSource(os.path.join(os.path.abspath(os.path.expanduser(cache_folder)), FOLDER))
+        self.folder = self._place.root
+        given = limit or os.environ.get("SHARDEX_CACHE_LIMIT")
+        self._limit = None if given is None else parse_size(given)
+        self._used: set[str] = set()
+        """Names of the copies that this object has returned."""
+
+    def find(self, file: str, state: str) -> memoryview | None:
+        """Return the copy of a file, identified by its address, in this state; None if there is none."""
+        name = _name(file, state)
+        try:
+            found = self._place.map(name)
+            os.utime(self._place.path(name))  # the time of its last use
+        except OSError:
+            return None
+        self._used.add(name)
+        return found
+
+    def make(self, file: str, state: str, pieces: Iterable[bytes]) -> memoryview:
+        """Return the copy of a file in this state; if there is none yet, of its content `pieces`."""
+        self._make_folder()
+        with self._only_one(_name(file, state)):
+            if (found := self.find(file, state)) is not None:  # another process has made it meanwhile
+                return found
+            self._remove_leftovers(_name(file, ""))
+            self._write(file, _name(file, state), pieces)
+            made = self.find(file, state)
+        if made is None:
+            raise SourceError(errno.EIO, "expected the copy that was just made, it is gone", self.folder)
+        return made
+
+    def path(self, file: str, state: str) -> str:
+        """Return the path of a copy."""
+        return self._place.path(_name(file, state))
+
+    def _make_folder(self) -> None:
+        with storage_errors(self.folder, "create"):
+            os.makedirs(self.folder, 0o700, exist_ok=True)
+
+    def _write(self, file: str, name: str, pieces: Iterable[bytes]) -> None:
+        draft, held = self._locked_draft()
+        try:
+            self._fill(draft, name, pieces)
+            draft.publish(name)
+        except StorageFullError as error:
+            text = str(error.strerror).removeprefix("cannot decompress: ")
+            remedy = "" if "cache_limit" in text else f"; {_REMEDY}"
+            raise StorageFullError(error.errno, f"cannot decompress to {self.folder}: {text}{remedy}", file) from None
+        finally:
+            os.close(held)
+            draft.discard()
+
+    def _locked_draft(self) -> tuple[LocalDraft, int]:
+        """Return a temporary file, and a descriptor that keeps it locked until it has its name."""
+        while True:
+            draft = self._place.draft()
+            held = os.dup(draft.file.fileno())
+            with suppress(OSError):  # files cannot be locked here
+                fcntl.flock(held, fcntl.LOCK_EX)
+            if os.fstat(held).st_nlink:
+                return draft, held
+            os.close(held)  # another process took it for a leftover before it was locked
+            draft.discard()
+
+    def _fill(self, draft: LocalDraft, name: str, pieces: Iterable[bytes]) -> None:
+        size, checked = 0, 0
+        for piece in pieces:
+            size += len(piece)
+            if size > checked:
+                checked = size + _CHECK_EVERY
+                self._make_room(size)
+            with storage_errors(self._place.path(name), "decompress"):
+                draft.file.write(piece)
+        with storage_errors(self._place.path(name), "decompress"):
+            draft.close(size)
+
+    # -- other copies ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _only_one(self, name: str) -> Iterator[None]:
+        """Wait until no other process makes this copy. Where files cannot be locked, both make it."""
+        path = self._place.path(name + _LOCK)
+        while True:
+            with storage_errors(path, "create"), open_descriptor(path, os.O_RDWR | os.O_CREAT) as lock:
+                with suppress(OSError):
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                if not _is_file(path, lock):
+                    continue  # the process before this one has removed it
+                try:
+                    yield
+                finally:
+                    with suppress(OSError):
+                        os.unlink(path)
+                return
+
+    def _remove_leftovers(self, earlier: str) -> None:
+        """Remove temporary files of killed processes, and copies of earlier states of the file."""
+        for name in os.listdir(self.folder):
+            path = os.path.join(self.folder, name)
+            if name.endswith((_TEMPORARY, _LOCK)):
+                with suppress(OSError), open_descriptor(path, os.O_RDWR) as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if _is_file(path, file):
+                        os.unlink(path)
+            elif name.startswith(earlier):
+                with suppress(OSError):
+                    os.unlink(path)
+
+    def _make_room(self, adding: int) -> None:
+        """Remove the copies that were not used for longest, if there are too many bytes; never one of this dataset."""
+        limit = self._limit or default_limit(self.folder)
+        found = {}
+        for entry in os.scandir(self.folder):
+            with suppress(OSError):
+                if not entry.name.endswith((_TEMPORARY, _LOCK)):
+                    found[entry.name] = entry.stat().st_mtime, entry.stat().st_size
+        total = adding + sum(size for _, size in found.values())
+        for name in sorted(found.keys() - self._used, key=lambda name: found[name]):
+            if total <= limit:
+                return
+            with suppress(OSError):
+                os.unlink(os.path.join(self.folder, name))
+                total -= found[name][1]
+        if total > limit:
+            raise StorageFullError(
+                errno.ENOSPC,
+                f"expected decompressed copies of at most {limit} bytes, got more; set a higher cache_limit, or "
+                'try compressed="access_points"',
+                self.folder,
+            )
+
+
+def _name(file: str, state: str) -> str:
+    """Return the name of a copy: all copies of a file begin with the same characters."""
+    first, second = (hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:20] for text in (file, state))
+    return f"{first}-{second}" if state else f"{first}-"
+
+
+def _is_file(path: str, descriptor: int) -> bool:
+    """Return whether the open file is still the one of this path."""
+    with suppress(OSError):
+        named, mine = os.stat(path), os.fstat(descriptor)
+        return (named.st_dev, named.st_ino) == (mine.st_dev, mine.st_ino)
+    return False
