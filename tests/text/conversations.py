@@ -16,7 +16,7 @@ from shardex.text.chat import LOSS_MASK, ChatEncoder, TrainOn, template_of
 from shardex.text.tokenizers import adapter_of
 
 START, END = "<|im_start|>", "<|im_end|>"
-KINDS = ("tokenizers", "transformers", "tiktoken", "sentencepiece", "function")
+KINDS = ("tokenizers", "transformers", "slow", "tiktoken", "sentencepiece", "function")
 CORPUS = ["hello there, how are you today? fine, thank you.\n\nuser assistant system", "the answer is: 42 é 😀\n"] * 20
 
 CHATML = """
@@ -74,6 +74,14 @@ def fast(template: str | None = CHATML, **options: Any) -> Any:
     return made
 
 
+def slow() -> Any:
+    """A tokenizer of transformers in Python, which needs no files."""
+    import transformers
+
+    kind: Any = transformers.ByT5Tokenizer
+    return kind(extra_ids=0, additional_special_tokens=[START, END])
+
+
 def tiktoken_encoding() -> Any:
     """An encoding of tiktoken with own ranks."""
     import tiktoken
@@ -122,6 +130,7 @@ def tokenizer_of(kind: str) -> Any:
     makers: dict[str, Any] = {
         "tokenizers": bpe,
         "transformers": fast,
+        "slow": slow,
         "tiktoken": tiktoken_encoding,
         "sentencepiece": sentencepiece_processor,
         "function": lambda: utf8,

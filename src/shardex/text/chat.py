@@ -9,7 +9,7 @@ first character is in such a span.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -23,6 +23,7 @@ from shardex.errors import ArgumentError, SchemaError
 from shardex.kernel import Masked, Ragged
 from shardex.samples import Batch
 from shardex.text.chat_templates import (
+    BuiltInTemplate,
     ChatTemplate,
     FunctionTemplate,
     Message,
@@ -201,6 +202,23 @@ class ChatEncoder:
     def describe(self) -> dict[str, Any]:
         """Return the options that are stored with the data."""
         return {"template": self.template.describe(), "train_on": self.train_on.describe()}
+
+    def doubts(self, values: Iterable[Any]) -> Iterator[str]:
+        """Yield what is likely a mistake, as some of the conversations show it."""
+        special = self.template.special_tokens if isinstance(self.template, BuiltInTemplate) else ()
+        unknown = [one for one in special if self.adapter.token_id(one) is None]
+        if unknown and self.adapter.kind != "function":
+            yield (
+                f"the {self.adapter!r} has no special tokens {', '.join(unknown)}, so those of the template "
+                f'"{self.template.describe()}" become several tokens of ordinary text; add them to the tokenizer'
+            )
+        messages = [message for value in values for message in _checked(value)]
+        if messages and not any(map(self.train_on, messages)):
+            roles = ", ".join(dict.fromkeys(message["role"] for message in messages))
+            yield (
+                f"no token of the first conversations counts for the loss: train_on={self.train_on.describe()!r}, and "
+                f"the roles of their messages are {roles}"
+            )
 
     def __call__(self, batch: Batch[Any]) -> EncodedDocuments:
         """Encode the conversations, some at a time if they are long."""

@@ -130,6 +130,10 @@ BUILT_IN: Mapping[str, Callable[[Sequence[Message], Sequence[bool]], Iterator[_P
     "llama3": _llama3,
 }
 """Formats by name. The end of a turn is trained on with its content, the header of a turn never."""
+_SPECIAL = {
+    "chatml": ("<|im_start|>", "<|im_end|>"),
+    "llama3": ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+}
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,11 @@ class BuiltInTemplate:
     def describe(self) -> str:
         """Return the name."""
         return self.name
+
+    @property
+    def special_tokens(self) -> Sequence[str]:
+        """Special tokens of the format."""
+        return _SPECIAL[self.name]
 
 
 # -- functions ------------------------------------------------------------------------------------------------

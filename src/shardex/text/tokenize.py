@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -102,6 +103,7 @@ def tokenize(
             raise ArgumentError("expected add_special_tokens=False with messages=, got True: the template has them")
         encoder = ChatEncoder(adapter, messages, template_of(template, adapter), TrainOn.of(train_on), first, last)
         _check_messages(source, messages)
+        _warn_of_doubts(source, encoder)
     metadata: dict[str, Any] = {
         "tokenizer": adapter.describe(),
         "bos": first,
@@ -220,6 +222,17 @@ def _check_messages(source: Dataset[Any], field: str) -> None:
     if not isinstance(feature, Json | ListOf):
         advice = ": parse it first, in a transform of sx.write" if isinstance(feature, Text) else ""
         raise SchemaError(f"expected lists of messages in the field {field}, got {feature}{advice}; pass messages=")
+
+
+def _warn_of_doubts(source: Dataset[Any], encoder: ChatEncoder) -> None:
+    """Warn of what is likely a mistake, as the first conversations show it."""
+    try:
+        first = source.select(encoder.field)[:_INFER_FROM] if len(source) else ()
+        doubts = list(encoder.doubts(one[encoder.field] for one in first))
+    except Exception:  # raised again with its sample, or left out, when the conversations are encoded
+        return
+    for doubt in doubts:
+        warnings.warn(doubt, stacklevel=3)
 
 
 def _check_not_added(adapter: TokenizerAdapter, bos: int | None, eos: int | None) -> None:
