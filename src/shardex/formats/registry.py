@@ -38,6 +38,7 @@ FORMATS: dict[str, str] = {
     "megatron": "shardex.formats.megatron",
     "nanogpt": "shardex.formats.nanogpt",
     "npy": "shardex.formats.numpy_files",
+    "data_forager": "shardex.formats.data_forager_folder",
 }
 """Name and module of each format, in the order in which their `recognise` is called."""
 

@@ -50,9 +50,9 @@ from shardex.kernel import Columns, Integers, Ragged, Ranges, Segments, digest, 
 from shardex.schema import Array, Features, check_fields
 from shardex.workers import ExecutorLike
 
-_DTYPES = {f".{kind}{8 * size}": f"{kind}{size}" for kind in "uif" for size in (1, 2, 4, 8) if kind != "f" or size > 1}
+DTYPES = {f".{kind}{8 * size}": f"{kind}{size}" for kind in "uif" for size in (1, 2, 4, 8) if kind != "f" or size > 1}
 """Extensions that give the dtype of a file: `.u16`, `.i32`, `.f32` and so on."""
-_NAMES = (".bin", ".tokens", *_DTYPES)
+_NAMES = (".bin", ".tokens", *DTYPES)
 
 
 def recognise(files: Files) -> int:
@@ -157,7 +157,7 @@ def _data_files(files: Files, others: Iterable[str] = ()) -> Files:
 
 def _dtype_of_names(files: Files) -> str | None:
     kinds = (
-        {_DTYPES.get(os.path.splitext(path)[1].lower()) for path in _data_files(files).paths} if files.paths else set()
+        {DTYPES.get(os.path.splitext(path)[1].lower()) for path in _data_files(files).paths} if files.paths else set()
     )
     return kinds.pop() if len(kinds) == 1 else None
 

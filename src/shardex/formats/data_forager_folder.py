@@ -1,0 +1,180 @@
+"""The format data_forager: a folder as data-forager has it, with its index, opened by what it holds and written.
+
+Reading is left to `tokens` and `jsonl`, which recognise such folders themselves. Arrays of numbers are written as files
+of tokens in ``tokenized-samples``: arrays of one length with ``sample_schema.json``, a single array of any length in
+files whose extension is its dtype (``.u16``). Other samples are written as JSON Lines. The index is as the package
+writes it, with relative paths.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from shardex.errors import ArgumentError, SchemaError, UnknownFormatError
+from shardex.files import Files
+from shardex.formats import data_forager, jsonl, tokens
+from shardex.formats.data_forager import NAMES, SCHEMA, TABLE, ArraySpec, SampleSchema
+from shardex.formats.join_shards import JoinShards
+from shardex.formats.jsonl_lines import JSON_LINES, refuse_bytes, refuse_lost_shape, shaped_fields, to_json
+from shardex.formats.registry import Format, ShardRows
+from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
+from shardex.formats.token_files import array_fields, number_dtype
+from shardex.schema import Array, Features
+
+_FOLDER = "tokenized-samples"
+_OWNED = rf"index/(file_location\.txt|sample_locations\.bin|sample_schema\.json)|{_FOLDER}/[^/]+|[^/]+\.jsonl"
+_ENTRIES_AT_ONCE = 1 << 18
+_EXTENSIONS = {np.dtype(name).name: extension for extension, name in tokens.DTYPES.items()}
+
+
+def recognise(files: Files) -> int:
+    """Return 0: `tokens` and `jsonl` recognise folders of data-forager, by the files that the index names."""
+    return 0
+
+
+def open(
+    files: Files,
+    *,
+    schema: Features | None = None,
+    dtype: str | None = None,
+    window: int | None = None,
+    field: str | None = None,
+    trust_paths: bool = False,
+) -> ShardRows:
+    """Open a folder with an index of data-forager: JSON lines, tokens, or arrays of tokens."""
+    names = data_forager.listed_files(files)
+    if names is None:
+        raise UnknownFormatError(f"{files}: expected a folder with {NAMES} and {TABLE}, got none")
+    if data_forager.has_schema(files) or not all(name.lower().endswith(JSON_LINES) for name in names):
+        return tokens.open(files, schema=schema, dtype=dtype, window=window, field=field, trust_paths=trust_paths)
+    return jsonl.open(files, schema=schema, trust_paths=trust_paths)
+
+
+# -- writing --------------------------------------------------------------------------------------------------
+
+
+def create(
+    path: str, features: Features, *, mode: str = "create", prefix: str = "part", shard_size: int = 1 << 30
+) -> SeriesWriter:
+    """Return a writer of a folder that data-forager reads; the features decide whether it holds tokens or lines."""
+    check_shard_options(1, shard_size, prefix)
+    if mode == "append":
+        raise ArgumentError('expected mode "create" or "overwrite", got "append": the index would have to be replaced')
+    features = Features.of(features)
+    kinds = (isinstance(one, Array) and len(one.shape or ()) == 1 for one in features.values())
+    writer = _TokenWriter if features and all(kinds) else _LineWriter
+    return writer(path, features, mode, prefix, shard_size)
+
+
+class _ForagerWriter(SeriesWriter):
+    """Writes records to a series of files, and the place of each to the index."""
+
+    def __init__(
+        self, path: str, features: Features, mode: str, folder: str, name: Callable[[int], str], shard_size: int
+    ) -> None:
+        super().__init__(path, mode, features, _OWNED, publish_last=(NAMES, TABLE))
+        with self._abort_on_error():
+            for inner in filter(None, ("index", folder)):
+                os.makedirs(self._stage.place.path(inner))
+            self._shards = ShardSeries(self._stage, name, size=shard_size)
+        self._name = name
+        self._entries, self._table_size = array("Q"), 0
+        """Places that are not written yet, and bytes of the table that are."""
+
+    def _store(self, record: Any) -> None:
+        if len(self._entries) >= 3 * _ENTRIES_AT_ONCE:
+            self._flush_entries()
+        shards = self._shards
+        shards.write(record)
+        self._entries.extend((shards.number, shards.size - len(record), len(record)))
+
+    def _flush_entries(self) -> None:
+        data = np.frombuffer(self._entries, np.uint64).astype("<u8").tobytes()
+        self._table_size = self._stage.append(TABLE, [data], self._table_size)
+        self._entries = array("Q")
+
+    def _finish(self) -> None:
+        super()._finish()
+        self._flush_entries()
+        names = [self._name(number) for number in range(self._shards.number + 1)]
+        self._stage.place.put(NAMES, "".join(f"{name}\n" for name in names).encode())
+
+
+class _TokenWriter(_ForagerWriter):
+    """Writes the arrays of a sample one after another."""
+
+    def __init__(self, path: str, features: Features, mode: str, prefix: str, shard_size: int) -> None:
+        dtypes, size = array_fields(features)
+        kinds = {name: number_dtype(dtype) for name, dtype in dtypes.items()}
+        if size is None and len(kinds) > 1:
+            raise SchemaError(
+                f"expected one array, or several of one length, as a sample of data-forager has, got {features}; make "
+                "some with windows() or pack()"
+            )
+        if size == 0:
+            raise SchemaError(f"expected arrays of at least one number, got {features}")
+        extension = ".bin"
+        if size is None:
+            (only,) = kinds.values()
+            extension = _EXTENSIONS.get(only.name, "")
+        if not extension:
+            raise SchemaError(f"expected numbers of {', '.join(_EXTENSIONS)}, got {features}")
+
+        def name(number: int) -> str:
+            return f"{_FOLDER}/{prefix}-{number:05d}-tokenized-samples{extension}"
+
+        super().__init__(path, features, mode, _FOLDER, name, shard_size)
+        self._size, self._kinds = size, kinds
+
+    def _fit(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
+        for name, dtype in self._kinds.items():
+            value: Any = sample.get(name)
+            known = type(value) is np.ndarray and value.dtype == dtype and value.ndim == 1
+            if not known or self._size not in (None, len(value)):
+                return super()._fit(sample)
+        return sample if len(sample) == len(self._kinds) else super()._fit(sample)
+
+    def _encode(self, sample: Mapping[str, Any]) -> bytes:
+        return b"".join(sample[name].tobytes() for name in self._kinds)
+
+    def _finish(self) -> None:
+        super()._finish()
+        if self._size is not None:
+            self._stage.place.put(SCHEMA, msgspec.json.format(msgspec.json.encode(self._schema(self._size)), indent=2))
+
+    def _schema(self, size: int) -> SampleSchema:
+        arrays, end = [], 0
+        for name, dtype in self._kinds.items():
+            arrays.append(ArraySpec(name, dtype.name, end))
+            end += size * dtype.itemsize
+        return SampleSchema(size, arrays, end)
+
+
+class _LineWriter(_ForagerWriter):
+    """Writes samples as JSON lines."""
+
+    def __init__(self, path: str, features: Features, mode: str, prefix: str, shard_size: int) -> None:
+        refuse_bytes(features)
+        super().__init__(path, features, mode, "", lambda number: f"{prefix}-{number:05d}.jsonl", shard_size)
+        self._shaped = shaped_fields(features)
+
+    def _encode(self, sample: Mapping[str, Any]) -> bytes:
+        for name, feature in self._shaped.items():
+            refuse_lost_shape(sample[name], feature, name)
+        return to_json(sample) + b"\n"
+
+
+FORMAT = Format(
+    "data_forager",
+    recognise,
+    open,
+    create,
+    JoinShards(_OWNED, ".bin", publish_last=(NAMES, TABLE)),
+    part_format="arrow",
+)
