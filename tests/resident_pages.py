@@ -35,7 +35,7 @@ def _libc() -> Any:
 
 def _unmap(path: Path) -> None:
     """Release the pages of a file from the mappings of this process; the next access loads them again."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
+    for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
         if line.endswith(str(path)):
             first, last = (int(part, 16) for part in line.split()[0].split("-"))
             _libc().madvise(first, last - first, mmap.MADV_DONTNEED)

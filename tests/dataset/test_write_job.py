@@ -31,7 +31,7 @@ from shardex.errors import (
 from shardex.jobs import JobFolder
 from tests.waiting import becomes_true
 
-FORMATS = ("arrow", "parquet", "jsonl", "tar", "tokens", "bins", "columns_tar")
+FORMATS = ("arrow", "parquet", "jsonl", "tar", "tokens", "bins", "columns_tar", "megatron", "npy", "data_forager")
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -54,8 +54,10 @@ def double(sample: Any) -> dict[str, Any]:
 
 def for_format(format: str) -> Any:
     """A function whose results the format can hold."""
-    if format == "tokens":
+    if format in ("tokens", "megatron"):
         return lambda sample: {"tokens": np.arange(sample.n % 7 + 1, dtype=np.uint16)}
+    if format == "npy":
+        return lambda sample: {"tokens": np.full(7, sample.n, np.uint16)}
     if format == "columns_tar":
         return lambda sample: {"x": sample.x}
     return double

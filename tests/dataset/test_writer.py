@@ -30,6 +30,9 @@ FORMATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("tar", {"x": sx.Array("int64", (1,))}, {"x": np.array([1])}),
     ("bins", {"data": bytes}, {"data": b"1"}),
     ("tokens", {"tokens": sx.Array("uint16", (2,))}, {"tokens": np.array([1, 2], np.uint16)}),
+    ("megatron", {"tokens": sx.Array("uint16", (None,))}, {"tokens": np.array([1, 2], np.uint16)}),
+    ("npy", {"tokens": sx.Array("uint16", (2,))}, {"tokens": np.array([1, 2], np.uint16)}),
+    ("data_forager", {"tokens": sx.Array("uint16", (2,))}, {"tokens": np.array([1, 2], np.uint16)}),
     ("columns_tar", {"x": sx.Array()}, {"x": np.array([1])}),
 ]
 each_format = pytest.mark.parametrize(("format", "schema", "sample"), FORMATS, ids=[name for name, *_ in FORMATS])
@@ -80,7 +83,7 @@ def test_path_that_is_no_utf8(tmp_path: Path, format: str, schema: Any, sample: 
     for mode in ("create", "overwrite"):
         ds = sx.write(path, [sample] * 3, schema, format=format, mode=mode)
         assert len(ds) == len(list(ds)) == 3 and repr(ds)
-    if format not in ("bins", "columns_tar"):
+    if format not in ("bins", "columns_tar", "data_forager"):
         assert len(sx.write(path, [sample] * 3, schema, format=format, mode="append")) == 6
     assert sx.verify(path) == []
 
@@ -119,7 +122,7 @@ def test_modes(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
     first = reader[0]
     assert len(sx.write(path, [sample], schema, format=format, mode="overwrite")) == 1
     assert reader[0] == first
-    if format in ("bins", "columns_tar"):
+    if format in ("bins", "columns_tar", "data_forager"):
         with pytest.raises(ArgumentError, match="append"):
             sx.create(path, schema, format=format, mode="append")
     else:

@@ -107,10 +107,24 @@ def _lines(path: Path) -> None:
     (path / "b.jsonl").write_text('\ufeff{"a": {"b": ["\u00e9"]}}\r\n\n{"a": null}')
 
 
+_FIELDS = {
+    "jsonl": ["n", "s"],
+    "tokens": ["v"],
+    "megatron": ["v"],
+    "npy": ["x"],
+    "data_forager": ["x"],
+    "columns_tar": ["x", "v"],
+}
+"""Fields that a format can hold, if not all."""
+
+
 def _write(path: Path, format: str, **options: Any) -> None:
-    wanted = {"jsonl": ["n", "s"], "tokens": ["v"], "columns_tar": ["x", "v"]}.get(format, ["n", "s", "x", "v"])
-    rows = [{"tokens" if format == "tokens" else name: sample[name] for name in wanted} for sample in samples()]
-    schema = {"tokens": sx.Array("int64", (None,))} if format == "tokens" else None
+    wanted = _FIELDS.get(format, ["n", "s", "x", "v"])
+    free = format in ("tokens", "megatron")
+    rows = [{"tokens" if free else name: sample[name] for name in wanted} for sample in samples()]
+    if format in ("npy", "data_forager"):
+        rows = [{"x": row["x"].reshape(-1)} for row in rows]
+    schema = {"tokens": sx.Array("int64", (None,))} if free else None
     sx.write(path, rows, schema, format=format, progress=False, **options)
 
 
@@ -135,6 +149,9 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "jsonl": lambda path: _write(path, "jsonl", shard_rows=9),
     "uneven lines": _lines,
     "tokens": lambda path: _write(path, "tokens"),
+    "megatron": lambda path: _write(path, "megatron"),
+    "npy": lambda path: _write(path, "npy"),
+    "data_forager": lambda path: _write(path, "data_forager"),
     "bins": lambda path: _write(path, "bins"),
     "columns_tar": lambda path: _write(path, "columns_tar"),
 }

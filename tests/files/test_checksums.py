@@ -15,11 +15,11 @@ import shardex as sx
 from shardex.errors import ArgumentError, ChecksumError, ShardexError, StaleIndexError
 from shardex.sources.checked_source import BLOCK
 
-FORMATS = ["tar", "jsonl", "text", "parquet", "bins", "tokens"]
+FORMATS = ["tar", "jsonl", "text", "parquet", "bins", "tokens", "megatron", "npy"]
 
 
 def write(folder: Path, format: str, rows: int = 30) -> sx.Dataset:
-    if format == "tokens":
+    if format in ("tokens", "megatron", "npy"):
         windows: list[Any] = [{"tokens": np.full(64, k, "u2")} for k in range(rows)]
         return sx.write(folder, windows, {"tokens": sx.Array("uint16", (64,))}, format=format)
     if format == "text":

@@ -142,6 +142,33 @@ def tokens_free(folder: Path) -> Case:
     return Case(sx.write(folder, samples, {"tokens": sx.Array("uint16", (None,))}, format="tokens").rows, samples)
 
 
+def megatron(folder: Path) -> Case:
+    samples: Samples = [{"tokens": np.arange(k % 5, dtype=np.uint16)} for k in range(11)]
+    schema = {"tokens": sx.Array("uint16", (None,))}
+    return Case(sx.write(folder, samples, schema, format="megatron", shard_size=10).rows, samples)
+
+
+def nanogpt(folder: Path) -> Case:
+    samples: Samples = [{"tokens": np.arange(k, k + 3, dtype=np.uint32)} for k in range(11)]
+    options: Any = {"format": "nanogpt", "header": True, "shard_size": 60}
+    sx.write(folder, samples, {"tokens": sx.Array("uint32", (3,))}, **options)
+    return Case(sx.open(folder, window=3).rows, samples)
+
+
+def npy(folder: Path) -> Case:
+    samples: Samples = [{"tokens": np.arange(k, k + 3, dtype=np.float32)} for k in range(11)]
+    schema = {"tokens": sx.Array("float32", (3,))}
+    return Case(sx.write(folder, samples, schema, format="npy", shard_size=48).rows, samples)
+
+
+def data_forager(folder: Path) -> Case:
+    samples: Samples = [
+        {"tokens": np.arange(k, k + 3, dtype=np.uint16), "mask": np.full(3, k % 2, np.uint8)} for k in range(11)
+    ]
+    schema = {"tokens": sx.Array("uint16", (3,)), "mask": sx.Array("uint8", (3,))}
+    return Case(sx.write(folder, samples, schema, format="data_forager", shard_size=30).rows, samples)
+
+
 def bins(folder: Path) -> Case:
     samples: Samples = [{"data": bytes([k]) * (k % 4)} for k in range(11)]
     return Case(sx.write(folder, samples, {"data": bytes}, format="bins", splits=3).rows, samples)
@@ -240,6 +267,10 @@ MAKERS: list[Callable[[Path], Case]] = [
     arrow_table_mixed,
     tokens_fixed,
     tokens_free,
+    megatron,
+    nanogpt,
+    npy,
+    data_forager,
     bins,
     columns_tar,
     arrow_singles,

@@ -36,9 +36,9 @@ def data_file(folder: Path) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore:.*making the index again")
-@pytest.mark.parametrize("format", ["tar", "jsonl", "bins", "parquet", "columns_tar"])
+@pytest.mark.parametrize("format", ["tar", "jsonl", "bins", "parquet", "columns_tar", "megatron", "npy"])
 def test_pipe_instead_of_a_shard_is_refused(tmp_path: Path, format: str) -> None:
-    sx.write(tmp_path / "d", ARRAYS if format == "columns_tar" else SAMPLES, format=format)
+    sx.write(tmp_path / "d", ARRAYS if format in ("columns_tar", "megatron", "npy") else SAMPLES, format=format)
     for path in [path for path in (tmp_path / "d").rglob("*") if path.is_file()]:
         replace_by_pipe(path)
     with pytest.raises(ShardexError):

@@ -23,6 +23,7 @@ OPTIONS: dict[str, Any] = {
     "jsonl_singles": {"schema": SINGLES},
     "tar_of_maps": {"schema": MIXED},
     "text_documents": {"lines": False},
+    "nanogpt": {"window": 3},
 }
 
 

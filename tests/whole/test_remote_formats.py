@@ -80,6 +80,15 @@ def tokens_free(folder: Path) -> None:
     sx.write(folder, rows, {"x": RAGGED["x"]}, format="tokens", shard_size=300_000)
 
 
+def megatron(folder: Path) -> None:
+    rows = [{"x": one["x"][: 1000 + one["k"]]} for one in samples()]
+    sx.write(folder, rows, {"x": RAGGED["x"]}, format="megatron", shard_size=300_000)
+
+
+def npy(folder: Path) -> None:
+    sx.write(folder, [{"x": one["x"]} for one in samples()], {"x": SCHEMA["x"]}, format="npy", shard_size=300_000)
+
+
 def columns_tar(folder: Path) -> None:
     sx.write(
         folder, [{"x": one["x"]} for one in samples()], {"x": sx.Array()}, format="columns_tar", samples_per_shard=SHARD
@@ -124,7 +133,21 @@ def ipc_stream(folder: Path) -> None:
             out.write_table(table, max_chunksize=4)
 
 
-RANGED = [arrow, arrow_ragged, parquet, jsonl, tar, bins, tokens, tokens_free, columns_tar, ipc, ipc_dictionary]
+RANGED = [
+    arrow,
+    arrow_ragged,
+    parquet,
+    jsonl,
+    tar,
+    bins,
+    tokens,
+    tokens_free,
+    columns_tar,
+    ipc,
+    ipc_dictionary,
+    megatron,
+    npy,
+]
 MAKERS = [*RANGED, ipc_packed, ipc_stream]
 
 

@@ -26,12 +26,12 @@ from tests.whole.test_conformance import MAKERS, SERIES, Samples, list_rows, ser
 
 Make = Callable[[Path], Case]
 
-TABLES = {"_shardex", ".shardex", "index.dat", "index.sqlite", "tokens.json", "bins.json"}
+TABLES = {".idx", "_shardex", ".shardex", "index.dat", "index.sqlite", "tokens.json", "bins.json", "index"}
 
 
 def data_files(folder: Path) -> list[Path]:
     """Return the files that hold samples, without indexes and manifests."""
-    return sorted(path for path in folder.rglob("*") if path.is_file() and not TABLES & set(path.parts))
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not TABLES & {*path.parts, path.suffix})
 
 
 # -- advise ------------------------------------------------------------------------------------------------------
@@ -53,6 +53,9 @@ def pages_of(path: Path, data: bytes) -> list[int]:
         ("bins", {"splits": 2}),
         ("columns_tar", {"samples_per_shard": 32}),
         ("tokens", {}),
+        ("megatron", {}),
+        ("npy", {}),
+        ("data_forager", {}),
     ],
 )
 def test_advise_loads_the_pages_of_a_read(tmp_path: Path, format: str, options: dict[str, Any]) -> None:
@@ -62,7 +65,7 @@ def test_advise_loads_the_pages_of_a_read(tmp_path: Path, format: str, options: 
     feature: Any = sx.Array("int16", (3 * PAGE // 2,))
     if format in ("jsonl", "text", "bins", "tar"):
         values, feature, needle = [f"{k:02d}" * 2 * PAGE for k in range(64)], str, str.encode
-    field = {"tar": "x.txt", "text": "text"}.get(format, "x")
+    field = {"tar": "x.txt", "text": "text", "megatron": "tokens", "npy": "tokens"}.get(format, "x")
     sx.write(tmp_path, [{"x": value} for value in values], {"x": feature}, format=format, **options)
     ds = sx.open(tmp_path)
     rows = [3, 40]

@@ -238,6 +238,9 @@ FORMATS: dict[str, tuple[Any, dict[str, Any]]] = {
     "tar": ({"x": sx.Array("int64", (1,))}, {"x": np.array([1])}),
     "bins": ({"data": bytes}, {"data": b"1"}),
     "tokens": ({"tokens": sx.Array("uint16", (2,))}, {"tokens": np.array([1, 2], np.uint16)}),
+    "megatron": ({"tokens": sx.Array("uint16", (None,))}, {"tokens": np.array([1, 2], np.uint16)}),
+    "npy": ({"tokens": sx.Array("uint16", (2,))}, {"tokens": np.array([1, 2], np.uint16)}),
+    "data_forager": ({"tokens": sx.Array("uint16", (2,))}, {"tokens": np.array([1, 2], np.uint16)}),
 }
 
 

@@ -65,7 +65,9 @@ def create(
     """Return a writer of a folder that data-forager reads; the features decide whether it holds tokens or lines."""
     check_shard_options(1, shard_size, prefix)
     if mode == "append":
-        raise ArgumentError('expected mode "create" or "overwrite", got "append": the index would have to be replaced')
+        raise ArgumentError(
+            'expected mode "create" or "overwrite", got "append": folders of data-forager cannot be appended to'
+        )
     features = Features.of(features)
     kinds = (isinstance(one, Array) and len(one.shape or ()) == 1 for one in features.values())
     writer = _TokenWriter if features and all(kinds) else _LineWriter
