@@ -113,6 +113,12 @@ def test_long_documents_are_encoded_some_at_a_time(tmp_path: Path, monkeypatch: 
     assert tokens_of(ds) == [expected_ids("tokenizers", bpe(), text) for text in texts]
 
 
+def test_batches_of_large_documents_are_smaller(tmp_path: Path) -> None:
+    texts = [{"text": "the cat " * 100_000} for _ in range(60)]
+    ds = sx.tokenize(texts, lambda texts: [[len(texts)] for _ in texts], tmp_path / "a", batched=True)
+    assert max(max(tokens_of(ds))) <= 20
+
+
 # -- dtypes ---------------------------------------------------------------------------------------------------
 
 

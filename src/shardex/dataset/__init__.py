@@ -48,7 +48,7 @@ from shardex.dataset.load_dataset import load_dataset
 from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.mix import MixRows, mix, temperature
 from shardex.dataset.open import index, open
-from shardex.dataset.read_size import ReadSize
+from shardex.dataset.read_size import ReadSize, byte_size
 from shardex.dataset.typed_views import changes, lens_to
 from shardex.dataset.views import DataIterator
 from shardex.dataset.write import write
@@ -64,6 +64,7 @@ __all__ = [
     "ReadSize",
     "SampleFailure",
     "Writer",
+    "byte_size",
     "call_function",
     "changes",
     "column_result",

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from shardex.dataset import Dataset, ListRows, write
+from shardex.dataset import Dataset, ListRows, byte_size, write
 from shardex.dataset import open as open_dataset
-from shardex.errors import ArgumentError, NotFoundError, SchemaError, UnknownFormatError
+from shardex.errors import ArgumentError, NotFoundError, SchemaError, ShardexError, UnknownFormatError
 from shardex.formats import format_named
 from shardex.samples import Batch, DictSample
 from shardex.schema import Array, Feature, Features, Json, Text, unwrap_optional
@@ -28,6 +28,10 @@ _ONLY_ARRAYS = ("tokens", "data_forager", "megatron", "nanogpt", "npy")
 _INFER_FROM = 16
 """Documents in which the dtypes of arrays are found."""
 _INFER_ROWS = 1024
+_MEASURED = 16
+"""Documents from which the size of all is estimated."""
+_BATCH_BYTES = 16 << 20
+"""Size of a batch from which it has fewer than `batch_size` documents."""
 
 
 def tokenize(
@@ -68,7 +72,7 @@ def tokenize(
 
     `aux` has more arrays with one value for each token: names of built-in ones ("positions", "segment_ids"), or a dict
     of name and function(sample, ids), or of name and (function, dtype). `keep` names fields to store as they are, in
-    formats that can hold them (``format="arrow"``).
+    formats that can hold them (``format="arrow"``). `batch_size` documents are encoded at once, fewer if they are large.
 
     `messages` names a field of conversations, lists of ``{"role": ..., "content": ...}``, to encode instead of texts.
     `template` turns them into text: None is the chat template of the tokenizer; "chatml" or "llama3"; the text of a
@@ -144,6 +148,7 @@ def write_tokens(
     keep: tuple[str, ...],
     format: str,
     mode: str,
+    batch_size: int,
     workers: int | None,
     executor: ExecutorLike,
     **options: Any,
@@ -157,12 +162,8 @@ def write_tokens(
     if arrays.unknown:
         arrays = _with_dtypes(arrays, encoder, source)
     dtypes = {TOKENS: dtype.name, **encoder.arrays, **{name: arrays.dtypes[name] for name in arrays.names}}
-    schema = Features(
-        {
-            **{name: Array(one, (None,)) for name, one in dtypes.items()},
-            **{name: source.features[name] for name in keep},
-        }
-    )
+    kept = {name: source.features[name] for name in keep}
+    schema = Features({**{name: Array(one, (None,)) for name, one in dtypes.items()}, **kept})
     if mode == "append":
         _check_same_tokenizer(out, format, metadata)
     if "metadata" in inspect.signature(format_named(format).create).parameters:
@@ -176,6 +177,7 @@ def write_tokens(
         schema,
         transform=step,
         batched=True,
+        batch_size=_batch_size(source, batch_size),
         format=format,
         mode=mode,
         workers=workers,
@@ -296,6 +298,18 @@ def _with_dtypes(arrays: AuxArrays, encoder: DocumentEncoder, source: Dataset[An
             f"{min(len(source), _INFER_ROWS)} documents; pass a pair of function and dtype"
         )
     return AuxArrays(arrays.built_in, arrays.functions, {**dict.fromkeys(arrays.unknown, "int64"), **arrays.dtypes})
+
+
+def _batch_size(source: Dataset[Any], given: int) -> int:
+    """Return the number of documents in a batch: fewer than given if they are large."""
+    if not len(source) or not isinstance(given, int):
+        return given
+    rows = np.unique(np.linspace(0, len(source) - 1, _MEASURED).astype(np.int64))
+    try:
+        size = byte_size(source.read(rows)) / len(rows)
+    except ShardexError:  # documents with errors, which may be left out
+        return given
+    return max(1, min(given, int(_BATCH_BYTES / max(1.0, size)))) if given > 1 else given
 
 
 def _check_same_tokenizer(out: str, format: str, metadata: Mapping[str, Any]) -> None:
