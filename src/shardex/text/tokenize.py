@@ -72,7 +72,8 @@ def tokenize(
 
     `aux` has more arrays with one value for each token: names of built-in ones ("positions", "segment_ids"), or a dict
     of name and function(sample, ids), or of name and (function, dtype). `keep` names fields to store as they are, in
-    formats that can hold them (``format="arrow"``). `batch_size` documents are encoded at once, fewer if they are large.
+    formats that can hold them (``format="arrow"``). `batch_size` documents are encoded at once, fewer if they are
+    large.
 
     `messages` names a field of conversations, lists of ``{"role": ..., "content": ...}``, to encode instead of texts.
     `template` turns them into text: None is the chat template of the tokenizer; "chatml" or "llama3"; the text of a
