@@ -1,4 +1,4 @@
-"""`sx.write(executor="ray")`: the same files as without workers, errors that name the sample."""
+"""`sx.write` and `sx.tokenize` with executor="ray": the same files as without workers, errors that name the sample."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import shardex as sx
+from tests.text.corpora import bpe, documents
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -47,3 +48,10 @@ def test_error_names_the_sample(ray_cluster: Any, tmp_path: Path) -> None:
         sx.write(tmp_path / "out", samples(100), transform=fail_at, executor="ray", progress=False)
     assert any("70" in note for note in raised.value.__notes__)
     assert not (tmp_path / "out").exists() or not contents(tmp_path / "out")
+
+
+def test_tokenize(ray_cluster: Any, tmp_path: Path) -> None:
+    texts, tokenizer = [{"text": text} for text in documents(500)], bpe()
+    for name, executor in {"here": None, "ray": "ray"}.items():
+        sx.tokenize(texts, tokenizer, tmp_path / name, eos=0, batch_size=64, executor=executor, progress=False)
+    assert contents(tmp_path / "ray") == contents(tmp_path / "here")
