@@ -334,13 +334,19 @@ def test_messages_of_every_format(tmp_path: Path) -> None:
 
 
 def test_what_is_stored_with_the_data(tmp_path: Path) -> None:
-    sx.tokenize(write_jsonl(tmp_path / "a.jsonl", CHATS), fast(), tmp_path / "out", messages="messages", eos=True)
+    sx.tokenize(write_jsonl(tmp_path / "a.jsonl", CHATS), fast(), tmp_path / "out", messages="messages", eos="<|end|>")
     metadata = sx.open(tmp_path / "out").metadata
     assert metadata["loss_mask"] == "loss_mask" and metadata["text_field"] == "messages"
     assert metadata["options"] == {"template": CHATML, "train_on": ["assistant"]}
     with pytest.raises(ArgumentError, match="options"):
         sx.tokenize(
-            tmp_path / "a.jsonl", fast(), tmp_path / "out", messages="messages", eos=True, train_on="all", mode="append"
+            tmp_path / "a.jsonl",
+            fast(),
+            tmp_path / "out",
+            messages="messages",
+            eos="<|end|>",
+            train_on="all",
+            mode="append",
         )
 
 
@@ -404,6 +410,10 @@ def test_likely_mistakes_are_warned_of(tmp_path: Path) -> None:
     assert not ds[0].loss_mask.any()
     with pytest.warns(UserWarning, match=r"has no special tokens <\|begin_of_text\|>, .* of ordinary text"):
         sx.tokenize(source, bpe(), tmp_path / "b", messages="messages", template="llama3", train_on="gpt")
+    for argument, token in (("bos", START), ("eos", END)):
+        given: dict[str, Any] = {"messages": "messages", "template": "chatml", "train_on": "gpt", argument: token}
+        with pytest.warns(UserWarning, match=f"conversations have it twice; leave {argument}= out"):
+            sx.tokenize(source, bpe(), tmp_path / argument, **given)
 
 
 # -- labels ---------------------------------------------------------------------------------------------------

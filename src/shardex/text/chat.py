@@ -9,7 +9,7 @@ first character is in such a span.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from shardex.dataset import SampleFailure
 from shardex.errors import ArgumentError, SchemaError
-from shardex.kernel import Masked, Ragged
+from shardex.kernel import Columns, Masked, Ragged
 from shardex.samples import Batch
 from shardex.text.chat_templates import (
     BuiltInTemplate,
@@ -39,6 +39,8 @@ from shardex.text.tokenizer_adapter import TokenizerAdapter
 
 LOSS_MASK = "loss_mask"
 """Field with the mask."""
+_NEAR_END = 3
+"""Tokens before the end of a conversation in which templates write its end: whitespace may follow."""
 
 Mask = NDArray[np.uint8]
 
@@ -203,7 +205,7 @@ class ChatEncoder:
         """Return the options that are stored with the data."""
         return {"template": self.template.describe(), "train_on": self.train_on.describe()}
 
-    def doubts(self, values: Iterable[Any]) -> Iterator[str]:
+    def doubts(self, values: Sequence[Any]) -> Iterator[str]:
         """Yield what is likely a mistake, as some of the conversations show it."""
         special = self.template.special_tokens if isinstance(self.template, BuiltInTemplate) else ()
         unknown = [one for one in special if self.adapter.token_id(one) is None]
@@ -219,18 +221,30 @@ class ChatEncoder:
                 f"no token of the first conversations counts for the loss: train_on={self.train_on.describe()!r}, and "
                 f"the roles of their messages are {roles}"
             )
+        found = self(Batch(Columns({self.field: list(values)}, len(values))))
+        ids = [one.tolist() for one in np.split(found.values, found.offsets[1:-1])]
+        for argument, number, others in (
+            ("bos", self.bos, [one[1:2] for one in ids]),
+            ("eos", self.eos, [one[-1 - _NEAR_END : -1] for one in ids]),
+        ):
+            if number is not None and all(number in some for some in others):
+                yield (
+                    f"the template writes the token {number} itself, which {argument}= adds, so that conversations "
+                    f"have it twice; leave {argument}= out"
+                )
 
     def __call__(self, batch: Batch[Any]) -> EncodedDocuments:
         """Encode the conversations, some at a time if they are long."""
         column = batch.columns.data[self.field]
         values = list(column) if isinstance(column, Masked | np.ndarray | Ragged) else column
+        control = _pattern(tuple(self.adapter.control_tokens))
         chats: list[RenderedChat] = []
         ends: list[bool] = []
         for number, value in enumerate(values):
             try:
                 messages = _checked(value)
                 decision = _Decision(messages, self.train_on)
-                chats.append(self.template.render(messages, decision, _pattern(tuple(self.adapter.control_tokens))))
+                chats.append(self.template.render(messages, decision, control))
             except Exception as error:
                 raise SampleFailure(number, error) from error
             ends.append(decision.trained[-1])
@@ -327,5 +341,22 @@ def _joined(parts: Sequence[tuple[Ids, Mask]]) -> tuple[Ids, Mask]:
 @lru_cache(16)
 def _pattern(texts: tuple[str, ...]) -> re.Pattern[str] | None:
     """Return the pattern that matches texts of special tokens; None if there are none."""
-    longest_first = sorted(filter(None, texts), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+    some = sorted(filter(None, texts))
+    return re.compile(_any_of(some)) if some else None
+
+
+def _any_of(texts: Sequence[str]) -> str:
+    """Return an expression that matches the longest of some texts; models have hundreds that begin alike.
+
+    >>> _any_of(["<a>", "<a>b", "<c>"])
+    '<(?:a>b?|c>)'
+    """
+    rests: dict[str, list[str]] = {}
+    for text in texts:
+        rests.setdefault(text[:1], []).append(text[1:])
+    parts = [re.escape(first) + _any_of(some) for first, some in rests.items() if first]
+    if not parts:
+        return ""
+    shorter = "" in rests  # one of the texts ends here
+    group = f"(?:{'|'.join(parts)})" if len(parts) > 1 or (shorter and len(parts[0]) > 1) else parts[0]
+    return f"{group}?" if shorter else group

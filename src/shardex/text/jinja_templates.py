@@ -53,6 +53,8 @@ class JinjaTemplate:
             return str(_compiled(self.text).render(messages=messages, add_generation_prompt=prompt, **variables))
         except Exception as error:  # a template is code: what it raises can be anything
             told = f"{type(error).__name__}: {error}".rstrip(": ")
+            if "strftime_now" in told:
+                told += "; put a fixed date into the template, so that tokens do not depend on the day"
             raise SchemaError(
                 f"expected a conversation that the chat template accepts, got {told} - in the messages up to "
                 f"{len(messages) - 1}"
@@ -292,6 +294,13 @@ def _compiled(text: str) -> Any:
         raise ArgumentError(f"expected a Jinja template in template=, got {error} in line {error.lineno}") from None
 
 
-def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     """Return JSON with all characters as they are: not escaped for HTML, as Jinja would do it."""
-    return json.dumps(value, indent=indent, **{"ensure_ascii": False, **options})
+    options: dict[str, Any] = {"indent": indent, "separators": separators, "sort_keys": sort_keys}
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)

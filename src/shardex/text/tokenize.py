@@ -231,7 +231,7 @@ def _warn_of_doubts(source: Dataset[Any], encoder: ChatEncoder) -> None:
     """Warn of what is likely a mistake, as the first conversations show it."""
     try:
         first = source.select(encoder.field)[:_INFER_FROM] if len(source) else ()
-        doubts = list(encoder.doubts(one[encoder.field] for one in first))
+        doubts = list(encoder.doubts([one[encoder.field] for one in first]))
     except Exception:  # raised again with its sample, or left out, when the conversations are encoded
         return
     for doubt in doubts:
