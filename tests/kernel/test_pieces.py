@@ -1,4 +1,4 @@
-"""Kernel functions for samples made of pieces: copies to given places, ramps, bins; both kernels against plain loops.
+"""Kernel functions for samples made of pieces: copies to given places, ramps, bins, groups; against plain loops.
 
 Like test_gather.py, the suite tests the kernel in use, and compares the two kernels with each other.
 """
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.errors import RangeError
-from shardex.kernel import Ranges, Segments, best_fit, numpy_kernel, ramps
+from shardex.kernel import Ranges, Segments, best_fit, fit_in_order, numpy_kernel, ramps
 from shardex.kernel import buffers as segments
 from shardex.kernel.buffers import KERNEL
 
@@ -161,3 +161,51 @@ def test_a_capacity_beyond_all_items_takes_no_memory() -> None:
 def test_sizes_that_fit_no_bin_raise(sizes: list[int], capacity: int) -> None:
     with pytest.raises(RangeError, match="best_fit: expected"):
         best_fit(np.array(sizes), capacity)
+
+
+# -- groups that fit ----------------------------------------------------------------------------------------------
+
+
+def cost(some: list[int], padded: bool) -> int:
+    return len(some) * max(some) if padded else sum(some)
+
+
+@given(st.lists(st.integers(1, 9), max_size=30), st.integers(9, 40), st.none() | st.integers(1, 8),
+       st.none() | st.integers(1, 12), st.booleans())  # fmt: skip
+def test_groups_take_the_next_items_as_long_as_they_fit(
+    sizes: list[int], limit: int, most: int | None, run: int | None, padded: bool
+) -> None:
+    expected, first = [], 0
+    for k in range(1, len(sizes) + 1):
+        ends = k == len(sizes) or (run is not None and k % run == 0) or k - first == most
+        if ends or cost(sizes[first : k + 1], padded) > limit:
+            expected.append(k)
+            first = k
+    assert fit_in_order(np.array(sizes, np.int64), limit, most=most, run=run, padded=padded).tolist() == expected
+
+
+@compiled
+@given(
+    st.lists(st.integers(1, 2**62) | edges, max_size=8),
+    st.integers(1, 2**62) | edges,
+    st.integers(1, 9) | edges,
+    st.integers(1, 9) | edges,
+    st.booleans(),
+)
+def test_kernels_agree_on_groups(sizes: list[int], limit: int, most: int, run: int, padded: bool) -> None:
+    found = []
+    for module in (kernel, numpy_kernel):
+        ends = np.full(len(sizes), -1, np.int64)
+        try:
+            count = module.fit_in_order(np.array(sizes, np.int64), run, limit, most, padded, ends)
+            found.append([count, *ends[:count].tolist()])
+        except ValueError as error:
+            found.append([str(error)])
+    assert found[0] == found[1]
+
+
+def test_an_item_above_the_limit_raises() -> None:
+    with pytest.raises(RangeError, match="fit_in_order: expected sizes from 1 to 5, got 6 at 2"):
+        fit_in_order(np.array([1, 2, 6]), 5)
+    assert fit_in_order(np.array([1, 2, 6]), 1 << 70).tolist() == [3]
+    assert fit_in_order(np.empty(0, np.int64), 5).tolist() == []

@@ -563,6 +563,48 @@ end:
     return result;
 }
 
+/* ---- fit_in_order(sizes, run, limit, most, padded, ends): groups of items that fit, one after another ------ */
+
+/* A group is cut when the next item would exceed the limit, when it has `most` items, and at the end of each run. */
+static PyObject *fit_in_order(PyObject *self, PyObject *args) {
+    Py_buffer size, end;
+    long long run, limit, most;
+    int padded;
+    if (!PyArg_ParseTuple(args, "y*LLLpw*:fit_in_order", &size, &run, &limit, &most, &padded, &end)) return NULL;
+    PyObject *result = NULL;
+    int64_t n, m, groups = 0, bad = -1;
+    if (!length_of(&size, 8, "sizes", &n) || !length_of(&end, 8, "ends", &m)) goto end;
+    if (m != n || run < 1 || limit < 1 || most < 1) {
+        PyErr_SetString(PyExc_ValueError, "fit_in_order: expected a run, a limit and a number of items from 1 on, and as many ends as sizes");
+        goto end;
+    }
+    const int64_t *s = size.buf;
+    int64_t *e = end.buf;
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t begin = 0; begin < n && bad < 0;) {
+        int64_t stop = n - begin < run ? n : begin + run, first = begin, used = 0; /* used: the longest item, or the sum */
+        for (int64_t k = begin; k < stop; k++) {
+            if (s[k] < 1 || s[k] > limit) {
+                bad = k;
+                break;
+            }
+            int64_t longest = s[k] > used ? s[k] : used;
+            int over = padded ? longest > limit / (k - first + 1) : s[k] > limit - used;
+            if (over || k - first >= most) {
+                e[groups++] = k;
+                first = k, used = s[k];
+            } else used = padded ? longest : used + s[k];
+        }
+        e[groups++] = begin = stop;
+    }
+    Py_END_ALLOW_THREADS
+    if (bad >= 0) PyErr_Format(PyExc_ValueError, "fit_in_order: expected sizes from 1 to %lld, got %lld at %lld", limit, (long long)s[bad], (long long)bad);
+    else result = PyLong_FromLongLong(groups);
+end:
+    PyBuffer_Release(&size), PyBuffer_Release(&end);
+    return result;
+}
+
 /* Short texts repeat (labels, sources): keep the last object made for each of a few hash slots. */
 enum { SLOTS = 64, SHORTEST_LONG = 24 };
 
@@ -863,6 +905,7 @@ static PyMethodDef methods[] = {
     {"placed", placed, METH_VARARGS, "Copy byte ranges to given places of the output."},
     {"ramps", ramps, METH_VARARGS, "Fill runs of an array with rising or equal numbers, the rest with 0."},
     {"best_fit", best_fit, METH_VARARGS, "Put items into bins, best-fit decreasing."},
+    {"fit_in_order", fit_in_order, METH_VARARGS, "Cut items into groups that fit, one after another."},
     {"values", values, METH_VARARGS, "Make one bytes or str object per range."},
     {"value", (PyCFunction)(void (*)(void))value, METH_FASTCALL, "Make one bytes or str object, found by offsets."},
     {"advise", advise, METH_VARARGS, "Ask the system to start reading the pages of ranges."},

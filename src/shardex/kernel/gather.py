@@ -232,6 +232,29 @@ def best_fit(sizes: Integers, capacity: int) -> tuple[Integers, int]:
         raise RangeError(str(error)) from None
 
 
+def fit_in_order(
+    sizes: Integers, limit: int, *, most: int | None = None, padded: bool = False, run: int | None = None
+) -> Integers:
+    """Cut items into groups that fit, one after another; return the end of each group.
+
+    A group takes the next items until their sum would exceed `limit` (if `padded`: their number times the largest), or
+    it has `most` items. Every `run` items are cut on their own.
+
+    >>> sizes = np.array([3, 1, 1, 4])
+    >>> fit_in_order(sizes, 4), fit_in_order(sizes, 4, padded=True), fit_in_order(sizes, 9, run=3)
+    (array([2, 3, 4]), array([1, 3, 4]), array([3, 4]))
+    """
+    ends, all_ = np.empty(len(sizes), np.int64), max(1, len(sizes))
+    limit = min(limit, (1 << 63) - 1)
+    try:
+        count = _kernel.fit_in_order(
+            _integers(sizes), min(run or all_, all_), limit, min(most or all_, all_), padded, ends
+        )
+    except ValueError as error:
+        raise RangeError(str(error)) from None
+    return ends[:count].copy()
+
+
 def find_lines(
     data: Any,
     at: int,

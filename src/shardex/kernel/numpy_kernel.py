@@ -153,6 +153,34 @@ def best_fit(sizes: Integers, capacity: int, bins: Integers) -> int:
     return count
 
 
+def fit_in_order(sizes: Integers, run: int, limit: int, most: int, padded: bool, ends: Integers) -> int:
+    if len(ends) != len(sizes) or min(run, limit, most) < 1:
+        raise ValueError(
+            "fit_in_order: expected a run, a limit and a number of items from 1 on, and as many ends as sizes"
+        )
+    if (bad := (sizes < 1) | (sizes > limit)).any():
+        k = int(bad.argmax())
+        raise ValueError(f"fit_in_order: expected sizes from 1 to {limit}, got {int(sizes[k])} at {k}")
+    found: list[int] = []
+    for begin in range(0, len(sizes), run):
+        some = sizes[begin : begin + run].tolist()
+        found += _fitting(some, begin, limit, most, padded)
+    ends[: len(found)] = found
+    return len(found)
+
+
+def _fitting(sizes: list[int], begin: int, limit: int, most: int, padded: bool) -> list[int]:
+    """Return the end of each group of one run that begins at `begin`."""
+    ends, first, used = [], begin, 0  # used: the longest item of a group, or their sum
+    for k, size in enumerate(sizes, begin):
+        now = max(used, size) if padded else used + size
+        if (now * (k - first + 1) if padded else now) > limit or k - first >= most:
+            ends.append(k)
+            first, now = k, size
+        used = now
+    return [*ends, begin + len(sizes)]
+
+
 def values(table: Any, which: Integers, begin: Integers, length: Integers, text: bool) -> int | list[Any]:
     if (missing := check(table, which, begin, length)) >= 0:
         return missing

@@ -172,9 +172,11 @@ class LengthSteps(Steps):
 
     def count(self, epoch: int = 0, position: int = 0) -> int:
         """Return the number of steps in the rest of an epoch."""
-        total = self._count(epoch)
-        first = self._epoch(epoch).number_at(position) if position else 0
-        left = max(0, total - first)
+        return self._count_from(epoch, self._epoch(epoch).number_at(position) if position else 0)
+
+    def _count_from(self, epoch: int, first: int) -> int:
+        """Return the number of steps in an epoch from a batch on."""
+        left = max(0, self._count(epoch) - first)
         if self.drop_last:
             return max(left // self.world, int(left > 0 and first == 0))
         return -(-left // self.world)
@@ -189,13 +191,13 @@ class LengthSteps(Steps):
 
     def after(self, epoch: int, position: int, steps: int) -> tuple[int, int]:
         """Return epoch and position after more steps; an epoch is computed only if the position is inside it."""
-        left = self.count(epoch, position)
+        first = self._epoch(epoch).number_at(position) if position else 0
+        left = self._count_from(epoch, first)
         while steps >= left:
-            epoch, position, steps = epoch + 1, 0, steps - left
+            epoch, position, first, steps = epoch + 1, 0, 0, steps - left
             if not steps or not (left := self.count(epoch)):  # no epoch has a step if this one has none
                 return epoch, 0
-        batches = self._epoch(epoch)
-        return epoch, batches.begin(batches.number_at(position) + steps * self.world) if steps else position
+        return epoch, self._epoch(epoch).begin(first + steps * self.world) if steps else position
 
     def resized(self, batch: int, world: int, drop_last: bool) -> LengthSteps:
         """Return the division of the same batches into other steps; the size of batches is part of their identity."""

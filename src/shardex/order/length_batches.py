@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardex.errors import ArgumentError
-from shardex.kernel import Integers
+from shardex.kernel import Integers, fit_in_order
 from shardex.order.order import _Permutation
 
 Lengths = Callable[[int, int], Integers]
@@ -86,17 +86,11 @@ class LengthBatches:
 
     def _ends(self, lengths: Integers, max_tokens: int) -> Integers:
         """Return the ends of the batches of some samples, sorted in runs if there are buckets."""
-        run, size = self.bucket or len(lengths), self.batch_size or len(lengths)
         if self.bucket is not None:
-            whole = len(lengths) - len(lengths) % run
-            lengths[:whole].reshape(-1, run).sort()
+            whole = len(lengths) - len(lengths) % self.bucket
+            lengths[:whole].reshape(-1, self.bucket).sort()
             lengths[whole:].sort()
-        ends: list[int] = []
-        for begin in range(0, len(lengths), run):
-            ends += [
-                begin + end for end in _fitting(lengths[begin : begin + run].tolist(), max_tokens, size, self.padded)
-            ]
-        return np.array(ends, np.int64)
+        return fit_in_order(lengths, max_tokens, most=self.batch_size, padded=self.padded, run=self.bucket)
 
     def _run_starts(self, length: int) -> Integers:
         """Return where each run of samples that are sorted together begins.
@@ -117,32 +111,6 @@ class LengthBatches:
         runs = np.searchsorted(self._run_starts(int(cut[-1])), cut[:-1], "right")
         keys = _Permutation(len(numbers), f"{self.seed} {epoch} batches").rows(numbers)
         return np.lexsort((keys, runs))
-
-
-def _fitting(lengths: list[int], limit: int, size: int, padded: bool) -> list[int]:
-    """Return the end of each batch; each takes as many samples as fit.
-
-    >>> _fitting([3, 1, 1, 4], limit=4, size=9, padded=True), _fitting([3, 1, 1, 4], limit=4, size=9, padded=False)
-    ([1, 3, 4], [2, 3, 4])
-    """
-    ends: list[int] = []
-    begin, end, used = 0, size, 0
-    if padded:
-        for at, length in enumerate(lengths):
-            longest = length if length > used else used
-            if (at + 1 - begin) * longest > limit or at == end:
-                ends.append(at)
-                begin, end, used = at, at + size, length
-            else:
-                used = longest
-    else:
-        for at, length in enumerate(lengths):
-            used += length
-            if used > limit or at == end:
-                ends.append(at)
-                end, used = at + size, length
-    ends.append(len(lengths))
-    return ends
 
 
 class EpochBatches:
@@ -172,7 +140,7 @@ class EpochBatches:
 
     def number_at(self, taken: int) -> int:
         """Return the number of the batch that comes, wholly or in part, after `taken` samples; `len` after the last."""
-        return int(np.searchsorted(self._bounds, taken, "right")) - 1
+        return int(self._bounds.searchsorted(taken, "right")) - 1
 
     def positions(self, number: int) -> Integers:
         """Return the positions of the samples of a batch in the order of the epoch."""
@@ -186,7 +154,7 @@ class EpochBatches:
     def _sorted_run(self, first: int) -> tuple[Integers, int]:
         """Return the positions of a run of samples, sorted by length, and where the run begins."""
         assert self._run_starts is not None and self._lengths is not None
-        number = int(np.searchsorted(self._run_starts, first, "right")) - 1
+        number = int(self._run_starts.searchsorted(first, "right")) - 1
         start = int(self._run_starts[number])
         if (run := self._sorted.get(number)) is None:
             end = int(self._run_starts[number + 1]) if number + 1 < len(self._run_starts) else self.length
