@@ -65,7 +65,7 @@ def huge(folder: Path) -> str:
 
     offsets = np.arange(HUGE, dtype=np.uint64) * np.uint64(400)
     scan = {"offset": offsets, "length": np.full(HUGE, 399, np.uint32)}
-    data = encode("made up", ["a.jsonl"], [Stat(HUGE * 400, "0")], [scan])
+    data = encode("made up", ["a.jsonl"], [Stat(HUGE * 400, "0")], [scan]).encode()
     LocalSource(folder).put("huge.arrow", data)
     del offsets, scan
     done = subprocess.run(

@@ -32,7 +32,8 @@ from shardex.errors import (
 )
 from shardex.files import Files, Index, Scan, find
 from shardex.files import scan as scan_module
-from shardex.sources import LocalSource, Source
+from shardex.sources import Source
+from shardex.sources.local import LocalDraft
 from shardex.sources.memory import MemorySource
 
 index_module = importlib.import_module(
@@ -281,13 +282,13 @@ def test_index_that_another_process_replaces_at_once_is_not_used(data: Path, mon
     assert len(open_index(data)) == len(expected) + 1
     theirs = saved(data).read_bytes()
     (data / "part-3.rec").unlink()
-    put = LocalSource.put
+    publish = LocalDraft.publish
 
-    def put_before_another(place: LocalSource, path: str, content: Any) -> None:
-        put(place, path, content)
-        put(place, path, theirs)
+    def publish_before_another(draft: LocalDraft, path: str) -> None:
+        publish(draft, path)
+        (data / path).write_bytes(theirs)
 
-    monkeypatch.setattr(LocalSource, "put", put_before_another)
+    monkeypatch.setattr(LocalDraft, "publish", publish_before_another)
     index = open_index(data, rebuild=True)
     assert firsts(index) == expected and [file.path for file in index.files] == names
 
@@ -373,7 +374,7 @@ import os, signal, sys
 import shardex as sx
 from shardex.files import sample_index
 from shardex.formats.jsonl_lines import LineScanner
-from shardex.sources import LocalSource
+from shardex.sources.local import LocalDraft
 
 sample_index.SAVE_BYTES, left = 1000, int(sys.argv[2])
 
@@ -390,7 +391,7 @@ def counted(function, log):
     return call
 
 LineScanner.scan = counted(LineScanner.scan, True)
-LocalSource.put = counted(LocalSource.put, False)
+LocalDraft.publish = counted(LocalDraft.publish, False)
 print(len(sx.index(sys.argv[1], executor="inline")))
 """
 """Index a folder; kill this process before or after the n-th scan or write."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -182,8 +183,8 @@ class Letters:
             raise FormatError(f"{path}: expected letters at {part.begin}")
         return found
 
-    def join(self, source: Source, path: str, parts: list[str]) -> tuple[str, int]:
-        return "".join(parts), len(parts)
+    def join(self, source: Source, path: str, parts: Iterable[str]) -> tuple[str, int]:
+        return "".join(parts := list(parts)), len(parts)
 
 
 @pytest.fixture

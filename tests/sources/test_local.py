@@ -16,6 +16,7 @@ import pytest
 
 from shardex.errors import AccessDeniedError, NotFoundError, SourceError, StorageFullError
 from shardex.sources import ByteRange, LocalSource, make_folder
+from tests.resident_pages import PAGE, become_resident, evict, resident_pages
 
 linux = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
 
@@ -97,6 +98,18 @@ def test_a_file_is_unmapped_with_its_last_view(tmp_path: Path) -> None:
     assert mappings(path) == 1
     del array
     assert mappings(path) == 0
+
+
+def test_fetch_without_waiting_reads_ahead(tmp_path: Path) -> None:
+    path, place = tmp_path / "a", LocalSource(tmp_path)
+    path.write_bytes(bytes(300 * PAGE))
+    evict(path)
+    place.fetch("a", [ByteRange(200 * PAGE, 9)])
+    assert not resident_pages(path).any()
+    place.fetch("a", [ByteRange(200 * PAGE, 3 * PAGE), ByteRange(10 * PAGE, 1)], wait=False)
+    assert become_resident(path, [10, 200, 201, 202])
+    assert not resident_pages(path)[250:].any()
+    place.fetch("gone", [ByteRange(0, 1)], wait=False)  # a read raises the error
 
 
 def test_a_mapping_is_read_only() -> None:

@@ -24,7 +24,7 @@ from shardex.files.find import STORE_FOLDER, Files, What, display_name, find
 from shardex.files.patterns import expand_braces, natural_order
 from shardex.files.sample_index import Index, IndexedFile
 from shardex.files.scan import Scan, scan_all
-from shardex.files.sidecar import decode_sidecar, encode_sidecar, load_sidecars, save_sidecar
+from shardex.files.sidecar import Sidecar, decode_sidecar, load_sidecars, save_sidecar
 from shardex.files.staging import MODES, Stage, StagedWriter, check_mode, check_target, put_claimed
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "Index",
     "IndexedFile",
     "Scan",
+    "Sidecar",
     "Stage",
     "StagedWriter",
     "What",
@@ -43,7 +44,6 @@ __all__ = [
     "check_target",
     "decode_sidecar",
     "display_name",
-    "encode_sidecar",
     "expand_braces",
     "find",
     "load_sidecars",

@@ -27,7 +27,7 @@ from shardex.arrow import number_array
 from shardex.errors import ChecksumError, RowError, SchemaError, StaleIndexError, TruncatedShardError
 from shardex.files.find import Files
 from shardex.files.scan import Scan, Scanner, scan_each
-from shardex.files.sidecar import decode_sidecar, encode_sidecar, load_sidecars, remove_sidecar, save_sidecar
+from shardex.files.sidecar import Sidecar, decode_sidecar, load_sidecars, remove_sidecar, save_sidecar
 from shardex.kernel import Integers, Segments, take
 from shardex.sources import ByteRange, Source, Stat
 from shardex.workers import ExecutorLike
@@ -151,7 +151,7 @@ class Index:
         """Scan the files now and return an index that is not saved."""
         scans = [scanner.scan(files.source, path) for path in files.paths]
         data = encode(scanner.name, files, files.stats(), scans)
-        return cls(data, f"the index of {files} in memory")
+        return cls(data.encode(), f"the index of {files} in memory")
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -324,8 +324,8 @@ def _rows(scan: Scan) -> int:
 # -- bytes of the saved file -----------------------------------------------------------------------------------
 
 
-def encode(scanner: str, data: Files, stats: Sequence[Stat], scans: Sequence[Scan]) -> memoryview:
-    """Return the bytes of an index: a sidecar whose header lists the files, and the blocks with their checksums."""
+def encode(scanner: str, data: Files, stats: Sequence[Stat], scans: Sequence[Scan]) -> Sidecar:
+    """Return an index: a sidecar whose header lists the files, and the blocks with their checksums."""
     files = [
         IndexedFile(path, stat.size, stat.tag, _rows(scan), probe(data.source, path, stat), stat.identity)
         for path, stat, scan in zip(data.paths, stats, scans, strict=True)
@@ -333,15 +333,20 @@ def encode(scanner: str, data: Files, stats: Sequence[Stat], scans: Sequence[Sca
     spans = _spans(scans)
     types = _types(spans)
     blocks = [
-        (number, {name: _piece(scan, name, begin, files[number].rows).astype(dtype) for name, dtype in types.items()})
+        (
+            number,
+            {
+                name: _piece(scan, name, begin, files[number].rows).astype(dtype, copy=False)
+                for name, dtype in types.items()
+            },
+        )
         for number, scan in enumerate(scans)
         for begin in range(0, files[number].rows, _BLOCK_ROWS)
     ]
     heads = [{"file": number, "rows": _rows(block), "xxh3": _digest(block)} for number, block in blocks]
     entries = [asdict(file) for file in files]
     head = {"version": VERSION, "scanner": scanner, "files": entries, "blocks": heads, "spans": spans}
-    arrays = ([number_array(column) for column in block.values()] for _, block in blocks)
-    return encode_sidecar(head, _schema(types), arrays)
+    return Sidecar(head, _schema(types), [[number_array(column) for column in block.values()] for _, block in blocks])
 
 
 def _types(spans: dict[str, tuple[int, int]]) -> dict[str, np.dtype[Any]]:

@@ -7,7 +7,7 @@ parts that are scanned at the same time, if the scanner can do that (`RangeScann
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shardex.progress import Bar
 from shardex.sources import ByteRange, Source, export_credentials, import_credentials
-from shardex.workers import ExecutorLike, cores, is_local, start_executor
+from shardex.workers import Executor, ExecutorLike, cores, is_local, start_executor
 
 _MIN_BYTES_FOR_PROCESSES = 256 << 20
 """Total size of files above which starting processes (a quarter of a second each) pays off."""
@@ -58,8 +58,8 @@ class RangeScanner(FileScanner[Found_co], Protocol[Found_co]):
     def scan_range(self, source: Source, path: str, part: ByteRange) -> Any:
         """Return what is found in a part of a file, which begins and ends at any byte."""
 
-    def join(self, source: Source, path: str, parts: list[Any]) -> Found_co:
-        """Return what `scan` returns for a file, given the results of all its parts in order."""
+    def join(self, source: Source, path: str, parts: Iterable[Any]) -> Found_co:
+        """Return what `scan` returns for a file, given the results of its parts in order, which arrive one by one."""
 
 
 class _Part(NamedTuple):
@@ -108,14 +108,19 @@ def scan_each(
     ):
         tickets = {path: [running.submit(task) for task in some] for path, some in tasks.items()}
         for path, some in tasks.items():
-            found = []
-            for task, ticket in zip(some, tickets.pop(path), strict=True):
-                found.append(running.result(ticket))
-                bar.update(sizes[path] if isinstance(task, str) else task.length)
+            found = _results(running, zip(some, tickets.pop(path), strict=True), sizes[path], bar)
             if isinstance(scanner, RangeScanner) and isinstance(some[0], _Part):
                 yield path, scanner.join(source, path, found)
             else:
-                yield path, found[0]
+                yield path, next(found)
+
+
+def _results(running: Executor, tasks: Iterable[tuple[str | _Part, Any]], size: int, bar: Bar) -> Iterator[Any]:
+    """Yield the results of tasks and tickets of a file of this size, as they arrive."""
+    for task, ticket in tasks:
+        found = running.result(ticket)
+        bar.update(size if isinstance(task, str) else task.length)
+        yield found
 
 
 def _parts(path: str, size: int, scanner: FileScanner[Any]) -> list[str | _Part]:

@@ -2,11 +2,11 @@
 
 A sidecar is saved in the folder `.shardex` of the data, or in the cache folder if the data is remote or its folder
 cannot be written. Its name is a hash of the opened path and the kind of content, so that opening the same files again
-finds it. `load_sidecars` and `save_sidecar` read and write the bytes.
+finds it. `load_sidecars` and `save_sidecar` read and write it.
 
-The bytes are an Arrow file whose schema metadata holds a JSON header and its checksum (`encode_sidecar`,
-`decode_sidecar`). Reading checks the header. Callers check the record batches, by checksums in the header, and decide
-whether a sidecar still fits the files.
+It is an Arrow file whose schema metadata holds a JSON header and its checksum (`Sidecar`, `decode_sidecar`). Reading
+checks the header. Callers check the record batches, by checksums in the header, and decide whether a sidecar still fits
+the files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from shardex.errors import ChecksumError, FormatError, NotFoundError, ShardexError, SourceError
+from shardex.errors import ChecksumError, FormatError, NotFoundError, ShardexError, SourceError, storage_errors
 from shardex.files.find import Files
 from shardex.sources import LocalSource
 
@@ -45,7 +45,34 @@ def load_sidecars(files: Files, kind: str, decode: Callable[[memoryview, str], D
     return found
 
 
-def save_sidecar(files: Files, kind: str, data: memoryview) -> tuple[memoryview, str]:
+class Sidecar:
+    """Content of a sidecar file: an Arrow file with this header and these record batches."""
+
+    def __init__(self, header: Mapping[str, Any], schema: pa.Schema, batches: Sequence[list[pa.Array]]) -> None:
+        encoded = msgspec.json.encode(header)
+        self._schema = schema.with_metadata({"shardex": encoded, "xxh3": xxhash.xxh3_64_hexdigest(encoded)})
+        self._batches = batches
+
+    def write(self, sink: Any) -> None:
+        """Write the file to a sink of Arrow, or to an open file."""
+        with pa.ipc.new_file(sink, self._schema) as writer:
+            for arrays in self._batches:
+                writer.write_batch(pa.record_batch(arrays, self._schema))
+
+    def encode(self) -> memoryview:
+        """Return the bytes of the file."""
+        self.write(sink := pa.BufferOutputStream())
+        return memoryview(sink.getvalue())
+
+    def has_header_of(self, data: memoryview) -> bool:
+        """Return whether a file has the same header, which contains the checksums of all blocks."""
+        try:
+            return bool(pa.ipc.open_file(pa.py_buffer(data)).schema.metadata == self._schema.metadata)
+        except (pa.ArrowException, OSError):
+            return False
+
+
+def save_sidecar(files: Files, kind: str, content: Sidecar) -> tuple[memoryview, str]:
     """Save a sidecar in the first folder that can be written; returns its mapped bytes and its path.
 
     If no folder can be written, or if another process replaces it at once, it returns the bytes in memory and a
@@ -53,14 +80,24 @@ def save_sidecar(files: Files, kind: str, data: memoryview) -> tuple[memoryview,
     """
     for place, path in _places(files, kind):
         try:
-            place.put(path, data)
+            _put(place, path, content)
             mapped = place.map(path)
         except SourceError:
             continue
-        if _header(mapped) == _header(data):
+        if content.has_header_of(mapped):
             return mapped, os.path.join(place.url, path)
         break  # another process has saved its own there meanwhile, perhaps of other files
-    return data, f"the index of {files} in memory"
+    return content.encode(), f"the index of {files} in memory"
+
+
+def _put(place: LocalSource, path: str, content: Sidecar) -> None:
+    draft = place.draft()
+    try:
+        with storage_errors(os.path.join(place.url, path), "write"):
+            content.write(draft.file)
+        draft.publish(path)
+    finally:
+        draft.discard()
 
 
 def remove_sidecar(files: Files, kind: str) -> bool:
@@ -71,14 +108,6 @@ def remove_sidecar(files: Files, kind: str) -> bool:
             place.remove(path)
             found = True
     return found
-
-
-def _header(data: memoryview) -> Any:
-    """Return the encoded header, which contains the checksums of all blocks; None if there is none."""
-    try:
-        return pa.ipc.open_file(pa.py_buffer(data)).schema.metadata
-    except (pa.ArrowException, OSError):
-        return None
 
 
 def _places(files: Files, kind: str) -> list[tuple[LocalSource, str]]:
@@ -95,17 +124,6 @@ def _places(files: Files, kind: str) -> list[tuple[LocalSource, str]]:
 def _file_name(kind: str, what: object) -> str:
     key = hashlib.sha256(repr((what, kind)).encode()).hexdigest()[:16]
     return f"{kind.partition(' ')[0]}-{key}.arrow"
-
-
-def encode_sidecar(header: Mapping[str, Any], schema: pa.Schema, batches: Iterable[list[pa.Array]]) -> memoryview:
-    """Return the bytes of an Arrow file with this header."""
-    encoded = msgspec.json.encode(header)
-    schema = schema.with_metadata({"shardex": encoded, "xxh3": xxhash.xxh3_64_hexdigest(encoded)})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema) as writer:
-        for arrays in batches:
-            writer.write_batch(pa.record_batch(arrays, schema))
-    return memoryview(sink.getvalue())
 
 
 def decode_sidecar(

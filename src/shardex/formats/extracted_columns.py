@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from shardex.arrow import arrow_type, concat_columns, feature_of_values, sql_table, to_table, valid_mask
 from shardex.errors import ArgumentError, ChecksumError, StaleIndexError
-from shardex.files import Files, IndexedFile, decode_sidecar, encode_sidecar, load_sidecars, save_sidecar, scan_all
+from shardex.files import Files, IndexedFile, Sidecar, decode_sidecar, load_sidecars, save_sidecar, scan_all
 from shardex.formats.record_rows import RecordRows
 from shardex.formats.registry import format_named
 from shardex.kernel import Columns, Integers
@@ -147,8 +147,8 @@ class ExtractedColumns:
         return array
 
 
-def _encode(files: Sequence[IndexedFile], found: Sequence[list[Piece]], keys: Sequence[str]) -> memoryview:
-    """Encode a sidecar file: a column for each key, of one type for all its values."""
+def _encode(files: Sequence[IndexedFile], found: Sequence[list[Piece]], keys: Sequence[str]) -> Sidecar:
+    """Return a sidecar: a column for each key, of one type for all its values."""
     every = [(number, piece) for number, pieces in enumerate(found) for piece in pieces]
     features = Features({key: _common([piece[key][0] for _, piece in every]) for key in keys})
     batches = [[_converted(piece[key], feature) for key, feature in features.items()] for _, piece in every]
@@ -162,7 +162,7 @@ def _encode(files: Sequence[IndexedFile], found: Sequence[list[Piece]], keys: Se
     ]
     entries = [asdict(file) for file in files]
     head = {"version": VERSION, "files": entries, "features": features.to_json(), "blocks": blocks}
-    return encode_sidecar(head, _schema(features), batches)
+    return Sidecar(head, _schema(features), batches)
 
 
 def _schema(features: Features) -> pa.Schema:

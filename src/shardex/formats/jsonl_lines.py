@@ -8,7 +8,7 @@ writer makes one compact JSON object of each sample.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,8 @@ OWNED = r".*\.(jsonl|ndjson|json-lines)"
 _PIECE = 4 << 20
 _AHEAD = 8
 """Pieces of a remote file that are fetched ahead of the one that is scanned."""
+_MAPPED_PIECE = 32 << 20
+"""Bytes of a local file that are scanned by one call, while the next ones are read ahead."""
 _LONGEST_LINE = 1 << 30
 _SAMPLE = 1 << 20
 """Bytes in which lines are counted to estimate how many there are."""
@@ -86,14 +88,14 @@ class LineScanner:
         else:
             begin = self._begin_of_text(window)
             stop = min(max(part.end, begin + 1), window.size)  # the first line belongs to the first part
-        found, piece = _FoundLines(window.size), _PIECE
+        found, piece = _FoundLines(window.size), window.piece
         while begin < stop:
             data, base = window.at(begin, piece)
             at = begin - base
             count, then = find_lines(
                 data,
                 at,
-                min(stop - base, len(data)),
+                min(stop - base, at + piece),
                 *found.room(data[at : at + _SAMPLE], stop - begin),
                 whole=base + len(data) == window.size,
                 skip_blank=self.skip_blank,
@@ -101,7 +103,7 @@ class LineScanner:
                 base=base,
             )
             if base + then > begin:
-                piece = _PIECE
+                piece = window.piece
             elif piece < _LONGEST_LINE + 2 and not window.is_mapped:
                 piece = min(2 * piece, _LONGEST_LINE + 2)  # a line that is longer than the piece, with its line end
             else:
@@ -113,9 +115,18 @@ class LineScanner:
             del data  # before the next piece is read, so that it takes the same memory
         return found.scan()
 
-    def join(self, source: Source, path: str, parts: list[Scan]) -> Scan:
-        """Return the lines of a file, given those of its parts."""
-        return _joined(parts)
+    def join(self, source: Source, path: str, parts: Iterable[Scan]) -> Scan:
+        """Return the lines of a file, given those of its parts, which are copied while others are scanned."""
+        size, joined, count = source.stat(path).size, _FoundLines(0).scan(), 0
+        for part in parts:
+            end = count + len(part["offset"])
+            if end > len(joined["offset"]):
+                room = int(1.1 * end * size / (int(part["offset"][-1]) + 1))  # estimated by what came so far
+                joined = {name: _enlarged(joined[name][:count], room, column.dtype) for name, column in part.items()}
+            for name, column in part.items():
+                joined[name][count:end] = column
+            count = end
+        return {name: column[:count] for name, column in joined.items()}
 
     def _begin_of_text(self, window: _Window) -> int:
         """Return the position after a byte order mark; raise an error for a compressed file."""
@@ -135,7 +146,9 @@ class _Window:
     def __init__(self, source: Source, path: str, part: ByteRange) -> None:
         self._source, self._path, self._part = source, path, part
         self.name, self.size = source.full_name(path), source.stat(path).size
+        self._ahead = part.begin
         self.is_mapped = not source.is_remote
+        self.piece = _MAPPED_PIECE if self.is_mapped else _PIECE
         if self.is_mapped:
             source.fetch(path, [part])
             self._mapped = source.map(path)[: self.size]
@@ -149,12 +162,16 @@ class _Window:
         return bytes(self._source.read(self._path, [ByteRange(0, min(self.size, _HEAD))])[0])
 
     def at(self, begin: int, piece: int) -> tuple[memoryview, int]:
-        """Return bytes that include `piece` from `begin` on, if there are so many, and the position of the first."""
+        """Return bytes that include `piece` from `begin` on, if there are so many, and the position of the first.
+
+        What follows in the part is read ahead.
+        """
+        ahead = min(begin + piece + max(self.piece, _AHEAD * _PIECE), self._part.end)
+        for at in range(max(self._ahead, begin + piece), ahead, self.piece):
+            self._source.fetch(self._path, [ByteRange(at, min(self.piece, ahead - at))], wait=False)
+        self._ahead = max(ahead, self._ahead)
         if self.is_mapped:
             return self._mapped, 0
-        ahead = min(begin + piece + _AHEAD * _PIECE, self._part.end)
-        for at in range(begin + piece, ahead, _PIECE):
-            self._source.fetch(self._path, [ByteRange(at, min(_PIECE, ahead - at))], wait=False)
         return self._source.read(self._path, [ByteRange(begin, min(piece, self.size - begin))])[0], begin
 
     def first_line(self) -> int:
@@ -162,7 +179,7 @@ class _Window:
         at, end = self._part.begin - 1, self._part.end - 1
         offset, length = np.empty(1, np.uint64), np.empty(1, np.uint32)
         while at < end:
-            data, base = self.at(at, min(_PIECE, end - at))
+            data, base = self.at(at, min(self.piece, end - at))
             data = data[: end - base]
             found, then = find_lines(data, at - base, at - base + 1, offset, length, whole=False)
             if found:
@@ -193,6 +210,12 @@ class _FoundLines:
     def scan(self) -> Scan:
         """Return all lines."""
         return _joined([*self._full, {name: column[: self.count] for name, column in self._last.items()}])
+
+
+def _enlarged(column: NDArray[Any], room: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    larger = np.empty(room, dtype)
+    larger[: len(column)] = column
+    return larger
 
 
 def _joined(parts: list[Scan]) -> Scan:

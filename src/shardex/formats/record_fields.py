@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.errors import ArgumentError, SchemaError
-from shardex.files import Files, Index, IndexedFile, decode_sidecar, encode_sidecar, load_sidecars, save_sidecar
+from shardex.files import Files, Index, IndexedFile, Sidecar, decode_sidecar, load_sidecars, save_sidecar
 from shardex.kernel import Column, Integers, with_missing
 from shardex.progress import Bar
 from shardex.schema import (
@@ -263,7 +263,7 @@ def record_fields(
         "blocks": [],
     }
     if size >= _SAVED_BYTES:
-        save_sidecar(rows.files, kind, encode_sidecar(head, pa.schema([]), []))
+        save_sidecar(rows.files, kind, Sidecar(head, pa.schema([]), []))
     return _joined(parts, complete)
 
 

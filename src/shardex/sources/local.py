@@ -110,6 +110,14 @@ class LocalSource(Place):
         with storage_errors(full, "read"), open_regular(full) as descriptor:
             return read_merged(ranges, read, gap=_GAP, largest=_LARGEST_READ)
 
+    def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
+        """With ``wait=False`` ask the system to read these ranges ahead; otherwise do nothing."""
+        if not wait and hasattr(os, "posix_fadvise"):
+            with suppress(OSError), open_regular(self.path(path)) as descriptor:
+                for one in ranges:
+                    if not _is_in_memory(descriptor, one.begin):
+                        os.posix_fadvise(descriptor, one.begin, one.length, os.POSIX_FADV_WILLNEED)
+
     def map(self, path: str) -> memoryview:
         """Map a file; the mapping exists as long as the view."""
         full = self.path(path)
@@ -269,6 +277,14 @@ def _pread(descriptor: int, wanted: ByteRange, full: str) -> bytes:
         parts.append(part)
         at += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _is_in_memory(descriptor: int, at: int) -> bool:
+    """Return whether a byte can be read without waiting for the disk."""
+    try:
+        return os.preadv(descriptor, [bytearray(1)], at, os.RWF_NOWAIT) == 1
+    except (OSError, AttributeError):  # it is not, or the system cannot tell
+        return False
 
 
 def _ignore_missing(error: OSError) -> None:
