@@ -75,7 +75,7 @@ def run(*arguments: object, code: int = 0) -> Result:
     return done
 
 
-@pytest.mark.parametrize("format", ["arrow", "jsonl", "parquet", "tar", "bins"])
+@pytest.mark.parametrize("format", ["arrow", "jsonl", "csv", "parquet", "tar", "bins"])
 def test_any_format(format: str) -> None:
     printed = run("source", "out", "--to", format).stdout
     assert printed.startswith("10 samples, ") and printed.endswith("B/s\n") and printed.count("\n") == 1

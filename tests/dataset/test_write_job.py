@@ -31,7 +31,7 @@ from shardex.errors import (
 from shardex.jobs import JobFolder
 from tests.waiting import becomes_true
 
-FORMATS = ("arrow", "parquet", "jsonl", "tar", "tokens", "bins", "columns_tar", "megatron", "npy", "data_forager")
+FORMATS = ("arrow", "parquet", "jsonl", "text", "csv", "tar", "tokens", "bins", "columns_tar", "megatron", "npy", "data_forager")
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -60,6 +60,10 @@ def for_format(format: str) -> Any:
         return lambda sample: {"tokens": np.full(7, sample.n, np.uint16)}
     if format == "columns_tar":
         return lambda sample: {"x": sample.x}
+    if format == "text":
+        return lambda sample: {"text": sample.s}
+    if format == "csv":
+        return lambda sample: {"n": 2 * sample.n, "s": sample.s}
     return double
 
 

@@ -27,6 +27,7 @@ FORMATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("parquet", {"x": int}, {"x": 1}),
     ("jsonl", {"x": int}, {"x": 1}),
     ("text", {"text": str}, {"text": "1"}),
+    ("csv", {"x": int}, {"x": 1}),
     ("tar", {"x": sx.Array("int64", (1,))}, {"x": np.array([1])}),
     ("bins", {"data": bytes}, {"data": b"1"}),
     ("tokens", {"tokens": sx.Array("uint16", (2,))}, {"tokens": np.array([1, 2], np.uint16)}),
@@ -305,7 +306,7 @@ def test_repr_says_what_a_writer_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("late", [None, 1.5, "a"])
-@pytest.mark.parametrize("format", ["arrow", "jsonl", "tar", "parquet", "bins"])
+@pytest.mark.parametrize("format", ["arrow", "jsonl", "csv", "tar", "parquet", "bins"])
 def test_a_late_sample_that_does_not_fit_the_inferred_schema(tmp_path: Path, format: str, late: Any) -> None:
     samples = [*({"x": k} for k in range(100)), {"x": late}]
     advice = "at sample 100, field x; the schema was inferred from the first 64 samples, pass one that fits all"

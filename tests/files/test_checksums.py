@@ -15,7 +15,7 @@ import shardex as sx
 from shardex.errors import ArgumentError, ChecksumError, ShardexError, StaleIndexError
 from shardex.sources.checked_source import BLOCK
 
-FORMATS = ["tar", "jsonl", "text", "parquet", "bins", "tokens", "megatron", "npy"]
+FORMATS = ["tar", "jsonl", "text", "csv", "parquet", "bins", "tokens", "megatron", "npy"]
 
 
 def write(folder: Path, format: str, rows: int = 30) -> sx.Dataset:

@@ -50,6 +50,8 @@ def test_append_after_close_or_abort_raises(tmp_path: Path, format: str) -> None
         ({"size": 6}, [b"aabbcc", b"ddee"]),
         ({"size": 1}, [b"aa", b"bb", b"cc", b"dd", b"ee"]),
         ({"rows": 3, "end": lambda size: b"%d" % size}, [b"aabbcc6", b"ddee4"]),
+        ({"rows": 3, "begin": b"="}, [b"=aabbcc", b"=ddee"]),
+        ({"size": 1, "begin": b"=="}, [b"==aa", b"==bb", b"==cc", b"==dd", b"==ee"]),
     ],
 )
 def test_shards_end_at_their_limits(tmp_path: Path, limits: dict[str, Any], shards: list[bytes]) -> None:

@@ -16,7 +16,7 @@ from shardex.formats import open_rows
 from shardex.sources import place_of
 from shardex.store.manifest import Foreign, Fragment, Manifest, publish
 
-FORMATS = ["jsonl", "tar", "parquet", "tokens", "bins"]
+FORMATS = ["jsonl", "csv", "tar", "parquet", "tokens", "bins"]
 
 
 def shards(folder: Path, format: str) -> tuple[str, list[dict[str, Any]]]:

@@ -110,6 +110,26 @@ def text_documents(folder: Path) -> Case:
     return Case(sx.open(folder, lines=False).rows, samples)
 
 
+def csv(folder: Path) -> Case:
+    samples = [{"n": s["n"], "ok": s["ok"], "name": s["name"], "x": float(s["x"][0])} for s in series()]
+    return Case(sx.write(folder, samples, format="csv", shard_rows=4).rows, samples)
+
+
+def csv_mixed(folder: Path) -> Case:
+    samples: Samples = [
+        {"n": k, "maybe": None if k % 2 else k / 2, "note": None if k % 3 else f'"né",\n{k}' * (k % 2)}
+        for k in range(11)
+    ]
+    return Case(sx.write(folder, samples, format="csv").rows, samples)
+
+
+def csv_singles(folder: Path) -> Case:
+    schema = {"f": SINGLES["f"], "c": SINGLES["c"]}
+    samples: Samples = [{"f": one["f"], "c": one["c"]} for one in singles()]
+    sx.write(folder, samples, schema, format="csv")
+    return Case(sx.open(folder, schema=schema).rows, samples)
+
+
 def tar(folder: Path) -> Case:
     schema = {"x": SERIES["x"], "n": "int64", "name": str, "raw": bytes}
     samples = [{name: s[name] for name in schema} for s in series()]
@@ -261,6 +281,9 @@ MAKERS: list[Callable[[Path], Case]] = [
     json_array,
     text,
     text_documents,
+    csv,
+    csv_mixed,
+    csv_singles,
     tar,
     tar_of_maps,
     arrow_table,

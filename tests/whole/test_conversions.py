@@ -65,6 +65,24 @@ def test_every_pair_without_a_function(tmp_path: Path, source: str, target: str)
     assert [array_of(one) for one in made] == [one["x"].tolist() for one in arrays()]
 
 
+SCALARS = ("arrow", "parquet", "jsonl", "csv", "bins")
+
+
+def scalars() -> list[dict[str, Any]]:
+    return [
+        {"n": k, "x": k / 4, "ok": k % 2 == 0, "s": f"é, {k}\n", "m": None if k % 3 else k, "t": None if k % 2 else ""}
+        for k in range(COUNT)
+    ]
+
+
+@pytest.mark.parametrize("workers", [None, 1])
+@pytest.mark.parametrize(("source", "target"), [(a, b) for a in SCALARS for b in SCALARS if "csv" in (a, b)])
+def test_scalars_to_and_from_csv(tmp_path: Path, source: str, target: str, workers: int | None) -> None:
+    given = sx.write(tmp_path / "a", scalars(), format=source)
+    made = sx.write(tmp_path / "b", given, format=target, workers=workers)
+    assert [dict(one) for one in made] == scalars() and made.features == given.features
+
+
 @pytest.mark.parametrize("format", ["arrow", "parquet", "jsonl", "tar", "tokens", "megatron"])
 def test_to_a_bucket_and_back(tmp_path: Path, bucket: str, format: str) -> None:
     source = sx.write(tmp_path / "a", arrays(), {"x": sx.Array("int32", (3,))})

@@ -36,7 +36,7 @@ def data_file(folder: Path) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore:.*making the index again")
-@pytest.mark.parametrize("format", ["tar", "jsonl", "bins", "parquet", "columns_tar", "megatron", "npy"])
+@pytest.mark.parametrize("format", ["tar", "jsonl", "csv", "bins", "parquet", "columns_tar", "megatron", "npy"])
 def test_pipe_instead_of_a_shard_is_refused(tmp_path: Path, format: str) -> None:
     sx.write(tmp_path / "d", ARRAYS if format in ("columns_tar", "megatron", "npy") else SAMPLES, format=format)
     for path in [path for path in (tmp_path / "d").rglob("*") if path.is_file()]:
@@ -100,7 +100,7 @@ def test_links_to_a_dataset_and_inside_it_are_followed(tmp_path: Path) -> None:
     assert len(list(sx.open(tmp_path / "name"))) == len(SAMPLES)
 
 
-@pytest.mark.parametrize("format", ["jsonl", "tar"])
+@pytest.mark.parametrize("format", ["jsonl", "csv", "tar"])
 def test_links_to_shards_in_a_folder_are_followed(tmp_path: Path, format: str) -> None:
     """Users gather shards of several disks that way."""
     sx.write(tmp_path / "d", SAMPLES, format=format)

@@ -21,6 +21,7 @@ NO_FILES = IN_MEMORY | {"sliced", "shuffled", "concatenated", "joined", "renamed
 FORMATS = [make for make in MAKERS if make.__name__ not in NO_FILES]
 OPTIONS: dict[str, Any] = {
     "jsonl_singles": {"schema": SINGLES},
+    "csv_singles": {"schema": {"f": SINGLES["f"], "c": SINGLES["c"]}},
     "tar_of_maps": {"schema": MIXED},
     "text_documents": {"lines": False},
     "nanogpt": {"window": 3},

@@ -50,6 +50,7 @@ def pages_of(path: Path, data: bytes) -> list[int]:
         ("tar", {"shard_rows": 32}),
         ("jsonl", {"shard_rows": 32}),
         ("text", {"shard_rows": 32}),
+        ("csv", {"shard_rows": 32}),
         ("bins", {"splits": 2}),
         ("columns_tar", {"samples_per_shard": 32}),
         ("tokens", {}),
@@ -63,7 +64,7 @@ def test_advise_loads_the_pages_of_a_read(tmp_path: Path, format: str, options: 
     values: list[Any] = [random.integers(1, 99, 3 * PAGE // 2, dtype=np.int16) for _ in range(64)]
     needle: Callable[[Any], bytes] = np.ndarray.tobytes
     feature: Any = sx.Array("int16", (3 * PAGE // 2,))
-    if format in ("jsonl", "text", "bins", "tar"):
+    if format in ("jsonl", "text", "csv", "bins", "tar"):
         values, feature, needle = [f"{k:02d}" * 2 * PAGE for k in range(64)], str, str.encode
     field = {"tar": "x.txt", "text": "text", "megatron": "tokens", "npy": "tokens"}.get(format, "x")
     sx.write(tmp_path, [{"x": value} for value in values], {"x": feature}, format=format, **options)
@@ -193,6 +194,7 @@ def test_shards_names_the_file_of_each_row(tmp_path: Path) -> None:
     assert names("jsonl", numbers, {"n": int}, shard_rows=4) == [f"part-{k:05d}.jsonl" for k in parts]
     lines: Samples = [{"text": str(k)} for k in range(11)]
     assert names("text", lines, {"text": str}, shard_rows=4) == [f"part-{k:05d}.txt" for k in parts]
+    assert names("csv", numbers, {"n": int}, shard_rows=4) == [f"part-{k:05d}.csv" for k in parts]
     assert names("tar", numbers, {"n": int}, shard_rows=4) == [f"shard-{k:06d}.tar" for k in parts]
     assert names("parquet", numbers, {"n": int}, shard_rows=4) == [f"part-{k:05d}.parquet" for k in parts]
     assert names("bins", numbers, {"n": int}, splits=3) == [f"bin{k % 3:08d}.dat" for k in range(11)]

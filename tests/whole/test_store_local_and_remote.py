@@ -234,6 +234,7 @@ def test_recover_without_the_last_manifest_and_without_all_manifests(place: Plac
 FORMATS: dict[str, tuple[Any, dict[str, Any]]] = {
     "jsonl": ({"x": int}, {"x": 1}),
     "text": ({"text": str}, {"text": "1"}),
+    "csv": ({"x": int}, {"x": 1}),
     "parquet": ({"x": int}, {"x": 1}),
     "tar": ({"x": sx.Array("int64", (1,))}, {"x": np.array([1])}),
     "bins": ({"data": bytes}, {"data": b"1"}),

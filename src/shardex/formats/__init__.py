@@ -3,9 +3,9 @@
 In: `Files`, or a path to write to. Out: `ShardRows` and `ShardWriter`. Each format module defines a `Format`;
 `registry` imports it when it is first needed. The native format is one of them, in `store.format`.
 
-Record formats (tar, JSONL, tokens, bins): an index gives file, offset and length of each sample, `record_rows` copies
-the bytes, and the format decodes them. Arrow and Parquet: `table_rows` reads tables of the room `arrow`. Writers encode
-samples into staged shards (`sample_writer`).
+Record formats (tar, JSONL, text, CSV, tokens, bins): an index gives file, offset and length of each sample,
+`record_rows` copies the bytes, and the format decodes them. Arrow and Parquet: `table_rows` reads tables of the room
+`arrow`. Writers encode samples into staged shards (`sample_writer`).
 
 - `registry`: the table of formats; recognises and opens files
 - `record_rows`: rows that are byte ranges of files
@@ -21,6 +21,10 @@ samples into staged shards (`sample_writer`).
 - `jsonl`, `jsonl_lines`: JSON Lines; `jsonl_lines` scans and writes lines
 - `json_arrays`: finds the elements of `.json` files that hold one array
 - `text`: text files, by lines or as whole documents
+- `csv_files`: CSV and TSV files as rows
+- `csv_records`: finds the records of CSV files, splits them into cells
+- `csv_cells`: parses records as Arrow columns, finds the types of columns
+- `csv_writer`: writes CSV files
 - `tar`: WebDataset tars as rows
 - `tar_members`: scans tars for samples, writes tars, reads damaged ones
 - `tar_fields`: encodes and decodes one field of a sample in a tar

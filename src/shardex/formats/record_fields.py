@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -218,7 +218,21 @@ class RecordFields:
         return Features({name: feature_of_kinds(kinds) for name, kinds in self.kinds.items()})
 
 
-class Records(Protocol):
+class FieldScan(Protocol):
+    """Keys and kinds of values of records: `KeyScan`, or that of a format whose records are no objects."""
+
+    rows: int
+
+    @property
+    def kinds(self) -> Kinds:
+        """For each key the kinds of its values."""
+
+
+AnyScan = TypeVar("AnyScan", bound=FieldScan)
+AnyScan_contra = TypeVar("AnyScan_contra", bound=FieldScan, contravariant=True)
+
+
+class Records(Protocol[AnyScan_contra]):
     """Rows whose records are scanned."""
 
     files: Files
@@ -227,12 +241,17 @@ class Records(Protocol):
     def __len__(self) -> int:
         """Number of records."""
 
-    def scan_keys(self, rows: Integers, scan: KeyScan) -> None:
+    def scan_keys(self, rows: Integers, scan: AnyScan_contra) -> None:
         """Add the records of these rows."""
 
 
 def record_fields(
-    rows: Records, format: str, new_scan: Callable[[], KeyScan], infer_from: str | None, *, rebuild: bool = False
+    rows: Records[AnyScan],
+    format: str,
+    new_scan: Callable[[], AnyScan],
+    infer_from: str | None,
+    *,
+    rebuild: bool = False,
 ) -> RecordFields:
     """Return the fields of all records: saved ones if they are up to date, otherwise they are found now and saved.
 
@@ -267,9 +286,9 @@ def record_fields(
     return _joined(parts, complete)
 
 
-def _must_be_downloaded(rows: Records, format: str) -> bool:
+def _must_be_downloaded(rows: Records[Any], format: str) -> bool:
     """Return whether records are remote and the index was made without reading them, as that of lines is not."""
-    return rows.files.source.is_remote and not (format == "jsonl" and isinstance(rows.index, Index))
+    return rows.files.source.is_remote and not (format in ("jsonl", "csv") and isinstance(rows.index, Index))
 
 
 Part = tuple[int, Kinds]
@@ -299,7 +318,7 @@ def _joined(parts: Sequence[Part], complete: bool) -> RecordFields:
     return RecordFields({name: sorted(some) for name, some in kinds.items()}, sum(rows for rows, _ in parts), complete)
 
 
-def _scan(rows: Records, new_scan: Callable[[], KeyScan], known: Mapping[IndexedFile, Part]) -> list[Part]:
+def _scan(rows: Records[AnyScan], new_scan: Callable[[], AnyScan], known: Mapping[IndexedFile, Part]) -> list[Part]:
     """Read all records of each file that is not known; all at once if the index does not go file by file."""
     files = rows.index.files if isinstance(rows.index, Index) else [None]
     counts = [len(rows) if file is None else file.rows for file in files]
@@ -317,7 +336,7 @@ def _scan(rows: Records, new_scan: Callable[[], KeyScan], known: Mapping[Indexed
     return parts
 
 
-def _sampled(rows: Records, scan: KeyScan) -> Part:
+def _sampled(rows: Records[AnyScan], scan: AnyScan) -> Part:
     """Read runs of records that are spread evenly, the first and the last included."""
     last = max(0, len(rows) - _SAMPLED_ROWS)
     starts = np.unique(np.linspace(0, last, _SAMPLED_BLOCKS).astype(np.int64))

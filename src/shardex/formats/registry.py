@@ -34,6 +34,7 @@ FORMATS: dict[str, str] = {
     "tar": "shardex.formats.tar",
     "jsonl": "shardex.formats.jsonl",
     "text": "shardex.formats.text",
+    "csv": "shardex.formats.csv_files",
     "parquet": "shardex.formats.parquet",
     "megatron": "shardex.formats.megatron",
     "nanogpt": "shardex.formats.nanogpt",

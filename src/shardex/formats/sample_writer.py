@@ -98,8 +98,8 @@ class SampleWriter(StagedWriter):
 class ShardSeries:
     """Numbered files of a stage, each with at most `rows` records and `size` bytes, written through a buffer.
 
-    `name` returns the path for a number; `end` returns the bytes to write after the records of a file of the given
-    size. A write that failed has changed nothing and can be repeated.
+    `name` returns the path for a number; each file begins with `begin`; `end` returns the bytes to write after the
+    records of a file of the given size. A write that failed has changed nothing and can be repeated.
 
     >>> import os, tempfile; stage = Stage(os.path.join(tempfile.mkdtemp(), "new"), "create")
     >>> series = ShardSeries(stage, "{}.txt".format, rows=2)
@@ -117,15 +117,16 @@ class ShardSeries:
         rows: int = _UNLIMITED,
         size: int = _UNLIMITED,
         buffer: int = 4 << 20,
+        begin: bytes = b"",
         end: Callable[[int], bytes] = lambda size: b"",
     ) -> None:
         self.number = first
         """Number of the current file."""
-        self.rows = self.size = 0
+        self.rows, self.size = 0, len(begin)
         """Records and bytes of the current file, buffered ones included."""
-        self._stage, self._name, self._end = stage, name, end
+        self._stage, self._name, self._begin, self._end = stage, name, begin, end
         self._most_rows, self._most_bytes, self._buffer = rows, size, buffer
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes] = [begin] if begin else []
         self._written = 0
 
     @property
@@ -136,7 +137,7 @@ class ShardSeries:
     def write(self, record: bytes) -> None:
         """Add a record to the current file, or to the next one if it does not fit."""
         size = self.size
-        if size and (self.rows >= self._most_rows or size + len(record) > self._most_bytes):
+        if size > len(self._begin) and (self.rows >= self._most_rows or size + len(record) > self._most_bytes):
             self.finish()
             self._begin_next()
         elif size - self._written >= self._buffer:
@@ -156,7 +157,8 @@ class ShardSeries:
         self.flush(self._end(self.size))
 
     def _begin_next(self) -> None:
-        self.number, self.rows, self.size, self._written = self.number + 1, 0, 0, 0
+        self.number, self.rows, self.size, self._written = self.number + 1, 0, len(self._begin), 0
+        self._pieces = [self._begin] if self._begin else []
 
 
 class SeriesWriter(SampleWriter):

@@ -323,7 +323,7 @@ def tar_series(
     >>> series.write(header("a.txt", 2) + b"hi" + padding(2)); series.finish(); len(stage.place.load("0.tar"))
     10240
     """
-    limit = {} if size is None else {"size": size - 2 * BLOCK}
+    limit: dict[str, Any] = {} if size is None else {"size": size - 2 * BLOCK}
     return ShardSeries(stage, name, first, rows=rows, buffer=_BUFFER, end=_end_of_tar, **limit)
 
 
