@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from shardex.errors import ArgumentError, FormatError
 from shardex.files import Scan
 from shardex.formats.jsonl_lines import BOM
-from shardex.kernel import Bytes, Integers, line_ends
+from shardex.kernel import Bytes, Integers
 from shardex.sources import ByteRange, Source
 
 _PIECE = 4 << 20
@@ -157,9 +157,7 @@ class CsvScanner:
 
     def _piece(self, data: Bytes, begin: int) -> Piece:
         """Scan bytes that follow the first of `data`; the second one lies at `begin`."""
-        lines = line_ends(data[1:])
-        if len(lines) and data[lines[-1]] != _NEWLINE:
-            lines = lines[:-1]
+        lines = np.flatnonzero(data[1:] == _NEWLINE) + 1
         quotes = self._quotes(data)
         starts = self._cell_starts[data[quotes]]  # of the bytes before the quotes
         odd = np.searchsorted(quotes, lines) % 2 == 1
@@ -236,9 +234,7 @@ class CsvScanner:
                 f"{os.path.join(source.url, path)}, line {line}: expected a quote that ends the cell {shown!r}, got "
                 'the end of the file; repair the line, or open with quote="" if quotes are text'
             )
-        lines = line_ends(data[1:])
-        if len(lines) and data[lines[-1]] != _NEWLINE:
-            lines = lines[:-1]
+        lines = np.flatnonzero(data[1:] == _NEWLINE) + 1
         keep = np.searchsorted(switches, lines) % 2 == 0
         blank, tail_blank = _blank_lines(data, lines, self.dialect.space)
         returns = data.take(lines - 1, mode="clip") == _RETURN
@@ -287,11 +283,11 @@ def first_record(source: Source, path: str, dialect: Dialect) -> str | None:
         data = data[len(BOM) if data[: len(BOM)].tobytes() == BOM else 0 :]
         padded = np.concatenate([np.array([_NEWLINE], np.uint8), data])
         switches, unclosed = scanner._switches(padded)
-        ends = line_ends(data)
+        ends = np.flatnonzero(data == _NEWLINE) + 1
+        if length >= size:
+            ends = np.append(ends, len(data))
         last = len(data) if unclosed is None else unclosed
         ends = ends[(np.searchsorted(switches, ends - 1) % 2 == 0) & (ends <= last)]
-        if length < size and len(ends) and data[ends[-1] - 1] != _NEWLINE:
-            ends = ends[:-1]
         for begin, end in pairwise([0, *ends.tolist()]):
             record = data[begin:end].tobytes().removesuffix(b"\n").removesuffix(b"\r")
             if record.strip(dialect.space):
