@@ -31,7 +31,20 @@ from shardex.errors import (
 from shardex.jobs import JobFolder
 from tests.waiting import becomes_true
 
-FORMATS = ("arrow", "parquet", "jsonl", "text", "csv", "tar", "tokens", "bins", "columns_tar", "megatron", "npy", "data_forager")
+FORMATS = (
+    "arrow",
+    "parquet",
+    "jsonl",
+    "text",
+    "csv",
+    "tar",
+    "tokens",
+    "bins",
+    "columns_tar",
+    "megatron",
+    "npy",
+    "data_forager",
+)
 
 
 def content(folder: Path) -> dict[str, str]:

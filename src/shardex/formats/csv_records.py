@@ -9,9 +9,8 @@ quote by quote. Blank lines, a byte order mark and carriage returns are left out
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -179,7 +178,7 @@ class CsvScanner:
         found[[_NEWLINE, _RETURN, *map(ord, self.dialect.delimiter + self.dialect.quote)]] = True
         return found
 
-    def join(self, source: Source, path: str, parts: Sequence[Piece]) -> Scan:
+    def join(self, source: Source, path: str, parts: Iterable[Piece]) -> Scan:
         """Return offsets and lengths of the records of a file that was scanned in parts."""
         size, inside, carried = source.stat(path).size, False, True
         if not size:
@@ -216,7 +215,7 @@ class CsvScanner:
         found = self.dialect.column_names(_text(bytes(source.read(path, [place])[0]), source, path))
         if found != self.header:
             raise FormatError(
-                f"{os.path.join(source.url, path)}: expected the columns {', '.join(self.header or ())} as in the "
+                f"{source.full_name(path)}: expected the columns {', '.join(self.header or ())} as in the "
                 f"first file, got {', '.join(found)}; open files with other columns one by one, and sx.concat them"
             )
 
@@ -231,7 +230,7 @@ class CsvScanner:
             line = int(np.count_nonzero(data[1 : unclosed + 1] == _NEWLINE)) + 1
             shown = data[unclosed + 1 : unclosed + 61].tobytes()
             raise FormatError(
-                f"{os.path.join(source.url, path)}, line {line}: expected a quote that ends the cell {shown!r}, got "
+                f"{source.full_name(path)}, line {line}: expected a quote that ends the cell {shown!r}, got "
                 'the end of the file; repair the line, or open with quote="" if quotes are text'
             )
         lines = np.flatnonzero(data[1:] == _NEWLINE) + 1
@@ -303,5 +302,5 @@ def _text(record: bytes, source: Source, path: str) -> str:
         return record.decode()
     except UnicodeDecodeError as error:
         raise FormatError(
-            f"{os.path.join(source.url, path)}: expected names of columns in UTF-8, got {record[:60]!r}: {error.reason}"
+            f"{source.full_name(path)}: expected names of columns in UTF-8, got {record[:60]!r}: {error.reason}"
         ) from None

@@ -8,7 +8,6 @@ and lengths are indexed as those of lines are. `jsonl` reads them.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -80,7 +79,7 @@ class JsonScanner:
         """Return offsets and lengths of the lines or elements of one file."""
         if path.lower().endswith(EXTENSIONS):
             data = source.read(path, [ByteRange(0, source.stat(path).size)])[0]
-            name = os.path.join(source.url, path)
+            name = source.full_name(path)
             if (begin := array_begin(data)) is not None:
                 offset, length = _elements(data, begin, name)
                 return {"offset": offset, "length": length}
