@@ -54,6 +54,9 @@ def test_arrays_of_the_fixture_are_read(tmp_path: Path) -> None:
     assert plain(pickle.loads(pickle.dumps(ds))) == AUX["samples"]
     batch = next(iter(sx.Loader(ds, batch_size=11)))
     assert batch["loss_mask"].tolist() == [one["loss_mask"] for one in AUX["samples"]]
+    windows = ds.windows(10)
+    assert windows[0].tokens.tolist() == AUX["samples"][0]["tokens"] + AUX["samples"][1]["tokens"]
+    assert windows[1].positions.tolist() == AUX["samples"][2]["positions"] + AUX["samples"][3]["positions"]
     with pytest.raises(FieldError):
         rows.read(np.array([0]), ["x"])
     for row in (-1, 11):

@@ -122,8 +122,10 @@ def test_windows_and_batches_of_documents(real: Path) -> None:
     ds = sx.open(real / "text_document.idx")
     batch = next(iter(sx.Loader(ds, batch_size=5, ragged="pack")))
     assert batch["tokens"].values.tolist() == [token for document in WHOLE for token in document]
-    if hasattr(ds, "windows"):
-        assert [one.tokens.tolist() for one in ds.windows(4)] == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]
+    assert [one.tokens.tolist() for one in ds.windows(4)] == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]
+    packed = ds.pack(5, "best_fit")
+    found = sorted(token for one in packed for token in one.tokens[one.segment_ids > 0].tolist())
+    assert found == sorted(token for document in WHOLE for token in document)
 
 
 def test_multimodal_datasets_are_refused(real: Path) -> None:

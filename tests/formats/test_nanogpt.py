@@ -63,8 +63,7 @@ def test_plain_files_are_read(tmp_path: Path) -> None:
     assert windows.rows.read(np.array([2, 0]))["tokens"].shape == (2, 4)
     assert every(sx.open(tmp_path / "val.bin", format="nanogpt", dtype="uint8", field="x"))[0][:3] == [0, 0, 1]
     assert every(pickle.loads(pickle.dumps(windows))) == every(windows)
-    if hasattr(whole, "windows"):
-        assert [one.tokens.tolist() for one in whole.windows(4)][-1] == [8, 9, 0, 1]
+    assert [one.tokens.tolist() for one in whole.windows(4)][-1] == [8, 9, 0, 1]
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])

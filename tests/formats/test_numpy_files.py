@@ -71,8 +71,7 @@ def test_one_dimension_is_read_in_windows(tmp_path: Path) -> None:
     assert every(sx.open(tmp_path, schema={"x": sx.Array("uint16", (5,))}))[1:] == [[5, 6, 7, 8, 9], [0, 1, 2, 3, 4]]
     with pytest.raises(SchemaError, match="expected one array of uint16, got x int8"):
         sx.open(tmp_path, schema={"x": sx.Array("int8", (5,))})
-    if hasattr(whole, "windows"):
-        assert [one.tokens.tolist() for one in whole.windows(5)][2] == [0, 1, 2, 3, 4]
+    assert [one.tokens.tolist() for one in whole.windows(5)][2] == [0, 1, 2, 3, 4]
 
 
 def test_every_version_and_order_of_the_header_is_read(tmp_path: Path) -> None:

@@ -33,7 +33,12 @@ Record formats (tar, JSONL, text, CSV, tokens, bins): an index gives file, offse
 - `columns_tar`, `columns_tar_writer`: a SQLite table and tars for each field (synthefy-dataset-utils)
 - `tokens`, `token_files`: files of raw numbers as windows or samples; `token_files` scans and writes them
 - `bins`: length-prefixed records in numbered bins (splitdataloader)
-- `data_forager`: the index files of data-forager
+- `number_records`: what the next three share: places by arithmetic, writers of numbers
+- `megatron`: `.bin` and `.idx` files of Megatron-LM
+- `nanogpt`: streams of tokens of nanoGPT and llm.c
+- `numpy_files`: `.npy` files
+- `data_forager`: the index files of data-forager, and samples of several arrays
+- `data_forager_folder`: the format data_forager: opens such folders by what they hold, and writes them
 """
 
 from shardex.formats.arrow_files import EXTENSIONS, open_files
