@@ -355,6 +355,22 @@ def test_the_field_whose_length_counts(tmp_path: Path) -> None:
         sx.Loader(ds, max_tokens=12, length_of="k")
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_windows_and_packs(tmp_path: Path, shuffle: bool) -> None:
+    documents = [{"tokens": np.arange(n, dtype=np.uint16)} for n in LENGTHS.tolist()]
+    ds = sx.write(tmp_path / "d", documents, {"tokens": sx.Array("uint16", (None,))}, format="tokens")
+    options: dict[str, Any] = {"max_tokens": 32, "shuffle": shuffle, "epochs": 2}
+    windows = ds.windows(8, offset="random per epoch")
+    batches = list(sx.Loader(windows, **options))
+    assert {len(batch) for batch in batches[: len(batches) // 2 - 1]} == {4}
+    assert sum(map(len, batches)) == 2 * len(windows)
+    loader = sx.Loader(ds.pack(8), **options)
+    assert all(batch.tokens.size <= 32 for batch in loader) and loader.stats.tokens == 0  # not those of cu_seqlens
+    short = ds.windows(8, across=False, partial=True, labels=True)
+    loader = sx.Loader(short, bucket=16, **options)
+    assert all(batch.inputs.size <= 32 for batch in loader) and loader.stats.tokens == 2 * short.lengths("inputs").sum()
+
+
 def test_a_sample_that_is_too_long_is_named(tmp_path: Path) -> None:
     data = [{"t": np.arange(k + 1)} for k in range(20)]
     ds = sx.write(tmp_path / "d", data, {"t": sx.Array("int64", (None,))})

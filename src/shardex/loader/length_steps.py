@@ -31,6 +31,13 @@ _CHUNK = 4096
 """Samples whose lengths are read at once, where some cannot be read."""
 _KEPT_EPOCHS = 2
 """Epochs whose batches are kept: the one that is loaded, and the one whose batches are being prepared."""
+NOT_TOKENS = frozenset({"cu_seqlens"})
+"""Fields whose length is a number of pieces, not of tokens: those that `Dataset.pack` adds."""
+
+
+def _fixed_length(feature: Feature) -> int | None:
+    """Return the length that all arrays of a field have; None if it may differ."""
+    return feature.shape[0] if isinstance(feature, Array) and feature.shape else None
 
 
 def length_field(options: LoaderOptions, features: Mapping[str, Feature]) -> str:
@@ -44,8 +51,7 @@ def length_field(options: LoaderOptions, features: Mapping[str, Feature]) -> str
         return check_fields(list(features), [options.length_of])[0]
     names = list(features) if options.fields is None else options.fields
     arrays = {name: one for name in names if isinstance(one := unwrap_optional(features[name]), Array)}
-    varying = [name for name, one in arrays.items() if not one.shape or one.shape[0] is None]
-    varying = [name for name in varying if name != "cu_seqlens"]  # of `Dataset.pack`
+    varying = [name for name, one in arrays.items() if _fixed_length(one) is None and name not in NOT_TOKENS]
     usual = [name for name in ("tokens", "inputs") if name in (varying or arrays)]
     chosen = varying if len(varying) == 1 else usual[:1]
     if chosen:
@@ -71,12 +77,7 @@ class SampleLengths:
         self._by_position = data.order.for_epoch(1) is data.order
         """True if all epochs have the samples of the dataset; a mixture, for example, goes on with its sources."""
         source = data if self._by_position else Dataset(data.rows, fields=data.chosen)
-        try:
-            self._lengths = source.lengths(name)
-        except Exception:
-            if not skip_bad:
-                raise
-            self._lengths = _lengths_of_good(source, name)
+        self._lengths = _lengths(source, name, skip_bad)
 
     @property
     def same_in_all_epochs(self) -> bool:
@@ -108,6 +109,18 @@ class SampleLengths:
             f"expected samples of at most max_tokens={max_tokens} tokens, got one of {longest}{others} - at field "
             f"{self.name}, {where}; choose a larger max_tokens, or cut long samples with ds.windows or ds.pack"
         )
+
+
+def _lengths(data: Dataset[Any], name: str, skip_bad: bool) -> Integers:
+    """Return the length of each sample of a dataset."""
+    if (length := _fixed_length(data.features[name])) is not None:
+        return np.broadcast_to(np.int64(length), len(data))  # one number: there may be many more windows than tokens
+    try:
+        return data.lengths(name)
+    except Exception:
+        if not skip_bad:
+            raise
+    return _lengths_of_good(data, name)
 
 
 def _lengths_of_good(data: Dataset[Any], name: str) -> Integers:

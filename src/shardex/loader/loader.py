@@ -404,7 +404,7 @@ class Loader(Generic[B_co]):
             self.skipped += prepared.bad[: max(0, _MAX_SKIPPED - len(self.skipped))]
         if prepared.lengths:
             if self._counted is None:
-                self._counted = self._recipe.counted_field(prepared.lengths)
+                self._counted = self._recipe.counted_field(prepared.lengths) or ("", False)
             if (sizes := prepared.lengths.get(self._counted[0])) is not None:
                 stats.add_lengths(sizes, self._counted[1])
         self._origin = origin

@@ -21,7 +21,7 @@ from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.kernel import Columns, Integers, Ragged
 from shardex.loader.column_forms import ColumnForms
 from shardex.loader.cursor import EpochSteps, Steps
-from shardex.loader.length_steps import LengthSteps, SampleLengths, length_field
+from shardex.loader.length_steps import NOT_TOKENS, LengthSteps, SampleLengths, length_field
 from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch
 from shardex.loader.options import LoaderOptions
 from shardex.loader.plan import Plan, PreparedBatch
@@ -154,11 +154,12 @@ class Recipe:
         """True if the samples of a batch are padded to the longest one, in the field whose length counts."""
         return self.lengths is not None and self.forms.form(self.lengths.name) == "pad"
 
-    def counted_field(self, lengths: Iterable[str]) -> tuple[str, bool]:
+    def counted_field(self, lengths: Iterable[str]) -> tuple[str, bool] | None:
         """Return the field whose elements are counted as tokens, among those whose rows differ, and if it is padded."""
-        names = list(lengths)
-        name = self.lengths.name if self.lengths is not None and self.lengths.name in names else names[0]
-        return name, self.forms.form(name) == "pad"
+        names = [name for name in lengths if name not in NOT_TOKENS]
+        if self.lengths is not None:
+            names = [name for name in names if name == self.lengths.name] or names
+        return (names[0], self.forms.form(names[0]) == "pad") if names else None
 
     def steps(self) -> Steps:
         """Return the division of epochs into steps."""

@@ -20,7 +20,7 @@ Lengths = Callable[[int, int], Integers]
 """Returns the lengths of the samples from a position of an epoch to another."""
 _CHUNK = 1 << 20
 """Samples whose lengths are held at a time."""
-_KEPT_RUNS = 4
+_KEPT_RUNS = 2
 """Sorted runs that are kept: the batches of a run are asked for one after another."""
 
 
