@@ -430,3 +430,23 @@ def test_labels_of_windows_are_the_tokens_that_count(tmp_path: Path) -> None:
     answers = "".join(one["content"] + END for messages in CHATS for one in messages if one["role"] == "assistant")
     assert counted_labels(ds.windows(16, labels=True, partial=True)) == answers
     assert counted_labels(ds.windows(16, labels=True, partial=True, across=False)) == answers
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "truncate"])
+def test_labels_of_packs_are_the_tokens_that_count(strategy: Any, tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", CHATS)
+    ds = sx.tokenize(source, bpe(), tmp_path / "out", messages="messages", template="chatml", eos="<|end|>")
+    longest = int(ds.lengths("tokens").max())
+    found = []
+    for batch in sx.Loader(ds.pack(longest + 20, strategy, labels=True), batch_size=4, shuffle=True, seed=1):
+        for inputs, labels, segments in zip(batch.inputs, batch.labels, batch.segment_ids, strict=True):
+            for segment in range(1, segments.max() + 1):
+                text = decode(bpe(), inputs[segments == segment].tolist())
+                of_segment = labels[segments == segment]
+                found.append((text, decode(bpe(), of_segment[of_segment != -100].tolist())))
+    expected = [(chatml_text(one)[0] + "<|end|>", _answers(one) + "<|end|>") for one in CHATS]
+    assert sorted(found) == sorted(expected)
+
+
+def _answers(messages: list[Any]) -> str:
+    return "".join(one["content"] + END for one in messages if one["role"] == "assistant")
