@@ -94,6 +94,7 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
     "fixed codes": lambda data: strategy(data, zlib.Z_FIXED),
     "runs": lambda data: strategy(data, zlib.Z_RLE),
     "flushed": flushed,
+    "flushed members": lambda data: in_parts(flushed, data, SPACING - 9000),
 }
 
 
@@ -242,8 +243,8 @@ def test_streams_that_begin_at_each_bit() -> None:
         first = packer.compress(data[:skipped]) + packer.flush(zlib.Z_PARTIAL_FLUSH)
         packed = first + packer.compress(data[skipped:]) + packer.flush()
         for bit in range(8):  # the last bits are written with the next block
-            stream, begin = raw_stream(packed[len(first) :], bit, data[:skipped])
             try:
+                stream, begin = raw_stream(memoryview(packed)[len(first) :], bit, data[:skipped])
                 found = stream.decompress(begin)
             except zlib.error:
                 continue

@@ -135,17 +135,15 @@ class AccessPoints:
         skip, wanted = begin - int(self.plain[number]), end - begin
         if not wanted:
             return b""
-        make = _deflated if self.kind == "gzip" else _framed
-        pieces, found, out = make(self._packed(number, read), int(self.bits[number]), self.windows[number]), 0, []
+        packed = self._packed(number, read)
         try:
-            for piece in pieces:
-                out.append(piece)
-                found += len(piece)
-                if found >= skip + wanted:
-                    break
+            if self.kind == "gzip":
+                out = _deflated(packed, int(self.bits[number]) % 8, self.windows[number], skip + wanted)
+            else:
+                out = _framed(packed, skip + wanted)
         except (zlib.error, OSError, pa.ArrowException) as error:
             raise FormatError(f"{name}: expected {self.kind} data as when it was first read, got: {error}") from None
-        data = b"".join(out)[skip : skip + wanted]
+        data = out[skip:] if skip else out
         self._check(data, begin, name)
         return data
 
@@ -214,36 +212,30 @@ class AccessPoints:
         return cls(**head, bits=bits, plain=plain, windows=windows, sums=sums)
 
 
-def _deflated(pieces: Iterator[memoryview], bit: int, window: Any) -> Iterator[bytes]:
-    """Decompress gzip from the start of a deflate block on; further members may follow."""
+def _deflated(pieces: Iterator[memoryview], bit: int, window: Any, size: int) -> bytes:
+    """Decompress `size` bytes of gzip from the start of a deflate block on; further members may follow."""
     history = pa.decompress(window, WINDOW, "zstd", asbytes=True) if len(window) else b""
-    first = next(pieces, memoryview(b""))
-    stream, data = raw_stream(bytes(first), bit % 8, history)
-    footer = 8
-    while True:
-        yield stream.decompress(data)
-        while stream.eof:
-            rest = stream.unused_data
-            while len(rest) < footer and (more := next(pieces, None)) is not None:
-                rest += bytes(more)
-            data = rest[footer:].lstrip(b"\0")
-            if not data and (more := next(pieces, None)) is not None:
-                data = bytes(more)
-            if not data:
-                return
-            stream, footer = zlib.decompressobj(31), 0  # it checks header and footer itself
-            yield stream.decompress(data)
-        following = next(pieces, None)
-        if following is None:
-            return
-        data = bytes(following)
+    stream, data = raw_stream(next(pieces, memoryview(b"")), bit, history)
+    out, left, footer = list[bytes](), size, 8
+    while left:
+        out.append(stream.decompress(data, left))
+        left -= len(out[-1])
+        rest = stream.unused_data if stream.eof else stream.unconsumed_tail
+        while stream.eof and left and len(rest) <= footer and (more := next(pieces, None)) is not None:
+            rest += more
+        if stream.eof and left:
+            rest = rest[footer:].lstrip(b"\0")
+            stream, footer = zlib.decompressobj(31), 0  # of the next member; it checks header and footer itself
+        data = rest or next(pieces, b"")
+        if not len(data):
+            break
+    return b"".join(out) if len(out) > 1 else out[0]
 
 
-def _framed(pieces: Iterator[memoryview], bit: int, window: Any) -> Iterator[bytes]:
-    """Decompress zstd from the beginning of a frame on."""
+def _framed(pieces: Iterator[memoryview], size: int) -> bytes:
+    """Decompress `size` bytes of zstd from the beginning of a frame on."""
     with pa.CompressedInputStream(pa.PythonFile(PieceFile(pieces), "r"), "zstd") as stream:
-        while plain := stream.read(4 * CELL):
-            yield plain
+        return bytes(stream.read(size))
 
 
 class PointSource(Source):

@@ -14,8 +14,8 @@ _ORDER = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1)
 """The order in which the lengths of the code length codes are stored (RFC 1951, 3.2.7), as far as needed."""
 
 
-def raw_stream(data: bytes, bit: int, window: bytes) -> tuple[Any, bytes]:
-    """Return a decompressor, and the bytes to begin with, for deflate data that begins at this bit of the first byte.
+def raw_stream(data: memoryview, bit: int, window: bytes) -> tuple[Any, Any]:
+    """Return a decompressor for deflate data that begins at this bit of the first byte, and the bytes to go on with.
 
     `window` is the content before it.
     """
@@ -23,7 +23,8 @@ def raw_stream(data: bytes, bit: int, window: bytes) -> tuple[Any, bytes]:
     if bit == 0:
         return stream, data
     whole, low = _empty_blocks(bit)
-    return stream, whole + bytes([low | (data[0] >> bit << bit)]) + data[1:]
+    stream.decompress(whole + bytes([low | (data[0] >> bit << bit)]))
+    return stream, data[1:]
 
 
 @cache

@@ -151,9 +151,10 @@ class _Inflate:
         return code, used
 
     def _window(self, at: int) -> bytes:
-        """Return the content that the next block may refer to, compressed."""
-        size = min(WINDOW, at - self._member_begin)
-        return pa.compress(self._out[self._at - size : self._at].tobytes(), "zstd", asbytes=True) if size else b""
+        """Return the content that the next block may refer to, compressed; a member refers to nothing before it."""
+        if at == self._member_begin:
+            return b""
+        return bytes(pa.compress(self._out[self._at - WINDOW : self._at].tobytes(), "zstd", asbytes=True))
 
 
 def _zeros(data: Bytes) -> int:
