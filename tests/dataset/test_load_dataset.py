@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import pickle
 import shutil
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -317,3 +320,17 @@ def test_a_glob_that_folders_match(tmp_path: Path) -> None:
     assert {name: len(ds) for name, ds in found.items()} == {"train": 2, "validation": 5, "test": 3}
     only = load_dataset(str(tmp_path / "t*"))
     assert {name: len(ds) for name, ds in only.items()} == {"train": 2, "test": 3}
+
+
+def test_compressed_files_and_archives(tmp_path: Path) -> None:
+    for name, count in (("train-0", 5), ("train-1", 3), ("test", 2)):
+        lines = "".join(json.dumps({"id": k}) + "\n" for k in range(count)).encode()
+        (tmp_path / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines))
+    (tmp_path / "README.md.gz").write_bytes(gzip.compress(b"about"))
+    expected = {"train": 8, "test": 2}
+    for what in (tmp_path, tmp_path / "*.jsonl.gz"):
+        assert {name: len(ds) for name, ds in sx.load_dataset(what).items()} == expected
+    with zipfile.ZipFile(tmp_path / "validation.zip", "w") as archive:
+        archive.writestr("a.jsonl", '{"id": 1}\n')
+    assert {name: len(ds) for name, ds in sx.load_dataset(tmp_path).items()} == {**expected, "validation": 1}
+    assert len(sx.load_dataset(tmp_path / "validation.zip", split="validation")) == 1

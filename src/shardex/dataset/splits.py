@@ -34,7 +34,7 @@ from typing import Any
 from shardex.errors import ArgumentError, NotFoundError
 from shardex.files import Files, expand_braces, find, natural_order
 from shardex.formats import FORMATS, format_named
-from shardex.sources import LocalSource, is_url
+from shardex.sources import LocalSource, is_url, plain_name
 
 DEFAULT = "train"
 """The split of paths without a split word."""
@@ -179,7 +179,7 @@ class SplitFinder:
         if not given:
             raise NotFoundError(errno.ENOENT, "expected at least one file, got an empty list", "[]")
         units = [unit for one in given for unit in self._units_of(one)]
-        if len(given) == len(units) == 1 and units[0].is_folder:
+        if len(given) == len(units) == 1 and units[0].is_folder and not _is_archive(units[0].what):
             files = self._find(units[0].what)
             units = [*self._walk(units[0].what, [(name, named_split(name)) for name in files.paths if _is_data(name)])]
         else:
@@ -193,7 +193,9 @@ class SplitFinder:
         return splits or {DEFAULT: [Unit(given[0], is_folder=True)] if len(given) == 1 else units}
 
     def _find(self, what: str) -> Files:
-        return find(what, **self.places)
+        """Return files as they are stored: compressed ones with their own names."""
+        found = find(what, **self.places)
+        return found.packed or found
 
     def _units_of(self, pattern: str) -> Iterator[Unit]:
         """Yield a folder, or the files of a pattern; a brace pattern may expand to several of both."""
@@ -206,7 +208,7 @@ class SplitFinder:
             if files.folder:
                 yield Unit(one, is_folder=True)
             else:
-                yield from (Unit(_full_path(files, path), is_folder=False) for path in files.paths)
+                yield from (Unit(_full_path(files, path), is_folder=_is_archive(path)) for path in files.paths)
 
     def _walk(self, folder: str, files: _Named) -> Iterator[Unit]:
         """Yield a folder of one split as a whole if it is one dataset; otherwise what is in it."""
@@ -222,13 +224,13 @@ class SplitFinder:
             if below[0][0]:
                 yield from self._walk(where, below)
             else:
-                yield Unit(where, is_folder=False, split=below[0][1])
+                yield Unit(where, is_folder=_is_archive(where), split=below[0][1])
 
     def _is_whole(self, folder: str, files: _Named) -> bool:
         """Return True if a folder is one dataset, False if it is a folder of datasets."""
         if any(f"/{_MANIFESTS}/" in name for name, _ in files):
             return False
-        likely = _formats(self._find(folder))
+        likely = _formats(find(folder, **self.places))
         if self.format is None:
             return bool(likely)
         return self.format in likely or not any("/" in name for name, _ in files)
@@ -303,8 +305,18 @@ def _formats(files: Files) -> list[str]:
 
 
 def _only_names(names: Sequence[str]) -> Files:
-    """Return files of which only the names are used."""
-    return Files(LocalSource(os.sep), tuple(map(_without_query, names)), tuple(names))
+    """Return files of which only the names are used, those of their content if they are compressed."""
+    return Files(LocalSource(os.sep), tuple(map(_content_name, names)), tuple(names))
+
+
+def _content_name(name: str) -> str:
+    plain = _without_query(name)
+    return (plain_name(plain) or (plain,))[0]
+
+
+def _is_archive(name: str) -> bool:
+    """Return whether a file is a folder of others."""
+    return _content_name(name).lower().endswith(".zip")
 
 
 def _without_query(name: str) -> str:
@@ -313,4 +325,4 @@ def _without_query(name: str) -> str:
 
 
 def _extension(name: str) -> str:
-    return os.path.splitext(_without_query(name))[1].lower()
+    return os.path.splitext(_content_name(name))[1].lower()
