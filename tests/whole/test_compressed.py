@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import shardex as sx
+from shardex.cli.commands import app
 from shardex.errors import FormatError, StaleIndexError, UnknownFormatError
 from shardex.sources.url import SCHEMES
+from shardex.store.readable_rows import open_readable_files
 from tests.compressed_files import PACKERS, fast_gzip, in_parts, text, zipped, zstd
 from tests.fake_remote import fake_remote_url, open_fake_remote
 
@@ -121,6 +124,21 @@ def test_checksums(corpus: Path, tmp_path: Path) -> None:
     path.write_bytes(fast_gzip(text(SIZE, 1)))
     with pytest.raises(StaleIndexError, match=r"a\.jsonl\.gz: expected the file as it was when its checksums"):
         sx.open(path)
+
+
+def test_readable_files_of_damaged_data_are_recovered(corpus: Path, tmp_path: Path) -> None:
+    packed = (corpus / "4.jsonl.gz").read_bytes()
+    (corpus / "4.jsonl.gz").write_bytes(packed[:-9])
+    with open_readable_files(corpus) as found:
+        lost = text(SIZE, 4).count(b"\n")
+        assert len(found.dataset) == len(samples()) - lost
+        ((name, why),) = found.refused
+        assert name == "4.jsonl.gz" and f"the file ends at byte {len(packed) - 9}" in why
+
+
+def test_sizes_on_the_command_line(corpus: Path) -> None:
+    done = CliRunner().invoke(app, ["info", str(corpus), "--json"])
+    assert json.loads(done.stdout)["bytes"] == sum(path.stat().st_size for path in corpus.iterdir() if path.is_file())
 
 
 @pytest.mark.parametrize("way", [None, "copy"])

@@ -132,7 +132,14 @@ def info(what: What, format: Format = None, option: Options = None, as_json: AsJ
 def _bytes_on_disk(rows: ShardRows) -> int | None:
     """Total size of the files; None for remote files, whose sizes would take many requests."""
     names = dict.fromkeys(rows.shard_names())
-    return None if any(map(is_url, names)) else sum(map(os.path.getsize, names))
+    return None if any(map(is_url, names)) else sum(map(os.path.getsize, dict.fromkeys(map(_stored_file, names))))
+
+
+def _stored_file(name: str) -> str:
+    """Return the path of a file, or of the archive that a name such as ``a.zip/b.jsonl`` is in."""
+    while not os.path.exists(name) and os.path.dirname(name) != name:
+        name = os.path.dirname(name)
+    return name
 
 
 def _path(rows: ShardRows) -> str:

@@ -404,7 +404,10 @@ class DecompressedSource(Source):
                 where = "memory" if self._copies is None else self._copies.folder
                 text = f"{_count(len(some))} ({sizes}): read from a decompressed copy in {where} ({extra})"
             else:
-                text = f"{_count(len(some))} ({sizes}): read in place through access points ({extra})"
+                text = (
+                    f"{_count(len(some))} ({sizes}): read in place through access points ({extra}); "
+                    'compressed="copy" is faster for shuffled samples'
+                )
             _log.info("%s: %s", self.url, text)
             if made and self._progress is not False and (self._progress or sys.stderr.isatty()):
                 Bar.write(f"shardex: {text}", file=sys.stderr)

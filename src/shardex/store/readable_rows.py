@@ -191,9 +191,10 @@ def _open_files(files: Files, format: str, options: dict[str, Any], folder: str,
     for number, path in enumerate(files.paths):
         if not container.recognise(Files(files.source, (path,), files.name(number))):
             continue
-        alone = _with_folder(os.path.join(folder, str(number), path))
-        _link_or_copy(files, number, alone)
+        stored = _stored_path(files, number)
+        alone = _with_folder(os.path.join(folder, str(number), stored))
         try:
+            _link_or_copy(files, number, alone)
             open_dataset([alone], format=format, **options)
             container.check_end(LocalSource(os.path.dirname(alone)), os.path.basename(alone))
         except ShardexError as error:
@@ -201,7 +202,7 @@ def _open_files(files: Files, format: str, options: dict[str, Any], folder: str,
             if not container.keep_readable_part(alone):
                 continue
             errors[-1] += "; the samples before that can be read"
-        good.append(_with_folder(os.path.join(links, path)))
+        good.append(_with_folder(os.path.join(links, stored)))
         os.rename(alone, good[-1])
     try:
         if good:
@@ -222,13 +223,19 @@ def _open_damaged(files: Files, format: str, options: dict[str, Any]) -> Dataset
 
 
 def _link_or_copy(files: Files, number: int, target: str) -> None:
-    """Make a file available at a local path: by a link, or by a copy if it is remote."""
-    if not files.source.is_remote:
+    """Make a file available at a local path: by a link, or by a copy if it is remote or a member of an archive."""
+    if files.source.data_folder is not None and os.path.isfile(files.name(number)):
         os.symlink(files.name(number), target)
         return
     path = files.paths[number]
     with open(target, "xb") as out:
         out.writelines(read_pieces(files.source, path, 0, files.source.stat(path).size))
+
+
+def _stored_path(files: Files, number: int) -> str:
+    """Return the path of a file in its folder, with the extension of its compression if it has one."""
+    folder, name = files.source.data_folder, files.name(number)
+    return os.path.relpath(name, folder) if folder is not None and os.path.isfile(name) else files.paths[number]
 
 
 def _with_folder(path: str) -> str:
