@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -105,7 +106,9 @@ class AccessPoints:
     """Size of the content."""
     bits: Integers
     plain: Integers
-    windows: Sequence[Any]
+    windows: Any
+    """The content before each point, compressed, as bytes or as an array of Arrow."""
+    window_sums: NDArray[np.uint64]
     sums: NDArray[np.uint64]
 
     @classmethod
@@ -121,9 +124,10 @@ class AccessPoints:
             return None
         bits = np.array([point.bit for point in kept], np.int64)
         windows = [point.window for point in kept]
-        return cls(kind, packed_size, tag, sums.size, bits, plain, windows, checksums)
+        window_sums = np.array([xxhash.xxh3_64_intdigest(window) for window in windows], np.uint64)
+        return cls(kind, packed_size, tag, sums.size, bits, plain, windows, window_sums, checksums)
 
-    @property
+    @cached_property
     def begins(self) -> Integers:
         """The first byte of each unit, and the size of the content."""
         begins: Integers = np.append(-(-self.plain // CELL) * CELL, self.size)
@@ -138,7 +142,7 @@ class AccessPoints:
         packed = self._packed(number, read)
         try:
             if self.kind == "gzip":
-                out = _deflated(packed, int(self.bits[number]) % 8, self.windows[number], skip + wanted)
+                out = _deflated(packed, int(self.bits[number]) % 8, self._window(number, name), skip + wanted)
             else:
                 out = _framed(packed, skip + wanted)
         except (zlib.error, OSError, pa.ArrowException) as error:
@@ -146,6 +150,17 @@ class AccessPoints:
         data = out[skip:] if skip else out
         self._check(data, begin, name)
         return data
+
+    def _window(self, number: int, name: str) -> bytes:
+        """Return the content before a point."""
+        saved = self.windows[number]
+        data = saved.as_py() if isinstance(saved, pa.Scalar) else saved
+        if xxhash.xxh3_64_intdigest(data) != int(self.window_sums[number]):
+            raise ChecksumError(
+                f"{name}: expected the access points that were saved, got damaged ones; delete the file "
+                f"points-*.arrow of {self.size} bytes of content in .shardex or in the cache folder"
+            )
+        return bytes(pa.decompress(data, WINDOW, "zstd", asbytes=True)) if data else b""
 
     def _packed(self, number: int, read: Callable[[int, int], memoryview]) -> Iterator[memoryview]:
         """Yield the compressed bytes of a unit, and then those after it."""
@@ -169,53 +184,57 @@ class AccessPoints:
     # -- saved -----------------------------------------------------------------------------------------------
 
     def encode(self) -> memoryview:
-        """Return the points as bytes: an Arrow file."""
+        """Return the points as bytes: an Arrow file. Its header has the checksum of all numbers."""
+        batch = pa.record_batch(
+            {
+                "bit": pa.array(self.bits, pa.int64()),
+                "plain": pa.array(self.plain, pa.int64()),
+                "xxh3": pa.array(self.window_sums, pa.uint64()),
+                "window": pa.array(list(self.windows), pa.large_binary()),
+            }
+        )
         head = {"version": VERSION, "kind": self.kind, "packed_size": self.packed_size, "tag": self.tag}
-        columns = {
-            "bit": pa.array(self.bits, pa.int64()),
-            "plain": pa.array(self.plain, pa.int64()),
-            "window": pa.array([bytes(one) for one in self.windows], pa.large_binary()),
-        }
-        batch = pa.record_batch(columns)
-        body = self.sums.tobytes()
-        digest = xxhash.xxh3_64()
-        for part in (self.bits.tobytes(), self.plain.tobytes(), *map(bytes, self.windows), body):
-            digest.update(part)
-        encoded = msgspec.json.encode({**head, "size": self.size, "xxh3": digest.hexdigest()})
+        encoded = msgspec.json.encode({**head, "size": self.size})
+        sums = self.sums.tobytes()
+        digest = _digest(encoded, self.bits, self.plain, self.window_sums, sums)
         sink = pa.BufferOutputStream()
-        schema = batch.schema.with_metadata({"shardex": encoded, "sums": body})
+        schema = batch.schema.with_metadata({"shardex": encoded, "sums": sums, "xxh3": digest})
         with pa.ipc.new_file(sink, schema) as writer:
             writer.write_batch(batch.replace_schema_metadata(schema.metadata))
         return memoryview(sink.getvalue())
 
     @classmethod
     def decode(cls, data: memoryview) -> AccessPoints | None:
-        """Return saved points; None if the bytes are not intact."""
+        """Return saved points; None if the bytes are not intact. A window is checked when it is used."""
         try:
             reader = pa.ipc.open_file(pa.py_buffer(data))
             metadata = reader.schema.metadata or {}
-            head = msgspec.json.decode(metadata[b"shardex"])
+            encoded, saved, batch = metadata[b"shardex"], metadata[b"sums"], reader.get_batch(0)
+            batch.validate(full=True)  # offsets of windows; their bytes are not read
+            numbers = [column.buffers()[1] or b"" for column in batch.columns[:3]]
+            bits, plain = (np.frombuffer(one, np.int64, len(batch)) for one in numbers[:2])
+            windows = np.frombuffer(numbers[2], np.uint64, len(batch))
+            if _digest(encoded, bits, plain, windows, saved) != metadata[b"xxh3"]:
+                return None
+            head = msgspec.json.decode(encoded)
             if head.pop("version") != VERSION:
                 return None
-            expected, batch = head.pop("xxh3"), reader.get_batch(0)
-            batch.validate(full=True)
-            sums = np.frombuffer(metadata[b"sums"], np.uint64)
-            bits, plain = (np.frombuffer(batch.column(n).buffers()[1] or b"", np.int64, len(batch)) for n in (0, 1))
-            windows = [one.as_buffer() for one in batch.column(2)]
-        except (pa.ArrowException, OSError, KeyError, ValueError, msgspec.DecodeError, AttributeError):
+            sums = np.frombuffer(saved, np.uint64)
+            return cls(**head, bits=bits, plain=plain, windows=batch.column(3), window_sums=windows, sums=sums)
+        except (pa.ArrowException, OSError, LookupError, TypeError, ValueError, msgspec.DecodeError):
             return None
-        digest = xxhash.xxh3_64()
-        for part in (bits.tobytes(), plain.tobytes(), *windows, sums.tobytes()):
-            digest.update(part)
-        if digest.hexdigest() != expected:
-            return None
-        return cls(**head, bits=bits, plain=plain, windows=windows, sums=sums)
 
 
-def _deflated(pieces: Iterator[memoryview], bit: int, window: Any, size: int) -> bytes:
+def _digest(*parts: Any) -> bytes:
+    digest = xxhash.xxh3_64()
+    for part in parts:
+        digest.update(memoryview(part))
+    return digest.hexdigest().encode()
+
+
+def _deflated(pieces: Iterator[memoryview], bit: int, window: bytes, size: int) -> bytes:
     """Decompress `size` bytes of gzip from the start of a deflate block on; further members may follow."""
-    history = pa.decompress(window, WINDOW, "zstd", asbytes=True) if len(window) else b""
-    stream, data = raw_stream(next(pieces, memoryview(b"")), bit, history)
+    stream, data = raw_stream(next(pieces, memoryview(b"")), bit, window)
     out, left, footer = list[bytes](), size, 8
     while left:
         out.append(stream.decompress(data, left))

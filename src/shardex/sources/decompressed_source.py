@@ -302,7 +302,7 @@ class DecompressedSource(Source):
     def _make_all(self, paths: list[str], stats: Mapping[str, Stat], tags: Mapping[str, str]) -> dict[str, _Route]:
         total = sum(stats[path].size for path in paths if not self.packed[path].member)
         disable = None if self._progress is None else not self._progress
-        lock, stop = threading.Lock(), threading.Event()
+        lock, stop, errors = threading.Lock(), threading.Event(), list[BaseException]()
         with Bar(total=total or None, unit="B", unit_scale=True, desc="decompress", disable=disable) as bar:
 
             def report(count: int) -> None:
@@ -312,10 +312,18 @@ class DecompressedSource(Source):
                     bar.update(count)
 
             def make(path: str) -> _Route:
-                return self._make(path, stats[path], tags[path], report)
+                try:
+                    return self._make(path, stats[path], tags[path], report)
+                except BaseException as error:
+                    if not stop.is_set():
+                        errors.append(error)
+                    stop.set()  # the other threads need not go on
+                    raise
 
             try:
                 return dict(zip(paths, run_all(make, paths, "decompress"), strict=True))
+            except Exception as error:
+                raise (errors or [error])[0] from None
             finally:
                 stop.set()  # after an interrupt, threads end soon
 
