@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ def pieces_of_samples(documents: list[Piece], length: int, strategy: str) -> lis
         return [[one[:length]] if one else [] for one in documents]
     if strategy == "best_fit":
         pieces = [one[k : k + length] for one in documents for k in range(0, len(one), length)]
-        bins, count = best_fit(np.array([len(piece) for piece in pieces], np.int64), length)
-        return [[piece for piece, into in zip(pieces, bins, strict=True) if into == number] for number in range(count)]
+        order, offsets = best_fit(np.array([len(piece) for piece in pieces], np.int64), length)
+        return [[pieces[k] for k in order[a:b]] for a, b in pairwise(offsets.tolist())]
     samples: list[list[Piece]] = []
     room = 0
     for one in documents:

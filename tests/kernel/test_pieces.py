@@ -5,6 +5,7 @@ Like test_gather.py, the suite tests the kernel in use, and compares the two ker
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.errors import RangeError
-from shardex.kernel import Ranges, Segments, best_fit, fit_in_order, numpy_kernel, ramps
+from shardex.kernel import Ranges, Segments, best_fit, fill_gaps, fit_in_order, numpy_kernel, ramps
 from shardex.kernel import buffers as segments
 from shardex.kernel.buffers import KERNEL
 
@@ -108,6 +109,48 @@ def test_kernels_agree_on_ramps(runs: list[tuple[int, int]]) -> None:
     assert found[0] == found[1]
 
 
+# -- gaps --------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), max_size=9),
+    st.integers(0, 3),
+    st.sampled_from(["uint8", "int16", "int32", "float32", "int64", "float64"]),
+)
+def test_gaps_are_filled_and_runs_are_kept(runs: list[tuple[int, int]], rest: int, dtype: str) -> None:
+    expected: list[int] = []
+    targets = []
+    for gap, length in runs:
+        expected += [99] * gap
+        targets.append(len(expected))
+        expected += range(length)
+    expected += [99] * rest
+    out = np.array([0 if one == 99 else one for one in expected], dtype)
+    fill_gaps(out, np.array(targets, np.int64), np.array([length for _, length in runs], np.int64), 99)
+    assert out.tolist() == expected
+
+
+@compiled
+@given(st.lists(st.tuples(st.one_of(st.integers(0, 9), edges), st.one_of(st.integers(0, 4), edges)), max_size=4))
+def test_kernels_agree_on_gaps(runs: list[tuple[int, int]]) -> None:
+    target, length = np.array(runs, np.int64).reshape(-1, 2).T.copy()
+    found = []
+    for module in (kernel, numpy_kernel):
+        out = np.full(10, -7, np.int16)
+        try:
+            found.append((module.gaps(target, length, b"ab", out), out.tolist()))
+        except ValueError as error:
+            found.append((str(error), out.tolist()))
+    assert found[0] == found[1]
+
+
+def test_gaps_of_wrong_items_raise() -> None:
+    with pytest.raises(RangeError, match="value: expected 1, 2, 4 or 8 bytes, got 16"):
+        fill_gaps(np.zeros(3, np.complex128), np.array([0]), np.array([1]), 0)
+    with pytest.raises(RangeError, match="range 1 of the request does not fit the output"):
+        fill_gaps(np.zeros(3), np.array([1, 1]), np.array([1, 1]), 0)
+
+
 # -- best fit ----------------------------------------------------------------------------------------------------
 
 
@@ -135,9 +178,8 @@ def best_fit_by_search(sizes: list[int], capacity: int) -> list[list[int]]:
 @given(st.integers(1, 300), st.data())
 def test_bins_are_those_of_best_fit_decreasing(capacity: int, data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(1, capacity), max_size=40))
-    bins, count = best_fit(np.array(sizes, np.int64), capacity)
-    found = [np.flatnonzero(bins == number).tolist() for number in range(count)]
-    assert found == best_fit_by_search(sizes, capacity)
+    order, offsets = best_fit(np.array(sizes, np.int64), capacity)
+    assert [order[a:b].tolist() for a, b in pairwise(offsets.tolist())] == best_fit_by_search(sizes, capacity)
 
 
 @compiled
@@ -147,14 +189,14 @@ def test_kernels_agree_on_bins(capacity: int, data: st.DataObject) -> None:
     sizes = np.array(data.draw(st.lists(st.one_of(near, st.integers(1, capacity)), max_size=40)), np.int64)
     found = []
     for module in (kernel, numpy_kernel):
-        bins = np.empty(len(sizes), np.int64)
-        found.append((module.best_fit(sizes, capacity, bins), bins.tolist()))
+        bins, order = np.empty(len(sizes), np.int64), np.empty(len(sizes), np.int64)
+        found.append((module.best_fit(sizes, capacity, bins, order), bins.tolist(), order.tolist()))
     assert found[0] == found[1]
 
 
 def test_a_capacity_beyond_all_items_takes_no_memory() -> None:
-    assert best_fit(np.array([5, 3]), 1 << 50)[1] == 1
-    assert best_fit(np.array([], np.int64), 1 << 50)[1] == 0
+    assert best_fit(np.array([5, 3]), 1 << 50)[1].tolist() == [0, 2]
+    assert best_fit(np.array([], np.int64), 1 << 50)[1].tolist() == [0]
 
 
 @pytest.mark.parametrize(("sizes", "capacity"), [([0], 3), ([4, 4], 3), ([-1, 9], 3), ([1], 0)])

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.dataset.token_stream import StreamRows, TokenStream, fitting, integer_dtype, split
+from shardex.dataset.token_stream import StreamRows, TokenStream, cut, fitting, integer_dtype
 from shardex.errors import ArgumentError
-from shardex.kernel import Column, Columns, Integers, Ragged, best_fit, digest, ends_of, pooled_empty, ramps
+from shardex.kernel import Column, Columns, Integers, Ragged, best_fit, digest, ends_of, fill_gaps, pooled_empty, ramps
 from shardex.rows import whole_number
 from shardex.schema import Array, Features, check_fields
 
@@ -60,12 +60,20 @@ class _Concat:
     def __len__(self) -> int:
         return (self._total + self._length - 1) // self._length
 
+    @cached_property
+    def _documents(self) -> tuple[Integers, Integers]:
+        """The first document of each sample, and the one behind its last; to search them for each read takes longer."""
+        begin = np.arange(0, self._total + self._length, self._length)
+        behind = np.searchsorted(self._starts, np.minimum(begin, self._total), "left")
+        return np.searchsorted(self._starts, begin[:-1], "right") - 1, behind[1:]
+
     def first(self, rows: Integers) -> Integers:
         return rows * self._length
 
     def pieces(self, rows: Integers) -> Pieces:
-        begin = self.first(rows)
-        owner, _, begin, length = split(begin, np.minimum(begin + self._length, self._total), self._starts)
+        begin, (first, behind) = self.first(rows), self._documents
+        end = np.minimum(begin + self._length, self._total)
+        owner, _, begin, length = cut(begin, end, self._starts, first[rows], behind[rows])
         return owner, begin, length
 
     def runs(self, rows: Integers) -> Pieces:
@@ -100,11 +108,8 @@ class _BestFit:
     def __init__(self, starts: Integers, length: int) -> None:
         begin = _piece_begins(starts, length)
         size = np.diff(begin, append=starts[-1])
-        bins, count = best_fit(size, length)
-        order = np.argsort(bins, kind="stable")
+        order, self._offsets = best_fit(size, length)
         self._begin, self._size = begin[order], size[order]
-        self._offsets = ends_of(np.bincount(bins, minlength=count))
-        """First piece of each sample."""
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -231,35 +236,25 @@ class PackedRows(StreamRows):
         by_document = "labels" in names or any(name in made for name in names)
         pieces = self._strategy.pieces(rows) if by_document else self._strategy.runs(rows)
         layout = _Layout(pieces, len(rows), self.options.length)
-        found: dict[str, Column] = {}
-        for name in names:
-            if name in made:
-                found[name] = layout.segments(name)
-            elif name in self.stream.aux:
-                found[name] = layout.shaped(layout.gather(self.stream, name))
-            elif name != "labels" or not self.options.labels:
-                found[name] = layout.shaped(self._tokens(layout))
-        if self.options.labels and "labels" in names:
-            tokens: Any = found.get("inputs")
-            tokens = self._tokens(layout) if tokens is None else tokens.reshape(-1)
-            found["labels"] = layout.shaped(self._labels(layout, tokens))
-        return Columns({name: found[name] for name in names}, len(rows))
+        return Columns({name: self._column(name, layout, name in made) for name in names}, len(rows))
 
-    def _tokens(self, layout: _Layout) -> NDArray[Any]:
-        tokens = self.stream.cast(layout.gather(self.stream, self.stream.field), self._dtype)
-        if self._pad:
-            tokens[layout.padding] = self._pad
-        return tokens
+    def _column(self, name: str, layout: _Layout, made: bool) -> Column:
+        if made:
+            return layout.segments(name)
+        if name in self.stream.aux:
+            return layout.filled(layout.gather(self.stream, name), 0)
+        if name == "labels" and self.options.labels:
+            return self._labels(layout)
+        tokens = layout.gather(self.stream, self.stream.field)
+        return layout.filled(self.stream.cast(tokens, self._dtype, layout.without_padding), self._pad)
 
-    def _labels(self, layout: _Layout, tokens: NDArray[Any]) -> NDArray[Any]:
+    def _labels(self, layout: _Layout) -> NDArray[Any]:
         """Return the next token of each; `ignore_index` at ends of pieces, in padding, and where the mask is 0."""
-        labels, ignore = pooled_empty(tokens.shape, self._dtype), self.options.ignore_index
-        labels[:-1] = tokens[1:]
+        tokens, ignore = layout.gather(self.stream, self.stream.field), self.options.ignore_index
+        labels = self.stream.cast(tokens, self._dtype, layout.without_padding, shift=1)
         if self._mask is not None:
             labels[:-1][layout.gather(self.stream, self._mask)[1:] == 0] = ignore
-        labels[layout.target + (layout.length - 1)] = ignore
-        labels[layout.padding] = ignore
-        return labels
+        return layout.filled(labels, ignore, shorter=1)
 
 
 class _Layout:
@@ -277,26 +272,25 @@ class _Layout:
         first = np.arange(count) * width - (ends_of_samples - self._filled)
         self.target = ends - self.length + first[self._owner]
         """First element of each piece."""
-
-    def shaped(self, flat: NDArray[Any]) -> NDArray[Any]:
-        """Return a flat array with one sample in each row."""
-        return flat.reshape(self._count, self._width)
+        self._is_full = int(ends[-1] if len(ends) else 0) == count * width
+        self._gathered: dict[str, NDArray[Any]] = {}
 
     def gather(self, stream: TokenStream, name: str) -> NDArray[Any]:
-        """Return the pieces of a stream in their places, 0 in padding, as a flat array."""
-        out = pooled_empty((self._count * self._width,), stream.dtypes[name])
-        stream.copy(name, self._begin, self.length, self.target, out)
-        out[self.padding] = 0
+        """Return the pieces of a stream in their places, as a flat array with undefined padding."""
+        if (out := self._gathered.get(name)) is None:
+            out = self._gathered[name] = pooled_empty((self._count * self._width,), stream.dtypes[name])
+            stream.copy(name, self._begin, self.length, self.target, out)
         return out
 
-    @cached_property
-    def padding(self) -> Integers:
-        """Numbers of the elements that no piece has."""
-        gap = self._width - self._filled
-        if not gap.any():
-            return np.empty(0, np.int64)
-        first = np.arange(self._count) * self._width + self._filled
-        return np.repeat(first - (np.cumsum(gap) - gap), gap) + np.arange(int(gap.sum()))
+    def filled(self, flat: NDArray[Any], value: int, shorter: int = 0) -> NDArray[Any]:
+        """Set the padding of a flat array, and the last `shorter` elements of each piece; one row for each sample."""
+        if shorter or not self._is_full:
+            fill_gaps(flat, self.target, self.length - shorter, value)
+        return flat.reshape(self._count, self._width)
+
+    def without_padding(self, flat: NDArray[Any]) -> NDArray[Any]:
+        """Return a flat array with 0 in its padding."""
+        return self.filled(flat, 0).reshape(-1)
 
     @cached_property
     def _numbers(self) -> Integers:
@@ -308,7 +302,8 @@ class _Layout:
         if name == "cu_seqlens":
             return self._bounds()
         first, step = (self._numbers, 0) if name == "segment_ids" else (0, 1)
-        return self.shaped(ramps(self.target, self.length, first, step, self._count * self._width))
+        flat = ramps(self.target, self.length, first, step, self._count * self._width)
+        return flat.reshape(self._count, self._width)
 
     def _bounds(self) -> Ragged:
         """Return for each sample 0, the end of each piece, and the width if it has padding."""

@@ -12,7 +12,7 @@ Where the bytes of all documents lie in files that are mapped, documents that li
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -158,18 +158,29 @@ class TokenStream:
         """Return runs of tokens, end to end, in another dtype; raise if it does not hold a token."""
         return self.cast(self.read(self.field, begin, length), dtype)
 
-    def cast(self, tokens: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Return tokens in another dtype; raise if it does not hold one of them."""
-        if tokens.dtype == dtype:
+    def cast(
+        self,
+        tokens: NDArray[Any],
+        dtype: np.dtype[Any],
+        checked: Callable[[NDArray[Any]], NDArray[Any]] = lambda tokens: tokens,
+        shift: int = 0,
+    ) -> NDArray[Any]:
+        """Return tokens in another dtype, the same array if it has it already; raise if it does not hold a token.
+
+        `checked` returns the tokens with 0 where they are undefined. With `shift` the result is a new array that begins
+        with a later token, and its end is undefined.
+        """
+        if tokens.dtype == dtype and not shift:
             return tokens
         if not np.can_cast(tokens.dtype, dtype) and tokens.size:
+            tokens = checked(tokens)
             for token in (int(tokens.min()), int(tokens.max())):
                 if not holds(dtype, token):
                     raise SchemaError(
                         f"expected tokens that {dtype} can hold, as dtype= says, got {token} - at field {self.field}"
                     )
         out = pooled_empty(tokens.shape, dtype)
-        np.copyto(out, tokens, casting="unsafe")
+        np.copyto(out[: len(out) - shift], tokens[shift:], casting="unsafe")
         return out
 
     def copy(self, name: str, begin: Integers, length: Integers, target: Integers, out: NDArray[Any]) -> None:
@@ -272,7 +283,14 @@ def split(begin: Integers, end: Integers, bounds: Integers) -> tuple[Integers, I
     [[0, 0, 1, 1], [0, 2, 2, 3], [1, 3, 6, 7], [2, 2, 1, 1]]
     """
     first = np.searchsorted(bounds, begin, "right") - 1
-    counts = np.maximum(np.searchsorted(bounds, end, "left") - first, 0)
+    return cut(begin, end, bounds, first, np.searchsorted(bounds, end, "left"))
+
+
+def cut(
+    begin: Integers, end: Integers, bounds: Integers, first: Integers, behind: Integers
+) -> tuple[Integers, Integers, Integers, Integers]:
+    """Do what `split` does; `first` is the part of each begin, `behind` the one behind the part of each end."""
+    counts = np.maximum(behind - first, 0)
     counts[end <= begin] = 0
     owner = np.repeat(np.arange(len(begin)), counts)
     part = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts - first, counts)

@@ -419,6 +419,62 @@ end:
     return result;
 }
 
+/* ---- gaps(target, length, value, out): fill what no run covers with a value ---------------------------------- */
+
+/* The first run that does not lie behind the one before it, or not inside the output; -1 if there is none. */
+static int64_t bad_run(const int64_t *target, const int64_t *length, int64_t n, int64_t room) {
+    for (int64_t k = 0, at = 0; k < n; k++) {
+        if (target[k] < at || target[k] > room || length[k] < 0 || length[k] > room - target[k]) return k;
+        at = target[k] + length[k];
+    }
+    return -1;
+}
+
+static void fill(uint8_t *out, int64_t from, int64_t to, const void *value, int64_t item) {
+    switch (item) {
+#define FILL(T)                                                                                              \
+    {                                                                                                        \
+        T one, *o = (T *)out;                                                                                \
+        memcpy(&one, value, sizeof one);                                                                     \
+        for (int64_t i = from; i < to; i++) o[i] = one;                                                      \
+        break;                                                                                               \
+    }
+    case 1: FILL(uint8_t)
+    case 2: FILL(uint16_t)
+    case 4: FILL(uint32_t)
+    default: FILL(uint64_t)
+    }
+}
+
+static PyObject *gaps(PyObject *self, PyObject *args) {
+    Py_buffer target, length, value, out;
+    if (!PyArg_ParseTuple(args, "y*y*y*w*:gaps", &target, &length, &value, &out)) return NULL;
+    PyObject *result = NULL;
+    int64_t n, lengths, room, item = value.len, at = 0, bad;
+    if (item != 1 && item != 2 && item != 4 && item != 8) {
+        PyErr_Format(PyExc_ValueError, "value: expected 1, 2, 4 or 8 bytes, got %zd", value.len);
+        goto end;
+    }
+    if (!length_of(&target, 8, "target", &n) || !length_of(&length, 8, "length", &lengths) || !length_of(&out, item, "out", &room)) goto end;
+    if (lengths != n) {
+        PyErr_SetString(PyExc_ValueError, "gaps: expected target and length of one size");
+        goto end;
+    }
+    const int64_t *to = target.buf, *l = length.buf;
+    Py_BEGIN_ALLOW_THREADS
+    bad = bad_run(to, l, n, room);
+    for (int64_t k = 0; k < n && bad < 0; k++) {
+        fill(out.buf, at, to[k], value.buf, item);
+        at = to[k] + l[k];
+    }
+    if (bad < 0) fill(out.buf, at, room, value.buf, item);
+    Py_END_ALLOW_THREADS
+    result = answer(bad < 0 ? FINE : OVERFLOWS, bad, 0);
+end:
+    PyBuffer_Release(&target), PyBuffer_Release(&length), PyBuffer_Release(&value), PyBuffer_Release(&out);
+    return result;
+}
+
 /* ---- ramps(target, length, first, step, out): first, first + step, ... at each target; 0 between them -------- */
 
 static PyObject *ramps(PyObject *self, PyObject *args) {
@@ -426,7 +482,7 @@ static PyObject *ramps(PyObject *self, PyObject *args) {
     int step;
     if (!PyArg_ParseTuple(args, "y*y*y*iw*:ramps", &target, &length, &first, &step, &out)) return NULL;
     PyObject *result = NULL;
-    int64_t n, lengths, firsts, room, at = 0, bad = -1;
+    int64_t n, lengths, firsts, room, at = 0, bad;
     if (!length_of(&target, 8, "target", &n) || !length_of(&length, 8, "length", &lengths) || !length_of(&first, 4, "first", &firsts) ||
         !length_of(&out, 4, "out", &room))
         goto end;
@@ -438,15 +494,11 @@ static PyObject *ramps(PyObject *self, PyObject *args) {
     const uint32_t *f = first.buf; /* unsigned, so that sums wrap around as in numpy */
     uint32_t *o = out.buf;
     Py_BEGIN_ALLOW_THREADS
-    for (int64_t k = 0; k < n && bad < 0; k++) {
-        if (to[k] < at || to[k] > room || l[k] < 0 || l[k] > room - to[k]) bad = k;
-        else at = to[k] + l[k];
-    }
-    at = 0;
+    bad = bad_run(to, l, n, room);
     for (int64_t k = 0; k < n && bad < 0; k++) {
         if (to[k] > at) memset(o + at, 0, (size_t)(to[k] - at) * 4);
-        uint32_t *p = o + to[k], value = f[k];
-        for (int64_t i = 0; i < l[k]; i++, value += (uint32_t)step) p[i] = value;
+        uint32_t *p = o + to[k], by = (uint32_t)step;
+        for (int64_t i = 0; i < l[k]; i++) p[i] = f[k] + by * (uint32_t)i;
         at = to[k] + l[k];
     }
     if (bad < 0 && room > at) memset(o + at, 0, (size_t)(room - at) * 4);
@@ -457,7 +509,7 @@ end:
     return result;
 }
 
-/* ---- best_fit(sizes, capacity, bins): the bin of each item, best-fit decreasing ----------------------------- */
+/* ---- best_fit(sizes, capacity, bins, order): bin of each item, best-fit decreasing; items in the order of bins -- */
 
 /* Bins with the same room form a list, the last one first. A bit for each room says whether its list has a bin, a bit for
  * each 64 rooms whether one of them has: the smallest room that suffices is found in a few steps. */
@@ -506,28 +558,27 @@ static int64_t smallest(const rooms *r, int64_t size) {
 }
 
 static PyObject *best_fit(PyObject *self, PyObject *args) {
-    Py_buffer size, bin;
+    Py_buffer size, bin, sorted;
     Py_ssize_t capacity;
-    if (!PyArg_ParseTuple(args, "y*nw*:best_fit", &size, &capacity, &bin)) return NULL;
+    if (!PyArg_ParseTuple(args, "y*nw*w*:best_fit", &size, &capacity, &bin, &sorted)) return NULL;
     PyObject *result = NULL;
-    int64_t n, m, *order = NULL, *begin = NULL, *number = NULL, bins = 0, bad = -1;
+    int64_t n, m, outs, *begin = NULL, *number = NULL, bins = 0, bad = -1;
     rooms r = {0};
-    if (!length_of(&size, 8, "sizes", &n) || !length_of(&bin, 8, "bins", &m)) goto end;
-    if (m != n || capacity < 1 || capacity > (1LL << 40)) {
-        PyErr_SetString(PyExc_ValueError, "best_fit: expected a capacity from 1 to 2**40, and as many bins as sizes");
+    if (!length_of(&size, 8, "sizes", &n) || !length_of(&bin, 8, "bins", &m) || !length_of(&sorted, 8, "order", &outs)) goto end;
+    if (m != n || outs != n || capacity < 1 || capacity > (1LL << 40)) {
+        PyErr_SetString(PyExc_ValueError, "best_fit: expected a capacity from 1 to 2**40, and as many bins and places as sizes");
         goto end;
     }
     const int64_t *s = size.buf;
-    int64_t *b = bin.buf;
+    int64_t *b = bin.buf, *order = sorted.buf;
     r.words = capacity / 64 + 1;
-    order = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *order);
     begin = PyMem_Calloc((size_t)capacity + 2, sizeof *begin);
     number = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *number);
     r.before = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *r.before);
     r.last = PyMem_Malloc(((size_t)capacity + 1) * sizeof *r.last);
     r.bits = PyMem_Calloc((size_t)r.words, sizeof *r.bits);
     r.groups = PyMem_Calloc((size_t)(r.words / 64 + 1), sizeof *r.groups);
-    if (!order || !begin || !number || !r.before || !r.last || !r.bits || !r.groups) {
+    if (!begin || !number || !r.before || !r.last || !r.bits || !r.groups) {
         PyErr_NoMemory();
         goto end;
     }
@@ -553,13 +604,21 @@ static PyObject *best_fit(PyObject *self, PyObject *args) {
             if (number[b[k]] < 0) number[b[k]] = bins++;
             b[k] = number[b[k]];
         }
+        int64_t *next = number, total = 0; /* the place of the next item of each bin */
+        for (int64_t k = 0; k < bins; k++) next[k] = 0;
+        for (int64_t k = 0; k < n; k++) next[b[k]]++;
+        for (int64_t k = 0; k < bins; k++) {
+            int64_t items = next[k];
+            next[k] = total, total += items;
+        }
+        for (int64_t k = 0; k < n; k++) order[next[b[k]]++] = k;
     }
     Py_END_ALLOW_THREADS
     if (bad >= 0) PyErr_Format(PyExc_ValueError, "best_fit: expected sizes from 1 to %zd, got %lld at %lld", capacity, (long long)s[bad], (long long)bad);
     else result = PyLong_FromLongLong(bins);
 end:
-    PyMem_Free(order), PyMem_Free(begin), PyMem_Free(number), PyMem_Free(r.before), PyMem_Free(r.last), PyMem_Free(r.bits), PyMem_Free(r.groups);
-    PyBuffer_Release(&size), PyBuffer_Release(&bin);
+    PyMem_Free(begin), PyMem_Free(number), PyMem_Free(r.before), PyMem_Free(r.last), PyMem_Free(r.bits), PyMem_Free(r.groups);
+    PyBuffer_Release(&size), PyBuffer_Release(&bin), PyBuffer_Release(&sorted);
     return result;
 }
 
@@ -903,6 +962,7 @@ static PyMethodDef methods[] = {
     {"locate", locate, METH_VARARGS, "Turn row numbers into byte ranges through arrays of offsets."},
     {"ranges", ranges, METH_VARARGS, "Copy byte ranges end to end (stride < 0) or one per stride, zero-filled."},
     {"placed", placed, METH_VARARGS, "Copy byte ranges to given places of the output."},
+    {"gaps", gaps, METH_VARARGS, "Fill what no run of an array covers with a value."},
     {"ramps", ramps, METH_VARARGS, "Fill runs of an array with rising or equal numbers, the rest with 0."},
     {"best_fit", best_fit, METH_VARARGS, "Put items into bins, best-fit decreasing."},
     {"fit_in_order", fit_in_order, METH_VARARGS, "Cut items into groups that fit, one after another."},

@@ -215,21 +215,34 @@ def ramps(target: Integers, length: Integers, first: Any, step: int, size: int) 
     return out
 
 
-def best_fit(sizes: Integers, capacity: int) -> tuple[Integers, int]:
-    """Put items into bins of a capacity, best-fit decreasing; return the bin of each item, and the number of bins.
+def fill_gaps(out: NDArray[Any], target: Integers, length: Integers, value: Any) -> None:
+    """Fill the elements of a flat array that no run covers with a value; runs ascend and do not overlap.
 
-    Items are taken from large to small, equal ones in order. Each goes into the bin with the least room that suffices;
-    of several bins, into the one that was changed last. Bins are numbered in the order of their first items.
-
-    >>> best_fit(np.array([3, 7, 5, 2, 3]), 10)
-    (array([0, 0, 1, 1, 1]), 2)
+    >>> out = np.arange(8); fill_gaps(out, np.array([1, 4]), np.array([2, 3]), -1); out
+    array([-1,  1,  2, -1,  4,  5,  6, -1])
     """
-    bins = np.empty(len(sizes), np.int64)
-    capacity = min(capacity, max(1, int(sizes.sum())))  # the kernel has a list of bins for each room
     try:
-        return bins, int(_kernel.best_fit(_integers(sizes), capacity, bins))
+        _kernel.gaps(_integers(target), _integers(length), np.array(value, out.dtype).tobytes(), out)
     except ValueError as error:
         raise RangeError(str(error)) from None
+
+
+def best_fit(sizes: Integers, capacity: int) -> tuple[Integers, Integers]:
+    """Put items into bins of a capacity, best-fit decreasing; return the items by bins, and the first of each bin.
+
+    Items are taken from large to small, equal ones in order. Each goes into the bin with the least room that suffices;
+    of several bins, into the one that was changed last. Bins are sorted by their first items, the items of a bin too.
+
+    >>> best_fit(np.array([3, 7, 5, 2, 3]), 10)
+    (array([0, 1, 2, 3, 4]), array([0, 2, 5]))
+    """
+    bins, order = np.empty(len(sizes), np.int64), np.empty(len(sizes), np.int64)
+    capacity = min(capacity, max(1, int(sizes.sum())))  # the kernel has a list of bins for each room
+    try:
+        count = _kernel.best_fit(_integers(sizes), capacity, bins, order)
+    except ValueError as error:
+        raise RangeError(str(error)) from None
+    return order, np.append(0, np.cumsum(np.bincount(bins, minlength=count)))
 
 
 def fit_in_order(

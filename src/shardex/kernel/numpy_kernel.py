@@ -111,13 +111,33 @@ def placed(
     return -1
 
 
+def gaps(target: Integers, length: Integers, value: bytes, out: NDArray[Any]) -> int:
+    if len(value) not in (1, 2, 4, 8):
+        raise ValueError(f"value: expected 1, 2, 4 or 8 bytes, got {len(value)}")
+    if len(target) != len(length):
+        raise ValueError("gaps: expected target and length of one size")
+    kind = f"u{len(value)}"
+    flat = out.reshape(-1).view(kind)
+    _refuse_runs(target, length, flat.size)
+    inside = np.zeros(flat.size + 1, np.int64)
+    np.add.at(inside, target, 1)
+    np.add.at(inside, target + length, -1)
+    flat[np.cumsum(inside[:-1]) == 0] = np.frombuffer(value, kind)[0]
+    return -1
+
+
+def _refuse_runs(target: Integers, length: Integers, room: int) -> None:
+    """Raise for a run that does not lie behind the one before it, or not inside the output."""
+    ends = np.append(0, target + length)
+    outside = (target < ends[:-1]) | (target > room) | (length < 0) | (length > room - target)
+    if outside.any():
+        raise ValueError(f"range {int(outside.argmax())} of the request does not fit the output")
+
+
 def ramps(target: Integers, length: Integers, first: NDArray[np.int32], step: int, out: NDArray[np.int32]) -> int:
     if not len(target) == len(length) == len(first):
         raise ValueError("ramps: expected target, length and first of one size")
-    ends = np.append(0, target + length)
-    outside = (target < ends[:-1]) | (target > out.size) | (length < 0) | (length > out.size - target)
-    if outside.any():
-        raise ValueError(f"range {int(outside.argmax())} of the request does not fit the output")
+    _refuse_runs(target, length, out.size)
     flat = out.reshape(-1)
     flat[:] = 0
     inside = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
@@ -125,9 +145,9 @@ def ramps(target: Integers, length: Integers, first: NDArray[np.int32], step: in
     return -1
 
 
-def best_fit(sizes: Integers, capacity: int, bins: Integers) -> int:
-    if len(bins) != len(sizes) or not 1 <= capacity <= 1 << 40:
-        raise ValueError("best_fit: expected a capacity from 1 to 2**40, and as many bins as sizes")
+def best_fit(sizes: Integers, capacity: int, bins: Integers, order: Integers) -> int:
+    if not len(bins) == len(order) == len(sizes) or not 1 <= capacity <= 1 << 40:
+        raise ValueError("best_fit: expected a capacity from 1 to 2**40, and as many bins and places as sizes")
     if (bad := (sizes < 1) | (sizes > capacity)).any():
         k = int(bad.argmax())
         raise ValueError(f"best_fit: expected sizes from 1 to {capacity}, got {int(sizes[k])} at {k}")
@@ -150,6 +170,7 @@ def best_fit(sizes: Integers, capacity: int, bins: Integers) -> int:
     numbers = np.empty(count, np.int64)
     numbers[np.argsort(firsts)] = np.arange(count)
     bins[:] = numbers[bins]
+    order[:] = np.argsort(bins, kind="stable")
     return count
 
 
