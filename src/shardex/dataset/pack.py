@@ -8,7 +8,7 @@ gather, segment ids and positions by the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Strategy = Literal["concat", "best_fit", "truncate"]
 Pieces = tuple[Integers, Integers, Integers]
-"""Number of the sample in the request, begin in the stream, and length of each piece, in order; none is empty."""
+"""Number of pieces of each sample; begin in the stream and length of each piece, in order, none is empty."""
 _SEGMENTS = ("segment_ids", "positions", "cu_seqlens")
 _PAIR = ("inputs", "labels")
 
@@ -74,11 +74,11 @@ class _Concat:
         begin, (first, behind) = self.first(rows), self._documents
         end = np.minimum(begin + self._length, self._total)
         owner, _, begin, length = cut(begin, end, self._starts, first[rows], behind[rows])
-        return owner, begin, length
+        return np.bincount(owner, minlength=len(rows)), begin, length
 
     def runs(self, rows: Integers) -> Pieces:
         begin = self.first(rows)
-        return np.arange(len(rows)), begin, np.minimum(self._length, self._total - begin)
+        return np.ones(len(rows), np.int64), begin, np.minimum(self._length, self._total - begin)
 
 
 class _Truncate:
@@ -96,8 +96,8 @@ class _Truncate:
     def pieces(self, rows: Integers) -> Pieces:
         begin = self.first(rows)
         length = np.minimum(self._starts[rows + 1] - begin, self._length)
-        there = np.flatnonzero(length)
-        return there, begin[there], length[there]
+        there = length > 0
+        return there.astype(np.int64), begin[there], length[there]
 
     runs = pieces
 
@@ -118,11 +118,11 @@ class _BestFit:
         return self._begin[self._offsets[rows]]
 
     def pieces(self, rows: Integers) -> Pieces:
-        first = self._offsets[rows]
-        counts = self._offsets[rows + 1] - first
-        owner = np.repeat(np.arange(len(rows)), counts)
-        number = np.arange(len(owner)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
-        return owner, self._begin[number], self._size[number]
+        first, behind = self._offsets[rows], self._offsets[rows + 1]
+        counts = behind - first
+        number = np.repeat(behind - np.cumsum(counts), counts)
+        number += np.arange(len(number))
+        return counts, self._begin[number], self._size[number]
 
     runs = pieces
 
@@ -232,15 +232,19 @@ class PackedRows(StreamRows):
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Copy the pieces of these samples by one gather for each array; only these fields are made."""
         names, rows = check_fields(list(self.features), fields), self.check_rows(rows)
-        made = _SEGMENTS if self.options.segments else ()
-        by_document = "labels" in names or any(name in made for name in names)
-        pieces = self._strategy.pieces(rows) if by_document else self._strategy.runs(rows)
-        layout = _Layout(pieces, len(rows), self.options.length)
+        layout, made = self._layout(rows), _SEGMENTS if self.options.segments else ()
         return Columns({name: self._column(name, layout, name in made) for name in names}, len(rows))
+
+    def _layout(self, rows: Integers) -> _Layout:
+        strategy, width = self._strategy, self.options.length
+        whole = _Layout(strategy.runs(rows), width)
+        if isinstance(strategy, _Concat):  # the others have pieces of documents only
+            whole.make_by_document = lambda: _Layout(strategy.pieces(rows), width)
+        return whole
 
     def _column(self, name: str, layout: _Layout, made: bool) -> Column:
         if made:
-            return layout.segments(name)
+            return layout.by_document.segments(name)
         if name in self.stream.aux:
             return layout.filled(layout.gather(self.stream, name), 0)
         if name == "labels" and self.options.labels:
@@ -254,26 +258,37 @@ class PackedRows(StreamRows):
         labels = self.stream.cast(tokens, self._dtype, layout.without_padding, shift=1)
         if self._mask is not None:
             labels[:-1][layout.gather(self.stream, self._mask)[1:] == 0] = ignore
-        return layout.filled(labels, ignore, shorter=1)
+        return layout.by_document.filled(labels, ignore, shorter=1)
 
 
 class _Layout:
     """Where pieces lie in samples of one width, which are end to end in one flat array."""
 
-    def __init__(self, pieces: Pieces, count: int, width: int) -> None:
-        self._owner, self._begin, self.length = pieces
-        self._count, self._width = count, width
-        ends = np.cumsum(self.length)
-        self._pieces = np.bincount(self._owner, minlength=count)
-        """Number of pieces in each sample."""
-        ends_of_samples = np.append(0, ends)[np.cumsum(self._pieces)]
-        self._filled = np.diff(ends_of_samples, prepend=0)
+    def __init__(self, pieces: Pieces, width: int) -> None:
+        self._counts, self._begin, self.length = pieces
+        self._count, self._width = len(self._counts), width
+        ends = np.zeros(len(self.length) + 1, np.int64)
+        np.cumsum(self.length, out=ends[1:])
+        self._last = np.cumsum(self._counts)
+        """Number of the piece behind the last one of each sample."""
+        first = ends[self._last - self._counts]
+        self._filled = ends[self._last] - first
         """Number of tokens in each sample."""
-        first = np.arange(count) * width - (ends_of_samples - self._filled)
-        self.target = ends - self.length + first[self._owner]
+        self._is_full = int(ends[-1]) == self._count * width
+        self.target = ends[:-1] + self._of_pieces(np.arange(self._count) * width - first)
         """First element of each piece."""
-        self._is_full = int(ends[-1] if len(ends) else 0) == count * width
         self._gathered: dict[str, NDArray[Any]] = {}
+        self.make_by_document: Callable[[], _Layout] = lambda: self
+        """Makes the layout of the same samples whose pieces are of one document each."""
+
+    @cached_property
+    def by_document(self) -> _Layout:
+        """The layout of the same samples whose pieces are of one document each."""
+        return self.make_by_document()
+
+    def _of_pieces(self, values: Integers) -> Integers:
+        """Return the value of its sample for each piece."""
+        return np.repeat(values, self._counts)
 
     def gather(self, stream: TokenStream, name: str) -> NDArray[Any]:
         """Return the pieces of a stream in their places, as a flat array with undefined padding."""
@@ -295,7 +310,7 @@ class _Layout:
     @cached_property
     def _numbers(self) -> Integers:
         """Number of each piece in its sample, from 1 on."""
-        return np.arange(1, len(self._owner) + 1) - (np.cumsum(self._pieces) - self._pieces)[self._owner]
+        return np.arange(1, len(self.length) + 1) - self._of_pieces(self._last - self._counts)
 
     def segments(self, name: str) -> Column:
         """Return the segment ids or positions of all elements, or the bounds of the pieces of each sample."""
@@ -307,8 +322,9 @@ class _Layout:
 
     def _bounds(self) -> Ragged:
         """Return for each sample 0, the end of each piece, and the width if it has padding."""
-        offsets = ends_of(self._pieces + 1 + (self._filled < self._width))
+        offsets = ends_of(self._counts + 1 + (self._filled < self._width))
         bounds = np.full(int(offsets[-1]), self._width, np.int32)
         bounds[offsets[:-1]] = 0
-        bounds[offsets[self._owner] + self._numbers] = self.target + self.length - self._owner * self._width
+        begins = self._of_pieces(np.arange(self._count) * self._width)
+        bounds[self._of_pieces(offsets[:-1]) + self._numbers] = self.target + self.length - begins
         return Ragged.from_values(bounds, offsets)

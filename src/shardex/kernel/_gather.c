@@ -497,8 +497,10 @@ static PyObject *ramps(PyObject *self, PyObject *args) {
     bad = bad_run(to, l, n, room);
     for (int64_t k = 0; k < n && bad < 0; k++) {
         if (to[k] > at) memset(o + at, 0, (size_t)(to[k] - at) * 4);
-        uint32_t *p = o + to[k], by = (uint32_t)step;
-        for (int64_t i = 0; i < l[k]; i++) p[i] = f[k] + by * (uint32_t)i;
+        uint32_t *p = o + to[k], value = f[k], by = (uint32_t)step;
+        if (!by) fill((uint8_t *)p, 0, l[k], &value, 4);
+        else
+            for (int64_t i = 0, end = l[k]; i < end; i++, value += by) p[i] = value;
         at = to[k] + l[k];
     }
     if (bad < 0 && room > at) memset(o + at, 0, (size_t)(room - at) * 4);

@@ -207,9 +207,9 @@ def ramps(target: Integers, length: Integers, first: Any, step: int, size: int) 
     array([5, 6, 7, 0, 7, 8, 0, 0], dtype=int32)
     """
     out = pooled_empty((size,), np.int32)
-    starts = np.ascontiguousarray(np.broadcast_to(first, target.shape), np.int32)
+    firsts = np.full(len(target), first, np.int32)
     try:
-        _kernel.ramps(_integers(target), _integers(length), starts, step, out)
+        _kernel.ramps(_integers(target), _integers(length), firsts, step, out)
     except ValueError as error:
         raise RangeError(str(error)) from None
     return out
