@@ -567,16 +567,20 @@ def test_windows_of_several_arrays(tmp_path: Path) -> None:
     assert_equal(sx.open(tmp_path / "d", window=6)[1].loss_mask, np.concatenate([d["loss_mask"] for d in docs])[6:])
 
 
-def test_columns_are_written_as_samples_are(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("shard_size", "some", "count"), [(24, 5, 7), (24, 2, 7), (24, 1, 7), (100, 3, 4)])
+def test_columns_are_written_as_samples_are(shard_size: int, some: int, count: int, tmp_path: Path) -> None:
     docs = documents([5, 0, 3, 9, 1])
-    whole = sx.Columns.from_samples(docs)
-    columns = sx.Columns({name: sx.Ragged.from_arrays(whole[name]) for name in BOTH}, len(docs))
-    for folder, samples in (("a", docs), ("b", columns)):
-        with sx.create(tmp_path / folder, BOTH, format="tokens", shard_size=24) as out:
-            out.extend(samples)
+    with sx.create(tmp_path / "a", BOTH, format="tokens", shard_size=shard_size) as out:
+        out.extend(docs)
+    with sx.create(tmp_path / "b", BOTH, format="tokens", shard_size=shard_size) as out:
+        for begin in range(0, len(docs), some):
+            whole = sx.Columns.from_samples(docs[begin : begin + some])
+            out.extend(sx.Columns({name: sx.Ragged.from_arrays(whole[name]) for name in BOTH}, len(whole)))
+            none = np.zeros(1, np.int64)
+            out.extend(sx.Columns({name: sx.Ragged.from_values(whole[name][0][:0], none) for name in BOTH}, 0))
         assert out.samples == 5
     files = [path.name for path in (tmp_path / "a").iterdir() if path.is_file()]
-    assert len(files) == 7
+    assert len(files) == count
     for name in files:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 

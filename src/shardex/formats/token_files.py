@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from dataclasses import field as dataclass_field
 from itertools import pairwise
@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError, SchemaError, TruncatedShardError
 from shardex.files import Scan, Stage
@@ -178,6 +179,10 @@ class _NumberShards(ShardSeries):
         self.sizes: dict[str, int] = {}
         """Bytes in the files next to the current one, by name."""
 
+    def has_room(self, size: int) -> bool:
+        """Return True if so many more bytes go into the current file."""
+        return self.size + size <= self._most_bytes
+
     def flush(self, end: bytes = b"") -> None:
         """Write the buffered numbers, the other arrays and the lengths."""
         super().flush(end)
@@ -243,14 +248,18 @@ class TokenWriter(SeriesWriter):
         return arrays
 
     def _store(self, record: Any) -> None:
-        first, *others = record
-        if self._head.lengths == "uint32" and len(first) > _NARROW:
+        if self._head.lengths == "uint32" and len(record[0]) > _NARROW:
             self._widen()
+        self._store_records(record, [len(record[0])])
+
+    def _store_records(self, arrays: Sequence[NDArray[Any]], lengths: list[int]) -> None:
+        """Add the arrays of one sample, or of several whose numbers lie end to end and go into one file."""
+        first, *others = arrays
         shards = self._shards
         shards.write(first.tobytes())
         for waiting, array in zip(shards.others.values(), others, strict=True):
             waiting.append(array.tobytes())
-        shards.lengths.append(len(first))
+        shards.lengths += lengths
 
     def write(self, columns: Columns) -> None:
         """Add many samples, as columns: the files are the same as if they were appended one by one."""
@@ -261,8 +270,15 @@ class TokenWriter(SeriesWriter):
             for sample in columns.to_samples():
                 self.append(sample)
             return
-        ends, arrays = packed[0][0].tolist(), [values for _, values in packed]
-        for begin, end in pairwise(ends):
+        ends, arrays = packed[0][0], [values for _, values in packed]
+        lengths = np.diff(ends)
+        if not len(lengths):
+            return
+        if self._shards.has_room(arrays[0].nbytes) and lengths.max() <= _NARROW:  # no sample begins a file
+            self._store_records(arrays, lengths.tolist())
+            self._samples += len(lengths)
+            return
+        for begin, end in pairwise(ends.tolist()):
             self._store([values[begin:end] for values in arrays])
             self._samples += 1
 
