@@ -49,7 +49,7 @@ def tokens(path: str) -> list[list[int]]:
 def test_tokenizer_file_and_several_inputs() -> None:
     expected = bpe().encode("ab").ids
     printed = run("a.jsonl", "b.jsonl", "tokenizer.json", "out", "--eos", END, "--bos", "5").stdout
-    assert printed.startswith("2 samples, 1 file, ") and printed.count("\n") == 1
+    assert printed.startswith(f"2 samples, {len(expected) + 4} tokens, 1 file, ") and printed.count("\n") == 1
     assert tokens("out") == [[5, *expected, 0], [5, 0]]
     assert sx.open("out").metadata["eos"] == 0
     Path("own.model").write_bytes(sentencepiece_model())
@@ -67,7 +67,8 @@ def test_function_of_a_module(function: tuple[str, ...]) -> None:
 def test_arrays_and_options_of_the_format() -> None:
     run("*.jsonl", "functions:characters", "out", "--aux", "positions,segment_ids", "--to-option", "shard_size=4")
     assert sx.open("out")[0].positions.tolist() == [0, 1]
-    run("*.jsonl", "functions:characters", "out", "--aux", "positions,segment_ids", "--mode", "append")
+    arguments = ("*.jsonl", "functions:characters", "out", "--aux", "positions,segment_ids")
+    assert json.loads(run(*arguments, "--mode", "append", "--json").stdout)["tokens"] == 2
     assert len(sx.open("out")) == 4
 
 

@@ -170,14 +170,23 @@ def extent(target: str, format: str) -> Extent:
     return Extent(len(rows), len(names), sum(stat.size for stat in place.stats(inside)))
 
 
-def report(target: str, to: str, result: Dataset[Any], before: Extent, seconds: float, as_json: bool) -> None:
-    """Print what was added to a dataset: samples, files, bytes, and the time that it took."""
+def report(
+    target: str,
+    to: str,
+    result: Dataset[Any],
+    before: Extent,
+    seconds: float,
+    as_json: bool,
+    tokens: int | None = None,
+) -> None:
+    """Print what was added to a dataset: samples, tokens if they are counted, files, bytes, and the time it took."""
     after = extent(target, to)
     samples, files, size = (new - old for new, old in zip(after, before, strict=True))
     speed = size / max(seconds, 1e-9)
     left_out = getattr(result, "left_out", [])
     if as_json:
         facts = {"path": place_of(target).url, "format": to, "samples": samples, "files": files, "bytes": size}
+        facts |= {} if tokens is None else {"tokens": tokens}
         facts |= {
             "seconds": round(seconds, 3),
             "mb_per_second": round(speed / 1e6, 3),
@@ -189,5 +198,6 @@ def report(target: str, to: str, result: Dataset[Any], before: Extent, seconds: 
         print(printable(f"left out: {one.place}: {one.error}"))
     if len(left_out) > _MOST_LINES:
         print(f"left out: {count_text(len(left_out) - _MOST_LINES, 'more sample')} (--json lists all)")
-    counts = f"{count_text(samples, 'sample')}, {count_text(files, 'file')}, {size_text(size)}"
-    print(f"{counts}, {seconds:.1f} s, {size_text(int(speed))}/s")
+    counts = [count_text(samples, "sample"), *([] if tokens is None else [count_text(tokens, "token")])]
+    counts += [count_text(files, "file"), size_text(size)]
+    print(f"{', '.join(counts)}, {seconds:.1f} s, {size_text(int(speed))}/s")

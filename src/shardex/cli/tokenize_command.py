@@ -18,6 +18,9 @@ _TOKEN = "an id, the text of a token, or true for the one that the tokenizer nam
 _OWN = ("mode", "metadata")
 """Options of formats that this command sets."""
 
+_WITH_LENGTHS = ("tokens", "arrow")
+"""Formats whose tokens are counted without reading them."""
+
 
 def tokenize(
     inputs: Annotated[
@@ -89,7 +92,9 @@ def tokenize(
             mode=mode,
             **to_options,
         )
-    report(out, to, result, before, time.perf_counter() - start, as_json)
+    seconds = time.perf_counter() - start
+    tokens = int(result.lengths("tokens")[before.samples :].sum()) if to in _WITH_LENGTHS else None
+    report(out, to, result, before, seconds, as_json, tokens)
 
 
 def _token(text: str | None) -> Any:
