@@ -135,13 +135,25 @@ def test_several_blocks_of_an_answer() -> None:
 
 
 def test_blocks_in_macros_and_captured_text() -> None:
-    macro = "{% macro say(m) %}<{{ m.role }}>{% generation %}{{ m.content }}{% endgeneration %}.{% endmacro %}"
-    assert trained_texts(utf8, chat("a", "b"), macro + each("{{ say(m) }}")) == ["a", "b"]
-    captured = each("{% set text %}<{% generation %}{{ m.content }}{% endgeneration %}>{% endset %}{{ text }}")
-    assert trained_texts(utf8, chat("a", "b"), captured) == ["a", "b"]
-    changed = each("{% set text %}{% generation %} {{ m.content }}{% endgeneration %}{% endset %}{{ text | trim }}")
+    said = "{% if m.role == 'assistant' %}{% generation %} {{ m.content }}{% endgeneration %}{% endif %}"
+    macro = "{% macro say(m) %}<{{ m.role }}>" + said + ".{% endmacro %}" + each("{{ say(m) }}")
+    assert trained_texts(utf8, chat("a", "b"), macro) == [" b"]
+    captured = each("{% set text %}<" + said + ">{% endset %}{{ text }}")
+    assert trained_texts(utf8, chat("a", "b"), captured) == [" b"]
+    changed = each("{% set text %}" + said + "{% endset %}{{ text | trim }}")
     with pytest.raises(SampleFailure, match="blocks whose text the chat template writes as it is"):
         encode(utf8, [chat("a", "b")], changed)
+
+
+def test_blocks_of_other_roles_are_not_answers() -> None:
+    template = each("<{{ m.role }}>{% generation %}{{ m.content }}{% endgeneration %}</s>")
+    assert trained_texts(utf8, TURNS, template) == ["fine</s>", "the answer</s>"]  # what the messages add
+    refuses = "{% if messages | length == 1 %}{{ raise_exception('too short') }}{% endif %}"
+    several = each(
+        "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %},"
+        "{% generation %};{% endgeneration %}{% else %}<{{ m.content }}>{% endif %}"
+    )
+    assert trained_texts(utf8, chat("a", "b", system="c"), refuses + several) == ["b", ";"]
 
 
 def test_messages_with_the_characters_of_marks() -> None:

@@ -113,18 +113,31 @@ class _Rendering:
     # -- generation blocks --
 
     def _generated(self, trained: Sequence[bool]) -> list[Span] | None:
-        """Return the blocks of messages that are trained on; None if blocks do not tell: of other roles, or several."""
+        """Return the blocks of messages that are trained on; None if it is not clear whose blocks they are."""
         answers = [number for number, message in enumerate(self._messages) if message["role"] == "assistant"]
         if any(train and number not in answers for number, train in enumerate(trained)):
             return None
         blocks = self._blocks(len(self._messages))
         if all(trained[number] for number in answers):
-            return blocks
+            return blocks if len(blocks) == len(answers) or self._only_in(answers) else None
         for count, number in enumerate(answers, 1):  # else one block for each answer, in their order
             if len(self._blocks(number + 1)) != count:
                 return None
         kept = [block for block, number in zip(blocks, answers, strict=False) if trained[number]]
         return kept if len(blocks) == len(answers) else None
+
+    def _only_in(self, answers: Sequence[int]) -> bool:
+        """Return True if messages that are no answers add no blocks."""
+        count = 0
+        for number in range(len(self._messages)):
+            try:
+                found = len(self._blocks(number + 1))
+            except SchemaError:  # a template may refuse a conversation that ends here
+                continue
+            if found > count and number not in answers:
+                return False
+            count = found
+        return True
 
     def _blocks(self, count: int) -> list[Span]:
         marked = self._template.text_of(self._messages[:count], False, self._marks)
