@@ -424,7 +424,7 @@ def test_invalid_json_error_names_line_and_column(tmp_path: Path, line: bytes, c
     put(tmp_path / "a.jsonl", before, line, b"\n" + b'{"a": 3}\n')
     rows = opened(tmp_path)
     place = rf"a\.jsonl, line 4, column {column} \(byte {len(before) + column - 1} of the file\): expected JSON, got b"
-    remedy = r'repair or remove the line, or open with decode="text"'
+    remedy = r'repair or remove the line, or open with bad_lines="skip" or decode="text"'
     for fields in (None, ["a"]):
         with pytest.raises(FormatError, match=f"{place}.*{why}.*{remedy}"):
             opened(tmp_path, schema=Features.of({"a": int})).read(np.arange(4), fields)

@@ -21,6 +21,7 @@ Record formats (tar, JSONL, text, CSV, tokens, bins): an index gives file, offse
 - `jsonl`, `jsonl_lines`: JSON Lines; `jsonl_lines` scans and writes lines
 - `json_arrays`: finds the elements of `.json` files that hold one array
 - `text`: text files, by lines or as whole documents
+- `wrong_lines`: leaves wrong lines out of an index
 - `csv_files`: CSV and TSV files as rows
 - `csv_records`: finds the records of CSV files, splits them into cells
 - `csv_cells`: parses records as Arrow columns, finds the types of columns

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyarrow import csv
 
 from shardex.arrow import arrow_type
@@ -122,6 +123,63 @@ class CsvParser:
                 include_columns=include,
             ),
         )
+
+    def problem(self, record: bytes) -> str | None:
+        """Say what is wrong with a record: expected and found; None if it can be parsed."""
+        try:
+            cells = self.dialect.cells(record.decode())
+        except UnicodeDecodeError as error:
+            return f"expected UTF-8, got {record[:60]!r}: {error.reason} in column {error.start + 1}"
+        if len(cells) != len(self.columns):
+            names = ", ".join(self.columns)
+            return f"expected {len(self.columns)} cells ({names}), got {len(cells)}: {record[:60]!r}"
+        if any("\r" in cell for cell, quoted in cells if not quoted):
+            return f"expected carriage returns in quotes only, got {record[:60]!r}"
+        if self.dialect.quote and any(cell.startswith(self.dialect.quote) for cell, quoted in cells if not quoted):
+            return f"expected a quote that ends each quoted cell, got {record[:60]!r}"
+        return None
+
+
+@dataclass(frozen=True)
+class WrongRecords:
+    """Says which records cannot be parsed.
+
+    >>> WrongRecords(CsvParser(Dialect(), ("a", "b")))([b"1,2", b"1", b'1,"2']).tolist()
+    [False, True, True]
+    """
+
+    parser: CsvParser
+
+    @property
+    def what(self) -> str:
+        """What is expected of a record."""
+        return f"records of {len(self.parser.columns)} cells"
+
+    def __call__(self, lines: list[bytes]) -> NDArray[np.bool_]:
+        """Return for each record whether it is wrong: by one call of Arrow, or one by one if quotes join records."""
+        wrong = self._by_arrow(lines)
+        return np.array([self.parser.problem(line) is not None for line in lines]) if wrong is None else wrong
+
+    def _by_arrow(self, lines: list[bytes]) -> NDArray[np.bool_] | None:
+        # A quote that is not closed joins its record with the next one; after the last one there is one more.
+        end = self.parser.dialect.delimiter.join("x" * len(self.parser.columns)).encode()
+        data = b"\n".join([*lines, end, b""])
+        numbers: list[int] = []
+
+        def skip(row: Any) -> str:
+            numbers.append(row.number - 1)
+            return "skip"
+
+        try:
+            data.decode()
+            rows = self.parser.parse(data, {self.parser.columns[0]: pa.large_string()}, skip=skip).num_rows
+        except (UnicodeDecodeError, pa.ArrowInvalid):
+            return None
+        if rows + len(numbers) != len(lines) + 1 or b"\r" in data:
+            return None
+        wrong = np.zeros(len(lines), np.bool_)
+        wrong[numbers] = True
+        return wrong
 
 
 @dataclass

@@ -19,12 +19,22 @@ import pyarrow as pa
 from shardex.arrow import decode_array
 from shardex.errors import ArgumentError, FormatError, SchemaError, UnknownFormatError
 from shardex.files import Files, Index
-from shardex.formats.csv_cells import FALSE, TRUE, CellScan, CsvParser, cell_type, fields_of, refuse_features
+from shardex.formats.csv_cells import (
+    FALSE,
+    TRUE,
+    CellScan,
+    CsvParser,
+    WrongRecords,
+    cell_type,
+    fields_of,
+    refuse_features,
+)
 from shardex.formats.csv_records import CsvScanner, Dialect, first_record
 from shardex.formats.csv_writer import EXTENSION, OWNED, CsvWriter, JoinCsv
 from shardex.formats.record_fields import RecordFields, check_infer_from, record_fields
 from shardex.formats.registry import Format
 from shardex.formats.text import NumberedLines
+from shardex.formats.wrong_lines import check_bad_lines, index_of_right_lines
 from shardex.kernel import Column, Columns, Integers, Masked
 from shardex.schema import (
     ClassLabel,
@@ -59,6 +69,7 @@ def open(
     quote: str = '"',
     missing: Sequence[str] | None = None,
     infer_from: str | None = None,
+    bad_lines: str = "raise",
     rebuild: bool = False,
     progress: bool | None = None,
     workers: int | None = None,
@@ -69,15 +80,20 @@ def open(
     `names` are names of the columns instead of those in the files (without both: ``f0``, ``f1``, ...). `delimiter` is a
     tab for `.tsv` and a comma for other files; an empty `quote` means that quotes are text. Cells that are empty or one
     of the texts in `missing` have no value. Without a schema, types are found in "all" records or in a "sample"
-    (`infer_from`), by default in all up to 2 GiB.
+    (`infer_from`), by default in all up to 2 GiB. ``bad_lines="skip"`` leaves out records with a wrong number of cells.
     """
+    check_bad_lines(bad_lines)
     files = _csv_files(files)
     dialect = Dialect(_delimiter_of(files) if delimiter is None else delimiter, quote)
     given = None if names is None else _checked_texts("names", names)
     found, columns = _columns(files, dialect, header, given)
-    scanner = CsvScanner(dialect, found if header else None)
-    index = Index.of(files, scanner, rebuild=rebuild, progress=progress, workers=workers, executor=executor)
     parser = CsvParser(dialect, columns, ("", *_checked_texts("missing", missing or ())))
+    scanner = CsvScanner(dialect, found if header else None, lenient=bad_lines == "skip")
+    how: Any = {"rebuild": rebuild, "progress": progress, "workers": workers, "executor": executor}
+    if bad_lines == "skip" and columns:
+        index = index_of_right_lines(files, scanner, WrongRecords(parser), **how)
+    else:
+        index = Index.of(files, scanner, **how)
     rows = CsvRows(files, index, parser, None if schema is None else Features.of(schema), infer_from)
     rows.rebuild = rebuild
     return rows
@@ -170,7 +186,9 @@ class CsvRows(NumberedLines):
     def _found(self) -> RecordFields | None:
         if self._schema is not None:
             return None
-        return record_fields(self, "csv", lambda: CellScan(self._parser), self._infer_from, rebuild=self.rebuild)
+        options = repr((self._parser.dialect, self._parser.columns, self._parser.missing))
+        new_scan = lambda: CellScan(self._parser)  # noqa: E731
+        return record_fields(self, "csv", new_scan, self._infer_from, options=options, rebuild=self.rebuild)
 
     def scan_keys(self, rows: Integers, scan: CellScan) -> None:
         """Add the cells of these records; those with a wrong number of cells are left out, a read of them raises."""
@@ -298,7 +316,10 @@ class CsvRows(NumberedLines):
         """Raise an error that names the record and the cell that cannot be parsed."""
         for row in rows.tolist():
             record = self.record(row).tobytes()
-            self._check_record(record, row)
+            if (problem := self._parser.problem(record)) is not None:
+                raise FormatError(
+                    f'{self.location(row)}: {problem}; repair or remove the line, or open with bad_lines="skip"'
+                ) from None
             for name, kind in types.items():
                 try:
                     found = self._parsed_apart(record + b"\n", {name: kind}).num_rows
@@ -311,26 +332,6 @@ class CsvRows(NumberedLines):
                         f"{self._remedy}"
                     ) from None
         raise FormatError(f"{self.files}: expected records of CSV, got others: {error}") from None
-
-    def _check_record(self, record: bytes, row: int) -> None:
-        """Raise an error if a record is not UTF-8, or has a wrong number of cells."""
-        try:
-            cells = self._parser.dialect.cells(record.decode())
-        except UnicodeDecodeError as error:
-            raise FormatError(
-                f"{self.location(row)}, column {error.start + 1}: expected UTF-8, got {record[:60]!r}: {error.reason}"
-            ) from None
-        expected = len(self._parser.columns)
-        if len(cells) != expected:
-            names = ", ".join(self._parser.columns)
-            raise FormatError(
-                f"{self.location(row)}: expected {expected} cells ({names}), got {len(cells)}: {record[:60]!r}; "
-                "repair or remove the line"
-            )
-        if any("\r" in cell and not quoted for cell, quoted in cells):
-            raise FormatError(
-                f"{self.location(row)}: expected carriage returns in quotes only, got {record[:60]!r}; repair the line"
-            )
 
     @property
     def _remedy(self) -> str:

@@ -231,7 +231,7 @@ class CsvScanner:
             shown = data[unclosed + 1 : unclosed + 61].tobytes()
             raise FormatError(
                 f"{source.full_name(path)}, line {line}: expected a quote that ends the cell {shown!r}, got "
-                'the end of the file; repair the line, or open with quote="" if quotes are text'
+                'the end of the file; repair the line, open with quote="" if quotes are text, or with bad_lines="skip"'
             )
         lines = np.flatnonzero(data[1:] == _NEWLINE) + 1
         keep = np.searchsorted(switches, lines) % 2 == 0

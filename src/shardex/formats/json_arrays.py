@@ -29,6 +29,7 @@ _PIECE = 1 << 20
 _SPACE = b" \t\r\n"
 _NOT_IN_JSON = re.compile(rb"NaN|Infinity")
 """Numbers that Python writes, although JSON does not have them."""
+_decode = msgspec.json.Decoder().decode
 _BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -44,12 +45,13 @@ def _begins_with_a_line(source: Source, path: str) -> bool:
     size = source.stat(path).size
     head = bytes(source.read(path, [ByteRange(0, min(size, _HEAD))])[0]).removeprefix(BOM).lstrip(_SPACE)
     line, newline, _ = head.partition(b"\n")
-    return not line.startswith(b"[") and (not newline or _is_value(line))
+    return not line.startswith(b"[") and (not newline or is_json(line))
 
 
-def _is_value(text: bytes | memoryview) -> bool:
+def is_json(text: bytes | memoryview) -> bool:
+    """Return whether a text is one JSON value; NaN, which Python writes although JSON does not have it, counts."""
     try:
-        msgspec.json.decode(text, type=msgspec.Raw)
+        _decode(text)
     except _BROKEN:
         try:
             json.loads(bytes(text))
@@ -97,16 +99,16 @@ def array_begin(data: memoryview) -> int | None:
     if begin == len(data) or data[begin] != ord("["):
         return None
     end = _first_newline(data, begin)
-    is_lines = _first_other(data, end) < len(data) and _is_value(data[begin:end])
+    is_lines = _first_other(data, end) < len(data) and is_json(data[begin:end])
     return None if is_lines else begin
 
 
 def _refuse_one_object(data: memoryview, name: str) -> None:
     """Raise an error if the file is one object on several lines."""
     begin = _first_other(data, len(BOM) if data[: len(BOM)] == BOM else 0)
-    if begin == len(data) or data[begin] != ord("{") or _is_value(data[begin : _first_newline(data, begin)]):
+    if begin == len(data) or data[begin] != ord("{") or is_json(data[begin : _first_newline(data, begin)]):
         return
-    if _is_value(data[begin:]):
+    if is_json(data[begin:]):
         raise FormatError(
             f"{name}: expected JSON lines or one array of samples, got one object on several lines; write it on one "
             "line if it is one sample, or write the array in it that holds the samples to a file of its own"

@@ -10,10 +10,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NoReturn
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError, UnknownFormatError
 from shardex.files import Files, Index
@@ -24,6 +27,7 @@ from shardex.formats.jsonl_lines import JSON_LINES, OWNED, LineScanner, LineWrit
 from shardex.formats.record_rows import DictRows, Locations
 from shardex.formats.registry import Format
 from shardex.formats.text import EXTENSIONS, LineRows, NumberedLines
+from shardex.formats.wrong_lines import check_bad_lines, index_of_right_lines
 from shardex.kernel import MISSING, Integers
 from shardex.schema import Features, Optional
 from shardex.sources import ByteRange, Source
@@ -49,6 +53,7 @@ def open(
     decode: str = "json",
     attributes: Sequence[str] | None = None,
     infer_from: str | None = None,
+    bad_lines: str = "raise",
     rebuild: bool = False,
     progress: bool | None = None,
     workers: int | None = None,
@@ -59,7 +64,9 @@ def open(
 
     `attributes` names keys whose values are extracted now into columns for SQL. Without a schema, the fields are found
     in the lines: in "all" of them or in a "sample" (`infer_from`), by default in all up to 2 GiB.
+    ``bad_lines="skip"`` leaves out lines that are no JSON.
     """
+    check_bad_lines(bad_lines)
     if decode not in ("json", "text", "bytes"):
         raise ArgumentError(f'expected decode to be "json", "text" or "bytes", got {decode!r}')
     features = None if schema is None else Features.of(schema)
@@ -68,14 +75,12 @@ def open(
         files, index = data_forager.open_index(files, trust_paths=trust_paths)
     else:
         files = _line_files(files)
-        index = Index.of(
-            files,
-            json_arrays.scanner_of(files) if decode == "json" else LineScanner(skip_blank=False),
-            rebuild=rebuild,
-            progress=progress,
-            workers=workers,
-            executor=executor,
-        )
+        how: Any = {"rebuild": rebuild, "progress": progress, "workers": workers, "executor": executor}
+        scanner = json_arrays.scanner_of(files) if decode == "json" else LineScanner(skip_blank=False)
+        is_checked = decode == "json" and bad_lines == "skip"
+        index = index_of_right_lines(files, scanner, NoJson(), **how) if is_checked else Index.of(files, scanner, **how)
+    if bad_lines == "skip" and (decode != "json" or attributes or not isinstance(index, Index)):
+        raise ArgumentError(f'{files}: expected JSON lines without attributes for bad_lines="skip", got others')
     if attributes and (decode != "json" or not isinstance(index, Index)):
         raise ArgumentError(
             f"{files}: expected JSON lines that shardex indexed, to extract attributes from, got others"
@@ -84,7 +89,7 @@ def open(
         return LineRows(files, index, decode, features)
     rows = JsonLines(files, index, features, infer_from)
     rows.rebuild = rebuild
-    if attributes or rebuild:
+    if (attributes or rebuild) and bad_lines == "raise":
         rows.extraction.extract(
             attributes or (), rebuild=rebuild, progress=progress, workers=workers, executor=executor
         )
@@ -113,6 +118,21 @@ def _line_files(files: Files) -> Files:
     )
 
 
+@dataclass(frozen=True)
+class NoJson:
+    """Says which lines are no JSON.
+
+    >>> NoJson()([b'{"a": NaN}', b"{"]).tolist()
+    [False, True]
+    """
+
+    what: str = "JSON"
+
+    def __call__(self, lines: list[bytes]) -> NDArray[np.bool_]:
+        """Return for each line whether it is no JSON."""
+        return np.array([not json_arrays.is_json(line) for line in lines], np.bool_)
+
+
 class JsonLines(NumberedLines, ExtractedRows, DictRows):
     """Samples that are lines of JSON: the fields of an object, or the field `value` for anything else."""
 
@@ -123,7 +143,8 @@ class JsonLines(NumberedLines, ExtractedRows, DictRows):
         self._decode = msgspec.json.Decoder().decode
         self._make_decoder = lambda kind: msgspec.json.Decoder(kind).decode
         self._pickers: dict[tuple[tuple[str, ...], bool], Any] = {}
-        self.extraction = Extraction(files, index.files if isinstance(index, Index) else (), "jsonl")
+        whole = isinstance(index, Index) and "wrong_before" not in index.columns
+        self.extraction = Extraction(files, index.files if whole else (), "jsonl")
 
     def location(self, row: int) -> str:
         """File and line number of a row, or the number of the element if the file is an array."""
@@ -134,6 +155,8 @@ class JsonLines(NumberedLines, ExtractedRows, DictRows):
         before = ByteRange(0, self.index.at(first)[1])
         if b"[" not in bytes(self.files.source.read(self.files.paths[number], [before])[0]):
             return super().location(row)
+        if "wrong_before" in self.index.columns:
+            first -= int(self.index.read("wrong_before", np.arange(first, row + 1)).sum())
         return f"{self.files.name(number)}, element {row - first} (from 0, at byte {begin})"
 
     def values(self, rows: Integers, keys: Sequence[str]) -> Mapping[str, list[Any]]:
@@ -203,7 +226,7 @@ class JsonLines(NumberedLines, ExtractedRows, DictRows):
         raise FormatError(
             f"{self.location(row)}, column {at + 1} (byte {self.index.at(row)[1] + at} of the file): "
             f"expected JSON, got {line[:60]!r}: {why}; "
-            'repair or remove the line, or open with decode="text"'
+            'repair or remove the line, or open with bad_lines="skip" or decode="text"'
         ) from None
 
 

@@ -251,12 +251,13 @@ def record_fields(
     new_scan: Callable[[], AnyScan],
     infer_from: str | None,
     *,
+    options: str = "",
     rebuild: bool = False,
 ) -> RecordFields:
     """Return the fields of all records: saved ones if they are up to date, otherwise they are found now and saved.
 
     `infer_from` is "all" or "sample"; None reads all records if they are not too large, and only the first ones if they
-    must be downloaded for that. `rebuild` ignores saved ones.
+    must be downloaded for that. Saved ones have the same `options`; `rebuild` ignores them.
     """
     size = sum(file.size for file in rows.index.files)
     if infer_from is None and _must_be_downloaded(rows, format):
@@ -264,7 +265,7 @@ def record_fields(
         rows.scan_keys(np.arange(min(_FIRST_ROWS, len(rows))), scan)
         return RecordFields(scan.kinds, scan.rows, complete=len(rows) <= _FIRST_ROWS)
     complete = infer_from == "all" or (infer_from is None and size <= COMPLETE_BYTES)
-    kind = f"{format}-fields 1"
+    kind = f"{format}-fields 1{options}"
     saved = [] if rebuild else load_sidecars(rows.files, kind, _Saved, "finding the fields again")
     files = list(rows.index.files) if isinstance(rows.index, Index) else []
     for one in saved:
