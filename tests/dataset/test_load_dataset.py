@@ -121,6 +121,34 @@ def test_common_parent_folders_do_not_name_splits(tmp_path: Path) -> None:
     assert values(load_dataset(f"{tmp_path}/test/*/0.jsonl")) == {"train": [1], "validation": [2]}
 
 
+def test_token_files_of_other_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = [{"tokens": np.arange(3, dtype=np.uint16)}] * 2
+    schema = {"tokens": sx.Array("uint16", (3,))}
+    made: dict[str, Any] = {"megatron": {}, "npy": {}, "nanogpt": {"header": True}}
+    monkeypatch.chdir(tmp_path)
+    for format, options in made.items():
+        for split in ("train", "val"):
+            folder = tmp_path / "parts" / format / split
+            sx.write(folder, tokens, schema, format=format, prefix=f"fineweb_{split}", **options)
+            for path in folder.iterdir():
+                (tmp_path / format).mkdir(exist_ok=True)
+                path.rename(tmp_path / format / path.name)
+        (tmp_path / format / "README.md").write_text("about")
+        for what in (tmp_path / format, format, f"{format}/*_*-*"):
+            splits = sx.load_dataset(what)
+            assert list(splits) == ["train", "validation"]
+            assert splits["train"][0].tokens[:3].tolist() == [0, 1, 2]
+            assert f" - {format}, " in repr(splits["train"])
+
+
+def test_files_of_other_tools_do_not_change_the_format(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"a": 1}\n')
+    np.save(tmp_path / "train.npy", np.zeros(3))
+    (tmp_path / "train.bin").write_bytes(bytes(8))
+    assert sx.load_dataset(tmp_path)["train"][0] == {"a": 1}
+    assert " - jsonl, " in repr(sx.open([tmp_path / "train.jsonl", tmp_path / "train.npy"], schema={"a": int | None}))
+
+
 def test_format_option_for_unknown_extensions(tmp_path: Path) -> None:
     """The folder that nanoGPT prepares."""
     np.arange(8, dtype="uint16").tofile(tmp_path / "train.bin")
@@ -128,6 +156,7 @@ def test_format_option_for_unknown_extensions(tmp_path: Path) -> None:
     (tmp_path / "meta.pkl").write_bytes(b"1234")
     splits = load_dataset(tmp_path, format="tokens", dtype="uint16", window=4)
     assert splits.num_rows == {"train": 2, "validation": 1}
+    assert load_dataset(tmp_path, format="nanogpt", window=4).num_rows == {"train": 2, "validation": 1}
 
 
 def test_files_written_by_other_projects(tmp_path: Path) -> None:

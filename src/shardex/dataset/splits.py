@@ -305,12 +305,12 @@ def _formats(files: Files) -> list[str]:
 
 
 def _only_names(names: Sequence[str]) -> Files:
-    """Return files of which only the names are used, those of their content if they are compressed."""
+    """Return files by their names, those of their content if they are compressed; local plain ones can be read."""
     return Files(LocalSource(os.sep), tuple(map(_content_name, names)), tuple(names))
 
 
 def _content_name(name: str) -> str:
-    plain = _without_query(name)
+    plain = _without_query(name) if is_url(name) else os.path.abspath(name).lstrip(os.sep)
     return (plain_name(plain) or (plain,))[0]
 
 

@@ -33,7 +33,14 @@ from shardex.errors import (
 )
 from shardex.files import Files, IndexedFile, Stage
 from shardex.formats.join_shards import JoinShards
-from shardex.formats.number_records import NumberWriter, field_and_window, holds_only, shard_limit
+from shardex.formats.number_records import (
+    NumberWriter,
+    begins_with,
+    field_and_window,
+    first_bytes,
+    holds_only,
+    shard_limit,
+)
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import ShardSeries, check_shard_options
 from shardex.formats.tokens import StoredRows
@@ -79,7 +86,7 @@ class IndexHead:
     def read(cls, source: Source, path: str) -> IndexHead:
         """Read and check the header and the borders of the first and the last document."""
         name, size = os.path.join(source.url, path), source.stat(path).size
-        if not _has_magic(source, path):
+        if first_bytes(source, path, len(MAGIC)) != MAGIC:
             raise FormatError(f"{name}: expected an index of Megatron-LM, which begins with {MAGIC!r}, got other bytes")
         if size < _HEAD.size:
             raise TruncatedShardError(f"{name}: expected a header of {_HEAD.size} bytes, got {size} bytes")
@@ -118,11 +125,6 @@ class IndexHead:
             )
 
 
-def _has_magic(source: Source, path: str) -> bool:
-    size = min(len(MAGIC), source.stat(path).size)
-    return bytes(source.read(path, [ByteRange(0, size)])[0]) == MAGIC
-
-
 def _beside(path: str, extension: str) -> str:
     return os.path.splitext(path)[0] + extension
 
@@ -132,13 +134,11 @@ def _beside(path: str, extension: str) -> str:
 
 def recognise(files: Files) -> int:
     """Recognise ``.idx`` files by their first bytes, and ``.bin`` files by the ``.idx`` file next to them."""
-    if holds_only(files, ".idx", ".bin"):
-        indexes = files.having(".idx").paths or (() if files.folder else (_beside(files.paths[0], ".idx"),))
-        try:
-            return 2 * (bool(indexes) and _has_magic(files.source, indexes[0]))
-        except NotFoundError:
-            return 0
-    return 0
+    if not holds_only(files, ".idx", ".bin"):
+        return 0
+    if named := files.having(".idx").paths:
+        return {True: 2, False: 0, None: 1}[begins_with(files.source, named[0], MAGIC)]
+    return 2 * (not files.folder and bool(begins_with(files.source, _beside(files.paths[0], ".idx"), MAGIC)))
 
 
 def open(

@@ -20,6 +20,7 @@ from shardex.formats.number_records import (
     HeadedShards,
     Numbers,
     NumberWriter,
+    begins_with,
     field_and_window,
     holds_only,
     shard_limit,
@@ -52,7 +53,7 @@ def recognise(files: Files) -> int:
     if not holds_only(files, ".bin"):
         return 0
     first = files.having(".bin").paths[0]
-    return 2 * (_head(files.source, first, files.source.stat(first)) is not None)
+    return 2 * any(begins_with(files.source, first, magic.to_bytes(4, "little")) for magic in (*_KINDS, _EXAMPLES))
 
 
 def open(

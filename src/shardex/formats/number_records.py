@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import ArgumentError, RowError, SchemaError
+from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError
 from shardex.files import Files, IndexedFile, Stage
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries
 from shardex.formats.token_files import array_fields, number_dtype
 from shardex.formats.tokens import StoredRows
 from shardex.kernel import Columns, Integers, Ragged, digest
 from shardex.schema import Features
-from shardex.sources import Stat
+from shardex.sources import ByteRange, Source, Stat
 
 _BESIDE = (".json", ".md", ".model", ".txt", ".vocab", ".yaml", ".yml")
 """Extensions of files that describe data: a tokenizer, a license."""
@@ -31,11 +31,23 @@ _UNLIMITED = 1 << 62
 
 
 def holds_only(files: Files, *extensions: str) -> bool:
-    """Return True if there are files with these extensions, and a folder has no other data."""
-    found = files.having(*extensions).paths
-    if not found or not files.folder:
-        return bool(found)
+    """Return True if there are files with these extensions, and no other data."""
+    if not files.having(*extensions).paths:
+        return False
     return all(path.lower().endswith((*extensions, *_BESIDE)) for path in files.having("").paths)
+
+
+def first_bytes(source: Source, path: str, count: int) -> bytes:
+    """Return the first bytes of a file, fewer if it is shorter."""
+    return bytes(source.read(path, [ByteRange(0, min(count, source.stat(path).size))])[0])
+
+
+def begins_with(source: Source, path: str, magic: bytes) -> bool | None:
+    """Return whether a file begins with these bytes; None if it cannot be read: only its name is known."""
+    try:
+        return first_bytes(source, path, len(magic)) == magic
+    except ShardexError:
+        return None
 
 
 class PlacedRecords:

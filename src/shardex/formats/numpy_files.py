@@ -28,7 +28,9 @@ from shardex.formats.number_records import (
     Numbers,
     NumberWriter,
     PlacedRecords,
+    begins_with,
     field_and_window,
+    first_bytes,
     holds_only,
     same_dtype,
     stream_rows,
@@ -38,7 +40,7 @@ from shardex.formats.sample_writer import check_shard_options
 from shardex.formats.token_files import number_dtype
 from shardex.formats.tokens import StoredRows
 from shardex.schema import Features, npy_header
-from shardex.sources import ByteRange, LocalSource, Source
+from shardex.sources import LocalSource, Source
 
 _MAGIC = b"\x93NUMPY"
 _OWNED = r"[^/]+\.npy"
@@ -57,8 +59,7 @@ def recognise(files: Files) -> int:
     """Recognise ``.npy`` files by their name and first bytes."""
     if not holds_only(files, ".npy"):
         return 0
-    first = files.having(".npy").paths[0]
-    return 2 * (_first_bytes(files.source, first, len(_MAGIC)) == _MAGIC)
+    return {True: 2, False: 0, None: 1}[begins_with(files.source, files.having(".npy").paths[0], _MAGIC)]
 
 
 def open(
@@ -91,17 +92,13 @@ def open(
     return StoredRows(data, places, {name: dtype}, width)
 
 
-def _first_bytes(source: Source, path: str, count: int) -> bytes:
-    return bytes(source.read(path, [ByteRange(0, min(count, source.stat(path).size))])[0])
-
-
 def _read_head(source: Source, path: str, size: int) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
     """Return the first byte, the dtype and the shape of the array in a file."""
-    name, first = os.path.join(source.url, path), _first_bytes(source, path, _FIRST)
+    name, first = os.path.join(source.url, path), first_bytes(source, path, _FIRST)
     wide = first[6:7] > b"\x01"  # from version 2 on, the length of the header has four bytes
     end = 12 + int.from_bytes(first[8 : 12 if wide else 10], "little")
     if first.startswith(_MAGIC) and _FIRST < end < _LONGEST:
-        first = _first_bytes(source, path, end)
+        first = first_bytes(source, path, end)
     try:
         begin, dtype, shape, fortran = npy_header(memoryview(first))  # refuses Python objects
         dtype = number_dtype(dtype)
