@@ -55,32 +55,36 @@ def test_ids_are_those_of_the_package_also_after_pickling(kind: str) -> None:
     assert max(max(one, default=0) for one in expected) < adapter.vocab_size
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_fingerprint_is_the_same_in_fresh_processes_and_after_use(kind: str) -> None:
-    tokenizer = tokenizer_of(kind)
-    adapter = adapter_of(tokenizer)
-    before = function_fingerprint(adapter)
-    adapter.encode_batch(documents(10))
-    expected_ids(kind, tokenizer, "some use of the tokenizer itself")
-    assert unknown_objects(adapter) == []
-    assert function_fingerprint(adapter_of(tokenizer)) == before
-    code = (
-        "import pickle, sys\n"
-        "from shardex.workers import function_fingerprint\n"
-        "from shardex.text.tokenizers import adapter_of\n"
-        "from tests.text.corpora import tokenizer_of\n"
-        f"print(function_fingerprint(adapter_of(tokenizer_of({kind!r}))))\n"
-        "print(function_fingerprint(pickle.loads(sys.stdin.buffer.read())))\n"
-    )
+FINGERPRINTS = """
+import pickle, sys
+from shardex.text.tokenizers import adapter_of
+from shardex.workers import function_fingerprint
+from tests.text.corpora import KINDS, tokenizer_of
+
+for kind, adapter in zip(KINDS, pickle.load(sys.stdin.buffer)):
+    print(function_fingerprint(adapter_of(tokenizer_of(kind))), function_fingerprint(adapter))
+"""
+
+
+def test_fingerprint_is_the_same_in_fresh_processes_and_after_use() -> None:
+    adapters, before = [], []
+    for kind in KINDS:
+        tokenizer = tokenizer_of(kind)
+        adapters.append(adapter_of(tokenizer))
+        before.append(function_fingerprint(adapters[-1]))
+        adapters[-1].encode_batch(documents(10))
+        expected_ids(kind, tokenizer, "some use of the tokenizer itself")
+        assert unknown_objects(adapters[-1]) == []
+        assert function_fingerprint(adapter_of(tokenizer)) == before[-1]
     for seed in ("1", "2"):
         found = subprocess.run(
-            [sys.executable, "-c", code],
-            input=pickle.dumps(adapter),
+            [sys.executable, "-c", FINGERPRINTS],
+            input=pickle.dumps(adapters),
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             check=True,
         )
-        assert found.stdout.decode().split() == [before, before]
+        assert found.stdout.decode().split() == [one for one in before for _ in range(2)]
 
 
 def test_fingerprint_changes_with_the_content() -> None:
@@ -285,6 +289,30 @@ def test_tokenizer_of_transformers_with_its_own_way_to_encode() -> None:
     before = function_fingerprint(adapter)
     adapter.encode_batch(documents(5))
     assert function_fingerprint(adapter) == before
+
+
+def test_tokenizer_of_transformers_in_python() -> None:
+    import transformers
+
+    make: Any = transformers.ByT5Tokenizer
+    tokenizer = make()
+    adapter = adapter_of(tokenizer)
+    before = function_fingerprint(adapter)
+    assert ids_of(adapter, ["ab", "ä", ""]) == tokenizer(["ab", "ä", ""], add_special_tokens=False)["input_ids"]
+    assert (adapter.eos, adapter.pad, adapter.token_id("</s>"), adapter.token_text(100)) == (1, 0, 1, "a")
+    tokenizer("a" * 10_000)
+    again = pickle.loads(pickle.dumps(adapter))
+    assert function_fingerprint(adapter_of(tokenizer)) == function_fingerprint(again) == before
+    assert again.describe() == adapter.describe()
+
+
+def test_results_that_change_are_refused() -> None:
+    tokenizer = bpe()
+    tokenizer.model.dropout = 0.1
+    with pytest.raises(ArgumentError, match=r"always returns the same ids, got dropout=0\.1"):
+        adapter_of(tokenizer)
+    with pytest.raises(ArgumentError, match="got enable_sampling=True"):
+        adapter_of(sentencepiece_processor(enable_sampling=True, alpha=0.1, nbest_size=-1))
 
 
 def test_parts_in_python_are_refused() -> None:

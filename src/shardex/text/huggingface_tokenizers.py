@@ -60,6 +60,8 @@ class TokenizersAdapter(TokenizerAdapter):
     @classmethod
     def of(cls, tokenizer: Any, options: TokenizersOptions) -> TokenizersAdapter:
         """Make the adapter of a tokenizer; one that has to be changed is copied."""
+        if dropout := getattr(tokenizer.model, "dropout", None):
+            raise ArgumentError(f"expected a tokenizer that always returns the same ids, got dropout={dropout:g}")
         try:
             content = tokenizer.to_str()
         except Exception as error:
