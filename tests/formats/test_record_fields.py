@@ -5,13 +5,14 @@ import json
 import os
 import random
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardex as sx
@@ -49,6 +50,36 @@ def test_scan_finds_the_same_as_one_by_one(samples: list[dict[str, Any]], step: 
         kinds = {record_fields._kind(value) for value in there}
         expected = kinds | ({"missing"} if len(there) < len(samples) else set())
         assert feature_of_kinds(scan.kinds[name]) == feature_of_kinds(expected)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.one_of(OBJECTS, st.sampled_from([1, "text", None])), min_size=1), st.integers(1, 5))
+def test_parts_of_a_file_have_the_fields_of_the_file(values: list[Any], step: int) -> None:
+    broken = b'{"a": '
+    lines = [json.dumps(value).encode() if value is not None else broken for value in values]
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        (path := Path(folder, "a.jsonl")).write_bytes(b"\n".join(lines))
+        whole = opened(path).features
+        patch.setattr(record_fields, "_TASK_BYTES", 1)
+        patch.setattr(record_fields, "_BLOCK_ROWS", step)
+        rows = opened(path)
+        assert (rows.features, list(rows.features)) == (whole, list(whole))
+        found = cast(Any, rows)._found
+        assert (found.rows, found.complete) == (len(lines), True)
+
+
+def test_processes_find_the_same_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        dump(tmp_path / f"{number}.jsonl", [{"a": k, f"b{k // 100}": [], "c": k if k % 7 else 0.5} for k in range(500)])
+    (tmp_path / "broken.jsonl").write_bytes(b"{\n")
+    here = opened(tmp_path).features
+    monkeypatch.setattr(record_fields, "_TASK_BYTES", 4000)
+    monkeypatch.setattr(record_fields, "_BLOCK_ROWS", 10)
+    monkeypatch.setattr(record_fields, "_BYTES_FOR_PROCESSES", 1)
+    monkeypatch.setattr(record_fields, "cores", lambda: 2)
+    rows = opened(tmp_path)
+    rows.scan_keys = cast(Any, None)  # type: ignore[method-assign]  # this process does not scan
+    assert (rows.features, list(rows.features)) == (here, ["a", "b0", "c", "b1", "b2", "b3", "b4"])
 
 
 def test_one_answer_for_keys_that_appear_late(tmp_path: Path) -> None:

@@ -200,6 +200,11 @@ class CellScan:
         """For each column the kinds of its cells."""
         return {name: sorted(kinds) for name, kinds in self.found.items()}
 
+    @property
+    def seen(self) -> bool:
+        """True if there were records."""
+        return self.rows > 0
+
     def add(self, data: bytes | memoryview) -> None:
         """Add records."""
         if not len(data):

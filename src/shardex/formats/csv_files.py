@@ -187,8 +187,11 @@ class CsvRows(NumberedLines):
         if self._schema is not None:
             return None
         options = repr((self._parser.dialect, self._parser.columns, self._parser.missing))
-        new_scan = lambda: CellScan(self._parser)  # noqa: E731
-        return record_fields(self, "csv", new_scan, self._infer_from, options=options, rebuild=self.rebuild)
+        return record_fields(self, "csv", self._infer_from, options=options, rebuild=self.rebuild)
+
+    def key_scan(self) -> CellScan:
+        """Return a scan without records."""
+        return CellScan(self._parser)
 
     def scan_keys(self, rows: Integers, scan: CellScan) -> None:
         """Add the cells of these records; those with a wrong number of cells are left out, a read of them raises."""

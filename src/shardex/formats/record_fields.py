@@ -9,9 +9,11 @@ unless the user asks for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Protocol, TypeVar
+from functools import partial
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,8 +21,8 @@ import pyarrow as pa
 
 from shardex.errors import ArgumentError, SchemaError
 from shardex.files import Files, Index, IndexedFile, Sidecar, decode_sidecar, load_sidecars, save_sidecar
+from shardex.jobs import run_parts
 from shardex.kernel import Column, Integers, with_missing
-from shardex.progress import Bar
 from shardex.schema import (
     Bytes,
     Feature,
@@ -34,6 +36,7 @@ from shardex.schema import (
     is_stacked,
     unwrap_optional,
 )
+from shardex.workers import cores
 
 VERSION = 1
 COMPLETE_BYTES = 2 << 30
@@ -43,6 +46,9 @@ _SAVED_BYTES = 1 << 20
 MAX_KEYS = 4096
 """Objects with more different keys are maps, not samples: each is one value."""
 _BLOCK_ROWS = 1 << 14
+_TASK_BYTES = 64 << 20
+_BYTES_FOR_PROCESSES = 512 << 20
+"""Size of data from which on processes (a quarter of a second each) pay off: it takes a second and a half."""
 _SAMPLED_BLOCKS, _SAMPLED_ROWS = 400, 256
 """Number and length of the runs of records that are read if not all are."""
 _FIRST_ROWS = 16
@@ -128,6 +134,11 @@ class KeyScan:
     def kinds(self) -> Kinds:
         """For each key the kinds of its values."""
         return {name: sorted(kinds) for name, kinds in self._found.items()}
+
+    @property
+    def seen(self) -> bool:
+        """True if a record could be decoded."""
+        return self._seen
 
     def add(self, records: Sequence[bytes]) -> None:
         """Add records; those that cannot be decoded are skipped, a read of them raises an error."""
@@ -227,12 +238,15 @@ class FieldScan(Protocol):
     def kinds(self) -> Kinds:
         """For each key the kinds of its values."""
 
+    @property
+    def seen(self) -> bool:
+        """True if a record could be decoded."""
+
 
 AnyScan = TypeVar("AnyScan", bound=FieldScan)
-AnyScan_contra = TypeVar("AnyScan_contra", bound=FieldScan, contravariant=True)
 
 
-class Records(Protocol[AnyScan_contra]):
+class Records(Protocol[AnyScan]):
     """Rows whose records are scanned."""
 
     files: Files
@@ -241,18 +255,15 @@ class Records(Protocol[AnyScan_contra]):
     def __len__(self) -> int:
         """Number of records."""
 
-    def scan_keys(self, rows: Integers, scan: AnyScan_contra) -> None:
+    def key_scan(self) -> AnyScan:
+        """Return a scan without records."""
+
+    def scan_keys(self, rows: Integers, scan: AnyScan) -> None:
         """Add the records of these rows."""
 
 
 def record_fields(
-    rows: Records[AnyScan],
-    format: str,
-    new_scan: Callable[[], AnyScan],
-    infer_from: str | None,
-    *,
-    options: str = "",
-    rebuild: bool = False,
+    rows: Records[Any], format: str, infer_from: str | None, *, options: str = "", rebuild: bool = False
 ) -> RecordFields:
     """Return the fields of all records: saved ones if they are up to date, otherwise they are found now and saved.
 
@@ -261,7 +272,7 @@ def record_fields(
     """
     size = sum(file.size for file in rows.index.files)
     if infer_from is None and _must_be_downloaded(rows, format):
-        scan = new_scan()
+        scan = rows.key_scan()
         rows.scan_keys(np.arange(min(_FIRST_ROWS, len(rows))), scan)
         return RecordFields(scan.kinds, scan.rows, complete=len(rows) <= _FIRST_ROWS)
     complete = infer_from == "all" or (infer_from is None and size <= COMPLETE_BYTES)
@@ -273,7 +284,7 @@ def record_fields(
         if is_current and (one.complete or not complete):
             return one.fields
     known = {file: found for one in saved if one.complete for file, found in one.found.items()} if complete else {}
-    parts = _scan(rows, new_scan, known) if complete else [_sampled(rows, new_scan())]
+    parts = _scan(rows, known) if complete else [_sampled(rows, rows.key_scan())]
     head = {
         "version": VERSION,
         "fingerprint": rows.index.fingerprint,
@@ -308,33 +319,85 @@ class _Saved:
 
 
 def _joined(parts: Sequence[Part], complete: bool) -> RecordFields:
+    kinds = _joined_kinds([(rows > 0, found) for rows, found in parts])
+    return RecordFields(kinds, sum(rows for rows, _ in parts), complete)
+
+
+def _joined_kinds(parts: Sequence[tuple[bool, Kinds]]) -> Kinds:
+    """Return the kinds of the values of several parts; a key that a part with records lacks is missing in these."""
     kinds: dict[str, set[str]] = {}
     for _, found in parts:
         for name, some in found.items():
             kinds.setdefault(name, set()).update(some)
-    for rows, found in parts:
-        if rows:
+    for has_records, found in parts:
+        if has_records:
             for name in kinds.keys() - found.keys():
                 kinds[name].add("missing")
-    return RecordFields({name: sorted(some) for name, some in kinds.items()}, sum(rows for rows, _ in parts), complete)
+    return {name: sorted(some) for name, some in kinds.items()}
 
 
-def _scan(rows: Records[AnyScan], new_scan: Callable[[], AnyScan], known: Mapping[IndexedFile, Part]) -> list[Part]:
-    """Read all records of each file that is not known; all at once if the index does not go file by file."""
-    files = rows.index.files if isinstance(rows.index, Index) else [None]
-    counts = [len(rows) if file is None else file.rows for file in files]
-    parts, begin = [], 0
-    with Bar(total=len(rows), unit=" samples", unit_scale=True, desc="fields", disable=None, delay=1) as bar:
-        for file, count in zip(files, counts, strict=True):
-            if file is None or (part := known.get(file)) is None:
-                scan = new_scan()
-                for first in range(begin, begin + count, _BLOCK_ROWS):
-                    rows.scan_keys(np.arange(first, min(first + _BLOCK_ROWS, begin + count)), scan)
-                    bar.update(min(_BLOCK_ROWS, begin + count - first))
-                part = scan.rows, scan.kinds
-            parts.append(part)
-            begin += count
-    return parts
+class _Task(NamedTuple):
+    """Rows of a file that are scanned together."""
+
+    file: int
+    begin: int
+    end: int
+
+
+class _Found(NamedTuple):
+    rows: int
+    kinds: Kinds
+    seen: bool
+    """True if a record could be decoded."""
+
+
+def _scan(rows: Records[Any], known: Mapping[IndexedFile, Part]) -> list[Part]:
+    """Read all records of each file that is not known; all at once if the index does not go file by file.
+
+    Much data is read in processes: decoding holds the GIL. The tasks depend on the files alone, and so does the result.
+    """
+    files = rows.index.files if isinstance(rows.index, Index) else (IndexedFile("", 0, "", len(rows)),)
+    starts = np.cumsum([0, *(file.rows for file in files)]).tolist()
+    todo = [number for number, file in enumerate(files) if file not in known]
+    tasks = [task for number in todo for task in _tasks(number, starts[number], files[number])]
+    found: dict[int, list[_Found]] = {number: [] for number in todo}
+    for task, one in run_parts(
+        partial(_scan_task, rows),
+        tasks,
+        workers=_workers(rows, sum(files[number].size for number in todo)),
+        count=len(tasks),
+        size=lambda task: task.end - task.begin,
+        total=sum(files[number].rows for number in todo),
+        desc="fields",
+        unit=" samples",
+        delay=1,
+    ):
+        found[task.file].append(one)
+    return [known[file] if file in known else _part(found[number]) for number, file in enumerate(files)]
+
+
+def _tasks(number: int, start: int, file: IndexedFile) -> Iterator[_Task]:
+    """Yield tasks of about `_TASK_BYTES` each for a file whose first row is `start`."""
+    step = max(_BLOCK_ROWS, file.rows * _TASK_BYTES // max(file.size, 1))
+    for begin in range(start, start + file.rows, step):
+        yield _Task(number, begin, min(begin + step, start + file.rows))
+
+
+def _scan_task(rows: Records[Any], task: _Task) -> _Found:
+    scan = rows.key_scan()
+    for first in range(task.begin, task.end, _BLOCK_ROWS):
+        rows.scan_keys(np.arange(first, min(first + _BLOCK_ROWS, task.end)), scan)
+    return _Found(scan.rows, scan.kinds, scan.seen)
+
+
+def _part(found: Sequence[_Found]) -> Part:
+    return sum(one.rows for one in found), _joined_kinds([(one.seen, one.kinds) for one in found])
+
+
+def _workers(rows: Records[Any], size: int) -> int:
+    """Return the number of processes: all cores for much local data that has a saved index, otherwise 1."""
+    can_open = hasattr(rows, "opened") and isinstance(rows.index, Index) and os.path.isfile(rows.index.name)
+    return cores() if size >= _BYTES_FOR_PROCESSES and can_open and not rows.files.source.is_remote else 1
 
 
 def _sampled(rows: Records[AnyScan], scan: AnyScan) -> Part:

@@ -271,9 +271,12 @@ class DictRows(RecordRows):
         """The keys of all records; None if there is a schema, or if the records have none."""
         if self._schema is not None or self._make_decoder is None:
             return None
-        make_decoder = self._make_decoder
-        new_scan = lambda: KeyScan(make_decoder, self._sample_or_none)  # noqa: E731
-        return record_fields(self, self._format, new_scan, self._infer_from, rebuild=self.rebuild)
+        return record_fields(self, self._format, self._infer_from, rebuild=self.rebuild)
+
+    def key_scan(self) -> KeyScan:
+        """Return a scan without records."""
+        assert self._make_decoder is not None
+        return KeyScan(self._make_decoder, self._sample_or_none)
 
     def scan_keys(self, rows: Integers, scan: KeyScan) -> None:
         """Add the keys of these records; without those that cannot be read, a read of them raises an error."""

@@ -186,10 +186,7 @@ class TarRows(ExtractedRows):
 
     @cached_property
     def _found_in_maps(self) -> RecordFields:
-        def new_scan() -> KeyScan:
-            return KeyScan(lambda kind: msgspec.msgpack.Decoder(kind).decode, _map_or_none)
-
-        found = record_fields(self, "tar", new_scan, None)
+        found = record_fields(self, "tar", None)
         if found.as_map:
             what = "an empty key" if "" in found.kinds else f"more than {MAX_KEYS} different keys"
             raise SchemaError(f"{self.files}: expected maps of fields, got {what}")
@@ -199,6 +196,10 @@ class TarRows(ExtractedRows):
         found = {name: value for name, value in one.items() if name not in self._schema}
         first = f"the fields were found in the first {self._found_in_maps.rows} of {len(self)} samples"
         refuse_misfit(found, self.features, self.location(row), f"{first}: name the fields with schema=")
+
+    def key_scan(self) -> KeyScan:
+        """Return a scan without maps."""
+        return KeyScan(lambda kind: msgspec.msgpack.Decoder(kind).decode, _map_or_none)
 
     def scan_keys(self, rows: Integers, scan: KeyScan) -> None:
         """Add the keys of these maps."""
