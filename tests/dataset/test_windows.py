@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import shardex as sx
 from shardex.dataset import Dataset
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError
+from tests.resident_pages import PAGE, become_resident, evict, resident_pages
 from tests.token_documents import FORMS, documents, opened, plain, sizes_of_documents
 
 Sample = dict[str, list[int]]
@@ -323,3 +324,20 @@ def test_offsets_of_less_data_than_one_stride() -> None:
     view = sx.open([{"tokens": np.arange(10)}]).windows(8, offset="random per epoch")
     loader = sx.Loader(view, batch_size=1)
     assert len(view) == 1 and {firsts(loader)[0] for _ in range(9)} == {0, 1, 2}
+
+
+# -- read-ahead --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read_before", [False, True])
+def test_advise_loads_the_pages_of_windows(tmp_path: Path, read_before: bool) -> None:
+    samples = [{"tokens": np.full(PAGE, k, np.uint16)} for k in range(1, 200)]
+    ds = sx.write(str(tmp_path / "d"), samples, format="tokens")
+    view = ds.windows(PAGE // 2, labels=True)  # a window is a page, a document two
+    if read_before:
+        view.read([0])
+    path = tmp_path / "d" / "part-00000.bin"
+    evict(path)
+    view.advise([40, 100], ["labels"])
+    assert become_resident(path, [40, 100])
+    assert not resident_pages(path)[150:].any()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,44 @@ def joined(folder: Path) -> Case:
     return Case(sx.join(sx.write(folder / "a", series(), SERIES), other), both)
 
 
+def documents(folder: Path) -> sx.Dataset[Any]:
+    """Tokens 0 to 49, in documents of 0 to 9."""
+    ends = np.cumsum([*range(10), 5])
+    samples = [{"tokens": np.arange(a, b, dtype=np.uint16)} for a, b in pairwise(ends.tolist())]
+    return sx.write(folder, samples, {"tokens": sx.Array("uint16", (None,))}, format="tokens", shard_size=40)
+
+
+def windows(folder: Path) -> Case:
+    begins = range(0, 45, 4)
+    samples: Samples = [{"inputs": np.arange(b, b + 4), "labels": np.arange(b + 1, b + 5)} for b in begins]
+    return Case(documents(folder).windows(4, labels=True), samples)
+
+
+def windows_in_documents(folder: Path) -> Case:
+    starts = np.cumsum(range(11))
+    samples = [
+        {"tokens": np.arange(b, min(b + 4, ends), dtype=np.uint16)}
+        for begin, ends in pairwise([*starts[:10].tolist(), 50])
+        for b in range(begin, ends, 4)
+    ]
+    return Case(documents(folder).windows(4, across=False, partial=True), samples)
+
+
+def packed(folder: Path) -> Case:
+    samples: Samples = []
+    for begin in range(0, 50, 7):
+        tokens = list(range(begin, min(begin + 7, 50)))
+        firsts = [0, 1, 3, 6, 10, 15, 21, 28, 36, 45]
+        number = [sum(first <= token for first in firsts) for token in tokens]
+        samples.append(
+            {
+                "tokens": np.array(tokens + [0] * (7 - len(tokens)), np.uint16),
+                "segment_ids": np.array([n - number[0] + 1 for n in number] + [0] * (7 - len(tokens)), np.int32),
+            }
+        )
+    return Case(documents(folder).pack(7).select("tokens", "segment_ids"), samples)
+
+
 MAKERS: list[Callable[[Path], Case]] = [
     arrow,
     arrow_in_shards,
@@ -308,6 +347,9 @@ MAKERS: list[Callable[[Path], Case]] = [
     shuffled,
     concatenated,
     joined,
+    windows,
+    windows_in_documents,
+    packed,
 ]
 
 

@@ -16,7 +16,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `typed_views`: finds the layer for a type or lens, and writes changed views back
 - `combine`, `combined_rows`: `concat` and `join`
 - `mix`: mixtures in exact proportions
-- `token_stream`: the documents of a dataset as one stream of tokens
+- `token_stream`, `token_runs`: the documents of a dataset as one stream of tokens, and where it lies in files
 - `windows`, `pack`: windows of tokens, and pieces of documents packed together, as samples
 - `sql`: parses a query, reads the columns it uses, and runs it
 - `sql_syntax`: what a statement reads, and where it compares text inside JSON

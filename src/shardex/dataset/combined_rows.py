@@ -64,7 +64,7 @@ class ConcatRows(AbstractRows):
         first, *others = (part.metadata for part in self.parts)
         return first if all(one == first for one in others) else {}
 
-    def _shares(self, rows: Integers) -> Iterator[tuple[Dataset[Any], Integers, Integers]]:
+    def shares(self, rows: Integers) -> Iterator[tuple[Dataset[Any], Integers, Integers]]:
         """Yield each part that has some of the rows, their positions in it, and their places in `rows`."""
         which = np.searchsorted(self.starts, rows, "right") - 1
         for number in np.unique(which).tolist() or [0]:
@@ -73,7 +73,7 @@ class ConcatRows(AbstractRows):
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Read from each part its rows."""
-        shares = list(self._shares(rows))
+        shares = list(self.shares(rows))
         parts = [self._as_optional(part.read(positions, fields)) for part, positions, _ in shares]
         return Columns.scatter(parts, [here for _, _, here in shares])
 
@@ -88,13 +88,13 @@ class ConcatRows(AbstractRows):
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Start fetching the rows of each part."""
-        for part, positions, _ in self._shares(rows[(rows >= 0) & (rows < len(self))]):
+        for part, positions, _ in self.shares(rows[(rows >= 0) & (rows < len(self))]):
             part.advise(positions, fields)
 
     def shards(self, rows: Integers) -> list[str]:
         """File names from the parts."""
         found = [""] * len(rows)
-        for part, positions, here in self._shares(rows):
+        for part, positions, here in self.shares(rows):
             for place, name in zip(here.tolist(), part.shards(positions), strict=True):
                 found[place] = name
         return found

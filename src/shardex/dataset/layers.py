@@ -204,6 +204,10 @@ class RenamedRows(Layer):
         """Fingerprint of the rows below: the samples are the same."""
         return self.below.fingerprint
 
+    def old_name(self, name: str) -> str:
+        """Return the name that a field has in the rows below."""
+        return self._old[name]
+
     def _old_names(self, fields: Sequence[str] | None) -> list[str]:
         return [self._old[name] for name in check_fields(list(self._old), fields)]
 

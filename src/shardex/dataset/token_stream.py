@@ -4,8 +4,8 @@ A document is a sample with an array of tokens; the arrays of all documents, in 
 stream. A `TokenStream` knows where each document begins in it, and copies any runs of it into an array. Other arrays of
 one dimension with a value for each token (aux arrays: loss masks, positions) are streams of the same positions.
 
-Where the bytes of all documents lie in files that are mapped, documents that lie end to end in a file are one run
-(`_Runs`), which is found once; a copy then needs no look at documents. Otherwise documents are read and cut.
+Where the bytes of all documents lie in files that are mapped, they are found once (`token_runs`); a copy then needs no
+look at documents. Otherwise documents are read and cut.
 `StreamRows` is the base class of rows whose samples are made of such copies (`windows`, `pack`).
 """
 
@@ -14,12 +14,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex.dataset.token_runs import Runs, check_lengths, locate_runs
 from shardex.errors import ArgumentError, RowError, SchemaError
 from shardex.kernel import (
     MISSING,
@@ -28,7 +28,6 @@ from shardex.kernel import (
     Masked,
     Ragged,
     Ranges,
-    Segments,
     ends_of,
     pooled_empty,
 )
@@ -37,9 +36,6 @@ from shardex.schema import Array, Features, check_fields, unwrap_optional
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
-
-_CHUNK_ROWS, _CHUNK_BYTES = 1 << 16, 32 << 20
-"""Documents and bytes of documents that are located at once; rows that are not mapped copy them all."""
 
 
 # -- fields ------------------------------------------------------------------------------------------------------
@@ -76,17 +72,6 @@ def _arrays(features: Features) -> dict[str, Array]:
 # -- the stream --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Runs:
-    """Parts of a stream that lie end to end in a buffer. `starts` has the first token of each, and the end."""
-
-    segments: Segments
-    starts: Integers
-    which: Integers
-    base: Integers
-    """Byte of the buffer at which the stream would begin if all of it were in this buffer."""
-
-
 class TokenStream:
     """The tokens of all documents, one after another, and their aux arrays.
 
@@ -109,7 +94,7 @@ class TokenStream:
             self._check_lengths(name, lengths, documents.lengths(name))
         self.starts = ends_of(lengths)
         """First token of each document, and the number of all tokens."""
-        self._found: dict[str, _Runs | None] = {}
+        self._found: dict[str, Runs | None] = {}
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -214,7 +199,8 @@ class TokenStream:
             target = target[owner] + (inside - begin[owner])
             begin = inside
         if runs is not None:
-            yield Ranges(runs.segments, runs.which[part], runs.base[part] + begin * item, length * item), target
+            for ranges, here in runs.ranges(part, begin, length, item):
+                yield ranges, target[here]
         elif len(part):
             numbers, at = np.unique(part, return_inverse=True)
             ranges = self._read_documents(name, numbers).ranges
@@ -223,57 +209,14 @@ class TokenStream:
 
     def _read_documents(self, name: str, numbers: Integers) -> Ragged:
         found = _as_ragged(self.documents.read(numbers, [name]).data[name], self.dtypes[name])
-        self._check_lengths_at(name, numbers, found.lengths)
+        check_lengths(name, numbers, self.starts, found.lengths)
         return found
 
-    def _check_lengths_at(self, name: str, numbers: Integers, found: Integers) -> None:
-        """Raise if documents have other lengths now than when the stream was made."""
-        expected = self.starts[numbers + 1] - self.starts[numbers]
-        if not np.array_equal(expected, found):
-            at = int((expected != found).argmax())
-            raise SchemaError(
-                f"expected {expected[at]} values as before, got {found[at]} - at sample {numbers[at]}, field {name}; "
-                "the data has changed, open it again"
-            )
-
-    # -- where documents lie -----------------------------------------------------------------------------------------
-
-    def _runs(self, name: str) -> _Runs | None:
+    def _runs(self, name: str) -> Runs | None:
         """Return the runs of a stream; None if its bytes cannot be located without reading documents."""
         if name not in self._found:
-            self._found[name] = None if self.documents.in_python else self._locate(name)
+            self._found[name] = locate_runs(self.documents, name, self.dtypes[name], self.starts)
         return self._found[name]
-
-    def _locate(self, name: str) -> _Runs | None:
-        dtype, parts = self.dtypes[name], list[tuple[Integers, Integers, Integers]]()
-        segments: Segments | None = None
-        for numbers in self._chunks(dtype.itemsize):
-            column = self.documents.read(numbers, [name]).data[name]
-            if not isinstance(column, Ragged) or column.shapes is not None or column.dtype != dtype:
-                return None
-            ranges = column.ranges
-            if segments is not None and ranges.segments is not segments:
-                return None  # each read has a new table: its values were copied
-            segments = ranges.segments
-            self._check_lengths_at(name, numbers, column.lengths)
-            there = np.flatnonzero(ranges.length)
-            which, base = ranges.which[there], ranges.begin[there] - self.starts[numbers[there]] * dtype.itemsize
-            new = np.ones(len(there), np.bool_)
-            new[1:] = (np.diff(which) != 0) | (np.diff(base) != 0)
-            parts.append((self.starts[numbers[there[new]]], which[new], base[new]))
-        if segments is None:
-            return None
-        starts, which, base = map(np.concatenate, zip(*parts, strict=True))
-        return _Runs(segments, np.append(starts, len(self)), which, base)
-
-    def _chunks(self, item: int) -> Iterator[Integers]:
-        """Yield the numbers of all documents: first one alone, then as many as may be copied at once."""
-        count, first, last = len(self.documents), 0, min(1, len(self.documents))
-        while first < count:
-            yield np.arange(first, last)
-            first = last
-            most = int(np.searchsorted(self.starts, self.starts[first] + _CHUNK_BYTES // item, "right")) - 1
-            last = min(max(first + 1, most), first + _CHUNK_ROWS, count)
 
 
 def split(begin: Integers, end: Integers, bounds: Integers) -> tuple[Integers, Integers, Integers, Integers]:
