@@ -108,6 +108,18 @@ def test_plain_conversion_is_the_same_as_a_stream(tmp_path: Path, format: str) -
     assert [dict(one) for one in a.select("n", "s")] == [dict(one) for one in b.select("n", "s")]
 
 
+@pytest.mark.parametrize("format", ["arrow", "tokens"])
+def test_copies_have_the_metadata_of_their_source(tmp_path: Path, format: str) -> None:
+    samples = [{"tokens": np.arange(k, dtype=np.uint16)} for k in range(5)]
+    ds = sx.write(tmp_path / "a", samples, format="tokens", metadata={"eos": 3})
+    assert sx.write(tmp_path / "b", ds, format=format).metadata == {"eos": 3}
+    assert sx.write(tmp_path / "c", ds[1:], filter=lambda s: len(s.tokens) > 2, format=format).metadata == {"eos": 3}
+    assert sx.write(tmp_path / "d", ds, format=format, metadata={"eos": 4}).metadata == {"eos": 4}
+    assert sx.write(tmp_path / "e", ds, format=format, transform=lambda s: {"tokens": s.tokens + 1}).metadata == {}
+    assert sx.write(tmp_path / "d", ds, format=format, mode="append").metadata == {"eos": 4}
+    assert sx.write(tmp_path / "f", ds, format="parquet").metadata == {}
+
+
 def test_shards_by_rows_and_by_bytes(tmp_path: Path) -> None:
     source = numbers(1000)
     sx.write(tmp_path / "rows", source, format="jsonl", shard_rows=300, workers=2)

@@ -448,5 +448,15 @@ def test_labels_of_packs_are_the_tokens_that_count(strategy: Any, tmp_path: Path
     assert sorted(found) == sorted(expected)
 
 
+def test_copies_keep_the_mask(tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", CHATS)
+    ds = sx.tokenize(source, bpe(), tmp_path / "out", messages="messages", template="chatml")
+    expected = "".join(map(_answers, CHATS))
+    for format in ("tokens", "arrow", "parquet"):  # the last one without metadata
+        copy = sx.write(tmp_path / format, ds, format=format)
+        assert counted_labels(copy.windows(16, labels=True, partial=True)) == expected
+        assert copy.metadata == ({} if format == "parquet" else ds.metadata)
+
+
 def _answers(messages: list[Any]) -> str:
     return "".join(one["content"] + END for one in messages if one["role"] == "assistant")

@@ -530,8 +530,8 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
         With `labels` samples have the fields ``inputs`` and ``labels`` instead of the tokens, int64 by default: the
         label of a token is the next one. A window then reads one token more, so every token but the first is a label
-        once. If the dataset names a loss mask (``ds.metadata["loss_mask"]``), labels whose mask is 0 are
-        `ignore_index`.
+        once. If the dataset has a loss mask (the array that ``ds.metadata["loss_mask"]`` names, or ``loss_mask``),
+        labels whose mask is 0 are `ignore_index`.
 
         >>> import shardex as sx
         >>> ds = sx.open([{"tokens": [1, 2, 3, 4]}, {"tokens": [5, 6, 7, 8, 9]}])
@@ -584,7 +584,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
         With `labels` samples have ``inputs`` and ``labels`` instead of the tokens, int64 by default: the label of a
         token is the next one of its piece. It is `ignore_index` for the last token of a piece, in padding, and where
-        the mask of the label is 0, if the dataset names a loss mask (``ds.metadata["loss_mask"]``).
+        the mask of the label is 0, if the dataset has a loss mask (see `windows`).
 
         >>> import shardex as sx
         >>> ds = sx.open([{"tokens": [1, 2, 3]}, {"tokens": [4, 5, 6, 7]}, {"tokens": [8]}])

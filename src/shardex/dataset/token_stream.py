@@ -114,9 +114,10 @@ class TokenStream:
         return self.dtypes[self.field]
 
     def loss_mask(self) -> str | None:
-        """Return the aux array that says which tokens count (1) or not (0), if the metadata names one."""
-        name = self.documents.metadata.get("loss_mask")
-        if name in self.documents.fields and name not in self.aux:
+        """Return the aux array that says which tokens count (1) or not (0): that of the metadata, or ``loss_mask``."""
+        named = self.documents.metadata.get("loss_mask")
+        name = named or "loss_mask"  # not all formats store metadata
+        if named in self.documents.fields and named not in self.aux:
             found = self.documents.features[name]
             raise SchemaError(f"expected a loss mask with a value for each token, got {found} - at field {name}")
         return name if name in self.aux else None

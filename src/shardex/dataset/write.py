@@ -56,6 +56,8 @@ def write(
     or raises an error keeps its finished parts next to the target; the same call continues it. With
     ``on_error="skip"`` samples that raise an error are left out, and the attribute `left_out` of the result lists them.
 
+    The `metadata` of a dataset is written too if there is no `transform` and the format can store it.
+
     With a lens in `through`, `samples` are views: each is put back into the sample of `onto` at the same position, and
     the results are written. Without `onto` the lens must be able to make a sample from a view alone.
 
@@ -69,6 +71,8 @@ def write(
     steps.check()
     check_options(format_named(format).create, format, options, inspect.signature(write).parameters)
     source = samples_of(samples)
+    if transform is None and through is None and mode != "append":
+        options = {**_stored_metadata(source, format), **options}
     in_parts = steps.any or workers is not None or executor is not None or on_error != "raise"
     if in_parts and (through is not None or onto is not None):
         raise ArgumentError("expected through= and onto= without functions and workers, got both")
@@ -89,6 +93,14 @@ def write(
         warn_of_left_out(os.fspath(path), result.left_out, len(whole))
         return result
     return _write_stream(os.fspath(path), source, schema, format, mode, progress, through, onto, options)
+
+
+def _stored_metadata(source: Any, format: str) -> dict[str, Any]:
+    """Return the option with the metadata of a dataset that is copied, if there is any and the format can store it."""
+    if not isinstance(source, Dataset) or not source.metadata:
+        return {}
+    takes = "metadata" in inspect.signature(format_named(format).create).parameters
+    return {"metadata": dict(source.metadata)} if takes else {}
 
 
 def _opened(samples: Any) -> Dataset[Any]:
