@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.arrow import decode_array
-from shardex.errors import ArgumentError, FormatError, SchemaError, UnknownFormatError
+from shardex.errors import ArgumentError, FormatError, SchemaError
 from shardex.files import Files, Index
 from shardex.formats.csv_cells import (
     FALSE,
@@ -33,7 +33,7 @@ from shardex.formats.csv_records import CsvScanner, Dialect, first_record
 from shardex.formats.csv_writer import EXTENSION, OWNED, CsvWriter, JoinCsv
 from shardex.formats.record_fields import RecordFields, check_infer_from, record_fields
 from shardex.formats.registry import Format
-from shardex.formats.text import NumberedLines
+from shardex.formats.text import NumberedLines, data_files
 from shardex.formats.wrong_lines import check_bad_lines, index_of_right_lines
 from shardex.kernel import Column, Columns, Integers, Masked
 from shardex.schema import (
@@ -83,7 +83,7 @@ def open(
     (`infer_from`), by default in all up to 2 GiB. ``bad_lines="skip"`` leaves out records with a wrong number of cells.
     """
     check_bad_lines(bad_lines)
-    files = _csv_files(files)
+    files = data_files(files, EXTENSIONS)
     dialect = Dialect(_delimiter_of(files) if delimiter is None else delimiter, quote)
     given = None if names is None else _checked_texts("names", names)
     found, columns = _columns(files, dialect, header, given)
@@ -97,16 +97,6 @@ def open(
     rows = CsvRows(files, index, parser, None if schema is None else Features.of(schema), infer_from)
     rows.rebuild = rebuild
     return rows
-
-
-def _csv_files(files: Files) -> Files:
-    found = files.having(*EXTENSIONS) if files.folder else files
-    if not found.paths:
-        raise UnknownFormatError(
-            f"{files}: expected files that end in {', '.join(EXTENSIONS)}, got {len(files.paths)} others; to read "
-            "those as CSV, name them by a pattern"
-        )
-    return found
 
 
 def _delimiter_of(files: Files) -> str:

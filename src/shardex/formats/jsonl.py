@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import ArgumentError, FormatError, UnknownFormatError
+from shardex.errors import ArgumentError, FormatError
 from shardex.files import Files, Index
 from shardex.formats import data_forager, json_arrays
 from shardex.formats.extracted_columns import ExtractedRows, Extraction
@@ -26,7 +26,7 @@ from shardex.formats.join_shards import JoinShards
 from shardex.formats.jsonl_lines import JSON_LINES, OWNED, LineScanner, LineWriter
 from shardex.formats.record_rows import DictRows, Locations
 from shardex.formats.registry import Format
-from shardex.formats.text import EXTENSIONS, LineRows, NumberedLines
+from shardex.formats.text import EXTENSIONS, LineRows, NumberedLines, data_files
 from shardex.formats.wrong_lines import check_bad_lines, index_of_right_lines
 from shardex.kernel import MISSING, Integers
 from shardex.schema import Features, Optional
@@ -74,7 +74,7 @@ def open(
     if (names := data_forager.listed_files(files)) is not None and _all_json(names):
         files, index = data_forager.open_index(files, trust_paths=trust_paths)
     else:
-        files = _line_files(files)
+        files = data_files(files, JSON_LINES, json_arrays.EXTENSIONS, EXTENSIONS)
         how: Any = {"rebuild": rebuild, "progress": progress, "workers": workers, "executor": executor}
         scanner = json_arrays.scanner_of(files) if decode == "json" else LineScanner(skip_blank=False)
         is_checked = decode == "json" and bad_lines == "skip"
@@ -104,18 +104,6 @@ def one_file(source: Source, path: str) -> JsonLines:
 
 def _all_json(paths: Sequence[str]) -> bool:
     return all(path.lower().endswith(JSON_LINES) for path in paths)
-
-
-def _line_files(files: Files) -> Files:
-    if not files.folder:
-        return files
-    for extensions in (JSON_LINES, json_arrays.EXTENSIONS, EXTENSIONS):
-        if (found := files.having(*extensions)).paths:
-            return found
-    raise UnknownFormatError(
-        f"{files}: expected files that end in {', '.join(JSON_LINES + json_arrays.EXTENSIONS)}, "
-        f"got {len(files.paths)} others; to read those as lines, name them by a pattern"
-    )
 
 
 @dataclass(frozen=True)

@@ -58,21 +58,24 @@ def open(
             'to parse each line as JSON, open with format="jsonl"'
         )
     scanner = LineScanner(skip_blank=False) if lines else DocumentScanner()
-    files = text_files(files)
+    files = data_files(files, EXTENSIONS)
     index = Index.of(files, scanner, rebuild=rebuild, progress=progress, workers=workers, executor=executor)
     kind = LineRows if lines else DocumentRows
     return kind(files, index, decode, None if schema is None else Features.of(schema))
 
 
-def text_files(files: Files) -> Files:
-    """Return the `.txt` files of a folder; files that were named otherwise stay as they are."""
-    found = files.having(*EXTENSIONS) if files.folder else files
-    if not found.paths:
-        raise UnknownFormatError(
-            f"{files}: expected files that end in .txt, got {len(files.paths)} others; to read those as text, name "
-            "them by a pattern"
-        )
-    return found
+def data_files(files: Files, *extensions: tuple[str, ...]) -> Files:
+    """Return the files of a folder with the first of these kinds of extensions that any has.
+
+    Files that were named otherwise stay as they are.
+    """
+    if not files.folder:
+        return files
+    for some in extensions:
+        if (found := files.having(*some)).paths:
+            return found
+    others = f"{len(files.paths)} others; to read those, name them by a pattern" if files.paths else "an empty folder"
+    raise UnknownFormatError(f"{files}: expected files that end in {', '.join(extensions[0])}, got {others}")
 
 
 @dataclass(frozen=True)
