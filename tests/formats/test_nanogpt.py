@@ -81,6 +81,8 @@ def test_files_with_a_header_are_recognised(tmp_path: Path, dtype: str) -> None:
     for options in ({"dtype": "int8"}, {"schema": {"x": sx.Array("int64", (None,))}}):
         with pytest.raises(SchemaError, match=f"expected (one array of )?{dtype}, .*got"):
             sx.open(tmp_path, **options)
+    with pytest.raises(FormatError, match=r'expected tokens and nothing else, got a header .*format="nanogpt"'):
+        sx.open(tmp_path, format="tokens", dtype=dtype, window=2)
     with pytest.raises(ArgumentError, match="expected a window of at least 1, got 0"):
         sx.open(tmp_path, window=0)
     for row in (-1, 3):

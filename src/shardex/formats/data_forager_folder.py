@@ -24,7 +24,7 @@ from shardex.formats.join_shards import JoinShards
 from shardex.formats.jsonl_lines import JSON_LINES, refuse_bytes, refuse_lost_shape, shaped_fields, to_json
 from shardex.formats.registry import Format, ShardRows
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
-from shardex.formats.token_files import array_fields, number_dtype
+from shardex.formats.token_files import array_fields, is_array, number_dtype
 from shardex.schema import Array, Features
 
 _FOLDER = "tokenized-samples"
@@ -135,12 +135,9 @@ class _TokenWriter(_ForagerWriter):
         self._size, self._kinds = size, kinds
 
     def _fit(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
-        for name, dtype in self._kinds.items():
-            value: Any = sample.get(name)
-            known = type(value) is np.ndarray and value.dtype == dtype and value.ndim == 1
-            if not known or self._size not in (None, len(value)):
-                return super()._fit(sample)
-        return sample if len(sample) == len(self._kinds) else super()._fit(sample)
+        arrays: list[Any] = [sample.get(name) for name in self._kinds]
+        known = len(sample) == len(arrays) and all(map(is_array, arrays, self._kinds.values()))
+        return sample if known and all(self._size in (None, len(one)) for one in arrays) else super()._fit(sample)
 
     def _encode(self, sample: Mapping[str, Any]) -> bytes:
         return b"".join(sample[name].tobytes() for name in self._kinds)

@@ -138,7 +138,8 @@ def recognise(files: Files) -> int:
         return 0
     if named := files.having(".idx").paths:
         return {True: 2, False: 0, None: 1}[begins_with(files.source, named[0], MAGIC)]
-    return 2 * (not files.folder and bool(begins_with(files.source, _beside(files.paths[0], ".idx"), MAGIC)))
+    beside = _beside(files.having(".bin").paths[0], ".idx")
+    return 2 * (not files.folder and bool(begins_with(files.source, beside, MAGIC)))
 
 
 def open(

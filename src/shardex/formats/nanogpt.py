@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardex.errors import FormatError, SchemaError, TruncatedShardError, UnknownFormatError
+from shardex.errors import FormatError, SchemaError, TruncatedShardError
 from shardex.files import Files
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.number_records import (
@@ -21,6 +21,7 @@ from shardex.formats.number_records import (
     Numbers,
     NumberWriter,
     begins_with,
+    data_files,
     field_and_window,
     holds_only,
     shard_limit,
@@ -28,15 +29,13 @@ from shardex.formats.number_records import (
 )
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import ShardSeries, check_shard_options
-from shardex.formats.token_files import number_dtype
+from shardex.formats.token_files import STREAMS, number_dtype
 from shardex.formats.tokens import StoredRows
 from shardex.schema import Features
 from shardex.sources import ByteRange, LocalSource, Source, Stat
 
 _HEAD = struct.Struct("<iii")
 _HEAD_BYTES = 256 * 4
-_KINDS = {20240520: (1, "uint16"), 20240801: (7, "uint32")}
-"""Version and dtype of the files with this magic number."""
 _EXAMPLES = 20240522
 """Magic number of files of multiple-choice examples."""
 _DTYPES = ("uint16", "uint32")
@@ -53,7 +52,7 @@ def recognise(files: Files) -> int:
     if not holds_only(files, ".bin"):
         return 0
     first = files.having(".bin").paths[0]
-    return 2 * any(begins_with(files.source, first, magic.to_bytes(4, "little")) for magic in (*_KINDS, _EXAMPLES))
+    return 2 * any(begins_with(files.source, first, magic.to_bytes(4, "little")) for magic in (*STREAMS, _EXAMPLES))
 
 
 def open(
@@ -65,9 +64,7 @@ def open(
     field: str | None = None,
 ) -> StoredRows:
     """Open streams of tokens as windows, or each file as one sample; `dtype` is that of plain files (uint16)."""
-    data = files.having(".bin") if files.folder else files
-    if not data.paths:
-        raise UnknownFormatError(f"{files}: expected files that end in .bin, got {len(files.paths)} others")
+    data = data_files(files, ".bin")
     stats = data.stats()
     heads = [_head(data.source, path, stat) for path, stat in zip(data.paths, stats, strict=True)]
     if None in heads and any(heads):
@@ -87,7 +84,7 @@ def _head(source: Source, path: str, stat: Stat) -> tuple[int, int, int] | None:
     if stat.size < _HEAD.size:
         return None
     magic, version, count = _HEAD.unpack(source.read(path, [ByteRange(0, _HEAD.size)])[0])
-    return (magic, version, count) if magic in (*_KINDS, _EXAMPLES) else None
+    return (magic, version, count) if magic in (*STREAMS, _EXAMPLES) else None
 
 
 def _plain(name: str, stat: Stat, dtype: np.dtype[Any] | None) -> Numbers:
@@ -103,7 +100,7 @@ def _with_head(name: str, stat: Stat, head: tuple[int, int, int], given: np.dtyp
     magic, version, count = head
     if magic == _EXAMPLES:
         raise FormatError(f"{name}: expected tokens, got multiple-choice examples, as their magic number {magic} says")
-    known, kind = _KINDS[magic]
+    known, kind = STREAMS[magic]
     dtype = np.dtype(kind)
     if version != known:
         raise FormatError(f"{name}: expected version {known} of files with the magic number {magic}, got {version}")
@@ -162,7 +159,7 @@ class NanogptWriter(NumberWriter):
         self._header = header
 
     def _head(self, rows: int, size: int) -> bytes:
-        magic, version = next((magic, v) for magic, (v, kind) in _KINDS.items() if kind == self.dtype.name)
+        magic, version = next((magic, v) for magic, (v, kind) in STREAMS.items() if kind == self.dtype.name)
         return _HEAD.pack(magic, version, size // self.dtype.itemsize)
 
     def _encode(self, sample: Any) -> Any:
@@ -178,7 +175,7 @@ class NanogptWriter(NumberWriter):
             if not path.endswith(".bin"):
                 continue
             head = _head(place, path, place.stat(path))
-            if (head is not None) != header or (head and _KINDS.get(head[0], (0, ""))[1] != self.dtype.name):
+            if (head is not None) != header or (head and STREAMS.get(head[0], (0, ""))[1] != self.dtype.name):
                 kind = "no header" if head is None else f"a header with the magic number {head[0]}"
                 raise SchemaError(
                     f"{os.path.join(self.path, path)}: expected files with {kind} to append to, "

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError
+from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, UnknownFormatError
 from shardex.files import Files, IndexedFile, Stage
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries
-from shardex.formats.token_files import array_fields, number_dtype
+from shardex.formats.token_files import array_fields, is_array, number_dtype
 from shardex.formats.tokens import StoredRows
 from shardex.kernel import Columns, Integers, Ragged, digest
 from shardex.schema import Features
@@ -35,6 +35,14 @@ def holds_only(files: Files, *extensions: str) -> bool:
     if not files.having(*extensions).paths:
         return False
     return all(path.lower().endswith((*extensions, *_BESIDE)) for path in files.having("").paths)
+
+
+def data_files(files: Files, extension: str) -> Files:
+    """Return the files with this extension; a file that is named may have any."""
+    found = files.having(extension)
+    if files.folder and not found.paths:
+        raise UnknownFormatError(f"{files}: expected files that end in {extension}, got {len(files.paths)} others")
+    return found if found.paths else files
 
 
 def first_bytes(source: Source, path: str, count: int) -> bytes:
@@ -209,7 +217,7 @@ class NumberWriter(SeriesWriter):
 
     def _fit(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
         array: Any = sample.get(self.field)
-        known = type(array) is np.ndarray and array.dtype == self._given and array.ndim == 1 and len(sample) == 1
+        known = is_array(array, self._given) and len(sample) == 1
         return sample if known and self.size in (None, len(array)) else super()._fit(sample)
 
     def _encode(self, sample: Mapping[str, Any]) -> Any:

@@ -19,7 +19,6 @@ from shardex.errors import (
     SchemaError,
     ShardexError,
     TruncatedShardError,
-    UnknownFormatError,
 )
 from shardex.files import Files
 from shardex.formats.join_shards import JoinShards
@@ -29,6 +28,7 @@ from shardex.formats.number_records import (
     NumberWriter,
     PlacedRecords,
     begins_with,
+    data_files,
     field_and_window,
     first_bytes,
     holds_only,
@@ -66,9 +66,7 @@ def open(
     files: Files, *, schema: Features | None = None, window: int | None = None, field: str | None = None
 ) -> StoredRows:
     """Open the rows of arrays of two dimensions, or windows of arrays of one dimension."""
-    data = files.having(".npy") if files.folder else files
-    if not data.paths:
-        raise UnknownFormatError(f"{files}: expected files that end in .npy, got {len(files.paths)} others")
+    data = data_files(files, ".npy")
     stats = data.stats()
     heads = [_read_head(data.source, path, stat.size) for path, stat in zip(data.paths, stats, strict=True)]
     dtype = same_dtype(data, [dtype for _, dtype, _ in heads])

@@ -30,6 +30,8 @@ from shardex.sources import LocalSource, Source
 HEAD = "tokens.json"
 OWNED = r"tokens\.json|[^/]+\.(bin|tokens)"
 """Regular expression of the files of a dataset."""
+STREAMS = {20240520: (1, "uint16"), 20240801: (7, "uint32")}
+"""Version and dtype of streams of tokens that begin with a header of llm.c, by their magic number (`nanogpt`)."""
 _PREFIX = "part"
 _FLUSH = 4 << 20
 _NARROW = (1 << 32) - 1
@@ -231,10 +233,10 @@ class TokenWriter(SeriesWriter):
     def _fit(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
         if not self._head.arrays:
             array: Any = sample.get(self._head.field)
-            known = _is_array(array, self._dtype) and len(sample) == 1
+            known = is_array(array, self._dtype) and len(sample) == 1
             return sample if known and self._head.window in (None, len(array)) else super()._fit(sample)
         arrays: list[Any] = [sample.get(name) for name in self._dtypes]
-        if len(sample) == len(arrays) and all(map(_is_array, arrays, self._dtypes.values())):
+        if len(sample) == len(arrays) and all(map(is_array, arrays, self._dtypes.values())):
             sizes = {len(array) for array in arrays}
             if len(sizes) == 1 and self._head.window in (None, *sizes):
                 return sample
@@ -312,7 +314,8 @@ class TokenWriter(SeriesWriter):
         return found
 
 
-def _is_array(value: Any, dtype: np.dtype[Any]) -> bool:
+def is_array(value: Any, dtype: np.dtype[Any]) -> bool:
+    """Return True for an array of one dimension and this dtype."""
     return type(value) is np.ndarray and value.dtype == dtype and value.ndim == 1
 
 

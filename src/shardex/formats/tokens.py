@@ -12,6 +12,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 import os
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -38,6 +39,7 @@ from shardex.formats.registry import Format, ShardRows
 from shardex.formats.token_files import (
     HEAD,
     OWNED,
+    STREAMS,
     LengthScanner,
     TokensHeader,
     TokenWriter,
@@ -48,6 +50,7 @@ from shardex.formats.token_files import (
 )
 from shardex.kernel import Columns, Integers, Ragged, Ranges, Segments, digest, pooled_empty, row_ranges, take
 from shardex.schema import Array, Features, check_fields
+from shardex.sources import ByteRange
 from shardex.workers import ExecutorLike
 
 DTYPES = {f".{kind}{8 * size}": f"{kind}{size}" for kind in "uif" for size in (1, 2, 4, 8) if kind != "f" or size > 1}
@@ -95,6 +98,7 @@ def open(
     elif data_forager.listed_files(files) is not None:
         return _open_data_forager(files, field or "tokens", dtype, window, trust_paths)
     else:
+        _refuse_header(files)
         lengths, numbers = "uint32", _dtype(files, dtype, _dtype_of_names(files), "as their extension says")
     data = _data_files(files, others)
     arrays = {field or "tokens": numbers, **{name: number_dtype(dtype) for name, dtype in others.items()}}
@@ -171,6 +175,18 @@ def _dtype(files: Files, given: str | None, known: str | None, why: str) -> np.d
     if known is not None and found != np.dtype(known):
         raise SchemaError(f"{files}: expected {np.dtype(known)}, {why}, got dtype={given!r}")
     return found
+
+
+def _refuse_header(files: Files) -> None:
+    """Raise an error for a stream of tokens with a header, whose numbers would be read as tokens."""
+    path, begin = _data_files(files).paths[0], struct.Struct("<ii")
+    if files.source.stat(path).size >= begin.size:
+        magic, version = begin.unpack(files.source.read(path, [ByteRange(0, begin.size)])[0])
+        if STREAMS.get(magic, (None,))[0] == version:
+            raise FormatError(
+                f"{os.path.join(files.source.url, path)}: expected tokens and nothing else, got a header of llm.c "
+                'before them; open with format="nanogpt", which knows it'
+            )
 
 
 def _check_lengths(files: Files, dtype: np.dtype[Any]) -> None:
