@@ -279,10 +279,17 @@ def documents(folder: Path) -> sx.Dataset[Any]:
     return sx.write(folder, samples, {"tokens": sx.Array("uint16", (None,))}, format="tokens", shard_size=40)
 
 
+TOKEN_VIEWS: dict[str, Callable[[sx.Dataset[Any]], sx.Dataset[Any]]] = {
+    "windows": lambda ds: ds.windows(4, labels=True),
+    "windows_in_documents": lambda ds: ds.windows(4, across=False, partial=True),
+    "packed": lambda ds: ds.pack(7).select("tokens", "segment_ids"),
+}
+
+
 def windows(folder: Path) -> Case:
     begins = range(0, 45, 4)
     samples: Samples = [{"inputs": np.arange(b, b + 4), "labels": np.arange(b + 1, b + 5)} for b in begins]
-    return Case(documents(folder).windows(4, labels=True), samples)
+    return Case(TOKEN_VIEWS["windows"](documents(folder)), samples)
 
 
 def windows_in_documents(folder: Path) -> Case:
@@ -292,7 +299,7 @@ def windows_in_documents(folder: Path) -> Case:
         for begin, ends in pairwise([*starts[:10].tolist(), 50])
         for b in range(begin, ends, 4)
     ]
-    return Case(documents(folder).windows(4, across=False, partial=True), samples)
+    return Case(TOKEN_VIEWS["windows_in_documents"](documents(folder)), samples)
 
 
 def packed(folder: Path) -> Case:
@@ -307,7 +314,7 @@ def packed(folder: Path) -> Case:
                 "segment_ids": np.array([n - number[0] + 1 for n in number] + [0] * (7 - len(tokens)), np.int32),
             }
         )
-    return Case(documents(folder).pack(7).select("tokens", "segment_ids"), samples)
+    return Case(TOKEN_VIEWS["packed"](documents(folder)), samples)
 
 
 MAKERS: list[Callable[[Path], Case]] = [

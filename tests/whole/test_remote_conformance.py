@@ -14,7 +14,7 @@ from shardex.formats import ShardRows
 from shardex.sources.url import SCHEMES
 from shardex.testing import Case, RowsSuite
 from tests.fake_remote import fake_remote_url, missing_pages_filled, open_fake_remote
-from tests.whole.test_conformance import MAKERS, MIXED, SINGLES, arrow_in_shards, bins, tar
+from tests.whole.test_conformance import MAKERS, MIXED, SINGLES, TOKEN_VIEWS, arrow_in_shards, bins, tar
 
 IN_MEMORY = {"list_rows", "arrow_table", "arrow_table_mixed", "column_rows", "column_rows_mixed"}
 NO_FILES = IN_MEMORY | {"sliced", "shuffled", "concatenated", "joined", "renamed", "sorted_by_name"}
@@ -34,10 +34,10 @@ def remote_case(make: Callable[[Path], Case], access: str, folder: Path) -> Iter
     with pytest.MonkeyPatch.context() as patch, missing_pages_filled():
         patch.setenv("SHARDEX_CACHE", str(folder / "cache"))
         patch.setitem(SCHEMES, "fakeremote", open_fake_remote)
-        local = make(folder / "data")
-        assert isinstance(local.rows, ShardRows)
-        options = OPTIONS.get(make.__name__, {})
-        yield Case(sx.open(fake_remote_url(folder / "data"), access=access, **options).rows, local.samples)
+        local, view = make(folder / "data"), TOKEN_VIEWS.get(make.__name__)
+        assert isinstance(local.rows, ShardRows) or view is not None
+        remote = sx.open(fake_remote_url(folder / "data"), access=access, **OPTIONS.get(make.__name__, {}))
+        yield Case(remote.rows if view is None else view(remote), local.samples)
 
 
 @pytest.mark.parametrize("access", ["auto", "ranged"])

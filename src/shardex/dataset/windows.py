@@ -157,6 +157,11 @@ class WindowedRows(StreamRows):
             return begin, np.full(len(rows), options.length)
         return begin, np.minimum(begin + options.need, end) - begin - options.labels
 
+    def lengths(self, name: str) -> Integers:
+        """Return the length of every window, without reading it."""
+        check_fields(list(self.features), [name])
+        return self._runs(np.arange(len(self)))[1]
+
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Start fetching these windows."""
         names = check_fields(list(self.features), fields)
