@@ -36,6 +36,7 @@ from shardex.errors import (
     UnknownFormatError,
 )
 from shardex.files import Scan, Stage, find
+from shardex.files import scan as scan_module
 from shardex.formats import jsonl_lines as lines
 from shardex.formats import open_rows
 from shardex.formats.jsonl import JsonLines, create, recognise
@@ -47,6 +48,7 @@ from shardex.schema import Array, Bytes, ClassLabel, Features, Json, Optional, S
 from shardex.schema import Sequence as SequenceFeature
 from shardex.sources import ByteRange, LocalSource, Source, Stat
 from shardex.sources.memory import MemorySource
+from tests.servers.faulty import FaultyServer
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "data-forager"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))
@@ -62,7 +64,7 @@ def dump(path: Path, *samples: Any) -> Path:
     return put(path, *(json.dumps(sample).encode() + b"\n" for sample in samples))
 
 
-def opened(path: Path | list[Path], **options: Any) -> JsonLines:
+def opened(path: Path | str | list[Path], **options: Any) -> JsonLines:
     rows = open_rows(path, "jsonl", **options)
     assert isinstance(rows, JsonLines)
     return rows
@@ -165,6 +167,24 @@ def test_parts_of_a_file_give_the_lines_of_the_file(
     assert {name: (column.dtype, column.tolist()) for name, column in joined.items()} == {
         name: (column.dtype, column.tolist()) for name, column in whole.items()
     }
+
+
+def test_parts_of_a_remote_file_are_scanned(web: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_module, "PART_BYTES", 1000)
+    monkeypatch.setattr(lines, "_PIECE", 300)
+    samples = [{"n": k, "s": "x" * (k % 50)} for k in range(500)]
+    web.files["a.jsonl"] = codecs.BOM_UTF8 + b"".join(json.dumps(one).encode() + b"\r\n\n" for one in samples)
+    assert every(opened(f"{web.url()}/a.jsonl")) == samples
+
+
+def test_line_numbers_of_rows_in_any_order(tmp_path: Path) -> None:
+    text = b"\n".join(b"" if k % 5 == 3 else b'{"n": %d}' % k for k in range(1, 200))
+    put(tmp_path / "a.jsonl", text)
+    put(tmp_path / "b.jsonl", b"\n\n" + text)
+    rows, numbers = opened(tmp_path), [k for k in range(1, 200) if k % 5 != 3]
+    for row in [5, 2, 150, 0, 80, 80, len(numbers) + 3, 3, len(rows) - 1, len(numbers), len(numbers) - 1]:
+        name, first = ("a", 0) if row < len(numbers) else ("b", 2)
+        assert rows.location(row) == f"{tmp_path / name}.jsonl, line {numbers[row % len(numbers)] + first}"
 
 
 @pytest.mark.parametrize("source", [MemorySource, Mapped])

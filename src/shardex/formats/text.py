@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -108,15 +109,31 @@ class NumberedLines(RecordRows):
     def location(self, row: int) -> str:
         """File and line number of a row, for error messages; for remote files file and byte offset."""
         number, begin, _ = self.index.at(row)
-        source, path = self.files.source, self.files.paths[number]
-        if source.data_folder is None:
+        if self.files.source.data_folder is None:
             return f"{self.files.name(number)}, byte {begin}"
-        if source.is_remote:  # a local file that is read by ranges, because it is compressed
-            ranges = (ByteRange(at, min(_PIECE, begin - at)) for at in range(0, begin, _PIECE))
-            before = sum(count_newlines(source.read(path, [one])[0]) for one in ranges)
-        else:
-            before = count_newlines(self.data.open(number)[:begin])
-        return f"{self.files.name(number)}, line {before + 1}"
+        return f"{self.files.name(number)}, line {self._newlines_before(number, begin) + 1}"
+
+    @cached_property
+    def _counted(self) -> dict[int, tuple[int, int]]:
+        """For a file the last position whose line was asked for, and the newlines before it."""
+        return {}
+
+    def _newlines_before(self, number: int, position: int) -> int:
+        """Count from the begin of the file or from the last position, whichever is nearer: bad lines may be many."""
+        known = (0, 0), self._counted.get(number, (0, 0))
+        at, before = min(known, key=lambda one: abs(one[0] - position))
+        between = self._newlines(number, ByteRange(min(at, position), abs(at - position)))
+        before += between if at < position else -between
+        self._counted[number] = position, before
+        return before
+
+    def _newlines(self, number: int, part: ByteRange) -> int:
+        source, path = self.files.source, self.files.paths[number]
+        if not source.is_remote:
+            return count_newlines(self.data.open(number)[part.begin : part.end])
+        # A local file that is read by ranges, because it is compressed.
+        pieces = (ByteRange(at, min(_PIECE, part.end - at)) for at in range(part.begin, part.end, _PIECE))
+        return sum(count_newlines(source.read(path, [one])[0]) for one in pieces)
 
 
 class TextRows(RecordRows):
