@@ -20,6 +20,7 @@ from shardex.text.tokenizers import adapter_of
 from shardex.workers import function_fingerprint, unknown_objects
 from tests.text.conversations import (
     CHATML,
+    CORPUS,
     END,
     KINDS,
     START,
@@ -125,6 +126,21 @@ def test_whitespace_before_an_answer_is_not_trained_on_if_offsets_leave_it_out()
         tokenizer = bpe(trim_offsets=trim)
         template = "{% for m in messages %}{{ m.role }}:\n\n{{ m.content }}<|im_end|>{% endfor %}"
         assert trained_texts(tokenizer, chat("hello", "fine"), template) == [f"fine{END}"]
+
+
+@pytest.mark.parametrize("scheme", ["always", "first", "never"])
+def test_models_that_put_a_mark_before_words(scheme: Any) -> None:
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    special = ["<unk>", START, END]
+    trainer = trainers.UnigramTrainer(vocab_size=150, special_tokens=special, unk_token="<unk>", show_progress=False)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    ((ids, mask),) = encode(tokenizer, [chat("how ﬁne", "thank you é ﬁ ok", "and", "answer is 42")])
+    counted = [str(tokenizer.id_to_token(one)) for one, count in zip(ids, mask, strict=True) if count]
+    assert "".join(counted).replace("▁", " ") == f"thank you é fi ok{END}answer is 42{END}"
 
 
 def test_padding_truncation_and_added_tokens_of_the_tokenizer_are_left_out() -> None:
