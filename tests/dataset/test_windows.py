@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.dataset import Dataset
@@ -113,6 +114,29 @@ def test_fields_that_are_not_per_token_are_left_out(tmp_path: Path) -> None:
         ds.windows(2)
     assert ds.select("ids", "text").windows(2).fields == ["ids"]
     assert ds.rename(ids="tokens").windows(2).fields == ["tokens"]
+
+
+@sx.packable
+class Document:
+    """Typed tokens; the class does not say how many dimensions they have."""
+
+    tokens: NDArray[np.uint16]
+    mask: NDArray[np.uint8]
+
+
+@sx.packable
+class WideDocument:
+    """Tokens of another type than in the files."""
+
+    tokens: NDArray[np.int64]
+
+
+def test_typed_documents(tmp_path: Path) -> None:
+    ds = sx.write(str(tmp_path / "d"), documents([5, 6]), format="tokens")
+    typed = ds.as_type(Document)[::-1]
+    assert plain(typed.windows(3)) == plain(ds[::-1].windows(3)) and plain(typed.pack(4)) == plain(ds[::-1].pack(4))
+    with pytest.raises(SchemaError, match="expected a field of arrays of one dimension"):
+        ds.as_type(WideDocument).windows(3)
 
 
 def test_an_aux_array_of_another_length_raises() -> None:
@@ -226,6 +250,12 @@ def test_repr_shards_pickle_and_fingerprint(tmp_path: Path) -> None:
     assert len({one.fingerprint for one in views}) == len(views)
     assert [pickle.loads(pickle.dumps(one)).fingerprint for one in views] == [one.fingerprint for one in views]
     assert ds.select("tokens").windows(8, 4).fingerprint == view.fingerprint  # as for all choices of fields
+
+
+def test_windows_have_the_version_of_their_documents(tmp_path: Path) -> None:
+    sx.write(str(tmp_path / "d"), documents([5]))
+    ds = sx.write(str(tmp_path / "d"), documents([5]), mode="append")
+    assert ds.windows(2).version == ds.windows(2).shuffle(0).pack(4).version == 2
 
 
 def test_windows_of_windows_and_other_views_of_them() -> None:

@@ -20,7 +20,7 @@ from shardex.dataset import to_arrow as stream
 from shardex.dataset.combined_rows import concat_rows
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.huggingface import to_huggingface
-from shardex.dataset.layers import Layer, RenamedRows, innermost_rows, sample_type_of
+from shardex.dataset.layers import Layer, RenamedRows, sample_type_of
 from shardex.dataset.pack import Strategy, packs_of
 from shardex.dataset.read_size import read_chunks, sample_chunks
 from shardex.dataset.sql import (
@@ -33,6 +33,7 @@ from shardex.dataset.sql import (
     view_matching,
     view_present,
 )
+from shardex.dataset.token_stream import source_rows
 from shardex.dataset.typed_views import check_callable, lens_view, mapped_view, typed_view
 from shardex.dataset.views import (
     PLUMBING,
@@ -303,7 +304,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         >>> ds.version, more.version, more.shuffle(0).version, sx.open([{"x": 1}]).version
         (1, 2, 2, None)
         """
-        rows = innermost_rows(self._rows)
+        rows = source_rows(self._rows)
         return rows.pinned.get("version") if isinstance(rows, ShardRows) else None
 
     def __repr__(self) -> str:

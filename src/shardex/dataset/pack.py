@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.dataset.token_stream import StreamRows, TokenStream, cut, fitting, integer_dtype
+from shardex.dataset.token_stream import StreamRows, TokenStream, cut, fitting, integer_dtype, without_class
 from shardex.errors import ArgumentError
 from shardex.kernel import Column, Columns, Integers, Ragged, best_fit, digest, ends_of, fill_gaps, pooled_empty, ramps
 from shardex.rows import whole_number
@@ -182,8 +182,8 @@ class PackedRows(StreamRows):
     """Samples of `length` tokens made of pieces of documents."""
 
     def __init__(self, documents: Dataset[Any], options: PackOptions) -> None:
-        self.documents, self.options = documents, options
-        self.stream = TokenStream(documents, options.field)
+        self.documents, self.options = without_class(documents), options
+        self.stream = TokenStream(self.documents, options.field)
         if options.labels:
             self.stream.check_names(_PAIR)
         self._mask = self.stream.loss_mask() if options.labels else None

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex.dataset.layers import TypedRows, innermost_rows
 from shardex.dataset.token_runs import Runs, check_lengths, locate_runs
 from shardex.errors import ArgumentError, RowError, SchemaError
 from shardex.kernel import (
@@ -67,6 +68,19 @@ def _arrays(features: Features) -> dict[str, Array]:
     """Return the features of arrays of one dimension."""
     inner = {name: unwrap_optional(feature) for name, feature in features.items()}
     return {n: f for n, f in inner.items() if isinstance(f, Array) and f.shape and len(f.shape) == 1 and f.dtype}
+
+
+def without_class(documents: Dataset[Any]) -> Dataset[Any]:
+    """Return typed documents as untyped ones if their values are the same.
+
+    Classes rarely say how many dimensions arrays have, and samples that are made of documents are untyped anyway.
+    """
+    rows = documents.rows
+    if not isinstance(rows, TypedRows) or any(name not in rows.below.features for name in documents.fields):
+        return documents
+    pairs = [(unwrap_optional(rows.features[n]), unwrap_optional(rows.below.features[n])) for n in documents.fields]
+    same = all(a == b or (isinstance(a, Array) and isinstance(b, Array) and a.dtype == b.dtype) for a, b in pairs)
+    return type(documents)(rows.below, documents.order, documents.fields, documents.notes) if same else documents
 
 
 # -- the stream --------------------------------------------------------------------------------------------------
@@ -291,6 +305,12 @@ def fitting(name: str, value: Any, dtype: np.dtype[Any]) -> int:
 
 
 # -- rows --------------------------------------------------------------------------------------------------------
+
+
+def source_rows(rows: AbstractRows) -> AbstractRows:
+    """Return the rows under all layers, windows and packs."""
+    inner = innermost_rows(rows)
+    return source_rows(inner.documents.rows) if isinstance(inner, StreamRows) else inner
 
 
 class StreamRows(AbstractRows):

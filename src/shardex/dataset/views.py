@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from shardex.arrow import is_queryable
 from shardex.dataset.dataset_dict import DatasetDict
-from shardex.dataset.layers import TypedRows, innermost_rows
-from shardex.dataset.token_stream import StreamRows
+from shardex.dataset.layers import TypedRows
+from shardex.dataset.token_stream import source_rows
 from shardex.errors import ArgumentError, SchemaError, ShardexError, unknown_field
 from shardex.files import display_name
 from shardex.formats import ShardRows
@@ -149,12 +149,10 @@ def description(view: Dataset[Any]) -> str:
     part = f"{len(view):,} of {len(rows):,} sample" if len(view) < len(rows) else f"{len(view):,} sample"
     part += "s" * (max(len(view), len(rows)) != 1)
     what = "".join(f", {one}" for one in view.notes)
-    return f"Dataset{typed}({part}{what}: {fields}{_origin(innermost_rows(rows))})"
+    return f"Dataset{typed}({part}{what}: {fields}{_origin(source_rows(rows))})"
 
 
 def _origin(rows: AbstractRows) -> str:
-    if isinstance(rows, StreamRows):
-        return _origin(innermost_rows(rows.documents.rows))
     if isinstance(rows, ShardRows):
         what = rows.opened.what
         shown = display_name(what) if isinstance(what, str) else f"{len(what)} file{'s' * (len(what) != 1)}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.dataset.token_stream import StreamRows, TokenStream, fitting, integer_dtype
+from shardex.dataset.token_stream import StreamRows, TokenStream, fitting, integer_dtype, without_class
 from shardex.errors import ArgumentError
 from shardex.kernel import Column, Columns, Integers, Ragged, digest, ends_of
 from shardex.order import Order, RandomOffset
@@ -107,8 +107,8 @@ class WindowedRows(StreamRows):
     """Windows of the stream of documents, or of each document."""
 
     def __init__(self, documents: Dataset[Any], options: WindowOptions) -> None:
-        self.documents, self.options = documents, options
-        self.stream = TokenStream(documents, options.field)
+        self.documents, self.options = without_class(documents), options
+        self.stream = TokenStream(self.documents, options.field)
         self._mask = self.stream.loss_mask() if options.labels else None
         self._dtype = np.dtype(options.dtype or ("int64" if options.labels else self.stream.dtype))
         if options.labels:
