@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import shardex as sx
 from shardex.cli.commands import app
 from shardex.errors import FormatError, StaleIndexError, UnknownFormatError
+from shardex.sources import place_of
 from shardex.sources.url import SCHEMES
 from shardex.store.readable_rows import open_readable_files
 from tests.compressed_files import PACKERS, fast_gzip, in_parts, text, zipped, zstd
@@ -149,3 +150,16 @@ def test_remote_files(corpus: Path, way: str | None, monkeypatch: pytest.MonkeyP
         ds = sx.open(fake_remote_url(corpus), compressed=way)
         rows = np.random.default_rng(0).integers(0, len(ds), 100).tolist()
         assert len(ds) == len(expected) and ds.read(rows)["id"].tolist() == [expected[row]["id"] for row in rows]
+
+
+@pytest.mark.parametrize("way", [None, "copy"])
+def test_an_object_store_and_workers(corpus: Path, bucket: str, way: str | None) -> None:
+    store = place_of(bucket)
+    for path in corpus.iterdir():
+        store.put(path.name, path.read_bytes())
+    ds, found = sx.open(bucket, compressed=way), list[int]()
+    with sx.Loader(ds, batch_size=500, workers=2, epochs=1) as loader:
+        for batch in loader:
+            found += batch.id.tolist()
+    assert found == [sample["id"] for sample in samples()]
+    assert sx.open(bucket).fingerprint == ds.fingerprint
