@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from shardex.sources.memory import MemorySource
 from shardex.sources.protocols import Source
 from shardex.sources.zstd_points import frame_runs, zstd_points
 from tests.compressed_files import fast_gzip, in_parts, text, zstd, zstd_with_size
+from tests.waiting import becomes_true
 
 SIZE = 5_000_000
 
@@ -242,6 +244,24 @@ def test_many_threads_read_at_the_same_time() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(read, range(8)))
+
+
+def test_units_are_decompressed_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, made = text(SIZE), list[int]()
+    source, unit = opened(fast_gzip(data)), AccessPoints.unit
+
+    def noted(self: AccessPoints, number: int, *arguments: Any) -> bytes:
+        made.append(number)
+        return unit(self, number, *arguments)
+
+    monkeypatch.setattr(AccessPoints, "unit", noted)
+    source.fetch("a", [ByteRange(SPACING + 10, 2 * SPACING)], wait=False)
+    assert becomes_true(lambda: len(made) >= 2)
+    assert bytes(source.read("a", [ByteRange(SPACING + 10, 2 * SPACING)])[0]) == data[SPACING + 10 : 3 * SPACING + 10]
+    assert len(made) == len(set(made)), "each once"
+    source.inner.files["a"] = b"\0" * 3_000_000  # type: ignore[attr-defined]
+    source.fetch("a", [ByteRange(0, 10)], wait=False)
+    assert becomes_true(lambda: not source._ahead)
 
 
 def test_streams_that_begin_at_each_bit() -> None:

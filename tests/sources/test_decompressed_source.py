@@ -8,7 +8,9 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -311,3 +313,23 @@ def test_a_forked_child_reads(folder: Path) -> None:
         finally:
             os._exit(0 if fine else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_memory_is_limited_for_a_large_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardex.sources.decompressed_source._PAGES_IN_MEMORY", SIZE // 4)
+    monkeypatch.setattr("shardex.sources.access_points._KEPT_UNITS", 1)
+    source = source_of(folder)
+    table, data, barrier = source.buffer_table(["gz.jsonl"]), CONTENT["gz.jsonl"], threading.Barrier(3)
+
+    def read(number: int) -> int:
+        barrier.wait()
+        most = 0
+        for at in range(0, SIZE - 60_000, 50_000):
+            begin = np.array([(at + number * SIZE // 3) % (SIZE - 60_000)])
+            (found,) = Ranges(table, np.zeros(1, np.int64), begin, np.array([60_000])).bytes()
+            assert found == data[begin[0] : begin[0] + 60_000]
+            most = max(most, sum(file.resident for file in source._pages._cache._files.values()))
+        return most
+
+    with ThreadPoolExecutor(3) as pool:
+        assert max(pool.map(read, range(3))) < SIZE * 0.8

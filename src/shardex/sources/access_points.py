@@ -26,12 +26,19 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.errors import ChecksumError, FormatError, NotFoundError, StaleIndexError, TruncatedShardError
+from shardex.errors import (
+    ChecksumError,
+    FormatError,
+    NotFoundError,
+    ShardexError,
+    StaleIndexError,
+    TruncatedShardError,
+)
 from shardex.kernel import Integers
 from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.compression import PieceFile
 from shardex.sources.deflate_bits import raw_stream
-from shardex.sources.io_threads import run_all
+from shardex.sources.io_threads import run_all, start
 from shardex.sources.protocols import Source, Stat
 
 VERSION = 1
@@ -45,8 +52,10 @@ WINDOW = 32 << 10
 """Bytes of content before a point that a deflate stream may refer to."""
 _MARGIN = 2 * CELL
 """Compressed bytes after the next point that are read together with a unit, which may end a cell later."""
-_KEPT_UNITS = 48 << 20
+_KEPT_UNITS = 64 << 20
 """Bytes of decompressed units that a source keeps, because the next read often needs the same."""
+_UNITS_AHEAD = min(4 * (os.cpu_count() or 1), 32)
+"""Units that are decompressed ahead of readers at most: fewer than are kept, so that none is dropped unread."""
 
 
 class CellSums:
@@ -270,6 +279,8 @@ class PointSource(Source):
     def _reset(self) -> None:
         """Set the state that a forked child must not inherit: its parent's threads do not finish units for it."""
         self._kept: OrderedDict[tuple[str, int], Future[bytes]] = OrderedDict()
+        self._ahead = set[tuple[str, int]]()
+        """Units that are decompressed ahead of readers, until they are read."""
         self._lock = threading.Lock()
 
     def add(self, path: str, points: AccessPoints, packed: Stat) -> None:
@@ -297,7 +308,42 @@ class PointSource(Source):
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Return the bytes of each range; units are decompressed concurrently."""
         begins, out = self.points[path].begins, [bytearray(one.length) for one in ranges]
-        wanted: dict[int, list[int]] = {}
+        wanted = self._units(path, ranges)
+        self._check_unchanged(path)
+
+        def fill(unit: int) -> None:
+            self._ahead.discard((path, unit))
+            data, at = memoryview(self._unit(path, unit)), int(begins[unit])
+            for number in wanted[unit]:
+                one = ranges[number]
+                low, high = max(one.begin, at), min(one.end, at + len(data))
+                out[number][low - one.begin : high - one.begin] = data[low - at : high - at]
+
+        run_all(fill, list(wanted), "decompress")
+        return [memoryview(one) for one in out]
+
+    def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
+        """Start to decompress the units of these ranges, as far as cores are free; they are kept for the next reads."""
+        for unit in self._units(path, ranges):
+            with self._lock:
+                if len(self._ahead) >= _UNITS_AHEAD:
+                    return
+                if (path, unit) in self._kept or (path, unit) in self._ahead:
+                    continue
+                self._ahead.add((path, unit))
+            start("decompress", self._unit_ahead, (path, unit))
+
+    def _unit_ahead(self, wanted: tuple[str, int]) -> None:
+        if wanted not in self._ahead:  # the reader was faster
+            return
+        try:
+            self._unit(*wanted)
+        except (ShardexError, OSError):  # the reader gets it
+            self._ahead.discard(wanted)
+
+    def _units(self, path: str, ranges: Sequence[ByteRange]) -> dict[int, list[int]]:
+        """Return the units that ranges touch, each with the numbers of its ranges."""
+        begins, wanted = self.points[path].begins, dict[int, list[int]]()
         for number, one in enumerate(ranges):
             if one.end > begins[-1]:
                 raise TruncatedShardError(
@@ -307,17 +353,7 @@ class PointSource(Source):
                 first, last = begins.searchsorted([one.begin, one.end - 1], "right") - 1
                 for unit in range(int(first), int(last) + 1):
                     wanted.setdefault(unit, []).append(number)
-        self._check_unchanged(path)
-
-        def fill(unit: int) -> None:
-            data, at = memoryview(self._unit(path, unit)), int(begins[unit])
-            for number in wanted[unit]:
-                one = ranges[number]
-                low, high = max(one.begin, at), min(one.end, at + len(data))
-                out[number][low - one.begin : high - one.begin] = data[low - at : high - at]
-
-        run_all(fill, list(wanted), "decompress")
-        return [memoryview(one) for one in out]
+        return wanted
 
     def _check_unchanged(self, path: str) -> None:
         now, then = self.inner.stat(path), self._stats[path]
@@ -358,6 +394,7 @@ class PointSource(Source):
                 if total <= _KEPT_UNITS:
                     return
                 del self._kept[key]
+                self._ahead.discard(key)
                 total -= size
 
 

@@ -122,6 +122,7 @@ class CachedSource(Source):
 
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Return copies of these ranges."""
+        self._cache.await_retired(self._key(path))
         _, view = self.hold(path)
         self.fetch(path, ranges)
         return [memoryview(bytes(view[one.begin : one.end])) for one in ranges]
@@ -146,6 +147,7 @@ class CachedSource(Source):
 
     def map(self, path: str) -> memoryview:
         """Return the whole file; read only ranges that `fetch` was called for after this."""
+        self._cache.await_retired(self._key(path))
         return self.hold(path)[1]
 
     @contextmanager
@@ -197,12 +199,15 @@ class CachedSource(Source):
 
     def hold(self, path: str) -> tuple[PagedFile, memoryview]:
         """Return a cached file and a view of it."""
-        stat = self.stat(path)
+        return self._cache.hold(self._key(path), self.stat(path).size)
+
+    def _key(self, path: str) -> str:
         if (key := self._keys.get(path)) is None:
+            stat = self.stat(path)
             plain = "\0".join((self.url, path, stat.tag, str(stat.size), str(PAGE)))
             key = self._keys[path] = hashlib.sha256(plain.encode(errors="surrogatepass")).hexdigest()[:40]
             self._paths[key] = path
-        return self._cache.hold(key, stat.size)
+        return key
 
     def _claim(self, job: _Job, room: int) -> list[PendingPages]:
         """Decide which pages to download for a job; return the needed pages that other threads are downloading."""
@@ -250,7 +255,7 @@ class CachedSource(Source):
         """Download in the background, unless too many downloads wait there."""
         count_fetches(len(jobs))
         for job in jobs:
-            if background_is_full() or not start("ahead", self._run_ignoring_errors, job):
+            if job.file.retired or background_is_full() or not start("ahead", self._run_ignoring_errors, job):
                 self._unclaim(job)
 
     def _unclaim(self, job: _Job) -> None:
@@ -258,7 +263,7 @@ class CachedSource(Source):
             job.file.finish(job.claimed)
 
     def _run_ignoring_errors(self, job: _Job) -> None:
-        if is_exiting():
+        if is_exiting() or job.file.retired:
             self._unclaim(job)
             return
         with suppress(ShardexError, OSError):

@@ -40,7 +40,7 @@ from shardex.sources.zstd_points import frame_runs, zstd_points
 WAYS = ("access_points", "copy")
 """How compressed files can be read at random."""
 _PROBE = 4 << 10
-_PAGES_IN_MEMORY = 256 << 20
+_PAGES_IN_MEMORY = 128 << 20
 """Bytes of decompressed pages that a dataset keeps in each process."""
 
 _log = logging.getLogger("shardex")
@@ -71,6 +71,8 @@ class _Route:
     path: str
     stat: Stat
     way: str
+    reader: Source | None = None
+    """Source for reads, if not `source`: those need no pages in memory."""
     extra: int = 0
     """Bytes on disk that are needed to read it."""
 
@@ -163,7 +165,7 @@ class DecompressedSource(Source):
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Return the bytes of each range."""
         route = self._route(path)
-        return route.source.read(route.path, ranges)
+        return (route.reader or route.source).read(route.path, ranges)
 
     def read_scattered(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Read short ranges that are far apart."""
@@ -181,9 +183,10 @@ class DecompressedSource(Source):
         return route.source.map(route.path)
 
     def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
-        """Decompress or download these ranges."""
+        """Decompress or download these ranges; with ``wait=False`` only start to, for the next `read`."""
         route = self._route(path)
-        route.source.fetch(route.path, ranges, wait=wait)
+        source = route.source if wait or route.reader is None else route.reader
+        source.fetch(route.path, ranges, wait=wait)
 
     @contextmanager
     def local_file(self, path: str) -> Iterator[str | None]:
@@ -291,13 +294,13 @@ class DecompressedSource(Source):
     def _points_route(self, packed: Packed, points: AccessPoints, stat: Stat, extra: int) -> _Route:
         self._points.add(packed.path, points, stat)
         plain = Stat(points.size, points.tag, stat.modified)
-        return _Route(self._pages, packed.path, plain, "access_points", extra)
+        return _Route(self._pages, packed.path, plain, "access_points", self._points, extra)
 
     def _copy_route(self, packed: Packed, view: memoryview, stat: Stat, tag: str) -> _Route:
         plain = Stat(len(view), tag, stat.modified)
         path = None if self._copies is None else self._copies.path(self._address(packed), tag)
         self._mapped.add(packed.name, view, plain, path)
-        return _Route(self._mapped, packed.name, plain, "copy", len(view))
+        return _Route(self._mapped, packed.name, plain, "copy", extra=len(view))
 
     def _make_all(self, paths: list[str], stats: Mapping[str, Stat], tags: Mapping[str, str]) -> dict[str, _Route]:
         total = sum(stats[path].size for path in paths if not self.packed[path].member)

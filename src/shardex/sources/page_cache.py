@@ -14,6 +14,7 @@ import os
 import re
 import stat
 import threading
+import time
 import warnings
 import weakref
 from contextlib import suppress
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _MAX_ON_DISK = 50 * 10**9
 _MAX_IN_MEMORY = 4 << 30
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_WAITS, _WAIT = 50, 0.002
 _FILL_AFTER_EVICTION = 0.9
 """Eviction frees space down to this fraction of the limit, so that not every download has to evict files."""
 
@@ -103,6 +105,17 @@ class PageCache:
                 with suppress(OSError):  # the time of its last use, for evictions by other processes
                     os.utime(file.path, follow_symlinks=False)
             return file, view
+
+    def await_retired(self, key: str) -> None:
+        """Before a new reader opens a file: give the others a moment to end, if the memory of its pages is needed.
+
+        Without this, readers that overlap would keep all pages of a file that is larger than the limit.
+        """
+        file = self._files.get(key)
+        for _ in range(_WAITS):
+            if file is None or not file.retired or not file.is_held:
+                return
+            time.sleep(_WAIT)
 
     def _folder_is_usable(self) -> bool:
         """Create the folder; return False if it cannot be used or is not private."""
@@ -192,6 +205,7 @@ class PageCache:
             holder.release(file)
         file.release()
         if file.is_held or file.pending:
+            file.retired = file.resident > 0
             return False
         if self._files.get(file.key) is file:
             del self._files[file.key]

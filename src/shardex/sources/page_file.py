@@ -145,6 +145,8 @@ class PagedFile:
         """True if a thread downloads the rest of the file."""
         self.disk_error: OSError | None = None
         """Why pages are in memory instead of on the disk."""
+        self.retired = False
+        """True if the cache needs the memory of its pages: it ends with the last view of a reader."""
         self._buffer: PageBuffer | None = None
         self._kept: memoryview | None = None
         """A view that keeps pages that are only in memory."""
@@ -173,7 +175,7 @@ class PagedFile:
                 buffer = self._buffer = self._open()
                 view = buffer.view()
             assert view is not None
-            self._kept = None if self._identity is not None else view
+            self._kept = None if self._identity is not None or self.retired else view
             return view
 
     def release(self) -> None:
@@ -203,7 +205,7 @@ class PagedFile:
     def _open(self) -> PageBuffer:
         """Create and map the file. Another process may have replaced it, so its pages are checked again."""
         self._reset()
-        self.rest_requested = False
+        self.rest_requested = self.retired = False
         if self.path is not None:
             try:
                 descriptor = self._descriptor(self.path)
