@@ -59,7 +59,7 @@ def _files_in_folder(files: Files, names: tuple[str, ...]) -> Files:
         try:
             check_path(name)
         except PathError as error:
-            place = os.path.join(files.source.url, NAMES)
+            place = files.source.full_name(NAMES)
             raise PathError(
                 f"{place}, line {number + 1}: {error}; if you trust this index, open it with trust_paths=True"
             ) from None
@@ -149,7 +149,7 @@ class SampleSchema(msgspec.Struct, frozen=True):
     @classmethod
     def read(cls, files: Files) -> SampleSchema:
         """Read and check the file."""
-        name = os.path.join(files.source.url, SCHEMA)
+        name = files.source.full_name(SCHEMA)
         try:
             found = msgspec.json.decode(files.source.load(SCHEMA), type=SampleSchema)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -10,12 +10,13 @@ arrays are mapped and read in place. A sample is a document, whose sequences lie
 from __future__ import annotations
 
 import bisect
+import errno
 import os
 import struct
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -39,6 +40,7 @@ from shardex.formats.number_records import (
     field_and_window,
     first_bytes,
     holds_only,
+    same_dtype,
     shard_limit,
 )
 from shardex.formats.registry import Format
@@ -85,7 +87,7 @@ class IndexHead:
     @classmethod
     def read(cls, source: Source, path: str) -> IndexHead:
         """Read and check the header and the borders of the first and the last document."""
-        name, size = os.path.join(source.url, path), source.stat(path).size
+        name, size = source.full_name(path), source.stat(path).size
         if first_bytes(source, path, len(MAGIC)) != MAGIC:
             raise FormatError(f"{name}: expected an index of Megatron-LM, which begins with {MAGIC!r}, got other bytes")
         if size < _HEAD.size:
@@ -163,15 +165,21 @@ def _pairs(files: Files) -> tuple[Files, Files]:
         raise UnknownFormatError(f"{files}: expected files that end in .bin and .idx, got {len(files.paths)} others")
     data = Files(files.source, tuple(f"{stem}.bin" for stem in stems), files.what, files.folder)
     tables = Files(files.source, tuple(f"{stem}.idx" for stem in stems), files.what, files.folder)
+    there = {*files.paths} if files.folder else set()
     for one, other in ((data, tables), (tables, data)):
         for number, path in enumerate(one.paths):
-            try:
-                files.source.stat(path)
-            except NotFoundError:
-                raise NotFoundError(
-                    2, f"expected it next to {other.name(number)}: both belong together", one.name(number)
-                ) from None
+            if path not in there and not _exists(files.source, path):
+                problem = f"expected it next to {other.name(number)}: both belong together"
+                raise NotFoundError(errno.ENOENT, problem, one.name(number))
     return data, tables
+
+
+def _exists(source: Source, path: str) -> bool:
+    try:
+        source.stat(path)
+    except NotFoundError:
+        return False
+    return True
 
 
 class MegatronIndex:
@@ -180,13 +188,8 @@ class MegatronIndex:
     def __init__(self, data: Files, tables: Files, unit: str) -> None:
         self._data, self._tables, self._whole = data, tables, unit == "documents"
         self._stamps = [(path, one.size, one.tag) for path, one in zip(tables.paths, tables.stats(), strict=True)]
-        self._heads = [IndexHead.read(tables.source, path) for path in tables.paths]
-        self.dtype = self._heads[0].dtype
-        for number, head in enumerate(self._heads):
-            if head.dtype != self.dtype:
-                raise SchemaError(
-                    f"{tables.name(number)}: expected numbers of {self.dtype}, as in {tables.name(0)}, got {head.dtype}"
-                )
+        self._heads = tables.source.for_each(partial(IndexHead.read, tables.source), tables.paths)
+        self.dtype = same_dtype(tables, [head.dtype for head in self._heads])
         self._table = tables.source.buffer_table(tables.paths)
         self._mapped: dict[int, tuple[NDArray[Any], ...]] = {}
         counts = [head.borders - 1 if self._whole else head.sequences for head in self._heads]
@@ -197,8 +200,7 @@ class MegatronIndex:
         self._firsts: list[int] = self._starts.tolist()
         places = [(head.pointers_at, head.borders_at, head.sequences) for head in self._heads]
         self._pointers_at, self._borders_at, self._sequences = np.array(places, np.int64).reshape(-1, 3).T
-        for number, head in enumerate(self._heads):
-            self._check_end(number, head)
+        self._check_ends()
 
     def __len__(self) -> int:
         return self._firsts[-1]
@@ -206,10 +208,7 @@ class MegatronIndex:
     @cached_property
     def fingerprint(self) -> str:
         """A short text that changes when the files, their sizes or times, or the unit change."""
-        tables = [
-            (path, stat.size, stat.tag) for path, stat in zip(self._tables.paths, self._tables.stats(), strict=True)
-        ]
-        return digest(self._whole, tables, [(file.path, file.size, file.tag) for file in self.files])
+        return digest(self._whole, self._stamps, [(file.path, file.size, file.tag) for file in self.files])
 
     def file(self, rows: Integers) -> Integers:
         """Return the number of the file that holds each row."""
@@ -327,12 +326,16 @@ class MegatronIndex:
         found: Integers = np.diff(ends[borders])
         return found
 
-    def _check_end(self, number: int, head: IndexHead) -> None:
-        """Raise an error if the last sequence is not inside the file, as in a file that was cut off."""
-        if head.sequences:
-            begin, length = self._sequence(np.array([number]), np.array([head.sequences - 1]))
-            if begin[0] < 0 or not 0 <= length[0] <= self._sizes[number] - begin[0]:
-                self._refuse_place(number, f"sequence {head.sequences - 1}", int(begin[0]), int(length[0]))
+    def _check_ends(self) -> None:
+        """Raise an error if the last sequence is not inside its file, as in a file that was cut off."""
+        files = np.flatnonzero(self._sequences)
+        last = self._sequences[files] - 1
+        begins, lengths = self._sequence(files, last)
+        for number, sequence, begin, length in zip(
+            *map(np.ndarray.tolist, (files, last, begins, lengths)), strict=True
+        ):
+            if begin < 0 or not 0 <= length <= self.files[number].size - begin:
+                self._refuse_place(number, f"sequence {sequence}", begin, length)
 
     def _refuse_row(self, row: int) -> None:
         raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")

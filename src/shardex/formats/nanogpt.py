@@ -66,7 +66,7 @@ def open(
     """Open streams of tokens as windows, or each file as one sample; `dtype` is that of plain files (uint16)."""
     data = data_files(files, ".bin")
     stats = data.stats()
-    heads = [_head(data.source, path, stat) for path, stat in zip(data.paths, stats, strict=True)]
+    heads = data.source.for_each(lambda pair: _head(data.source, *pair), zip(data.paths, stats, strict=True))
     if None in heads and any(heads):
         with_head, without = (data.name([bool(head) for head in heads].index(has)) for has in (True, False))
         raise FormatError(f"{without}: expected a header as in {with_head}, got none; open them one by one")

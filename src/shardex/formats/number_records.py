@@ -208,8 +208,8 @@ class NumberWriter(SeriesWriter):
         self.dtype, self._given = number_dtype(given if dtype is None else dtype), np.dtype(given)
         if self.dtype.name not in dtypes:
             raise SchemaError(
-                f"expected numbers of {', '.join(dtypes)}, which these files can hold, got {self.dtype}; "
-                f"convert them with dtype={next(iter(dtypes))!r} (for example)"
+                f"expected numbers of {', '.join(dtypes)}, which these files can hold, got {self.dtype}"
+                + (f"; convert them with dtype={advised!r}" if (advised := _integers_for(self._given, dtypes)) else "")
             )
         if self.dtype != self._given and (self.dtype.kind not in "iu" or self._given.kind not in "iu"):
             raise SchemaError(f"expected integers to convert to dtype={dtype!r}, got {features}")
@@ -252,6 +252,18 @@ class NumberWriter(SeriesWriter):
         for begin, end in pairwise(column.offsets.tolist()):
             self._store(values[begin:end])
             self._samples += 1
+
+
+def _integers_for(given: np.dtype[Any], dtypes: Collection[str]) -> str | None:
+    """Return the dtype to convert integers to: of the same size, else the largest.
+
+    >>> _integers_for(np.dtype("uint32"), ["uint8", "int32", "int64"]), _integers_for(np.dtype("float32"), ["uint16"])
+    ('int32', None)
+    """
+    known = sorted((np.dtype(name) for name in dtypes if np.dtype(name).kind in "iu"), key=lambda one: one.itemsize)
+    if given.kind not in "iu" or not known:
+        return None
+    return next((one for one in known if one.itemsize == given.itemsize), known[-1]).name
 
 
 def shard_limit(shard_size: int | None, default: int = _UNLIMITED) -> int:

@@ -68,7 +68,8 @@ def open(
     """Open the rows of arrays of two dimensions, or windows of arrays of one dimension."""
     data = data_files(files, ".npy")
     stats = data.stats()
-    heads = [_read_head(data.source, path, stat.size) for path, stat in zip(data.paths, stats, strict=True)]
+    sizes = ((path, stat.size) for path, stat in zip(data.paths, stats, strict=True))
+    heads = data.source.for_each(lambda pair: _read_head(data.source, *pair), sizes)
     dtype = same_dtype(data, [dtype for _, dtype, _ in heads])
     shape = heads[0][2]
     for number, (_, _, other) in enumerate(heads):
@@ -92,7 +93,7 @@ def open(
 
 def _read_head(source: Source, path: str, size: int) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
     """Return the first byte, the dtype and the shape of the array in a file."""
-    name, first = os.path.join(source.url, path), first_bytes(source, path, _FIRST)
+    name, first = source.full_name(path), first_bytes(source, path, _FIRST)
     wide = first[6:7] > b"\x01"  # from version 2 on, the length of the header has four bytes
     end = 12 + int.from_bytes(first[8 : 12 if wide else 10], "little")
     if first.startswith(_MAGIC) and _FIRST < end < _LONGEST:
