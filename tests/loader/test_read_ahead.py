@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -367,3 +369,27 @@ def test_file_on_disk(tmp_path: Path) -> None:
             read_ahead.note(spent.faults)
         read_ahead.close()
         assert (len(announced) >= 5) if cold else (len(announced) <= 2)
+
+
+AT_EXIT = """
+import threading
+from shardex.loader.read_ahead import ReadAhead
+
+def loop(read_ahead):
+    try:
+        yield
+    finally:
+        read_ahead.close()
+
+read_ahead = ReadAhead(iter([]), print)
+thread = threading.Thread(target=read_ahead._thread._wake.acquire)
+thread.start()
+thread.join()
+running = loop(read_ahead)
+next(running)
+"""
+
+
+def test_process_ends_although_its_read_ahead_thread_was_stopped_with_the_lock() -> None:
+    """A daemon thread stops where it is when the interpreter ends; a loop that is still open must not wait for it."""
+    subprocess.run([sys.executable, "-c", AT_EXIT], check=True, timeout=60)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -120,6 +121,8 @@ class AdviceThread(Generic[Plan]):
 
     def close(self) -> None:
         """Make no more announcements."""
+        if sys.is_finalizing():  # the end of the process has stopped the thread where it was, maybe with the lock
+            return
         self._reset_after_fork()
         with self._wake:
             self._closed = True
