@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -26,11 +27,11 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Documents of different lengths in two files of lines."""
+    """Documents of different lengths in two files of lines, one of them compressed."""
     folder, chance = tmp_path_factory.mktemp("corpus"), random.Random(3)
     lines = [json.dumps({"text": "ab " * chance.randrange(30), "id": k}) + "\n" for k in range(DOCUMENTS)]
     (folder / "a.jsonl").write_text("".join(lines[:80]))
-    with open(folder / "b.jsonl", "w") as file:
+    with gzip.open(folder / "b.jsonl.gz", "wt") as file:
         file.writelines(lines[80:])
     return folder
 
