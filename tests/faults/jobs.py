@@ -28,6 +28,9 @@ from tqdm import tqdm
 
 import shardex as sx
 from shardex.errors import CommitConflict, ShardexError, VersionExpired
+from shardex.files import Scan, sample_index
+from shardex.formats.jsonl_lines import LineScanner
+from shardex.sources import Source
 from shardex.store import clean, compact, restore
 
 Sample = dict[str, Any]
@@ -227,6 +230,20 @@ def tokenize_files(folder: str, say: Callable[[str], None], *arguments: Any) -> 
     sx.tokenize(source, encode, folder, workers=workers, progress=False, **options)
 
 
+def index_files(folder: str, say: Callable[[str], None], *arguments: Any) -> None:
+    """Index a folder of lines, and save often what was scanned; the argument is the seconds for each file."""
+    (seconds,) = arguments
+    scan = LineScanner.scan
+
+    def scan_slowly(self: LineScanner, source: Source, path: str) -> Scan:
+        time.sleep(seconds)
+        return scan(self, source, path)
+
+    LineScanner.scan = scan_slowly  # type: ignore[method-assign]
+    sample_index.SAVE_BYTES = 500
+    sx.index(folder, progress=False)
+
+
 IN_PARTS: dict[str, Callable[[str], None]] = {
     f"parts {mode} {format}": partial(write_in_parts, format, mode)
     for format in PARTS
@@ -394,6 +411,7 @@ LONG: dict[str, Callable[..., None]] = {
     "stress_clean": stress_clean,
     "stress_compact": stress_compact,
     "stress_update": stress_update,
+    "index_files": index_files,
     "tokenize_files": tokenize_files,
 }
 

@@ -1,4 +1,4 @@
-"""`sx.tokenize` that is killed at random moments: the same call continues, and the files are the same."""
+"""`sx.index` and `sx.tokenize` killed at random moments: the same call continues, and the files are the same."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import gzip
 import json
 import os
 import random
+import shutil
 import signal
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -80,6 +82,35 @@ def test_killed_while_tokenizing(
     ds = sx.open(parent / "tokens")
     assert len(ds) == DOCUMENTS
     assert ds[149].tokens.tolist() == [*(ord(letter) for letter in sx.open(corpus)[149].text), 0]
+
+
+@pytest.mark.parametrize("number", range(MOMENTS))
+def test_killed_while_indexing(jobs: Jobs, room: Path, number: int) -> None:
+    """A process is killed, once or several times, and the next one continues; the index is that of one run."""
+    folder, moment = Path(tempfile.mkdtemp(dir=room)), random.Random(number)
+    for k in range(40):
+        (folder / f"{k}.jsonl").write_text(
+            json.dumps({"text": "x" * moment.randrange(300)}) + "\n" * moment.randrange(3)
+        )
+    assert jobs.run("index_files", folder, 0) == "done"
+    expected = content(folder / ".shardex")
+    shutil.rmtree(folder / ".shardex")
+    for _ in range(1 + number % 3):
+        saves = len(list(folder.glob(".shardex/unfinished-*"))) + moment.randrange(8)
+        with jobs.start("index_files", folder, SECONDS) as one:
+            one.go()
+            assert becomes_true(lambda: has_saved(folder, saves))  # noqa: B023
+            time.sleep(moment.uniform(0, 0.005))
+            one.signal(signal.SIGKILL)
+            one.end()
+    assert jobs.run("index_files", folder, 0) == "done"
+    assert content(folder / ".shardex") == expected
+
+
+def has_saved(folder: Path, times: int) -> bool:
+    """Return whether a process has saved what it scanned so many times, or has saved the index of all files."""
+    found = [path.name for path in folder.glob(".shardex/*")]
+    return sum(name.startswith("unfinished-") for name in found) >= times or any("lines-" in name for name in found)
 
 
 def workers_after(parent: Path, one: Job, parts: int) -> list[psutil.Process]:
