@@ -102,14 +102,16 @@ def _texts(column: Column, field: str) -> list[str]:
 
 def runs(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield ranges of texts that have no more than `_CHARACTERS` together, or one text."""
+    if sum(map(len, texts)) <= _CHARACTERS:
+        yield from [(0, len(texts))] if texts else []
+        return
     begin = size = 0
     for number, text in enumerate(texts):
         if number > begin and size + len(text) > _CHARACTERS:
             yield begin, number
             begin, size = number, 0
         size += len(text)
-    if begin < len(texts):
-        yield begin, len(texts)
+    yield begin, len(texts)
 
 
 def encoded(adapter: TokenizerAdapter, texts: Sequence[str], first: int) -> Sequence[Ids]:

@@ -84,20 +84,22 @@ class JoinedIds:
 
     def extend(self, documents: Sequence[Ids]) -> None:
         """Add documents."""
-        joined, ends = self._joined, self._ends
-        for ids in documents:
-            if self._bos is not None:
-                joined.append(self._bos)
-            try:
+        joined, ends, first = self._joined, self._ends, len(self._ends) - 1
+        bos, eos, fromlist, append, end = self._bos, self._eos, joined.fromlist, joined.append, ends.append
+        try:
+            for ids in documents:
+                if bos is not None:
+                    append(bos)
                 if type(ids) is list:
-                    joined.fromlist(ids)
+                    fromlist(ids)
                 else:
                     joined.frombytes(_checked(ids).tobytes())
-            except (TypeError, OverflowError, ValueError):
-                raise SampleFailure(len(ends) - 1, _wrong_ids(ids)) from None
-            if self._eos is not None:
-                joined.append(self._eos)
-            ends.append(len(joined))
+                if eos is not None:
+                    append(eos)
+                end(len(joined))
+        except (TypeError, OverflowError, ValueError):
+            number = len(ends) - 1
+            raise SampleFailure(number, _wrong_ids(documents[number - first])) from None
 
     @property
     def values(self) -> NDArray[np.uint32]:
