@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from pathlib import Path
 from typing import Any
@@ -171,10 +172,43 @@ def test_the_loss_mask_of_the_metadata_hides_labels(tmp_path: Path) -> None:
     assert view["labels"].reshape(-1).tolist() == [t if m else -100 for t, m in stream[1:]]
     assert view["inputs"].reshape(-1).tolist() == [t for t, _ in stream[:-1]]
     assert (ds.windows(5, labels=True, ignore_index=-1)["labels"] == -1).sum() == (view["labels"] == -100).sum() > 0
-    assert view.metadata == ds.metadata and view.fingerprint != ds.drop("mask").windows(5, labels=True).fingerprint
+    assert view.metadata == ds.metadata and view.fingerprint != ds.windows(5, labels=True, loss_mask=False).fingerprint
     with pytest.raises(ArgumentError, match="expected a value of ignore_index that uint16 can hold, got -100"):
         ds.windows(5, labels=True, dtype="uint16")
-    assert -100 not in ds.drop("mask").windows(5, labels=True)["labels"]
+    assert -100 not in ds.drop("mask").windows(5, labels=True, loss_mask=False)["labels"]
+
+
+def test_the_loss_mask_is_never_guessed(tmp_path: Path) -> None:
+    samples = [{"tokens": [1, 2, 3, 4, 5], "loss_mask": [1, 0, 1, 1, 0]}]
+    schema = {"tokens": sx.Array("uint16", (None,)), "loss_mask": sx.Array("uint8", (None,))}
+    plain = sx.write(tmp_path / "p", samples, schema, format="parquet")
+    named = sx.write(tmp_path / "d", samples, schema, format="tokens", metadata={"loss_mask": "loss_mask"})
+    masked, whole = [[-100, 3, 4, -100]], [[2, 3, 4, 5]]
+    views: list[Any] = [Dataset.windows, Dataset.pack]
+    for method in views:
+        view = functools.partial(method, length=5 - (method is Dataset.windows), labels=True)
+
+        def labels(*given: Any, view: Any = view, **more: Any) -> Any:
+            return [one[:4] for one in pickle.loads(pickle.dumps(view(*given, **more)))["labels"].tolist()]
+
+        assert labels(plain, loss_mask=True) == labels(plain, loss_mask="loss_mask") == labels(named) == masked
+        assert labels(plain, loss_mask=False) == labels(named, loss_mask=False) == whole
+        assert labels(plain.drop("loss_mask")) == whole
+        assert labels(named.rename(loss_mask="m"), loss_mask="m") == masked
+        with pytest.raises(ArgumentError, match=r"what the field loss_mask means.*loss_mask=True.*loss_mask=False"):
+            view(plain)
+        for without in (named.select("tokens"), named.rename(loss_mask="m")):
+            with pytest.raises(
+                ArgumentError, match=r"which the metadata names as the loss mask, got a view without it"
+            ):
+                view(without)
+        with pytest.raises(FieldError, match="expected one of the fields loss_mask, got 'los_mask'"):
+            view(named, loss_mask="los_mask")
+        with pytest.raises(ArgumentError, match="expected loss_mask= to be the name of a field"):
+            view(named, loss_mask=3)
+    for wrong in (True, "loss_mask"):
+        with pytest.raises(ArgumentError, match="expected loss_mask= with labels=True only"):
+            named.windows(4, loss_mask=wrong)
 
 
 # -- errors and no windows ---------------------------------------------------------------------------------------

@@ -512,6 +512,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         labels: bool = False,
         dtype: Any = None,
         ignore_index: int = -100,
+        loss_mask: str | bool | None = None,
     ) -> Dataset:
         """Return a view whose samples are windows of `length` tokens; nothing is stored, any window can be read.
 
@@ -531,8 +532,9 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
         With `labels` samples have the fields ``inputs`` and ``labels`` instead of the tokens, int64 by default: the
         label of a token is the next one. A window then reads one token more, so every token but the first is a label
-        once. If the dataset has a loss mask (the array that ``ds.metadata["loss_mask"]`` names, or ``loss_mask``),
-        labels whose mask is 0 are `ignore_index`.
+        once. Labels whose loss mask is 0 are `ignore_index`: `loss_mask` is the name of an array, True for
+        ``"loss_mask"``, False for none, and by default the one that ``ds.metadata["loss_mask"]`` names. If no metadata
+        says what an array called ``loss_mask`` means, this argument must be given.
 
         >>> import shardex as sx
         >>> ds = sx.open([{"tokens": [1, 2, 3, 4]}, {"tokens": [5, 6, 7, 8, 9]}])
@@ -554,6 +556,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
             partial=partial,
             labels=labels,
             ignore_index=ignore_index,
+            loss_mask=loss_mask,
         )
         return Dataset(rows, order, None, (*self._notes, text))
 
@@ -568,6 +571,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         dtype: Any = None,
         pad: int | None = None,
         ignore_index: int = -100,
+        loss_mask: str | bool | None = None,
     ) -> Dataset:
         """Return a view whose samples have `length` tokens, made of pieces of documents; nothing is stored.
 
@@ -585,7 +589,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
         With `labels` samples have ``inputs`` and ``labels`` instead of the tokens, int64 by default: the label of a
         token is the next one of its piece. It is `ignore_index` for the last token of a piece, in padding, and where
-        the mask of the label is 0, if the dataset has a loss mask (see `windows`).
+        the loss mask of the label is 0 (for `loss_mask` see `windows`).
 
         >>> import shardex as sx
         >>> ds = sx.open([{"tokens": [1, 2, 3]}, {"tokens": [4, 5, 6, 7]}, {"tokens": [8]}])
@@ -596,7 +600,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         ([[2, 3, -100, -100], [5, 6, 7, -100]], [[1, 1, 1, 2], [1, 1, 1, 1]])
         """
         options: Any = {"segments": segments, "field": field, "labels": labels, "ignore_index": ignore_index}
-        rows, text = packs_of(self, length, strategy, dtype=dtype, pad=pad, **options)
+        rows, text = packs_of(self, length, strategy, dtype=dtype, pad=pad, loss_mask=loss_mask, **options)
         return Dataset(rows, None, None, (*self._notes, text))
 
     # -- SQL -----------------------------------------------------------------------------------------------

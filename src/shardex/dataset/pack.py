@@ -167,7 +167,14 @@ class PackOptions:
 
 
 def packs_of(
-    documents: Dataset[Any], length: int, strategy: str, *, dtype: Any, pad: int | None, **more: Any
+    documents: Dataset[Any],
+    length: int,
+    strategy: str,
+    *,
+    dtype: Any,
+    pad: int | None,
+    loss_mask: str | bool | None,
+    **more: Any,
 ) -> tuple[PackedRows, str]:
     """Return the packs of documents, and a text for their `repr`."""
     length = whole_number("length", length, 1)
@@ -175,18 +182,18 @@ def packs_of(
         raise ArgumentError(f"expected one of the strategies {', '.join(_STRATEGIES)}, got {strategy!r}")
     pad = None if pad is None else whole_number("pad", pad)
     options = PackOptions(length, strategy, dtype=integer_dtype(dtype), pad=pad, **more)
-    return PackedRows(documents, options), f"packed into {length} tokens ({strategy})"
+    return PackedRows(documents, options, loss_mask), f"packed into {length} tokens ({strategy})"
 
 
 class PackedRows(StreamRows):
     """Samples of `length` tokens made of pieces of documents."""
 
-    def __init__(self, documents: Dataset[Any], options: PackOptions) -> None:
+    def __init__(self, documents: Dataset[Any], options: PackOptions, loss_mask: str | bool | None = None) -> None:
         self.documents, self.options = without_class(documents), options
         self.stream = TokenStream(self.documents, options.field)
         if options.labels:
             self.stream.check_names(_PAIR)
-        self._mask = self.stream.loss_mask() if options.labels else None
+        self._mask = self.mask_of_labels(options.labels, loss_mask)
         self._dtype = np.dtype(options.dtype or ("int64" if options.labels else self.stream.dtype))
         self._pad = fitting("pad", self._padding(), self._dtype)
         if options.labels:
@@ -199,7 +206,7 @@ class PackedRows(StreamRows):
         return next(value for value in given if value is not None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedRows, (self.documents, self.options)
+        return PackedRows, (self.documents, self.options, self._mask or False)
 
     def __len__(self) -> int:
         return len(self._strategy)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from shardex.dataset.layers import TypedRows, innermost_rows
 from shardex.dataset.token_runs import Runs, check_lengths, locate_runs
-from shardex.errors import ArgumentError, RowError, SchemaError
+from shardex.errors import ArgumentError, RowError, SchemaError, unknown_field
 from shardex.kernel import (
     MISSING,
     Column,
@@ -37,6 +37,9 @@ from shardex.schema import Array, Features, check_fields, unwrap_optional
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
+
+LOSS_MASK = "loss_mask"
+"""Key of the metadata with the name of a loss mask, and the usual name of one."""
 
 
 # -- fields ------------------------------------------------------------------------------------------------------
@@ -127,14 +130,30 @@ class TokenStream:
         """Dtype of the tokens."""
         return self.dtypes[self.field]
 
-    def loss_mask(self) -> str | None:
-        """Return the aux array that says which tokens count (1) or not (0): that of the metadata, or ``loss_mask``."""
-        named = self.documents.metadata.get("loss_mask")
-        name = named or "loss_mask"  # not all formats store metadata
-        if named in self.documents.fields and named not in self.aux:
+    def loss_mask(self, given: str | bool | None) -> str | None:
+        """Return the aux array that says which tokens count (1) or not (0), by the argument `loss_mask` of views."""
+        named = self.documents.metadata.get(LOSS_MASK)
+        if given is False or (given is None and named is None and LOSS_MASK not in self.aux):
+            return None
+        if given is None and named is None:
+            raise ArgumentError(
+                f"expected loss_mask=, because the metadata does not say what the field {LOSS_MASK} means, got None; "
+                "pass loss_mask=True if 1 is a token that counts, or loss_mask=False to count all tokens"
+            )
+        name = LOSS_MASK if given is True else given or named
+        if not isinstance(name, str):
+            raise ArgumentError(f"expected loss_mask= to be the name of a field, True, False or None, got {given!r}")
+        if name in self.aux:
+            return name
+        if name in self.documents.fields:
             found = self.documents.features[name]
             raise SchemaError(f"expected a loss mask with a value for each token, got {found} - at field {name}")
-        return name if name in self.aux else None
+        if given is not None:
+            raise unknown_field(name, self.aux)
+        raise ArgumentError(
+            f"expected the field {name}, which the metadata names as the loss mask, got a view without it; select it "
+            "too, pass its new name as loss_mask=, or pass loss_mask=False to count all tokens"
+        )
 
     def check_names(self, names: Sequence[str]) -> None:
         """Raise if an aux array has the name of a field that is made."""
@@ -322,6 +341,14 @@ class StreamRows(AbstractRows):
     @abstractmethod
     def begins(self, rows: Integers) -> Integers:
         """Return where each row begins in the stream."""
+
+    def mask_of_labels(self, labels: bool, loss_mask: str | bool | None) -> str | None:
+        """Return the array that says which labels count, by the arguments of the view; None if all do."""
+        if labels:
+            return self.stream.loss_mask(loss_mask)
+        if loss_mask not in (None, False):
+            raise ArgumentError(f"expected loss_mask= with labels=True only, got {loss_mask!r}")
+        return None
 
     def streams(self, names: Sequence[str], mask: str | None) -> list[str]:
         """Return the arrays of documents that a read of these fields needs."""

@@ -79,6 +79,7 @@ def windows_of(
     offset: int | str,
     seed: int,
     dtype: Any,
+    loss_mask: str | bool | None,
     **more: Any,
 ) -> tuple[WindowedRows, Order | None, str]:
     """Return the windows of documents: rows, an order of them if it is not their own, and a text for their `repr`."""
@@ -91,10 +92,10 @@ def windows_of(
             raise ArgumentError(f"expected a number of tokens or {RANDOM!r} for offset, got {offset!r}")
         if not options["across"] or options["partial"]:
             raise ArgumentError(f"expected across=True and partial=False with offset={RANDOM!r}, got other values")
-        rows = WindowedRows(documents, WindowOptions(length, stride, None, **options))
+        rows = WindowedRows(documents, WindowOptions(length, stride, None, **options), loss_mask)
         return rows, _random_offset(len(rows), stride, whole_number("seed", seed)), f"{text} at a random offset"
     first = whole_number("offset", offset, 0)
-    return WindowedRows(documents, WindowOptions(length, stride, first, **options)), None, text
+    return WindowedRows(documents, WindowOptions(length, stride, first, **options), loss_mask), None, text
 
 
 def _random_offset(begins: int, stride: int, seed: int) -> RandomOffset:
@@ -106,10 +107,10 @@ def _random_offset(begins: int, stride: int, seed: int) -> RandomOffset:
 class WindowedRows(StreamRows):
     """Windows of the stream of documents, or of each document."""
 
-    def __init__(self, documents: Dataset[Any], options: WindowOptions) -> None:
+    def __init__(self, documents: Dataset[Any], options: WindowOptions, loss_mask: str | bool | None = None) -> None:
         self.documents, self.options = without_class(documents), options
         self.stream = TokenStream(self.documents, options.field)
-        self._mask = self.stream.loss_mask() if options.labels else None
+        self._mask = self.mask_of_labels(options.labels, loss_mask)
         self._dtype = np.dtype(options.dtype or ("int64" if options.labels else self.stream.dtype))
         if options.labels:
             self.stream.check_names(("inputs", "labels"))
@@ -122,7 +123,7 @@ class WindowedRows(StreamRows):
         self._length = int(counts.sum())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WindowedRows, (self.documents, self.options)
+        return WindowedRows, (self.documents, self.options, self._mask or False)
 
     def __len__(self) -> int:
         return self._length
