@@ -107,8 +107,20 @@ def _lines(path: Path) -> None:
     (path / "b.jsonl").write_text('\ufeff{"a": {"b": ["\u00e9"]}}\r\n\n{"a": null}')
 
 
+def _array(path: Path) -> None:
+    path.mkdir()
+    (path / "a.json").write_text(json.dumps([{"a": [k], "s": f"\u00e9{k}"} for k in range(ROWS)], indent=1))
+
+
+def _cells(path: Path) -> None:
+    path.mkdir()
+    lines = (f'{k},"a ""{k}"",\n",{k / 4 if k % 3 else ""},{k}" x\r\n' for k in range(ROWS))
+    (path / "a.csv").write_text("\ufeffn,s,x,t\r\n" + "\r\n".join(lines), newline="")
+
+
 _FIELDS = {
     "jsonl": ["n", "s"],
+    "csv": ["n", "s"],
     "tokens": ["v"],
     "megatron": ["v"],
     "npy": ["x"],
@@ -148,6 +160,9 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "webdataset": _webdataset,
     "jsonl": lambda path: _write(path, "jsonl", shard_rows=9),
     "uneven lines": _lines,
+    "json array": _array,
+    "csv": lambda path: _write(path, "csv", shard_rows=9),
+    "csv of cells": _cells,
     "tokens": lambda path: _write(path, "tokens"),
     "megatron": lambda path: _write(path, "megatron"),
     "npy": lambda path: _write(path, "npy"),

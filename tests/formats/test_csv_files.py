@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import math
 import pickle
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import shardex as sx
 from shardex.errors import ArgumentError, FormatError, SchemaError, UnknownFormatError
 from shardex.files import find
-from shardex.formats import open_rows, record_fields
+from shardex.formats import csv_files, open_rows, record_fields
 from shardex.formats.csv_files import CsvRows, create, recognise
 from shardex.schema import ClassLabel, Features
 from tests.formats.test_jsonl import every, put
@@ -64,6 +67,7 @@ def column(rows: CsvRows, name: str) -> list[Any]:
         (["9223372036854775808", "1"], "text", ["9223372036854775808", "1"]),
         (["9007199254740993", "0.5"], "text", ["9007199254740993", "0.5"]),
         (["9007199254740992", "0.5"], "float64", [9007199254740992.0, 0.5]),
+        (["9" * 5000, "0.5"], "text", ["9" * 5000, "0.5"]),
         (["1e300", "0.5"], "float64", [1e300, 0.5]),
         (["0x1F", "2"], "text", ["0x1F", "2"]),
         (["1_000", "2"], "text", ["1_000", "2"]),
@@ -185,7 +189,9 @@ def test_delimiters(tmp_path: Path) -> None:
     [
         (["a.csv"], True),
         (["a.TSV", "b.tab"], True),
-        (["a.csv", "notes.md"], True),
+        (["a.csv", "notes.md", "LICENSE", "dataset_info.json"], True),
+        (["a.csv", "0.tar"], False),
+        (["metadata.csv", "a.parquet"], False),
         (["a.txt"], False),
         ([".hidden.csv"], False),
         ([], False),
@@ -244,6 +250,36 @@ def test_large_reads_are_those_of_arrow(tmp_path: Path) -> None:
     assert ds.read(some)["s"] == table["s"].take(some).to_pylist()
 
 
+def test_reads_that_are_too_large_for_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = of(tmp_path, "n,s\n" + "".join(f"{k},t{k}\n" for k in range(50)))
+    monkeypatch.setattr(csv_files, "_MOST_BYTES", 20)
+    assert rows.read(np.arange(49, -1, -1))["n"].tolist() == list(range(49, -1, -1))
+
+
+SCALARS = st.fixed_dictionaries(
+    {
+        "s": st.text(st.characters(codec="utf-8"), max_size=8),
+        "t": st.none() | st.text(st.sampled_from('",\n\r ;1a'), max_size=4),
+        "n": st.integers(-(1 << 63), (1 << 63) - 1),
+        "m": st.none() | st.integers(-9, 9),
+        "x": st.floats(allow_nan=False),
+        "ok": st.booleans() | st.none(),
+    }
+)
+ANY = {"s": str, "t": str | None, "n": int, "m": int | None, "x": float, "ok": bool | None}
+
+
+@settings(max_examples=20)
+@given(st.lists(SCALARS, min_size=1, max_size=6))
+def test_any_scalars_are_read_as_they_were_written(samples: list[dict[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        sx.write(Path(folder) / "d", samples, ANY, format="csv", shard_rows=3)
+        rows = opened(Path(folder) / "d", schema=Features.of(ANY))
+        assert repr(every(rows)) == repr([{name: one[name] for name in ANY} for one in samples])
+        plain = opened(Path(folder) / "d")
+        assert [one["n"] for one in every(plain)] == [one["n"] for one in samples]
+
+
 def test_schema(tmp_path: Path) -> None:
     text = "n,x,label,day,s,span,empty\n1,0.1,dog,2024-01-31,007,5,\n2,inf,0,2024-02-01,,6,\n"
     schema = {
@@ -299,6 +335,7 @@ def test_a_schema_of_other_columns_or_features_is_refused(tmp_path: Path) -> Non
         ("1", r"a\.csv, line 4: expected 2 cells \(a, b\), got 1: b'1'"),
         ("1,2,3", r"a\.csv, line 4: expected 2 cells \(a, b\), got 3: b'1,2,3'"),
         ("1,x\ry", r"a\.csv, line 4: expected carriage returns in quotes only"),
+        ("1,\udcff,3", r"a\.csv, line 4: expected UTF-8"),
         ("1,\udcff", r"a\.csv, line 4: expected UTF-8, got b'1,.xff': .* in column 3"),
     ],
 )

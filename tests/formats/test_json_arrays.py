@@ -77,10 +77,14 @@ def test_what_is_an_array(tmp_path: Path, text: str, values: list[Any] | None) -
         assert repr([one["value"] for one in every(rows)]) == repr(values)
 
 
-VALUES = st.recursive(st.none() | st.text() | st.floats(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
+VALUES = st.recursive(
+    st.none() | st.text(max_size=4) | st.floats(),
+    lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(max_size=2), x, max_size=2),
+    max_leaves=6,
+)
 
 
-@given(st.lists(VALUES))
+@given(st.lists(VALUES, max_size=4))
 def test_elements_are_those_of_the_standard_library(values: list[Any]) -> None:
     for text in (json.dumps(values), json.dumps(values, indent=1), json.dumps(values, ensure_ascii=False)):
         data = text.encode(errors="surrogatepass")

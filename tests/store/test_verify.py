@@ -350,7 +350,7 @@ def test_memory_is_not_seen_by_other_processes() -> None:
 # -- other formats --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("format", ["jsonl", "tar", "parquet", "bins"])
+@pytest.mark.parametrize("format", ["jsonl", "csv", "tar", "parquet", "bins"])
 def test_other_formats(tmp_path: Path, format: str) -> None:
     sx.write(tmp_path / "d", [{"text": f"t{k}", "n": k} for k in range(5)], {"text": str, "n": int}, format=format)
     assert verify(tmp_path / "d") == []

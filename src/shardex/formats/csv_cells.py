@@ -38,7 +38,8 @@ from shardex.schema import (
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _THREADS_FROM = 1 << 20
 """Bytes from which on columns are converted by several threads."""
-_EXACT = 1 << 53
+_EXACT, _DIGITS = 1 << 53, 1000
+"""Largest number up to which float64 has all integers; digits up to which Python converts texts."""
 _INTEGER = r"^\s*[+-]?[0-9]+\s*$"
 
 
@@ -92,8 +93,8 @@ class CsvParser:
         return self._read(data, types, list(types), quoted_missing, skip, threads=skip is None)
 
     def infer(self, data: Any, include: Sequence[str] | None = None, *, quoted_missing: bool = False) -> pa.Table:
-        """Return columns with the types that Arrow infers; records with a wrong number of cells are left out."""
-        return self._read(data, None, include, quoted_missing, lambda row: "skip", threads=True)
+        """Return columns with the types that Arrow infers."""
+        return self._read(data, None, include, quoted_missing, None, threads=True)
 
     def _read(
         self, data: Any, types: Any, include: Sequence[str] | None, quoted_missing: bool, skip: Any, *, threads: bool
@@ -206,7 +207,7 @@ class CellScan:
         return self.rows > 0
 
     def add(self, data: bytes | memoryview) -> None:
-        """Add records."""
+        """Add records; raises `pa.ArrowInvalid` if one is wrong."""
         if not len(data):
             return
         table = self.parser.infer(data)
@@ -231,12 +232,11 @@ class CellScan:
             return kinds | self._integer_kinds(column, data, name)
         if not pa.types.is_floating(column.type):
             return kinds | {"text"}
-        finite = column.filter(pc.is_finite(column))
-        if len(finite) and pc.max(pc.abs(finite)).as_py() < _EXACT:
+        if pc.all(pc.less(pc.abs(column), float(_EXACT))).as_py():  # not if there is NaN or infinity
             return kinds | {"float"}
         texts = self._texts(data, name)
         whole = texts.filter(pc.match_substring_regex(texts, _INTEGER))
-        large = [one for one in whole.to_pylist() if abs(int(one)) > _EXACT]
+        large = [one for one in map(str.strip, whole.to_pylist()) if len(one) > _DIGITS or abs(int(one)) > _EXACT]
         return kinds | {"float"} | ({"big"} if large else set())
 
     def _integer_kinds(self, column: pa.ChunkedArray, data: bytes | memoryview, name: str) -> set[str]:
@@ -251,7 +251,7 @@ class CellScan:
     def _texts(self, data: bytes | memoryview, name: str) -> pa.ChunkedArray:
         """Return the cells of one column that have a value, as text."""
         types = {name: pa.large_string()}
-        return self.parser.parse(data, types, quoted_missing=True, skip=lambda row: "skip").column(0).drop_null()
+        return self.parser.parse(data, types, quoted_missing=True).column(0).drop_null()
 
 
 def fields_of(kinds: Kinds, columns: Sequence[str]) -> Features:

@@ -50,13 +50,20 @@ from shardex.schema import (
 )
 from shardex.workers import ExecutorLike
 
+_MOST_BYTES = 1 << 30
+"""Bytes that are parsed at once; Arrow takes less than 2 GiB."""
 TABS = (".tsv", ".tab")
 EXTENSIONS = (EXTENSION, *TABS)
 
 
+_TABLES = (".parquet", ".pq", ".arrow", ".feather", ".ipc", ".sqlite")
+_SHARDS = (*_TABLES, ".tar", ".jsonl", ".ndjson", ".json-lines", ".tokens", ".bin", ".idx", ".npy", ".dat")
+"""Extensions of other formats: a table next to them describes them."""
+
+
 def recognise(files: Files) -> int:
-    """Recognise files by their extensions."""
-    return bool(files.having(*EXTENSIONS).paths)
+    """Recognise files by their extensions, if there are no shards of other formats."""
+    return bool(files.having(*EXTENSIONS).paths) and not files.having(*_SHARDS).paths
 
 
 def open(
@@ -184,8 +191,12 @@ class CsvRows(NumberedLines):
         return CellScan(self._parser)
 
     def scan_keys(self, rows: Integers, scan: CellScan) -> None:
-        """Add the cells of these records; those with a wrong number of cells are left out, a read of them raises."""
-        scan.add(self._gathered(rows))
+        """Add the cells of these records; wrong ones are left out, a read of them raises."""
+        try:
+            scan.add(self._gathered(rows))
+        except pa.ArrowInvalid:
+            right = (one for one in self.ranges(rows).bytes() if self._parser.problem(one) is None)
+            scan.add(b"\n".join([*right, b""]))
 
     @cached_property
     def sampled_rows(self) -> int | None:
@@ -218,6 +229,9 @@ class CsvRows(NumberedLines):
         types = {name: cell_type(self.features[name]) for name in names if name in self._parser.columns}
         if not types:
             return pa.table({})
+        if len(rows) > 1 and int(self.index.locate(rows)[2].sum()) + len(rows) > _MOST_BYTES:
+            half = len(rows) // 2
+            return pa.concat_tables([self._table(rows[:half], names), self._table(rows[half:], names)])
         data = self._gathered(rows)
         try:
             table = self._parsed(data, types)

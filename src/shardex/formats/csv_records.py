@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError
 from shardex.files import Scan
-from shardex.formats.jsonl_lines import BOM
+from shardex.formats.jsonl_lines import BOM, whole_file
 from shardex.kernel import Bytes, Integers
 from shardex.sources import ByteRange, Source
 
@@ -221,8 +221,7 @@ class CsvScanner:
 
     def _scan_by_quotes(self, source: Source, path: str) -> Scan:
         """Scan a file with quotes that are text, or with a quote that is not closed."""
-        size = source.stat(path).size
-        data = np.frombuffer(source.read(path, [ByteRange(0, size)])[0], np.uint8)
+        data = np.frombuffer(whole_file(source, path), np.uint8)
         begin = len(BOM) if data[: len(BOM)].tobytes() == BOM else 0
         data = np.concatenate([np.array([_NEWLINE], np.uint8), data[begin:]])
         switches, unclosed = self._switches(data)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from shardex.errors import FormatError
 from shardex.files import Files, Scan
-from shardex.formats.jsonl_lines import BOM, LineScanner
+from shardex.formats.jsonl_lines import BOM, LineScanner, whole_file
 from shardex.kernel import Bytes, Integers
 from shardex.sources import ByteRange, Source
 
@@ -80,7 +80,7 @@ class JsonScanner:
     def scan(self, source: Source, path: str) -> Scan:
         """Return offsets and lengths of the lines or elements of one file."""
         if path.lower().endswith(EXTENSIONS):
-            data = source.read(path, [ByteRange(0, source.stat(path).size)])[0]
+            data = whole_file(source, path)
             name = source.full_name(path)
             if (begin := array_begin(data)) is not None:
                 offset, length = _elements(data, begin, name)
@@ -147,9 +147,11 @@ def _elements(data: memoryview, begin: int, name: str) -> tuple[Integers, Intege
         position = re.search(r"\(byte (\d+)\)", str(error))
         _refuse(data, begin + int(position[1]) if position else len(data), str(error), name)
     first = pa.py_buffer(data).address
-    buffers = [pa.py_buffer(one) for one in found]  # they are views of `data`
-    offset = np.fromiter((buffer.address - first for buffer in buffers), np.int64, len(buffers))
-    return offset, np.fromiter((buffer.size for buffer in buffers), np.int64, len(buffers))
+    buffers = map(pa.py_buffer, found)  # they are views of `data`
+    pairs: Integers = np.fromiter(
+        ((one.address - first, one.size) for one in buffers), np.dtype((np.int64, 2)), len(found)
+    )
+    return pairs[:, 0], pairs[:, 1]
 
 
 def _elements_by_python(data: memoryview, begin: int, name: str) -> tuple[Integers, Integers]:
@@ -173,8 +175,8 @@ def _elements_by_python(data: memoryview, begin: int, name: str) -> tuple[Intege
         _refuse(data, at, str(error), name)
     if (rest := _skip_space(text, at + 1)) < len(text):
         _refuse(data, rest, "trailing characters", name)
-    offset, length = np.array(pairs, np.int64).reshape(-1, 2).T
-    return offset, length
+    found = np.array(pairs, np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
 
 
 def _skip_space(text: str, at: int) -> int:

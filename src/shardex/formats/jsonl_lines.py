@@ -140,6 +140,12 @@ class LineScanner:
         return len(BOM) if head.startswith(BOM) else 0
 
 
+def whole_file(source: Source, path: str) -> memoryview:
+    """Return all bytes of a file: mapped if it is local, which takes no memory."""
+    size = source.stat(path).size
+    return source.read(path, [ByteRange(0, size)])[0] if source.is_remote else source.map(path)[:size]
+
+
 class _Window:
     """Bytes of a part of a file, and of what follows: all mapped if it is local, otherwise pieces that are read."""
 
