@@ -65,9 +65,8 @@ def test_all_kinds_in_one_folder(corpus: Path, way: str | None) -> None:
         pickle.loads(pickle.dumps(ds))
 
 
-@pytest.mark.parametrize("way", [None, "copy"])
-def test_a_loader_with_workers(corpus: Path, way: str | None) -> None:
-    ds, found = sx.open(corpus, compressed=way), list[int]()
+def test_a_loader_with_workers(corpus: Path) -> None:
+    ds, found = sx.open(corpus), list[int]()
     with sx.Loader(ds, batch_size=64, shuffle=True, seed=0, workers=2, epochs=1) as loader:
         for batch in loader:
             found += batch.id.tolist()
@@ -152,14 +151,13 @@ def test_remote_files(corpus: Path, way: str | None, monkeypatch: pytest.MonkeyP
         assert len(ds) == len(expected) and ds.read(rows)["id"].tolist() == [expected[row]["id"] for row in rows]
 
 
-@pytest.mark.parametrize("way", [None, "copy"])
-def test_an_object_store_and_workers(corpus: Path, bucket: str, way: str | None) -> None:
+def test_an_object_store_and_workers(corpus: Path, bucket: str) -> None:
     store = place_of(bucket)
     for path in corpus.iterdir():
         store.put(path.name, path.read_bytes())
-    ds, found = sx.open(bucket, compressed=way), list[int]()
+    ds, found = sx.open(bucket), list[int]()
     with sx.Loader(ds, batch_size=500, workers=2, epochs=1) as loader:
         for batch in loader:
             found += batch.id.tolist()
     assert found == [sample["id"] for sample in samples()]
-    assert sx.open(bucket).fingerprint == ds.fingerprint
+    assert sx.open(bucket, compressed="copy").fingerprint == ds.fingerprint

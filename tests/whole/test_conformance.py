@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import shardex as sx
 from shardex.dataset.memory_rows import ColumnRows
 from shardex.testing import Case, ListRows, RowsSuite
+from tests.compressed_files import PACKERS, in_parts, zstd
 
 Samples = list[dict[str, Any]]
 
@@ -89,6 +91,17 @@ def parquet_mixed(folder: Path) -> Case:
 
 def jsonl(folder: Path) -> Case:
     return Case(sx.write(folder, json_samples(series()), format="jsonl", shard_rows=4).rows, json_samples(series()))
+
+
+def compressed(folder: Path) -> Case:
+    """Files of all kinds of compression, with access points and copied."""
+    sx.write(folder, json_samples(series()), format="jsonl", shard_rows=2, progress=False)
+    shutil.rmtree(folder / ".shardex", ignore_errors=True)
+    packers = [*PACKERS.items(), ("zst", lambda data: in_parts(zstd, data, 20))]
+    for (extension, pack), path in zip(packers, sorted(folder.iterdir()), strict=False):
+        path.with_name(f"{path.name}.{extension}").write_bytes(pack(path.read_bytes()))
+        path.unlink()
+    return Case(sx.open(folder, cache=folder.parent / "cache").rows, json_samples(series()))
 
 
 def json_array(folder: Path) -> Case:
@@ -324,6 +337,7 @@ MAKERS: list[Callable[[Path], Case]] = [
     parquet,
     parquet_mixed,
     jsonl,
+    compressed,
     json_array,
     text,
     text_documents,

@@ -397,7 +397,8 @@ def _part(found: Sequence[_Found]) -> Part:
 def _workers(rows: Records[Any], size: int) -> int:
     """Return the number of processes: all cores for much local data that has a saved index, otherwise 1."""
     can_open = hasattr(rows, "opened") and isinstance(rows.index, Index) and os.path.isfile(rows.index.name)
-    return cores() if size >= _BYTES_FOR_PROCESSES and can_open and not rows.files.source.is_remote else 1
+    is_local = rows.files.source.data_folder is not None
+    return cores() if size >= _BYTES_FOR_PROCESSES and can_open and is_local else 1
 
 
 def _sampled(rows: Records[AnyScan], scan: AnyScan) -> Part:
