@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # The hypothesis profile "ci" draws the same examples in every run.
 PYTEST := $(BIN)/pytest --hypothesis-profile=ci -n $(JOBS)
 # Tests whose results depend on which kernel copies the bytes; they run again on the numpy kernel.
-KERNEL_TESTS := tests/kernel tests/order/test_order.py tests/arrow/test_field_readers.py tests/arrow/test_mapped_table.py \
+KERNEL_TESTS := tests/kernel tests/dataset/test_pack.py tests/order/test_order.py tests/arrow/test_field_readers.py tests/arrow/test_mapped_table.py \
 	tests/formats/test_jsonl.py tests/formats/test_tokens.py tests/whole/test_conformance.py
 # Random attacks: some seconds in `make test`, minutes and other examples each time in `make faults`.
 ATTACKS := tests/whole/test_arrow_types.py tests/whole/test_random_schemas.py tests/whole/test_random_conditions.py
@@ -69,7 +69,7 @@ sanitize: setup    ## the kernel's tests under the address and undefined behavio
 	SHARDEX_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --force --build-lib $(SANITIZED) --build-temp $(SANITIZED)/temp
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) \
-	$(PYTEST) -n 0 -q --capture=sys tests/kernel/test_gather.py
+	$(PYTEST) -n 0 -q --capture=sys tests/kernel/test_gather.py tests/kernel/test_pieces.py
 
 bench: setup    ## measure shardex and its peers on the same data
 	$(PIP) --editable '.[bench]'
