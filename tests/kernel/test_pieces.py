@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.errors import RangeError
-from shardex.kernel import Ranges, Segments, best_fit, fill_gaps, fit_in_order, numpy_kernel, ramps
+from shardex.errors import RangeError, RowError
+from shardex.kernel import Ranges, Segments, best_fit, cut_pieces, fill_gaps, fit_in_order, numpy_kernel, ramps
 from shardex.kernel import buffers as segments
 from shardex.kernel.buffers import KERNEL
 
@@ -106,6 +106,68 @@ def test_kernels_agree_on_ramps(runs: list[tuple[int, int]]) -> None:
             found.append((module.ramps(target, length, np.arange(len(runs), dtype=np.int32), 1, out), out.tolist()))
         except ValueError as error:
             found.append((str(error), out.tolist()))
+    assert found[0] == found[1]
+
+
+# -- pieces of samples -------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.integers(0, 6), max_size=8),
+    st.lists(st.tuples(st.integers(0, 8), st.integers(0, 4), st.integers(0, 40), st.integers(0, 40)), max_size=6),
+)
+def test_pieces_are_intervals_cut_to_their_samples(sizes: list[int], samples: list[tuple[int, int, int, int]]) -> None:
+    starts = np.cumsum([0, *sizes])
+    first = np.array([min(a, len(sizes)) for a, *_ in samples], np.int64)
+    behind = np.minimum(first + np.array([count for _, count, _, _ in samples], np.int64), len(sizes))
+    low, high = (np.array([one[k] for one in samples], np.int64) for k in (2, 3))
+    found = cut_pieces(starts[:-1], starts[1:], first, behind, low, high, 50)
+    expected, counts, filled = [], [], []
+    for k in range(len(samples)):
+        at = number = 0
+        for entry in range(first[k], behind[k]):
+            begin, end = max(starts[entry], low[k]), min(starts[entry + 1], high[k])
+            if begin < end:
+                number += 1
+                expected.append((number, begin, end - begin, 50 * k + at))
+                at += end - begin
+        counts.append(number)
+        filled.append(at)
+    arrays = (found.number, found.begin, found.length, found.target)
+    assert list(zip(*(one.tolist() for one in arrays), strict=True)) == expected
+    assert found.counts.tolist() == counts and found.filled.tolist() == filled
+
+
+@pytest.mark.parametrize(
+    ("first", "behind", "width", "error"),
+    [(-1, 0, 9, RowError), (2, 1, 9, RowError), (0, 3, 9, RowError), (0, 2, 4, RangeError), (0, 2, 0, RangeError)],
+)
+def test_pieces_outside_or_too_long_raise(first: int, behind: int, width: int, error: type[Exception]) -> None:
+    starts = np.array([0, 2, 5])
+    with pytest.raises(error):
+        cut_pieces(starts[:-1], starts[1:], np.array([first]), np.array([behind]), [0], [9], width)
+
+
+@compiled
+@given(
+    st.lists(st.tuples(st.one_of(st.integers(0, 9), edges), st.one_of(st.integers(0, 9), edges)), max_size=4),
+    st.lists(st.tuples(st.integers(-1, 5), st.integers(-1, 5), edges, edges), max_size=3),
+    st.integers(0, 12),
+    st.integers(0, 20),
+)
+def test_kernels_agree_on_pieces(
+    table: list[tuple[int, int]], samples: list[tuple[int, int, int, int]], room: int, width: int
+) -> None:
+    inputs = [*np.array(table, np.int64).reshape(-1, 2).T.copy(), *np.array(samples, np.int64).reshape(-1, 4).T.copy()]
+    found: list[Any] = []
+    for module in (kernel, numpy_kernel):
+        outputs = [np.zeros(room, np.int32), *(np.zeros(room, np.int64) for _ in range(3))]
+        sums = [np.zeros(len(samples), np.int64) for _ in range(2)]
+        try:
+            made = module.pieces(*inputs, width, *outputs, *sums)
+            found.append((made, [np.asarray(one)[:made].tolist() for one in outputs], [one.tolist() for one in sums]))
+        except (ValueError, IndexError) as error:
+            found.append(type(error))
     assert found[0] == found[1]
 
 

@@ -16,9 +16,22 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.dataset.token_stream import StreamRows, TokenStream, cut, fitting, integer_dtype, without_class
+from shardex.dataset.token_stream import StreamRows, TokenStream, fitting, integer_dtype, without_class
 from shardex.errors import ArgumentError
-from shardex.kernel import Column, Columns, Integers, Ragged, best_fit, digest, ends_of, fill_gaps, pooled_empty, ramps
+from shardex.kernel import (
+    Column,
+    Columns,
+    Integers,
+    Pieces,
+    Ragged,
+    best_fit,
+    cut_pieces,
+    digest,
+    ends_of,
+    fill_gaps,
+    pooled_empty,
+    ramps,
+)
 from shardex.rows import whole_number
 from shardex.schema import Array, Features, check_fields
 
@@ -26,8 +39,6 @@ if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
 
 Strategy = Literal["concat", "best_fit", "truncate"]
-Pieces = tuple[Integers, Integers, Integers]
-"""Number of pieces of each sample; begin in the stream and length of each piece, in order, none is empty."""
 _SEGMENTS = ("segment_ids", "positions", "cu_seqlens")
 _PAIR = ("inputs", "labels")
 
@@ -46,9 +57,6 @@ class _Strategy(Protocol):
 
     def pieces(self, rows: Integers) -> Pieces:
         """Return the pieces of samples, each of one document."""
-
-    def runs(self, rows: Integers) -> Pieces:
-        """Return the pieces of samples; neighbours in the stream may be one piece, also of several documents."""
 
 
 class _Concat:
@@ -72,13 +80,14 @@ class _Concat:
 
     def pieces(self, rows: Integers) -> Pieces:
         begin, (first, behind) = self.first(rows), self._documents
-        end = np.minimum(begin + self._length, self._total)
-        owner, _, begin, length = cut(begin, end, self._starts, first[rows], behind[rows])
-        return np.bincount(owner, minlength=len(rows)), begin, length
+        tables, end = (self._starts[:-1], self._starts[1:]), begin + self._length
+        return cut_pieces(*tables, first[rows], behind[rows], begin, end, self._length)
 
     def runs(self, rows: Integers) -> Pieces:
-        begin = self.first(rows)
-        return np.ones(len(rows), np.int64), begin, np.minimum(self._length, self._total - begin)
+        """Return each sample as one piece, which may have several documents."""
+        begin, ones = self.first(rows), np.ones(len(rows), np.int64)
+        length = np.minimum(self._length, self._total - begin)
+        return Pieces(ones.astype(np.int32), begin, length, np.arange(len(rows)) * self._length, ones, length)
 
 
 class _Truncate:
@@ -95,11 +104,8 @@ class _Truncate:
 
     def pieces(self, rows: Integers) -> Pieces:
         begin = self.first(rows)
-        length = np.minimum(self._starts[rows + 1] - begin, self._length)
-        there = length > 0
-        return there.astype(np.int64), begin[there], length[there]
-
-    runs = pieces
+        tables, end = (self._starts[:-1], self._starts[1:]), begin + self._length
+        return cut_pieces(*tables, rows, rows + 1, begin, end, self._length)
 
 
 class _BestFit:
@@ -107,9 +113,9 @@ class _BestFit:
 
     def __init__(self, starts: Integers, length: int) -> None:
         begin = _piece_begins(starts, length)
-        size = np.diff(begin, append=starts[-1])
-        order, self._offsets = best_fit(size, length)
-        self._begin, self._size = begin[order], size[order]
+        end = np.append(begin[1:], starts[-1:])
+        order, self._offsets = best_fit(end - begin, length)
+        self._begin, self._end, self._length = begin[order], end[order], length
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -118,13 +124,9 @@ class _BestFit:
         return self._begin[self._offsets[rows]]
 
     def pieces(self, rows: Integers) -> Pieces:
-        first, behind = self._offsets[rows], self._offsets[rows + 1]
-        counts = behind - first
-        number = np.repeat(behind - np.cumsum(counts), counts)
-        number += np.arange(len(number))
-        return counts, self._begin[number], self._size[number]
-
-    runs = pieces
+        low, high = np.zeros(len(rows), np.int64), np.full(len(rows), np.iinfo(np.int64).max)
+        tables = self._begin, self._end
+        return cut_pieces(*tables, self._offsets[rows], self._offsets[rows + 1], low, high, self._length)
 
 
 def _piece_begins(starts: Integers, length: int) -> Integers:
@@ -233,8 +235,8 @@ class PackedRows(StreamRows):
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Start fetching the pieces of these samples."""
         names = check_fields(list(self.features), fields)
-        _, begin, length = self._strategy.runs(rows[(rows >= 0) & (rows < len(self))])
-        self.stream.advise(self.streams(names, self._mask), begin, length)
+        layout = self._layout(rows[(rows >= 0) & (rows < len(self))])
+        self.stream.advise(self.streams(names, self._mask), layout.pieces.begin, layout.pieces.length)
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Copy the pieces of these samples by one gather for each array; only these fields are made."""
@@ -244,9 +246,10 @@ class PackedRows(StreamRows):
 
     def _layout(self, rows: Integers) -> _Layout:
         strategy, width = self._strategy, self.options.length
+        if not isinstance(strategy, _Concat):
+            return _Layout(strategy.pieces(rows), width)
         whole = _Layout(strategy.runs(rows), width)
-        if isinstance(strategy, _Concat):  # the others have pieces of documents only
-            whole.make_by_document = lambda: _Layout(strategy.pieces(rows), width)
+        whole.make_by_document = lambda: _Layout(strategy.pieces(rows), width)
         return whole
 
     def _column(self, name: str, layout: _Layout, made: bool) -> Column:
@@ -272,18 +275,7 @@ class _Layout:
     """Where pieces lie in samples of one width, which are end to end in one flat array."""
 
     def __init__(self, pieces: Pieces, width: int) -> None:
-        self._counts, self._begin, self.length = pieces
-        self._count, self._width = len(self._counts), width
-        ends = np.zeros(len(self.length) + 1, np.int64)
-        np.cumsum(self.length, out=ends[1:])
-        self._last = np.cumsum(self._counts)
-        """Number of the piece behind the last one of each sample."""
-        first = ends[self._last - self._counts]
-        self._filled = ends[self._last] - first
-        """Number of tokens in each sample."""
-        self._is_full = int(ends[-1]) == self._count * width
-        self.target = ends[:-1] + self._of_pieces(np.arange(self._count) * width - first)
-        """First element of each piece."""
+        self.pieces, self._width, self._count = pieces, width, len(pieces.counts)
         self._gathered: dict[str, NDArray[Any]] = {}
         self.make_by_document: Callable[[], _Layout] = lambda: self
         """Makes the layout of the same samples whose pieces are of one document each."""
@@ -293,45 +285,37 @@ class _Layout:
         """The layout of the same samples whose pieces are of one document each."""
         return self.make_by_document()
 
-    def _of_pieces(self, values: Integers) -> Integers:
-        """Return the value of its sample for each piece."""
-        return np.repeat(values, self._counts)
-
     def gather(self, stream: TokenStream, name: str) -> NDArray[Any]:
         """Return the pieces of a stream in their places, as a flat array with undefined padding."""
         if (out := self._gathered.get(name)) is None:
             out = self._gathered[name] = pooled_empty((self._count * self._width,), stream.dtypes[name])
-            stream.copy(name, self._begin, self.length, self.target, out)
+            stream.copy(name, self.pieces.begin, self.pieces.length, self.pieces.target, out)
         return out
 
     def filled(self, flat: NDArray[Any], value: int, shorter: int = 0) -> NDArray[Any]:
         """Set the padding of a flat array, and the last `shorter` elements of each piece; one row for each sample."""
-        if shorter or not self._is_full:
-            fill_gaps(flat, self.target, self.length - shorter, value)
+        fill_gaps(flat, self.pieces.target, self.pieces.length - shorter, value)
         return flat.reshape(self._count, self._width)
 
     def without_padding(self, flat: NDArray[Any]) -> NDArray[Any]:
         """Return a flat array with 0 in its padding."""
         return self.filled(flat, 0).reshape(-1)
 
-    @cached_property
-    def _numbers(self) -> Integers:
-        """Number of each piece in its sample, from 1 on."""
-        return np.arange(1, len(self.length) + 1) - self._of_pieces(self._last - self._counts)
-
     def segments(self, name: str) -> Column:
         """Return the segment ids or positions of all elements, or the bounds of the pieces of each sample."""
         if name == "cu_seqlens":
             return self._bounds()
-        first, step = (self._numbers, 0) if name == "segment_ids" else (0, 1)
-        flat = ramps(self.target, self.length, first, step, self._count * self._width)
+        first, step = (self.pieces.number, 0) if name == "segment_ids" else (0, 1)
+        flat = ramps(self.pieces.target, self.pieces.length, first, step, self._count * self._width)
         return flat.reshape(self._count, self._width)
 
     def _bounds(self) -> Ragged:
         """Return for each sample 0, the end of each piece, and the width if it has padding."""
-        offsets = ends_of(self._counts + 1 + (self._filled < self._width))
-        bounds = np.full(int(offsets[-1]), self._width, np.int32)
+        pieces, width = self.pieces, self._width
+        offsets = ends_of(pieces.counts + 1 + (pieces.filled < width))
+        bounds = np.full(int(offsets[-1]), width, np.int32)
         bounds[offsets[:-1]] = 0
-        begins = self._of_pieces(np.arange(self._count) * self._width)
-        bounds[self._of_pieces(offsets[:-1]) + self._numbers] = self.target + self.length - begins
+        shift = np.repeat(offsets[:-1], pieces.counts)
+        begins = np.repeat(np.arange(self._count) * width, pieces.counts)
+        bounds[shift + pieces.number] = pieces.target + pieces.length - begins
         return Ragged.from_values(bounds, offsets)

@@ -260,14 +260,7 @@ def split(begin: Integers, end: Integers, bounds: Integers) -> tuple[Integers, I
     [[0, 0, 1, 1], [0, 2, 2, 3], [1, 3, 6, 7], [2, 2, 1, 1]]
     """
     first = np.searchsorted(bounds, begin, "right") - 1
-    return cut(begin, end, bounds, first, np.searchsorted(bounds, end, "left"))
-
-
-def cut(
-    begin: Integers, end: Integers, bounds: Integers, first: Integers, behind: Integers
-) -> tuple[Integers, Integers, Integers, Integers]:
-    """Do what `split` does; `first` is the part of each begin, `behind` the one behind the part of each end."""
-    counts = np.maximum(behind - first, 0)
+    counts = np.maximum(np.searchsorted(bounds, end, "left") - first, 0)
     counts[end <= begin] = 0
     owner = np.repeat(np.arange(len(begin)), counts)
     part = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts - first, counts)

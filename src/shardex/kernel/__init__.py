@@ -20,9 +20,11 @@ from shardex.kernel.buffers import Bytes, Fetch, Integers, Segments
 from shardex.kernel.columns import MISSING, Column, Columns
 from shardex.kernel.fingerprint import digest
 from shardex.kernel.gather import (
+    Pieces,
     Ranges,
     best_fit,
     count_newlines,
+    cut_pieces,
     fill_gaps,
     find_lines,
     fit_in_order,
@@ -44,12 +46,14 @@ __all__ = [
     "Fetch",
     "Integers",
     "Masked",
+    "Pieces",
     "Ragged",
     "Ranges",
     "Segments",
     "TimeArray",
     "best_fit",
     "count_newlines",
+    "cut_pieces",
     "digest",
     "ends_of",
     "fill_gaps",

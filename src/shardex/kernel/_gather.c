@@ -419,6 +419,62 @@ end:
     return result;
 }
 
+/* ---- pieces(begins, ends, first, behind, low, high, width, number, begin, length, target, counts, filled) -------
+ * Sample k is made of the entries first[k] to behind[k] of a table of intervals, each cut to low[k] .. high[k]. */
+
+static PyObject *pieces(PyObject *self, PyObject *args) {
+    enum { TABLES = 2, INPUTS = 6, OUTPUTS = 6, BUFFERS = INPUTS + OUTPUTS };
+    static const char *names[BUFFERS] = {"begins", "ends",   "first",  "behind", "low",    "high",
+                                         "number", "begin", "length", "target", "counts", "filled"};
+    Py_buffer b[BUFFERS];
+    Py_ssize_t width;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*nw*w*w*w*w*w*:pieces", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5], &width, &b[6], &b[7], &b[8],
+                          &b[9], &b[10], &b[11]))
+        return NULL;
+    PyObject *result = NULL;
+    int64_t sizes[BUFFERS];
+    for (int k = 0; k < BUFFERS; k++)
+        if (!length_of(&b[k], k == INPUTS ? 4 : 8, names[k], &sizes[k])) goto end;
+    int64_t n = sizes[TABLES], room = sizes[INPUTS], entries = sizes[0];
+    int fit = sizes[1] == entries && width > 0 && n <= INT64_MAX / width && sizes[10] == n && sizes[11] == n;
+    for (int k = TABLES; k < INPUTS; k++) fit = fit && sizes[k] == n;
+    for (int k = INPUTS; k < INPUTS + 4; k++) fit = fit && sizes[k] == room;
+    if (!fit) {
+        PyErr_SetString(PyExc_ValueError, "pieces: expected tables, samples and outputs of one size each, and a width of at least 1");
+        goto end;
+    }
+    const int64_t *begins = b[0].buf, *ends = b[1].buf, *first = b[2].buf, *behind = b[3].buf, *low = b[4].buf, *high = b[5].buf;
+    int32_t *number = b[6].buf;
+    int64_t *begin = b[7].buf, *length = b[8].buf, *target = b[9].buf, *counts = b[10].buf, *filled = b[11].buf, made = 0, k = 0;
+    verdict v = FINE;
+    Py_BEGIN_ALLOW_THREADS
+    for (k = 0; k < n && v == FINE; k++)
+        if (first[k] < 0 || behind[k] < first[k] || behind[k] > entries) v = OUTSIDE;
+    for (k = v == FINE ? 0 : k - 1; k < n && v == FINE; k++) {
+        if (k + AHEAD < n) PREFETCH(begins + first[k + AHEAD]), PREFETCH(ends + first[k + AHEAD]);
+        int64_t at = 0, before = made;
+        for (int64_t e = first[k]; e < behind[k]; e++) {
+            int64_t from = begins[e] > low[k] ? begins[e] : low[k], to = ends[e] < high[k] ? ends[e] : high[k];
+            if (to <= from) continue;
+            if ((uint64_t)to - (uint64_t)from > (uint64_t)(width - at) || made == room) {
+                v = OVERFLOWS;
+                break;
+            }
+            begin[made] = from, length[made] = to - from, target[made] = k * width + at;
+            number[made] = (int32_t)(made - before + 1);
+            at += to - from;
+            made++;
+        }
+        if (v != FINE) break;
+        counts[k] = made - before, filled[k] = at;
+    }
+    Py_END_ALLOW_THREADS
+    result = v == FINE ? PyLong_FromLongLong(made) : answer(v, k, 0);
+end:
+    for (int i = 0; i < BUFFERS; i++) PyBuffer_Release(&b[i]);
+    return result;
+}
+
 /* ---- gaps(target, length, value, out): fill what no run covers with a value ---------------------------------- */
 
 /* The first run that does not lie behind the one before it, or not inside the output; -1 if there is none. */
@@ -964,6 +1020,7 @@ static PyMethodDef methods[] = {
     {"locate", locate, METH_VARARGS, "Turn row numbers into byte ranges through arrays of offsets."},
     {"ranges", ranges, METH_VARARGS, "Copy byte ranges end to end (stride < 0) or one per stride, zero-filled."},
     {"placed", placed, METH_VARARGS, "Copy byte ranges to given places of the output."},
+    {"pieces", pieces, METH_VARARGS, "Cut intervals into the pieces of samples of one width."},
     {"gaps", gaps, METH_VARARGS, "Fill what no run of an array covers with a value."},
     {"ramps", ramps, METH_VARARGS, "Fill runs of an array with rising or equal numbers, the rest with 0."},
     {"best_fit", best_fit, METH_VARARGS, "Put items into bins, best-fit decreasing."},

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,6 +198,48 @@ def value_reader(offsets: Segments, values: Segments, number: int, width: int, *
     return get
 
 
+class Pieces(NamedTuple):
+    """Pieces of intervals that fill samples of one width; the arrays have a value for each piece."""
+
+    number: NDArray[np.int32]
+    """Number of the piece in its sample, from 1 on."""
+    begin: Integers
+    length: Integers
+    target: Integers
+    """Where it begins, counted over all samples."""
+    counts: Integers
+    """Number of pieces of each sample."""
+    filled: Integers
+    """Sum of the lengths of the pieces of each sample."""
+
+
+def cut_pieces(
+    begins: Integers, ends: Integers, first: Integers, behind: Integers, low: Any, high: Any, width: int
+) -> Pieces:
+    """Return the pieces of samples: the intervals from `first` to `behind` of each, cut to `low` and `high`.
+
+    Empty pieces are left out. The pieces of a sample must fit its width.
+
+    >>> starts = np.array([0, 3, 3, 9])
+    >>> found = cut_pieces(starts[:-1], starts[1:], np.array([0, 2]), np.array([3, 3]), [1, 5], [5, 9], 6)
+    >>> found.begin.tolist(), found.length.tolist(), found.target.tolist(), found.number.tolist()
+    ([1, 3, 5], [2, 2, 4], [0, 2, 6], [1, 2, 1])
+    """
+    most, count = max(0, int((behind - first).sum())), len(first)
+    number, outputs = np.empty(most, np.int32), [np.empty(most, np.int64) for _ in range(3)]
+    sums = [np.empty(count, np.int64) for _ in range(2)]
+    inputs = [_integers(one) for one in (begins, ends, first, behind, low, high)]
+    try:
+        made = _kernel.pieces(*inputs, width, number, *outputs, *sums)
+    except ValueError as error:
+        raise RangeError(str(error)) from None
+    except IndexError as error:
+        raise RowError(str(error)) from None
+    if made == most:
+        return Pieces(number, *outputs, *sums)
+    return Pieces(number[:made], *(one[:made] for one in outputs), *sums)
+
+
 def ramps(target: Integers, length: Integers, first: Any, step: int, size: int) -> NDArray[np.int32]:
     """Return `size` numbers: ``first, first + step, ...`` at each target, as many as `length` says; 0 between them.
 
@@ -207,7 +249,7 @@ def ramps(target: Integers, length: Integers, first: Any, step: int, size: int) 
     array([5, 6, 7, 0, 7, 8, 0, 0], dtype=int32)
     """
     out = pooled_empty((size,), np.int32)
-    firsts = np.full(len(target), first, np.int32)
+    firsts = np.full(len(target), first, np.int32) if np.ndim(first) == 0 else np.ascontiguousarray(first, np.int32)
     try:
         _kernel.ramps(_integers(target), _integers(length), firsts, step, out)
     except ValueError as error:

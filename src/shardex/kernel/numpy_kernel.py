@@ -111,6 +111,44 @@ def placed(
     return -1
 
 
+def pieces(
+    begins: Integers,
+    ends: Integers,
+    first: Integers,
+    behind: Integers,
+    low: Integers,
+    high: Integers,
+    width: int,
+    number: NDArray[np.int32],
+    *outputs: Integers,
+) -> int:
+    begin, length, target, counts, filled = outputs
+    sizes = len(begin), len(length), len(target), len(number)
+    samples = {len(one) for one in (first, behind, low, high, counts, filled)}
+    if len(begins) != len(ends) or len(samples) > 1 or len({*sizes}) > 1 or width < 1:
+        raise ValueError("pieces: expected tables, samples and outputs of one size each, and a width of at least 1")
+    outside = (first < 0) | (behind < first) | (behind > len(begins))
+    if outside.any():
+        raise IndexError(f"row {int(outside.argmax())} of the request lies outside the data")
+    sample = np.repeat(np.arange(len(first)), behind - first)
+    entry = np.arange(len(sample)) - np.repeat(np.cumsum(behind - first) - behind, behind - first)
+    from_, to = np.maximum(begins[entry], low[sample]), np.minimum(ends[entry], high[sample])
+    there = to > from_
+    sample, from_, to = sample[there], from_[there], to[there]
+    counts[:] = np.bincount(sample, minlength=len(first))
+    size = to.astype(np.float64) - from_  # without an overflow
+    full = np.bincount(sample, size, minlength=len(first)) > width
+    if len(sample) > sizes[0] or full.any():
+        raise ValueError(f"range {int(full.argmax())} of the request does not fit the output")
+    made, before = len(sample), np.cumsum(to - from_) - (to - from_)
+    firsts = np.cumsum(counts) - counts
+    filled[:] = np.bincount(sample, size, minlength=len(first)).astype(np.int64)
+    begin[:made], length[:made] = from_, to - from_
+    target[:made] = sample * width + before - (np.cumsum(filled) - filled)[sample]
+    number[:made] = np.arange(made) - firsts[sample] + 1
+    return made
+
+
 def gaps(target: Integers, length: Integers, value: bytes, out: NDArray[Any]) -> int:
     if len(value) not in (1, 2, 4, 8):
         raise ValueError(f"value: expected 1, 2, 4 or 8 bytes, got {len(value)}")
