@@ -245,7 +245,8 @@ def test_bad_samples_are_replaced_by_samples_that_fit() -> None:
     for options in OPTIONS:
         good = list(sx.Loader(documents(), **options))
         for workers in (0, 2):
-            with sx.Loader(documents(bad=bad), workers=workers, on_error="skip", **options) as loader:
+            kind: Any = "process" if options is OPTIONS[3] else "auto"
+            with sx.Loader(documents(bad=bad), workers=workers, worker_type=kind, on_error="skip", **options) as loader:
                 batches = list(loader)
             assert sorted(skip.row for skip in loader.skipped) == bad
             for batch, expected in zip(batches, good, strict=True):

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
 from shardex.dataset import DataIterator, Dataset, ReadSize, open
-from shardex.errors import ArgumentError, StateError, WorkerError
+from shardex.errors import ArgumentError, WorkerError
 from shardex.kernel import Columns
 from shardex.loader.cursor import check_state
 from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch
@@ -34,7 +34,7 @@ from shardex.loader.plan import Plan, PreparedBatch
 from shardex.loader.read_ahead import ReadAhead
 from shardex.loader.recipe import Recipe
 from shardex.loader.replacements import BadSample
-from shardex.loader.run_identity import check_same_run, dataset_versions, run_identity
+from shardex.loader.run_identity import check_reweight, check_same_run, dataset_versions, run_identity
 from shardex.loader.run_state import RunState
 from shardex.loader.stats import Stats
 from shardex.loader.tensors import require_torch, to_tensors
@@ -272,10 +272,8 @@ class Loader(Generic[B_co]):
 
     def __repr__(self) -> str:
         o, c = self._options, self._run.cursor
-        sizes = [] if o.batch_size is None else [f"{o.batch_size}"]
-        sizes += [] if o.max_tokens is None else [f"up to {o.max_tokens} tokens"]
         return (
-            f"Loader({self._recipe.length:,} samples, batches of {', '.join(sizes)}, rank {o.rank} of {o.world_size}, "
+            f"Loader({self._recipe.length:,} samples, batches of {o.batch_limits}, rank {o.rank} of {o.world_size}, "
             f"epoch {c.epoch}, position {c.position}, step {c.step})"
         )
 
@@ -449,10 +447,8 @@ class Loader(Generic[B_co]):
         if not 0 <= rank < segment.world:
             raise ArgumentError(f"expected one of the {segment.world} ranks that step {step} had, got rank {rank}")
         cut = segment.resize(self._run.cursor.steps).cut(epoch, position, 1, rank)
-        size: dict[str, Any] = {"world_size": segment.world, "drop_last": segment.drop_last}
-        if cut is None:
-            size["batch_size"] = segment.batch
-        recipe = Recipe(self.dataset, replace(self._options, rank=rank, **size))
+        options = replace(self._options, rank=rank, world_size=segment.world, drop_last=segment.drop_last)
+        recipe = Recipe(self.dataset, options if cut is not None else replace(options, batch_size=segment.batch))
         plan = Plan(epoch, position, 1, step, cut)
         batches, _ = recipe(plan)
         batch: B_co = self._output(batches[0], recipe.origin(plan, 0))
@@ -485,7 +481,7 @@ class Loader(Generic[B_co]):
     def load_state_dict(self, state: Mapping[str, Any], *, reweight: bool = False, force: bool = False) -> None:
         """Continue at the exact next sample of the run that the state was saved in.
 
-        Batch size, ranks, workers and read-ahead may differ.
+        Batch size (unless `max_tokens` or `bucket` is given), ranks, workers and read-ahead may differ.
 
         :param reweight: let a mixture continue with other weights than those it was saved with
         :param force: accept the state of another dataset, order or seed: continue at the same epoch and position
@@ -496,11 +492,8 @@ class Loader(Generic[B_co]):
         data = self.dataset
         order = data.order.resumed(state, saved.epoch * len(data) + saved.position, reweight or force)
         if order is not data.order:
-            if self._options.by_length and saved.position and reweight:
-                raise StateError(
-                    "expected the state of the beginning of an epoch to continue a mixture with other weights, because "
-                    f"max_tokens and bucket choose the batches of an epoch as a whole, got position {saved.position}"
-                )
+            if reweight:
+                check_reweight(self._recipe, saved.position)
             self._close_executor()
             self._recipe = self._recipe.through(order)
             self._run.cursor.steps = self._recipe.steps()

@@ -126,6 +126,16 @@ class LoaderOptions:
         return self.max_tokens is not None or self.bucket is not None
 
     @property
+    def batch_limits(self) -> str:
+        """What limits a batch, in words.
+
+        >>> LoaderOptions(8, max_tokens=4096).batch_limits
+        '8, up to 4096 tokens'
+        """
+        tokens = None if self.max_tokens is None else f"up to {self.max_tokens} tokens"
+        return ", ".join(str(limit) for limit in (self.batch_size, tokens) if limit is not None)
+
+    @property
     def replaces_bad_samples(self) -> bool:
         """True if another sample takes the place of one that cannot be read or transformed."""
         return self.on_error != "raise"

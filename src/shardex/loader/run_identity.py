@@ -40,6 +40,15 @@ def check_same_run(recipe: Recipe, state: Mapping[str, Any]) -> None:
             )
 
 
+def check_reweight(recipe: Recipe, position: int) -> None:
+    """Raise `StateError` if the order of a mixture cannot change at a position of an epoch."""
+    if recipe.options.by_length and position:
+        raise StateError(
+            "expected the state of the beginning of an epoch to continue a mixture with other weights, because "
+            f"max_tokens and bucket choose the batches of an epoch as a whole, got position {position}"
+        )
+
+
 _SIZES = "max_tokens", "bucket", "batch_size", "length_of", "padded"
 """Settings that choose batches by length: a position is the same sample only if all of them are equal."""
 
