@@ -120,9 +120,10 @@ class LineScanner:
         size, joined, count = source.stat(path).size, _FoundLines(0).scan(), 0
         for part in parts:
             end = count + len(part["offset"])
-            if end > len(joined["offset"]):
+            types = {name: np.promote_types(joined[name].dtype, column.dtype) for name, column in part.items()}
+            if end > len(joined["offset"]) or types["length"] != joined["length"].dtype:
                 room = int(1.1 * end * size / (int(part["offset"][-1]) + 1))  # estimated by what came so far
-                joined = {name: _enlarged(joined[name][:count], room, column.dtype) for name, column in part.items()}
+                joined = {name: _enlarged(joined[name][:count], room, dtype) for name, dtype in types.items()}
             for name, column in part.items():
                 joined[name][count:end] = column
             count = end
@@ -214,8 +215,10 @@ class _FoundLines:
         return self._last["offset"][self.count :], self._last["length"][self.count :]
 
     def scan(self) -> Scan:
-        """Return all lines."""
-        return _joined([*self._full, {name: column[: self.count] for name, column in self._last.items()}])
+        """Return all lines, their lengths in the narrowest type."""
+        found = _joined([*self._full, {name: column[: self.count] for name, column in self._last.items()}])
+        narrow = np.min_scalar_type(found["length"].max(initial=0))
+        return {**found, "length": found["length"].astype(narrow, copy=False)}
 
 
 def _enlarged(column: NDArray[Any], room: int, dtype: np.dtype[Any]) -> NDArray[Any]:
