@@ -72,6 +72,22 @@ def test_arrays_and_options_of_the_format() -> None:
     assert len(sx.open("out")) == 4
 
 
+def test_conversations() -> None:
+    tokenizer = bpe()
+    tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    tokenizer.save("chat.json")
+    turns = [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "cd"}]
+    Path("chat.jsonl").write_text(json.dumps({"turns": turns}) + "\n")
+    Path("own.jinja").write_text("{% for one in messages %}{{ one.role }}:{{ one.content }}\n{% endfor %}")
+    for number, template in enumerate(("chatml", "own.jinja")):
+        run("chat.jsonl", "chat.json", f"out{number}", "--messages", "turns", "--template", template)
+        (sample,) = sx.open(f"out{number}")
+        assert len(sample.loss_mask) == len(sample.tokens) and 0 < sample.loss_mask.sum() < len(sample.tokens)
+    everything = ("--messages", "turns", "--template", "chatml", "--train-on", "user,assistant")
+    run("chat.jsonl", "chat.json", "all", *everything)
+    assert sx.open("all")[0].loss_mask.sum() > sx.open("out0")[0].loss_mask.sum()
+
+
 def test_errors_are_one_line() -> None:
     Path("c.jsonl").write_text('{"text": "a"}\n{"text": "wrong"}\n')
     failed = run("c.jsonl", "functions:characters", "out", code=1).stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -70,8 +71,14 @@ def test_inputs_of_all_kinds(tmp_path: Path) -> None:
         assert tokens_of(sx.tokenize(one, utf8, tmp_path / f"out{number}")) == expected
     view = sx.open(tmp_path / "native")[::-1].take(2)
     assert tokens_of(sx.tokenize(view, utf8, tmp_path / "view")) == expected[:0:-1]
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
+    assert tokens_of(sx.tokenize(tmp_path / "c.jsonl.gz", utf8, tmp_path / "gz")) == expected
+    (tmp_path / "d.csv").write_text("id,text\n1,one\n2,two\n")
+    assert tokens_of(sx.tokenize(tmp_path / "d.csv", utf8, tmp_path / "csv")) == [utf8("one"), utf8("two")]
     (tmp_path / "lines.txt").write_text("one\ntwo\n")
     assert tokens_of(sx.tokenize(tmp_path / "lines.txt", utf8, tmp_path / "lines")) == [utf8("one"), utf8("two")]
+    whole = sx.open(tmp_path / "lines.txt", lines=False)
+    assert tokens_of(sx.tokenize(whole, utf8, tmp_path / "whole")) == [utf8("one\ntwo\n")]
 
 
 def test_begin_and_end_also_of_empty_documents_and_arrays(tmp_path: Path) -> None:

@@ -42,6 +42,11 @@ def tokenize(
     ] = False,
     dtype: Annotated[str | None, typer.Option(help="uint16, uint32, ...; fits the vocabulary if not given.")] = None,
     aux: Annotated[str | None, typer.Option(help="Arrays per token: positions, segment_ids, or both.")] = None,
+    messages: Annotated[str | None, typer.Option(help="Field of conversations, to encode instead of texts.")] = None,
+    template: Annotated[
+        str | None, typer.Option(help="chatml, llama3, a file with a Jinja template, or module:name of a function.")
+    ] = None,
+    train_on: Annotated[str, typer.Option(help="Roles whose messages the loss counts, or all.")] = "assistant",
     keep: Annotated[str | None, typer.Option(help="Fields to store too, separated by commas (--to arrow).")] = None,
     to: Annotated[str, typer.Option(help=f"Format of the new dataset, one of {', '.join(FORMATS)}.")] = "tokens",
     workers: Annotated[int | None, typer.Option(min=1, help="Number of processes.")] = None,
@@ -74,7 +79,7 @@ def tokenize(
     with errors_of_functions():
         result = tokenize_documents(
             ds,
-            imported(tokenizer) if ":" in tokenizer and not os.path.exists(tokenizer) else tokenizer,
+            imported(tokenizer) if _is_name(tokenizer) else tokenizer,
             out,
             field=field,
             dtype=dtype,
@@ -83,6 +88,9 @@ def tokenize(
             add_special_tokens=add_special_tokens,
             batched=batched,
             aux=None if aux is None else aux.split(","),
+            messages=messages,
+            template=_template(template),
+            train_on="all" if train_on == "all" else tuple(train_on.split(",")),
             keep=() if keep is None else keep.split(","),
             batch_size=batch_size,
             workers=workers,
@@ -95,6 +103,19 @@ def tokenize(
     seconds = time.perf_counter() - start
     tokens = int(result.lengths("tokens")[before.samples :].sum()) if to in _WITH_LENGTHS else None
     report(out, to, result, before, seconds, as_json, tokens)
+
+
+def _is_name(text: str) -> bool:
+    """Return True for ``module:name``."""
+    return ":" in text and not os.path.exists(text)
+
+
+def _template(text: str | None) -> Any:
+    """Return a template as `tokenize` takes it: a name, the content of a file, or a function."""
+    if text is None or not os.path.isfile(text):
+        return imported(text) if text is not None and _is_name(text) else text
+    with open(text, encoding="utf-8") as file:
+        return file.read()
 
 
 def _token(text: str | None) -> Any:
