@@ -241,6 +241,13 @@ def test_repr_shards_pickle_and_fingerprint(tmp_path: Path) -> None:
     assert [pickle.loads(pickle.dumps(one)).fingerprint for one in views] == [one.fingerprint for one in views]
 
 
+def test_fingerprints_never_change() -> None:
+    """States of runs have them: a run over windows or packs must find its own again."""
+    ds = sx.open([{"tokens": [1, 2, 3], "mask": [1, 0, 1]}, {"tokens": [4], "mask": [1]}])
+    views = [ds.windows(2), ds.windows(2, 1, offset="random per epoch", seed=3), ds.pack(2, "best_fit", labels=True)]
+    assert [view.fingerprint for view in views] == ["99155079b0946fc4", "b5ccbb0ba4efdcbb", "7a7718de656ff58e"]
+
+
 # -- loaders -----------------------------------------------------------------------------------------------------
 
 
