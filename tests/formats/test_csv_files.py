@@ -335,6 +335,7 @@ def test_a_schema_of_other_columns_or_features_is_refused(tmp_path: Path) -> Non
         ("1", r"a\.csv, line 4: expected 2 cells \(a, b\), got 1: b'1'"),
         ("1,2,3", r"a\.csv, line 4: expected 2 cells \(a, b\), got 3: b'1,2,3'"),
         ("1,x\ry", r"a\.csv, line 4: expected carriage returns in quotes only"),
+        ('1,"x"\ry', r"a\.csv, line 4: expected carriage returns in quotes only"),
         ("1,\udcff,3", r"a\.csv, line 4: expected UTF-8"),
         ("1,\udcff", r"a\.csv, line 4: expected UTF-8, got b'1,.xff': .* in column 3"),
     ],

@@ -134,7 +134,7 @@ class CsvParser:
         if len(cells) != len(self.columns):
             names = ", ".join(self.columns)
             return f"expected {len(self.columns)} cells ({names}), got {len(cells)}: {record[:60]!r}"
-        if any("\r" in cell for cell, quoted in cells if not quoted):
+        if self.dialect.has_bare_return(record.decode()):
             return f"expected carriage returns in quotes only, got {record[:60]!r}"
         if self.dialect.quote and any(cell.startswith(self.dialect.quote) for cell, quoted in cells if not quoted):
             return f"expected a quote that ends each quoted cell, got {record[:60]!r}"

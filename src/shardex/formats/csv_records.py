@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -66,20 +66,32 @@ class Dialect:
         """White space of blank lines: the delimiter separates empty cells, even if it is a tab."""
         return _SPACE.replace(self.delimiter, "").encode()
 
-    def cells(self, record: str) -> list[tuple[str, bool]]:
-        """Return the cells of a record, and whether each was quoted."""
-        found, at = [], 0
+    def _matches(self, record: str) -> Iterator[dict[str, str | None]]:
+        """Yield the parts of each cell: `plain`, or `quoted` and `more`, the text after the quote that ends it."""
+        at = 0
         while True:
             cell = self._cell.match(record, at)
             assert cell is not None  # the pattern matches nothing, too
-            quoted = cell["quoted"] if self.quote else None
-            if quoted is None:
-                found.append((cell["plain"], False))
-            else:
-                found.append((quoted.replace(self.quote * 2, self.quote) + cell["more"], True))
+            yield cell.groupdict()
             if cell.end() >= len(record):
-                return found
+                return
             at = cell.end() + 1
+
+    def cells(self, record: str) -> list[tuple[str, bool]]:
+        """Return the cells of a record, and whether each was quoted."""
+        found = []
+        for cell in self._matches(record):
+            if (quoted := cell.get("quoted")) is None:
+                found.append((cell["plain"] or "", False))
+            else:
+                found.append((quoted.replace(self.quote * 2, self.quote) + (cell["more"] or ""), True))
+        return found
+
+    def has_bare_return(self, record: str) -> bool:
+        """Return whether a carriage return is outside quotes, where it would end the record."""
+        if "\r" not in record:
+            return False
+        return any("\r" in (cell["plain"] or cell.get("more") or "") for cell in self._matches(record))
 
     def column_names(self, record: str) -> tuple[str, ...]:
         """Return the names in a header; a column without name is called by its number, from ``f0`` on."""

@@ -193,4 +193,4 @@ def _refuse(data: memoryview, at: int, why: str, name: str) -> NoReturn:
     raise FormatError(
         f"{name}, line {line} (byte {at} of the file): expected JSON lines or one array of samples, got {shown!r}: "
         f'{why}; repair the file, or open it with decode="text"'
-    )
+    ) from None
