@@ -60,12 +60,14 @@ def lines(folder: Path) -> str:
 
 def huge(folder: Path) -> str:
     """Write an index of 100 million made-up lines, then open it in a fresh process."""
+    from shardex.files import Files
     from shardex.files.sample_index import encode
     from shardex.sources import LocalSource, Stat
 
     offsets = np.arange(HUGE, dtype=np.uint64) * np.uint64(400)
     scan = {"offset": offsets, "length": np.full(HUGE, 399, np.uint32)}
-    data = encode("made up", ["a.jsonl"], [Stat(HUGE * 400, "0")], [scan]).encode()
+    files = Files(LocalSource(folder), ("a.jsonl",), "a.jsonl")
+    data = encode("made up", files, [Stat(HUGE * 400, "0")], [scan]).encode()
     LocalSource(folder).put("huge.arrow", data)
     del offsets, scan
     done = subprocess.run(
