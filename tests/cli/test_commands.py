@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 import shardex as sx
 from shardex.cli import commands as cli
 
-COMMANDS = ["info", "head", "sql", "index", "demo", "convert"]
+COMMANDS = ["info", "head", "sql", "index", "demo", "convert", "tokenize"]
 COMMANDS += ["history", "restore", "clean", "compact", "verify", "recover"]
 FORMATS = ["arrow", "jsonl", "tar"]
 

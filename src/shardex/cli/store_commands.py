@@ -94,7 +94,7 @@ def compact(
     workers: Annotated[int | None, typer.Option(min=1, help="Write in this number of processes.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Merge edits and small files into few large files, as a new version.
+    """Merge edits and small files into large ones, as a new version.
 
     The files of older versions stay until `shardex clean` removes them.
 
