@@ -8,6 +8,7 @@ processes use the same. Files that are not compressed are read as they are.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from shardex.errors import ArgumentError, SourceError, StaleIndexError, TruncatedShardError
+from shardex.errors import ArgumentError, SourceError, StaleIndexError, StorageFullError, TruncatedShardError
 from shardex.kernel import Integers, Segments
 from shardex.progress import Bar
 from shardex.sources.access_points import AccessPoints, CellSums, Point, PointSource
@@ -338,13 +339,14 @@ class DecompressedSource(Source):
         if points is not None:
             return self._points_route(packed, points, stat, self._save_points(packed, points))
         if self._way == "access_points":
+            why = "on a system without libz" if kind == "gzip" and not has_zlib() else "without access points"
             raise ArgumentError(
                 f'{self.full_name(path)}: expected gzip, or zstd with several frames, for compressed="access_points", '
-                f'got {kind} without access points; open with compressed="copy"'
+                f'got {kind} {why}; open with compressed="copy"'
             )
         pieces = self._content(packed, kind, stat, report)
         if self._copies is None:
-            return self._copy_route(packed, memoryview(b"".join(pieces)), stat, tag)
+            return self._copy_route(packed, _in_memory(pieces, self.full_name(path)), stat, tag)
         return self._copy_route(packed, self._copies.make(self._address(packed), tag, pieces), stat, tag)
 
     def _content(self, packed: Packed, kind: str, stat: Stat, report: Callable[[int], None]) -> Iterator[bytes]:
@@ -458,6 +460,21 @@ class _MappedCopies(Source):
     def local_file(self, path: str) -> Iterator[str | None]:
         copy = self._files[path][2]
         yield copy if copy is not None and os.path.exists(copy) else None
+
+
+def _in_memory(pieces: Iterable[bytes], name: str) -> memoryview:
+    """Return content that is kept in memory; it may take half of it."""
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    found, size = list[bytes](), 0
+    for piece in pieces:
+        found.append(piece)
+        if (size := size + len(piece)) > most:
+            raise StorageFullError(
+                errno.ENOMEM,
+                f"expected content of at most {most} bytes, to keep it in memory; set a cache folder",
+                name,
+            )
+    return memoryview(b"".join(found))
 
 
 def _short_hash(text: str) -> str:
