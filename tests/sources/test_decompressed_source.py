@@ -21,6 +21,7 @@ from shardex.errors import ArgumentError, FormatError, StaleIndexError, Truncate
 from shardex.kernel import Ranges
 from shardex.sources import ByteRange, CachedSource, DecompressedSource, LocalSource, Packed
 from shardex.sources.access_points import AccessPoints
+from shardex.sources.page_file import PAGE
 from tests.compressed_files import PACKERS, fast_gzip, in_parts, text, zipped, zstd
 from tests.fake_remote import FakeRemote
 
@@ -313,6 +314,23 @@ def test_a_forked_child_reads(folder: Path) -> None:
         finally:
             os._exit(0 if fine else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_readers_do_not_wait_again_and_again_for_an_array_that_is_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardex.sources.decompressed_source._PAGES_IN_MEMORY", 1)
+    monkeypatch.setattr("shardex.sources.page_cache._WAIT", 0)
+    source = source_of(folder)
+    table, data = source.buffer_table(["gz.jsonl"]), CONTENT["gz.jsonl"]
+    kept = table.slice(0, 1000, 2000)
+    for begin in range(0, SIZE - 1000, 100_000):
+        assert table.slice(0, begin, begin + 1000).tobytes() == data[begin : begin + 1000]
+    (file,) = source._pages._cache._files.values()
+    assert file.is_held and file.waits == 250 and kept.tobytes() == data[1000:2000]
+    del kept
+    assert table.slice(0, 5, 10).tobytes() == data[5:10]
+    assert file.waits == 0 and file.resident <= 2 * PAGE
 
 
 def test_memory_is_limited_for_a_large_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MAX_ON_DISK = 50 * 10**9
 _MAX_IN_MEMORY = 4 << 30
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_WAITS, _WAIT = 50, 0.002
+_MOST_WAITS, _WAIT = 250, 0.002
 _FILL_AFTER_EVICTION = 0.9
 """Eviction frees space down to this fraction of the limit, so that not every download has to evict files."""
 
@@ -109,12 +109,12 @@ class PageCache:
     def await_retired(self, key: str) -> None:
         """Before a new reader opens a file: give the others a moment to end, if the memory of its pages is needed.
 
-        Without this, readers that overlap would keep all pages of a file that is larger than the limit.
+        Without this, readers that overlap would keep all pages of a file that is larger than the limit. If a view is
+        held for long, as an array that a user keeps, all readers together wait half a second, once.
         """
         file = self._files.get(key)
-        for _ in range(_WAITS):
-            if file is None or not file.retired or not file.is_held:
-                return
+        while file is not None and file.retired and file.is_held and file.waits < _MOST_WAITS:
+            file.waits += 1
             time.sleep(_WAIT)
 
     def _folder_is_usable(self) -> bool:
