@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import shardex as sx
-from shardex.errors import ArgumentError, FormatError
+from shardex.errors import ArgumentError, FormatError, ShardexError
 from shardex.formats import open_rows, wrong_lines
 from tests.formats.test_jsonl import every, put
 
@@ -119,3 +122,23 @@ def test_datasets_of_right_lines(tmp_path: Path) -> None:
     copy = sx.write(tmp_path / "copy", ds, transform=lambda sample: sample, workers=2)
     assert copy["n"].tolist() == right
     assert sorted(np.concatenate([batch.n for batch in sx.Loader(ds, 7, shuffle=True, workers=1)]).tolist()) == right
+
+
+SIGNS = st.sampled_from([b'"', b",", b"\n", b"\r", b"\xff", b"{", b"]", b"1", b" ", b"\x00"])
+
+
+@settings(max_examples=25)
+@given(st.sampled_from(["a.csv", "a.jsonl"]), st.lists(st.tuples(st.integers(0, 200), SIGNS), max_size=6))
+def test_all_that_is_left_of_a_damaged_file_can_be_read(name: str, damage: list[tuple[int, bytes]]) -> None:
+    table = b"n,s\r\n" + b"".join(b'%d,"a ""%d"",\n"\r\n' % (k, k) for k in range(9))
+    data = table if name == "a.csv" else b"".join(b'{"n": %d, "s": "x"}\n' % k for k in range(9))
+    for at, sign in damage:
+        data = data[:at] + sign + data[at:]
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            rows: Any = open_rows(put(Path(folder) / name, data), bad_lines="skip")
+        except ShardexError:
+            return  # the header, or all lines
+        found = rows.read(np.arange(len(rows))).to_samples()
+        assert [{name: rows.sample(k)[name] for name in one} for k, one in enumerate(found)] == found
