@@ -167,6 +167,24 @@ def test_pads_and_dtypes() -> None:
     assert sx.open([{"tokens": np.array([1, 30])}]).pack(3, dtype="int8", pad=-5)["tokens"].tolist() == [[1, 30, -5]]
 
 
+def test_arrays_of_other_numbers() -> None:
+    samples = [{"series": np.array([0.5, 1.5, 2.5]), "ok": np.array([True, False, True])}]
+    ds = sx.open([*samples, {"series": np.array([3.5]), "ok": np.array([True])}])
+    assert ds.windows(2, field="series")["series"].tolist() == [[0.5, 1.5], [2.5, 3.5]]
+    packed = ds.pack(3, "best_fit", field="series", pad=-1)
+    assert packed["series"].tolist() == [[0.5, 1.5, 2.5], [3.5, -1, -1]]
+    assert packed["ok"].tolist() == [[True, False, True], [True, False, False]]
+    assert ds.pack(3, field="ok")["ok"].tolist()[-1] == [True, False, False]
+    options: dict[str, Any]
+    for options in ({"labels": True}, {"dtype": "int64"}):
+        for make in (ds.windows, ds.pack):
+            with pytest.raises(SchemaError, match=r"expected a field of integers, .* got float64 - at field series"):
+                make(2, field="series", **options)
+    assert ds.windows(3, field="ok", labels=True)["labels"].tolist() == [[0, 1, 1]]
+    with pytest.raises(ArgumentError, match="expected a value of pad that bool can hold, got 7"):
+        ds.pack(3, field="ok", pad=7)
+
+
 def test_segments_replace_arrays_of_their_names() -> None:
     samples = [{"tokens": np.arange(3), "positions": np.arange(7, 10)}]
     ds = sx.open(samples)

@@ -196,7 +196,7 @@ class PackedRows(StreamRows):
         if options.labels:
             self.stream.check_names(_PAIR)
         self._mask = self.mask_of_labels(options.labels, loss_mask)
-        self._dtype = np.dtype(options.dtype or ("int64" if options.labels else self.stream.dtype))
+        self._dtype = self.stream.sample_dtype(options.dtype, options.labels)
         self._pad = fitting("pad", self._padding(), self._dtype)
         if options.labels:
             fitting("ignore_index", options.ignore_index, self._dtype)

@@ -130,6 +130,14 @@ class TokenStream:
         """Dtype of the tokens."""
         return self.dtypes[self.field]
 
+    def sample_dtype(self, given: str | None, labels: bool) -> np.dtype[Any]:
+        """Return the dtype that tokens have in samples; raise if numbers that are no integers would be converted."""
+        if (given or labels) and self.dtype.kind not in "iub":
+            raise SchemaError(
+                f"expected a field of integers, which labels and dtype= need, got {self.dtype} - at field {self.field}"
+            )
+        return np.dtype(given or ("int64" if labels else self.dtype))
+
     def loss_mask(self, given: str | bool | None) -> str | None:
         """Return the aux array that says which tokens count (1) or not (0), by the argument `loss_mask` of views."""
         named = self.documents.metadata.get(LOSS_MASK)
@@ -302,7 +310,9 @@ def integer_dtype(given: Any) -> str | None:
 
 
 def holds(dtype: np.dtype[Any], value: int) -> bool:
-    """Return whether a dtype of integers has this one."""
+    """Return whether a dtype has this integer; other numbers than integers have all of them, rounded."""
+    if dtype.kind not in "iu":
+        return dtype.kind != "b" or value in (0, 1)
     return int(np.iinfo(dtype).min) <= value <= int(np.iinfo(dtype).max)
 
 

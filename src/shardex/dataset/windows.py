@@ -111,7 +111,7 @@ class WindowedRows(StreamRows):
         self.documents, self.options = without_class(documents), options
         self.stream = TokenStream(self.documents, options.field)
         self._mask = self.mask_of_labels(options.labels, loss_mask)
-        self._dtype = np.dtype(options.dtype or ("int64" if options.labels else self.stream.dtype))
+        self._dtype = self.stream.sample_dtype(options.dtype, options.labels)
         if options.labels:
             self.stream.check_names(("inputs", "labels"))
         if self._mask is not None:
