@@ -351,7 +351,10 @@ def test_a_glob_that_folders_match(tmp_path: Path) -> None:
     assert {name: len(ds) for name, ds in only.items()} == {"train": 2, "test": 3}
 
 
-def test_compressed_files_and_archives(tmp_path: Path) -> None:
+def test_compressed_files_and_archives(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path_factory.mktemp("cache")))
     for name, count in (("train-0", 5), ("train-1", 3), ("test", 2)):
         lines = "".join(json.dumps({"id": k}) + "\n" for k in range(count)).encode()
         (tmp_path / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines))

@@ -11,6 +11,12 @@ from shardex.files import Files, find
 from tests.compressed_files import PACKERS, fast_gzip, zipped
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies go to a folder of the test."""
+    monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
 def put(folder: Path, **files: bytes) -> None:
     for name, data in files.items():
         path = folder / name.replace("__", "/").replace("_", ".")
