@@ -25,7 +25,7 @@ from shardex.files import display_name
 from shardex.formats import ShardRows, TableRows, open_rows
 from shardex.kernel import Columns, Integers, Ranges
 from shardex.rows import AbstractRows, Table
-from shardex.schema import Features, check_fields
+from shardex.schema import Features, Text, check_fields
 from shardex.sources import Source
 from shardex.store.data_file_reader import DataFileReader
 from shardex.store.inventory import number_column
@@ -264,7 +264,8 @@ class _ForeignTable(AbstractRows):
         if "schema" in options:
             options["schema"] = Features.from_json(options["schema"])
         rows = open_rows(what, foreign.format, trusted=False, **options)
-        if rows.fingerprint != foreign.fingerprint and foreign.format == "jsonl" and "decode" not in options:
+        lines_of_text = list(self._features.values()) == [Text()] and "decode" not in options
+        if rows.fingerprint != foreign.fingerprint and foreign.format == "jsonl" and lines_of_text:
             # Once text files were opened as this format too; they are not parsed as JSON.
             rows = open_rows(what, foreign.format, trusted=False, decode="text", **options)
         if rows.fingerprint != foreign.fingerprint or len(rows) != self._rows:
