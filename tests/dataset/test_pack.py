@@ -197,6 +197,7 @@ def test_segments_replace_arrays_of_their_names() -> None:
     [
         ((0,), {}, "expected at least 1 for length, got 0"),
         ((4, "worst_fit"), {}, "expected one of the strategies concat, best_fit, truncate, got 'worst_fit'"),
+        ((4, ["concat"]), {}, "expected one of the strategies concat, best_fit, truncate, got ."),
         ((4,), {"pad": "x"}, "expected a whole number for pad, got 'x'"),
         ((4,), {"pad": 1 << 16}, "expected a value of pad that uint16 can hold, got 65536"),
         ((4,), {"dtype": "float16"}, "expected a dtype of integers, such as int64, got 'float16'"),
@@ -214,6 +215,8 @@ def test_wrong_fields_raise() -> None:
         sx.open([{"tokens": [1], "text": "a"}]).pack(2, field="text")
     with pytest.raises(SchemaError, match="expected no field 'inputs', which labels=True makes"):
         sx.open([{"tokens": [1, 2], "inputs": [1, 2]}]).pack(2, field="tokens", labels=True)
+    with pytest.raises(SchemaError, match=r'got json - at field ids; open lists of integers with schema=..ids": sx'):
+        sx.open([{"ids": [[1], 2]}]).pack(2, field="ids")
     samples = documents([3, 4, 2])
     samples[1]["mask"] = samples[1]["mask"][:-1]
     with pytest.raises(SchemaError, match="expected 4 values in mask, one for each of tokens, got 3 - at sample 1"):

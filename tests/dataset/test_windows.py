@@ -226,6 +226,7 @@ def test_the_loss_mask_is_never_guessed(tmp_path: Path) -> None:
         ((4,), {"offset": "random per epoch", "partial": True}, "expected across=True and partial=False"),
         ((4,), {"dtype": "text"}, "expected a dtype of integers, such as int64, got 'text'"),
         ((4,), {"dtype": "float32"}, "expected a dtype of integers, such as int64, got 'float32'"),
+        ((4,), {"labels": True, "ignore_index": 0.5}, "expected a whole number for ignore_index, got 0.5"),
     ],
 )
 def test_wrong_arguments_raise(arguments: Any, options: dict[str, Any], message: str) -> None:

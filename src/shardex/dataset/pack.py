@@ -180,7 +180,7 @@ def packs_of(
 ) -> tuple[PackedRows, str]:
     """Return the packs of documents, and a text for their `repr`."""
     length = whole_number("length", length, 1)
-    if strategy not in _STRATEGIES:
+    if not isinstance(strategy, str) or strategy not in _STRATEGIES:
         raise ArgumentError(f"expected one of the strategies {', '.join(_STRATEGIES)}, got {strategy!r}")
     pad = None if pad is None else whole_number("pad", pad)
     options = PackOptions(length, strategy, dtype=integer_dtype(dtype), pad=pad, **more)

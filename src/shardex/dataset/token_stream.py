@@ -33,7 +33,8 @@ from shardex.kernel import (
     pooled_empty,
 )
 from shardex.rows import AbstractRows, whole_number
-from shardex.schema import Array, Features, check_fields, unwrap_optional
+from shardex.schema import Array, Features, Json, check_fields, unwrap_optional
+from shardex.schema import Sequence as ListOf
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
@@ -55,16 +56,22 @@ def token_field(features: Features, field: str | None) -> str:
     if field is not None:
         check_fields(list(features), [field])
         if field not in arrays:
-            raise SchemaError(f"expected a field of arrays of one dimension, got {features[field]} - at field {field}")
+            remedy = _remedy(field) if isinstance(unwrap_optional(features[field]), Json | ListOf) else ""
+            raise SchemaError(
+                f"expected a field of arrays of one dimension, got {features[field]} - at field {field}{remedy}"
+            )
         return field
     if len(arrays) == 1 or "tokens" in arrays:
         return "tokens" if "tokens" in arrays else next(iter(arrays))
     if arrays:
         raise ArgumentError(f"expected the field of tokens, one of {', '.join(arrays)}; choose it with field=")
     raise SchemaError(
-        f"expected a field of arrays of one dimension (the tokens), got {features or 'no fields'}; open lists of "
-        'integers with schema={"tokens": sx.Array("int64", (None,))}'
+        f"expected a field of arrays of one dimension (the tokens), got {features or 'no fields'}{_remedy('tokens')}"
     )
+
+
+def _remedy(field: str) -> str:
+    return f'; open lists of integers with schema={{"{field}": sx.Array("int64", (None,))}}'
 
 
 def _arrays(features: Features) -> dict[str, Array]:

@@ -84,6 +84,7 @@ def windows_of(
 ) -> tuple[WindowedRows, Order | None, str]:
     """Return the windows of documents: rows, an order of them if it is not their own, and a text for their `repr`."""
     options = {**more, "dtype": integer_dtype(dtype)}
+    whole_number("ignore_index", options["ignore_index"])
     length = whole_number("length", length, 1)
     stride = length if stride is None else whole_number("stride", stride, 1)
     text = f"windows of {length} tokens{f' every {stride}' * (stride != length)}"
