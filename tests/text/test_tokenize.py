@@ -218,9 +218,17 @@ def test_error_of_a_tokenizer_names_the_document(tmp_path: Path, batched: bool) 
 
 
 def test_surrogates_that_a_tokenizer_cannot_encode(tmp_path: Path) -> None:
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - the error of the package
-        sx.tokenize([{"text": "a"}, {"text": "\ud800"}], bpe(), tmp_path / "out")
-    assert any("at sample 1" in note for note in caught.value.__notes__)
+    half = r"got half of a surrogate pair, '\\ud800', at character .* - at sample 1"
+    with pytest.raises(SchemaError, match=half):
+        sx.tokenize([{"text": "a"}, {"text": "b\ud800"}], bpe(), tmp_path / "out")
+    chats = [{"messages": [{"role": "user", "content": text}]} for text in ("a", "b\ud800")]
+    with pytest.raises(SchemaError, match=half):
+        sx.tokenize(chats, bpe(), tmp_path / "out", messages="messages", template="{{ messages[0].content }}")
+
+
+def test_special_tokens_that_no_dtype_holds(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"expected eos= to be an id of the function tokenizer .*, got 4294967296"):
+        sx.tokenize([{"text": "a"}], utf8, tmp_path / "out", eos=1 << 32)
 
 
 # -- more arrays and fields -----------------------------------------------------------------------------------
@@ -344,6 +352,25 @@ def test_metadata_describes_tokens_and_tokenizer(tmp_path: Path) -> None:
     assert sx.open(tmp_path / "out").take(1).metadata == ds.metadata
 
 
+@pytest.mark.parametrize("format", ["tokens", "arrow"])
+def test_append_with_the_same_tokenizer_of_another_name(format: str, tmp_path: Path) -> None:
+    bpe().save(str(tmp_path / "tokenizer.json"))
+    made = sx.tokenize([{"text": "a"}], bpe(), tmp_path / "out", format=format)
+    ds = sx.tokenize(
+        [{"body": "b"}], tmp_path / "tokenizer.json", tmp_path / "out", field="body", format=format, mode="append"
+    )
+    assert tokens_of(ds) == [expected_ids("tokenizers", bpe(), text) for text in "ab"]
+    assert ds.metadata == made.metadata and ds.metadata["text_field"] == "text"
+
+
+def test_append_to_tokens_of_an_unknown_tokenizer(tmp_path: Path) -> None:
+    schema = {"tokens": sx.Array("uint16", (None,))}
+    sx.write(tmp_path / "out", [{"tokens": [1]}], schema, format="tokens")
+    with pytest.raises(SchemaError, match="expected data with the metadata of this dataset, got other"):
+        sx.tokenize([{"text": "a"}], bpe(), tmp_path / "out", mode="append")
+    assert len(sx.open(tmp_path / "out")) == 1
+
+
 def test_append_and_overwrite(tmp_path: Path) -> None:
     first, second = [{"text": "a"}], [{"text": "b"}]
     sx.tokenize(first, bpe(), tmp_path / "out")
@@ -353,6 +380,10 @@ def test_append_and_overwrite(tmp_path: Path) -> None:
         sx.tokenize(second, tiktoken_encoding(), tmp_path / "out", mode="append")
     with pytest.raises(ArgumentError, match=r"made the existing tokens \(eos: None\), got 5"):
         sx.tokenize(second, bpe(), tmp_path / "out", eos=5, mode="append")
+    with pytest.raises(
+        SchemaError, match=r"as tokens.json says \(tokens uint16\[\?\]\), got a schema of tokens uint32"
+    ):
+        sx.tokenize(second, bpe(), tmp_path / "out", dtype="uint32", mode="append")
     ds = sx.tokenize(second, tiktoken_encoding(), tmp_path / "out", mode="overwrite")
     assert tokens_of(ds) == [[98]]
     with pytest.raises(FileExistsError):

@@ -69,6 +69,11 @@ class TokensHeader:
             )
         return head
 
+    @property
+    def samples(self) -> str:
+        """Description of the samples, for messages."""
+        return str(Features({n: Array(d, (self.window,)) for n, d in {self.field: self.dtype, **self.arrays}.items()}))
+
     def write(self) -> bytes:
         """Return the bytes of the file; it has version 1 if the samples have one array."""
         optional = ("lengths", "arrays", "metadata")
@@ -308,7 +313,9 @@ class TokenWriter(SeriesWriter):
         if (found.dtype, found.window, found.field) != (mine.dtype, mine.window, mine.field) or (
             list(found.arrays.items()) != list(mine.arrays.items())
         ):
-            raise SchemaError(f"{self.path}: expected samples as {HEAD} says ({found}), got a schema of {mine}")
+            raise SchemaError(
+                f"{self.path}: expected samples as {HEAD} says ({found.samples}), got a schema of {mine.samples}"
+            )
         if mine.metadata and mine.metadata != found.metadata:
             raise other_metadata(self.path, found.metadata, mine.metadata)
         return found

@@ -32,7 +32,7 @@ from shardex.text.chat_templates import (
     built_in_named,
     describe_value,
 )
-from shardex.text.encode_documents import EncodedDocuments, runs
+from shardex.text.encode_documents import EncodedDocuments, cause_of, runs
 from shardex.text.jinja_templates import JinjaTemplate
 from shardex.text.token_ids import Ids, JoinedIds
 from shardex.text.tokenizer_adapter import TokenizerAdapter
@@ -265,7 +265,7 @@ class ChatEncoder:
                 try:
                     encode_chats(self.adapter, [chat])
                 except Exception as alone:
-                    raise SampleFailure(first + number, alone) from alone
+                    raise SampleFailure(first + number, cause_of(alone, chat.text)) from alone
             raise
 
 

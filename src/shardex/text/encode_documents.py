@@ -125,11 +125,27 @@ def encoded(adapter: TokenizerAdapter, texts: Sequence[str], first: int) -> Sequ
             try:
                 adapter.encode_batch([text])
             except Exception as alone:
-                raise SampleFailure(first + number, alone) from alone
+                raise SampleFailure(first + number, cause_of(alone, text)) from alone
         raise error from error.__cause__
     if len(found) != len(texts):
         raise SchemaError(f"expected the ids of {len(texts)} texts from the {adapter!r}, got {len(found)}")
     return found
+
+
+def cause_of(error: Exception, text: str) -> Exception:
+    """Return the error of a tokenizer for a text, or one that says more: few tokenizers say what a surrogate is.
+
+    >>> cause_of(TypeError("wrong"), "a\\ud800")
+    SchemaError("expected a text of Unicode characters, got half of a surrogate pair, '\\\\ud800', at character 1")
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as found:
+        half = text[found.start]
+        return SchemaError(
+            f"expected a text of Unicode characters, got half of a surrogate pair, {half!r}, at character {found.start}"
+        )
+    return error
 
 
 # -- arrays with a value per token ----------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from shardex.schema import describe
 Ids = list[int] | NDArray[Any]
 """Ids of the tokens of one document."""
 
-_WIDEST = (1 << 32) - 1
+WIDEST = (1 << 32) - 1
+"""The highest id."""
 
 
 def one_ids(result: Any, tokenizer: object) -> Ids:
@@ -117,7 +118,7 @@ def _checked(ids: Any) -> NDArray[np.uint32]:
     found = np.asarray(ids)
     if found.ndim != 1 or (found.dtype.kind not in "iu" and found.size):
         raise TypeError
-    if found.size and found.dtype != np.uint32 and (found.min() < 0 or found.max() > _WIDEST):
+    if found.size and found.dtype != np.uint32 and (found.min() < 0 or found.max() > WIDEST):
         raise OverflowError
     return found.astype(np.uint32, copy=False)
 
@@ -129,6 +130,6 @@ def _wrong_ids(ids: Any) -> SchemaError:
     for number, one in enumerate(ids):
         if not isinstance(one, int | np.integer):
             return SchemaError(f"expected token ids (integers), got {describe(one)} at token {number}")
-        if not 0 <= one <= _WIDEST:
-            return SchemaError(f"expected token ids from 0 to {_WIDEST}, got {one} at token {number}")
+        if not 0 <= one <= WIDEST:
+            return SchemaError(f"expected token ids from 0 to {WIDEST}, got {one} at token {number}")
     return SchemaError(f"expected token ids, got {describe(ids)}")

@@ -165,9 +165,8 @@ def write_tokens(
     dtypes = {TOKENS: dtype.name, **encoder.arrays, **{name: arrays.dtypes[name] for name in arrays.names}}
     kept = {name: source.features[name] for name in keep}
     schema = Features({**{name: Array(one, (None,)) for name, one in dtypes.items()}, **kept})
-    if mode == "append":
-        _check_same_tokenizer(out, format, metadata)
-    if "metadata" in inspect.signature(format_named(format).create).parameters:
+    stored = mode == "append" and _has_same_tokenizer(out, format, metadata)
+    if not stored and "metadata" in inspect.signature(format_named(format).create).parameters:
         options["metadata"] = dict(metadata)
     if workers is None and executor is None and encoder.adapter.threads > 1:
         executor, workers = "threads", encoder.adapter.threads
@@ -313,15 +312,21 @@ def _batch_size(source: Dataset[Any], given: int) -> int:
     return max(1, min(given, int(_BATCH_BYTES / max(1.0, size)))) if given > 1 else given
 
 
-def _check_same_tokenizer(out: str, format: str, metadata: Mapping[str, Any]) -> None:
-    """Raise an error if tokens of another tokenizer would be appended."""
+def _has_same_tokenizer(out: str, format: str, metadata: Mapping[str, Any]) -> bool:
+    """Return True if tokens of this tokenizer are stored there already; raise an error if they are of another one."""
     try:
         existing = getattr(open_dataset(out, format=format), "metadata", {})
     except (NotFoundError, UnknownFormatError):
-        return
-    for key in ("tokenizer", "bos", "eos", "options"):
-        if key in existing and existing[key] != metadata[key]:
+        return False
+    for key in ("tokenizer", "bos", "eos", "loss_mask", "options"):
+        if key in existing and _identity(existing[key]) != _identity(metadata.get(key)):
             raise ArgumentError(
                 f"{out}: expected the tokenizer that has made the existing tokens ({key}: {existing[key]}), got "
-                f"{metadata[key]}"
+                f"{metadata.get(key)}"
             )
+    return "tokenizer" in existing
+
+
+def _identity(value: Any) -> Any:
+    """Return what must be equal in a value of the metadata: a tokenizer may have several names, but one content."""
+    return value["sha256"] if isinstance(value, Mapping) and value.get("sha256") else value

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError
 from shardex.text.huggingface_tokenizers import TokenizersAdapter, TokenizersOptions, transformers_adapter
-from shardex.text.token_ids import Ids, batch_ids, one_ids
+from shardex.text.token_ids import WIDEST, Ids, batch_ids, one_ids
 from shardex.text.tokenizer_adapter import TokenizerAdapter, digest_of, is_a
 from shardex.text.tokenizer_files import SpecialTokens, load_tokenizer, name_of_path
 from shardex.workers import cores
@@ -290,7 +290,7 @@ def special_id(adapter: TokenizerAdapter, given: Any, role: str) -> int | None:
         return found
     if not isinstance(given, int | np.integer):
         raise ArgumentError(f"expected {role}= to be an id, the text of a token, True or None, got {given!r:.200}")
-    if not adapter.has_id(int(given)):
+    if not adapter.has_id(int(given)) or given > WIDEST:
         size = "" if adapter.vocab_size is None else f" (vocabulary: {adapter.vocab_size})"
         raise ArgumentError(f"expected {role}= to be an id of the {adapter!r}{size}, got {given}")
     return int(given)
