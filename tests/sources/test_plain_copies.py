@@ -120,6 +120,19 @@ def test_the_limit_removes_copies_that_were_not_used_for_longest(tmp_path: Path)
     assert not any(name.endswith((".tmp", ".lock")) for name in names(tmp_path))
 
 
+def test_copies_that_are_made_at_the_same_time_are_limited_together(tmp_path: Path) -> None:
+    copies = PlainCopies(str(tmp_path), "3 MB")
+
+    def pieces() -> Iterator[bytes]:
+        yield bytes(2_000_000)
+        with pytest.raises(StorageFullError, match="expected decompressed copies of at most 3000000 bytes"):
+            copies.make("b", "1", [bytes(2_000_000)])
+        yield bytes(500_000)
+
+    assert len(copies.make("a", "1", pieces())) == 2_500_000
+    assert len(copies.make("c", "1", [bytes(400_000)])) == 400_000 and len(names(tmp_path)) == 2
+
+
 def test_a_full_disk_raises_and_leaves_nothing(tmp_path: Path) -> None:
     """A limit of the file size makes writes fail as a full disk does."""
     code = (

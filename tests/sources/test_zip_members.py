@@ -6,17 +6,20 @@ import io
 import stat
 import struct
 import zipfile
+from collections.abc import Sequence
 
 import pytest
 
 from shardex.errors import FormatError, NotFoundError, PathError
+from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.memory import MemorySource
-from shardex.sources.zip_members import member_names, member_pieces
+from shardex.sources.zip_members import Archives, member_names
 from tests.compressed_files import text, zipped
 
 
 def content(archive: bytes, member: str) -> bytes:
-    return b"".join(member_pieces(MemorySource({"a.zip": archive}), "a.zip", member, lambda count: None))
+    with Archives(MemorySource({"a.zip": archive})) as archives:
+        return b"".join(archives.pieces("a.zip", member))
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -78,3 +81,21 @@ def test_an_archive_that_is_cut_off_raises() -> None:
     for size in (len(archive) - 1, len(archive) // 2, 4, 0):
         with pytest.raises(FormatError, match=r"a\.zip: expected a zip archive, got another file"):
             member_names(MemorySource({"a.zip": archive[:size]}), "a.zip")
+
+
+class CountedReads(MemorySource):
+    """Counts the bytes that are read."""
+
+    count = 0
+
+    def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        self.count += sum(one.length for one in ranges)
+        return super().read(path, ranges)
+
+
+def test_the_directory_of_an_archive_is_read_once() -> None:
+    members = {f"{number:03}/{'x' * 200}.txt": b"text" for number in range(500)}
+    source = CountedReads({"a.zip": zipped(members)})
+    with Archives(source) as archives:
+        assert all(b"".join(archives.pieces("a.zip", name)) == b"text" for name in members)
+    assert source.count < 2 * source.stat("a.zip").size

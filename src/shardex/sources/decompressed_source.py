@@ -35,7 +35,7 @@ from shardex.sources.io_threads import run_all
 from shardex.sources.local import LocalSource
 from shardex.sources.plain_copies import PlainCopies
 from shardex.sources.protocols import CloseFile, OpenFile, Source, Stat, default_cache_folder
-from shardex.sources.zip_members import member_pieces
+from shardex.sources.zip_members import Archives
 from shardex.sources.zstd_points import frame_runs, zstd_points
 
 WAYS = ("access_points", "copy")
@@ -317,7 +317,7 @@ class DecompressedSource(Source):
 
             def make(path: str) -> _Route:
                 try:
-                    return self._make(path, stats[path], tags[path], report)
+                    return self._make(path, stats[path], tags[path], archives, report)
                 except BaseException as error:
                     if not stop.is_set():
                         errors.append(error)
@@ -325,13 +325,14 @@ class DecompressedSource(Source):
                     raise
 
             try:
-                return dict(zip(paths, run_all(make, paths, "decompress"), strict=True))
+                with Archives(self.inner, report) as archives:
+                    return dict(zip(paths, run_all(make, paths, "decompress"), strict=True))
             except Exception as error:
                 raise (errors or [error])[0] from None
             finally:
                 stop.set()  # after an interrupt, threads end soon
 
-    def _make(self, path: str, stat: Stat, tag: str, report: Callable[[int], None]) -> _Route:
+    def _make(self, path: str, stat: Stat, tag: str, archives: Archives, report: Callable[[int], None]) -> _Route:
         """Decompress a file once: find its access points, or copy it."""
         packed = self.packed[path]
         kind = packed.kind if packed.member else check_kind(self.inner, packed.path, stat.size)
@@ -344,15 +345,17 @@ class DecompressedSource(Source):
                 f'{self.full_name(path)}: expected gzip, or zstd with several frames, for compressed="access_points", '
                 f'got {kind} {why}; open with compressed="copy"'
             )
-        pieces = self._content(packed, kind, stat, report)
+        pieces = self._content(packed, kind, stat, archives, report)
         if self._copies is None:
             return self._copy_route(packed, _in_memory(pieces, self.full_name(path)), stat, tag)
         return self._copy_route(packed, self._copies.make(self._address(packed), tag, pieces), stat, tag)
 
-    def _content(self, packed: Packed, kind: str, stat: Stat, report: Callable[[int], None]) -> Iterator[bytes]:
+    def _content(
+        self, packed: Packed, kind: str, stat: Stat, archives: Archives, report: Callable[[int], None]
+    ) -> Iterator[bytes]:
         """Yield the content of a file, and check in the end that the file is still the same."""
         if packed.member:
-            pieces: Iterator[Any] = member_pieces(self.inner, packed.path, packed.member, report)
+            pieces: Iterator[Any] = archives.pieces(packed.path, packed.member)
             if packed.member_kind:
                 pieces = decompress(packed.member_kind, map(memoryview, pieces), self.inner.full_name(packed.name))
         else:

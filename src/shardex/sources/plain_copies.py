@@ -13,6 +13,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -41,6 +42,13 @@ class PlainCopies:
         self._limit = None if given is None else parse_size(given)
         self._used: set[str] = set()
         """Names of the copies that this object has returned."""
+        self._of_file: dict[str, set[str]] | None = None
+        """Names of copies by their first part; listed once, because an archive may have thousands of members."""
+        self._lock = threading.Lock()
+        self._unfinished = 0
+        """Bytes of the copies that are being made."""
+        self._room = -1
+        """Bytes that may be written before the sizes of all copies are added up again."""
 
     def find(self, file: str, state: str) -> memoryview | None:
         """Return the copy of a file, identified by its address, in this state; None if there is none."""
@@ -59,7 +67,7 @@ class PlainCopies:
         with self._only_one(_name(file, state)):
             if (found := self.find(file, state)) is not None:  # another process has made it meanwhile
                 return found
-            self._remove_leftovers(_name(file, ""))
+            self._remove_leftovers(_name(file, ""), _name(file, state))
             self._write(file, _name(file, state), pieces)
             made = self.find(file, state)
         if made is None:
@@ -76,14 +84,17 @@ class PlainCopies:
 
     def _write(self, file: str, name: str, pieces: Iterable[bytes]) -> None:
         draft, held = self._locked_draft()
+        sizes = list[int]()
         try:
-            self._fill(draft, name, pieces)
+            self._fill(draft, name, pieces, sizes)
             draft.publish(name)
         except StorageFullError as error:
             text = str(error.strerror).removeprefix("cannot decompress: ")
             remedy = "" if "cache_limit" in text else f"; {_REMEDY}"
             raise StorageFullError(error.errno, f"cannot decompress to {self.folder}: {text}{remedy}", file) from None
         finally:
+            with self._lock:
+                self._unfinished -= sum(sizes)
             os.close(held)
             draft.discard()
 
@@ -99,17 +110,21 @@ class PlainCopies:
             os.close(held)  # another process took it for a leftover before it was locked
             draft.discard()
 
-    def _fill(self, draft: LocalDraft, name: str, pieces: Iterable[bytes]) -> None:
-        size, checked = 0, 0
+    def _fill(self, draft: LocalDraft, name: str, pieces: Iterable[bytes], sizes: list[int]) -> None:
         for piece in pieces:
-            size += len(piece)
-            if size > checked:
-                checked = size + _CHECK_EVERY
-                self._make_room(size)
+            sizes.append(len(piece))
+            self._reserve(len(piece))
             with storage_errors(self._place.path(name), "decompress"):
                 draft.file.write(piece)
         with storage_errors(self._place.path(name), "decompress"):
-            draft.close(size)
+            draft.close(sum(sizes))
+
+    def _reserve(self, count: int) -> None:
+        with self._lock:
+            self._unfinished += count
+            self._room -= count
+            if self._room < 0:
+                self._room = min(_CHECK_EVERY, self._make_room(self._unfinished))
 
     # -- other copies ----------------------------------------------------------------------------------------
 
@@ -130,21 +145,36 @@ class PlainCopies:
                         os.unlink(path)
                 return
 
-    def _remove_leftovers(self, earlier: str) -> None:
+    def _remove_leftovers(self, first: str, name: str) -> None:
         """Remove temporary files of killed processes, and copies of earlier states of the file."""
+        with self._lock:
+            if self._of_file is None:
+                self._of_file = self._listed()
+            earlier = self._of_file.pop(first, set()) - {name}
+            self._of_file[first] = {name}
+        for one in earlier:
+            with suppress(OSError):
+                os.unlink(self._place.path(one))
+
+    def _listed(self) -> dict[str, set[str]]:
+        """Return the names of all copies by their first part; removes temporary files that no process holds."""
+        found = dict[str, set[str]]()
         for name in os.listdir(self.folder):
-            path = os.path.join(self.folder, name)
             if name.endswith((_TEMPORARY, _LOCK)):
+                path = os.path.join(self.folder, name)
                 with suppress(OSError), open_descriptor(path, os.O_RDWR) as file:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     if _is_file(path, file):
                         os.unlink(path)
-            elif name.startswith(earlier):
-                with suppress(OSError):
-                    os.unlink(path)
+            else:
+                found.setdefault(name[: len(_name(name, ""))], set()).add(name)
+        return found
 
-    def _make_room(self, adding: int) -> None:
-        """Remove the copies that were not used for longest, if there are too many bytes; never one of this dataset."""
+    def _make_room(self, adding: int) -> int:
+        """Remove the copies that were not used for longest, if there are too many bytes; never one of this dataset.
+
+        Returns how many bytes may still be added.
+        """
         limit = self._limit or default_limit(self.folder)
         found = {}
         for entry in os.scandir(self.folder):
@@ -154,7 +184,7 @@ class PlainCopies:
         total = adding + sum(size for _, size in found.values())
         for name in sorted(found.keys() - self._used, key=lambda name: found[name]):
             if total <= limit:
-                return
+                break
             with suppress(OSError):
                 os.unlink(os.path.join(self.folder, name))
                 total -= found[name][1]
@@ -165,6 +195,7 @@ class PlainCopies:
                 'try compressed="access_points"',
                 self.folder,
             )
+        return limit - total
 
 
 def _name(file: str, state: str) -> str:

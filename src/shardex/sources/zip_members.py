@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import io
 import stat
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from shardex.errors import FormatError, NotFoundError, PathError
@@ -77,10 +78,27 @@ def member_names(source: Source, path: str) -> list[str]:
     return found
 
 
-def member_pieces(source: Source, path: str, member: str, report: Callable[[int], None]) -> Iterator[bytes]:
-    """Yield the content of a member; `report` gets the number of compressed bytes of each read."""
-    name = f"{source.full_name(path)}/{member}"
-    with _opened(source, path, report) as archive:
+class Archives:
+    """Archives of a source, from which several threads read members; each directory is read once.
+
+    `report` gets the number of compressed bytes of each read.
+    """
+
+    def __init__(self, source: Source, report: Callable[[int], None] = lambda count: None) -> None:
+        self._source, self._report = source, report
+        self._open: dict[str, zipfile.ZipFile] = {}
+        self._closing = ExitStack()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Archives:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._closing.close()
+
+    def pieces(self, path: str, member: str) -> Iterator[bytes]:
+        """Yield the content of a member."""
+        name, archive = f"{self._source.full_name(path)}/{member}", self._archive(path)
         try:
             entry = archive.getinfo(member)
         except KeyError:
@@ -101,6 +119,12 @@ def member_pieces(source: Source, path: str, member: str, report: Callable[[int]
             ) from None
         if done != entry.file_size:
             raise FormatError(f"{name}: expected {entry.file_size} bytes as the archive declares, got {done}")
+
+    def _archive(self, path: str) -> zipfile.ZipFile:
+        with self._lock:
+            if path not in self._open:
+                self._open[path] = self._closing.enter_context(_opened(self._source, path, self._report))
+            return self._open[path]
 
 
 @contextmanager
