@@ -185,7 +185,8 @@ def test_results_that_are_no_ids(result: Any, message: str, tmp_path: Path) -> N
 
 def test_field_without_text_is_named_with_sample_and_file(tmp_path: Path) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", ["a", None, "b", 7], number=[1, 2, 3, 4])
-    with pytest.raises(SchemaError, match=r"expected a text in the field text, got none - at sample 1 of .*a.jsonl"):
+    message = r"expected a text in the field text, got none - at sample 1 of .*a.jsonl, line 2$"
+    with pytest.raises(SchemaError, match=message):
         sx.tokenize(source, utf8, tmp_path / "out")
     with pytest.raises(SchemaError, match=r"expected text in the field number, got int64"):
         sx.tokenize(source, utf8, tmp_path / "out", field="number")
@@ -195,6 +196,21 @@ def test_field_without_text_is_named_with_sample_and_file(tmp_path: Path) -> Non
         ds = sx.tokenize(source, utf8, tmp_path / "out", on_error="skip")
     assert tokens_of(ds) == [[97], [98]]
     assert [one.row for one in ds.left_out] == [1, 3]
+    assert [one.place for one in ds.left_out] == [f"sample {row} of {source}, line {row + 1}" for row in (1, 3)]
+
+
+def test_errors_name_the_line_of_a_document(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n\n{"text": "b"}\n\n{"text": 1}\n')
+    (tmp_path / "a.json").write_text('[{"text": "a"},\n {"text": 1}]')
+    (tmp_path / "a.csv").write_text('text,number\n"a\na",1\n,2\n')
+    with pytest.raises(SchemaError, match=r"got int 1 - at sample 2 of .*a.jsonl, line 5$"):
+        sx.tokenize(tmp_path / "a.jsonl", utf8, tmp_path / "out")
+    with pytest.raises(SchemaError, match=r"at position 0 of the view, sample 2 of .*a.jsonl, line 5$"):
+        sx.tokenize(sx.open(tmp_path / "a.jsonl")[::-1], utf8, tmp_path / "out")
+    with pytest.raises(SchemaError, match=r"at sample 1 of .*a.json, element 1 \(from 0, at byte 17\)$"):
+        sx.tokenize(tmp_path / "a.json", utf8, tmp_path / "out")
+    with pytest.raises(SchemaError, match=r"got none - at sample 1 of .*a.csv, line 4$"):
+        sx.tokenize(tmp_path / "a.csv", utf8, tmp_path / "out")
 
 
 @pytest.mark.parametrize("batched", [False, True])

@@ -239,6 +239,7 @@ def test_shards_of_concat_and_join(tmp_path: Path) -> None:
 IN_PYTHON = {
     "jsonl",
     "json_array",
+    "compressed",
     "tar",
     "tar_of_maps",
     "columns_tar",

@@ -24,10 +24,10 @@ from shardex.dataset.function_calls import (
 )
 from shardex.dataset.layers import innermost_rows
 from shardex.dataset.mapped_rows import numpy_samples, results_features
-from shardex.errors import ArgumentError, SchemaError
+from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.formats import ShardRows
 from shardex.jobs import LeftOut
-from shardex.kernel import Columns
+from shardex.kernel import Columns, Integers
 from shardex.samples import Batch, DictSample, fields_of, is_sample_class
 from shardex.workers import raise_if_cancelled
 
@@ -108,9 +108,20 @@ class Results:
         positions = np.arange(begin, end)
         rows = self._source.order.rows(positions)
         if np.array_equal(rows, positions):
-            return place_of_rows(self._source, positions)
+            return place_of_rows(self._source, positions) + self._line(rows)
         text = f"position {begin}" if end - begin == 1 else f"positions {begin} to {end - 1}"
-        return f"{text} of the view, {place_of_rows(self._source.rows, rows)}"
+        line = self._line(rows) if self._steps.on_error == "raise" else ""  # counting lines out of order takes long
+        return f"{text} of the view, {place_of_rows(self._source.rows, rows)}{line}"
+
+    def _line(self, rows: Integers) -> str:
+        inner = innermost_rows(self._source.rows)
+        if len(rows) != 1 or not isinstance(inner, ShardRows):
+            return ""
+        try:
+            line = inner.line(int(rows[0]))
+        except (OSError, ShardexError):  # the file may be the reason of the error
+            return ""
+        return f", {line}" if line else ""
 
     def _samples(self) -> Iterator[tuple[int, Any]]:
         """Yield row and sample; if samples with errors are left out, read one by one after an error."""

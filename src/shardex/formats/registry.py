@@ -158,6 +158,10 @@ class ShardRows(AbstractRows):
     in_python: bool = True
     metadata: Mapping[str, Any] = {}
 
+    def line(self, row: int) -> str:
+        """Return where in its file a row is, for messages: its line, if files have lines; else nothing."""
+        return ""
+
     @cached_property
     def features(self) -> Features:
         """Name and feature of each field; subclasses define it or set it."""

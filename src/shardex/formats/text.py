@@ -113,6 +113,10 @@ class NumberedLines(RecordRows):
             return f"{self.files.name(number)}, byte {begin}"
         return f"{self.files.name(number)}, line {self._newlines_before(number, begin) + 1}"
 
+    def line(self, row: int) -> str:
+        """Line of a row, or its place in an array or a remote file."""
+        return self.location(row).removeprefix(self.files.name(self.index.at(row)[0])).removeprefix(", ")
+
     @cached_property
     def _counted(self) -> dict[int, tuple[int, int]]:
         """For a file the last position whose line was asked for, and the newlines before it."""
