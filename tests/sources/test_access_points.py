@@ -92,6 +92,7 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
     "members": lambda data: in_parts(fast_gzip, data, 700_001),
     "small members": lambda data: in_parts(fast_gzip, data, 3_001),
     "members and zeros": lambda data: in_parts(lambda part: fast_gzip(part) + bytes(777), data, 1_300_000),
+    "members and many zeros": lambda data: in_parts(lambda part: fast_gzip(part) + bytes(300_000), data, 300_000),
     "empty members": lambda data: fast_gzip(b"") + in_parts(lambda part: fast_gzip(part) + fast_gzip(b""), data, 9**6),
     "long headers": lambda data: in_parts(lambda part: named(part, b"n" * 400_000), data, 1_500_000),
     "fixed codes": lambda data: strategy(data, zlib.Z_FIXED),

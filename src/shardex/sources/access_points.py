@@ -249,10 +249,12 @@ def _deflated(pieces: Iterator[memoryview], bit: int, window: bytes, size: int) 
         out.append(stream.decompress(data, left))
         left -= len(out[-1])
         rest = stream.unused_data if stream.eof else stream.unconsumed_tail
-        while stream.eof and left and len(rest) <= footer and (more := next(pieces, None)) is not None:
-            rest += more
+        while stream.eof and left and not (member := rest[footer:].lstrip(b"\0")):  # zeros may follow a member
+            if (more := next(pieces, None)) is None:
+                break
+            rest = rest[:footer] + more
         if stream.eof and left:
-            rest = rest[footer:].lstrip(b"\0")
+            rest = member
             stream, footer = zlib.decompressobj(31), 0  # of the next member; it checks header and footer itself
         data = rest or next(pieces, b"")
         if not len(data):
