@@ -137,6 +137,8 @@ def test_the_header_is_left_out_and_must_be_the_same() -> None:
         (b"", None),
         (b"\r\n \n", None),
         (b"\xef\xbb\xbfa,b", "a,b"),
+        (b'"a"', '"a"'),
+        (b'a,"b"', 'a,"b"'),
         (b'\n"a\n,b"\r\nc', '"a\n,b"'),
         (b"x" * 300 + b"\n" + b"y" * 300, "x" * 300),
         (b'"' + b"x\n" * 300 + b'"\n1', '"' + "x\n" * 300 + '"'),

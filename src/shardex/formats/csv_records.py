@@ -293,12 +293,12 @@ def first_record(source: Source, path: str, dialect: Dialect) -> str | None:
         data = data[len(BOM) if data[: len(BOM)].tobytes() == BOM else 0 :]
         padded = np.concatenate([np.array([_NEWLINE], np.uint8), data])
         switches, unclosed = scanner._switches(padded)
-        ends = np.flatnonzero(data == _NEWLINE) + 1
+        lines = np.flatnonzero(data == _NEWLINE)
         if length >= size:
-            ends = np.append(ends, len(data))
-        last = len(data) if unclosed is None else unclosed
-        ends = ends[(np.searchsorted(switches, ends - 1) % 2 == 0) & (ends <= last)]
-        for begin, end in pairwise([0, *ends.tolist()]):
+            lines = np.append(lines, len(data))
+        last = len(data) if unclosed is None else unclosed - 1
+        lines = lines[(np.searchsorted(switches, lines) % 2 == 0) & (lines <= last)]
+        for begin, end in pairwise([0, *(lines + 1).tolist()]):
             record = data[begin:end].tobytes().removesuffix(b"\n").removesuffix(b"\r")
             if record.strip(dialect.space):
                 return _text(record, source, path)
