@@ -154,6 +154,20 @@ def test_padding_and_loss_mask_of_the_metadata(tmp_path: Path) -> None:
     assert view.metadata == ds.metadata
 
 
+def test_metadata_of_several_datasets_is_what_they_share(tmp_path: Path) -> None:
+    shared = {"loss_mask": "mask", "eos": 500}
+    first, second = {**shared, "text_field": "text", "pad": None}, {**shared, "text_field": "body"}
+    parts = [
+        sx.write(str(tmp_path / name), documents([5, 6]), format="tokens", metadata=metadata)
+        for name, metadata in (("a", first), ("b", second))
+    ]
+    for both in (sx.concat(parts), sx.mix(parts, weights=[1, 1], seed=0)):
+        assert both.metadata == shared
+        last = both.pack(20, labels=True)[-1]
+        assert last.inputs[-1] == 500 and last.labels[-1] == -100
+    assert sx.concat([parts[0], sx.write(str(tmp_path / "c"), documents([3, 4]), format="tokens")]).metadata == {}
+
+
 def test_pads_and_dtypes() -> None:
     ds = sx.open(documents([3]))
     assert ds.pack(4, pad=-1, dtype="int32")["tokens"].tolist() == [[1, 2, 3, -1]]

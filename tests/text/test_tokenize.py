@@ -250,6 +250,28 @@ def test_special_tokens_that_no_dtype_holds(tmp_path: Path) -> None:
 # -- more arrays and fields -----------------------------------------------------------------------------------
 
 
+def test_functions_of_arrays_do_not_change_the_tokens(tmp_path: Path) -> None:
+    def change(sample: Any, ids: Any) -> Any:
+        ids += 1
+        return ids
+
+    with pytest.raises(ValueError, match="read-only") as caught:
+        sx.tokenize([{"text": "ab"}], utf8, tmp_path / "out", aux={"more": (change, "int64")})
+    assert any("at sample 0" in note for note in caught.value.__notes__)
+
+
+def test_wrong_results_and_dtypes_of_arrays(tmp_path: Path) -> None:
+    texts, out = [{"text": "ab"}], tmp_path / "out"
+    with pytest.raises(ArgumentError, match="expected a dtype of numbers for the array x of aux=, got 'number'"):
+        sx.tokenize(texts, utf8, out, aux={"x": ("positions", "number")})
+    with pytest.raises(SchemaError, match="expected results of aux= to find the dtype of x, got no numbers"):
+        sx.tokenize(texts, utf8, out, aux={"x": lambda sample, ids: [None] * len(ids)})
+    with pytest.raises(SchemaError, match=r"expected 2 values of float16, one for each token, in the array x of aux="):
+        sx.tokenize(texts, utf8, out, aux={"x": (lambda sample, ids: [1e9] * len(ids), "float16")})
+    made = sx.tokenize(texts, utf8, out, aux={"x": (lambda sample, ids: [np.nan, np.inf], "float16")})
+    assert np.array_equal(made[0].x, [np.nan, np.inf], equal_nan=True)
+
+
 def test_arrays_per_token(tmp_path: Path) -> None:
     texts = [{"text": "", "weight": 0.5}, {"text": "ab", "weight": 0.25}, {"text": "c", "weight": 1.0}]
     aux = {
@@ -277,7 +299,7 @@ def test_wrong_arrays_per_token(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         sx.tokenize(texts, utf8, tmp_path / "out", aux={"mask": (lambda sample, ids: 1 // 0, "uint8")}, format="arrow")
     assert any("at sample 0" in note for note in caught.value.__notes__)
-    for wrong in ("no such array", {"mask": 5}, {"mask": "lengths"}, lambda sample, ids: ids, [1]):
+    for wrong in ("no such array", {"mask": 5}, {"mask": "lengths"}, lambda sample, ids: ids, [1], 5):
         with pytest.raises(ArgumentError, match="expected aux="):
             sx.tokenize(texts, utf8, tmp_path / "out", aux=wrong)
     with pytest.raises(ArgumentError, match=r"expected different names .* got tokens twice"):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shardex.arrow import concat_tables
 from shardex.dataset.typed_views import typed_view
 from shardex.errors import SchemaError
-from shardex.kernel import Columns, Integers, Masked, digest
+from shardex.kernel import MISSING, Columns, Integers, Masked, digest
 from shardex.rows import AbstractRows, JoinedRows, Table
 from shardex.schema import Array, ClassLabel, Feature, Features, Optional, TimeFeature, Value, unwrap_optional
 
@@ -60,9 +60,9 @@ class ConcatRows(AbstractRows):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """That of the parts, if it is the same in all."""
+        """What is the same in all parts."""
         first, *others = (part.metadata for part in self.parts)
-        return first if all(one == first for one in others) else {}
+        return {name: value for name, value in first.items() if all(one.get(name, MISSING) == value for one in others)}
 
     def shares(self, rows: Integers) -> Iterator[tuple[Dataset[Any], Integers, Integers]]:
         """Yield each part that has some of the rows, their positions in it, and their places in `rows`."""

@@ -7,7 +7,8 @@ A `DocumentEncoder` turns the samples of a batch into ids (`EncodedDocuments`): 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -161,6 +162,16 @@ def _segment_ids(offsets: Integers) -> NDArray[np.int32]:
 
 
 _BUILT_IN = {"positions": _positions, "segment_ids": _segment_ids}
+_NUMBERS = "biuf"
+"""Kinds of dtypes that arrays may have."""
+
+
+def _dtype_name(name: str, given: Any) -> str:
+    """Return the name of the dtype of an array, as the argument `aux` gives it."""
+    with suppress(TypeError):
+        if (dtype := np.dtype(given)).kind in _NUMBERS and dtype.isnative:
+            return str(dtype.name)
+    raise ArgumentError(f"expected a dtype of numbers for the array {name} of aux=, got {given!r:.200}")
 
 
 @dataclass(frozen=True)
@@ -185,7 +196,7 @@ class AuxArrays:
         if isinstance(given, str):
             given = (given,)
         if not isinstance(given, Mapping):
-            if callable(given) or not all(isinstance(one, str) for one in given):
+            if not isinstance(given, Iterable) or not all(isinstance(one, str) for one in given):
                 raise ArgumentError(
                     "expected aux= as names of built-in arrays, or as a dict of name and function(sample, ids), got "
                     f"{given!r:.200}"
@@ -195,10 +206,10 @@ class AuxArrays:
         for name, one in given.items():
             function, dtype = one if isinstance(one, tuple) and len(one) == 2 else (one, None)
             if isinstance(function, str) and function in _BUILT_IN:
-                built_in[name], dtypes[name] = function, "int32" if dtype is None else np.dtype(dtype).name
+                built_in[name], dtypes[name] = function, "int32" if dtype is None else _dtype_name(name, dtype)
             elif callable(function):
                 functions[name] = function
-                dtypes |= {} if dtype is None else {name: np.dtype(dtype).name}
+                dtypes |= {} if dtype is None else {name: _dtype_name(name, dtype)}
             else:
                 raise ArgumentError(
                     f"expected aux={{{name!r}: ...}} to be a function(sample, ids), a pair of function and dtype, or "
@@ -222,7 +233,7 @@ class AuxArrays:
         found: dict[str, Any] = {}
         for name in self.unknown:
             results = [np.asarray(self._call(name, k, *one)) for k, one in enumerate(_each(documents, samples))]
-            full = [one for one in results if one.size]
+            full = [one for one in results if one.size and one.dtype.kind in _NUMBERS]
             if full:
                 found[name] = np.result_type(*full).name
         return AuxArrays(self.built_in, self.functions, {**self.dtypes, **found})
@@ -250,9 +261,10 @@ class AuxArrays:
         """Return the result of a function as an array of its dtype, or raise an error that names the document."""
         try:
             found = np.asarray(result)
-            if found.shape == (length,) and found.dtype.kind in "biuf":
-                made = found.astype(dtype)
-                if dtype.kind == "f" or np.array_equal(made, found):
+            if found.shape == (length,) and found.dtype.kind in _NUMBERS:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    made = found.astype(dtype)
+                if np.array_equal(made, found) or (dtype.kind == "f" and not (np.isinf(made) & ~np.isinf(found)).any()):
                     return made
             if not length and not found.size:
                 return np.zeros(0, dtype)
@@ -269,10 +281,11 @@ def _samples(batch: Batch[Any]) -> Sequence[Any]:
 
 
 def _each(documents: EncodedDocuments, samples: Sequence[Any]) -> Iterator[tuple[Any, NDArray[np.uint32]]]:
-    """Yield each sample with its ids."""
-    ends = documents.offsets.tolist()
+    """Yield each sample with its ids, which a function must not change: they are stored."""
+    ends, values = documents.offsets.tolist(), documents.values.view()
+    values.flags.writeable = False
     for sample, begin, end in zip(samples, ends[:-1], ends[1:], strict=True):
-        yield sample, documents.values[begin:end]
+        yield sample, values[begin:end]
 
 
 # -- the function of a batch ----------------------------------------------------------------------------------

@@ -294,8 +294,8 @@ def _with_dtypes(arrays: AuxArrays, encoder: DocumentEncoder, source: Dataset[An
             return found
     if len(source):
         raise SchemaError(
-            f"expected results of aux= to find the dtype of {', '.join(found.unknown)}, got none for the first "
-            f"{min(len(source), _INFER_ROWS)} documents; pass a pair of function and dtype"
+            f"expected results of aux= to find the dtype of {', '.join(found.unknown)}, got no numbers for the "
+            f"first {min(len(source), _INFER_ROWS)} documents; pass a pair of function and dtype"
         )
     return AuxArrays(arrays.built_in, arrays.functions, {**dict.fromkeys(arrays.unknown, "int64"), **arrays.dtypes})
 
