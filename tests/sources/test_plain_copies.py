@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shardex.errors import StorageFullError
+from shardex.errors import SourceError, StorageFullError
 from shardex.sources.plain_copies import PlainCopies
 from tests.waiting import becomes_true
 
@@ -131,6 +131,12 @@ def test_copies_that_are_made_at_the_same_time_are_limited_together(tmp_path: Pa
 
     assert len(copies.make("a", "1", pieces())) == 2_500_000
     assert len(copies.make("c", "1", [bytes(400_000)])) == 400_000 and len(names(tmp_path)) == 2
+
+
+def test_a_folder_that_cannot_be_used_raises_and_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"cannot make decompressed copies there: .*; set another folder with cache="):
+        PlainCopies(str(tmp_path / "file")).make("a", "1", [b"a"])
 
 
 def test_a_full_disk_raises_and_leaves_nothing(tmp_path: Path) -> None:

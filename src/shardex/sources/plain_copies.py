@@ -24,6 +24,7 @@ from shardex.sources.page_cache import default_limit, parse_size
 FOLDER = "plain"
 _TEMPORARY, _LOCK = ".tmp", ".lock"
 _CHECK_EVERY = 16 << 20
+_OTHER_FOLDER = "set another folder with cache= or SHARDEX_CACHE, or keep copies in memory with cache=False"
 _REMEDY = 'free disk space, set another folder with cache= or SHARDEX_CACHE, or try compressed="access_points"'
 
 
@@ -79,8 +80,13 @@ class PlainCopies:
         return self._place.path(_name(file, state))
 
     def _make_folder(self) -> None:
-        with storage_errors(self.folder, "create"):
-            os.makedirs(self.folder, 0o700, exist_ok=True)
+        with storage_errors(self.folder, "make decompressed copies there"):
+            try:
+                os.makedirs(self.folder, 0o700, exist_ok=True)
+                if not os.access(self.folder, os.W_OK | os.X_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            except OSError as error:
+                raise OSError(error.errno, f"{error.strerror}; {_OTHER_FOLDER}") from None
 
     def _write(self, file: str, name: str, pieces: Iterable[bytes]) -> None:
         draft, held = self._locked_draft()
