@@ -12,7 +12,7 @@ import numpy as np
 
 from shardex.dataset import Dataset, ListRows, byte_size, write
 from shardex.dataset import open as open_dataset
-from shardex.errors import ArgumentError, NotFoundError, SchemaError, ShardexError, UnknownFormatError
+from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.formats import format_named
 from shardex.samples import Batch, DictSample
 from shardex.schema import Array, Feature, Features, Json, Text, unwrap_optional
@@ -165,8 +165,9 @@ def write_tokens(
     dtypes = {TOKENS: dtype.name, **encoder.arrays, **{name: arrays.dtypes[name] for name in arrays.names}}
     kept = {name: source.features[name] for name in keep}
     schema = Features({**{name: Array(one, (None,)) for name, one in dtypes.items()}, **kept})
-    stored = mode == "append" and _has_same_tokenizer(out, format, metadata)
-    if not stored and "metadata" in inspect.signature(format_named(format).create).parameters:
+    if mode == "append":
+        metadata = _metadata_there(out, format, metadata)
+    if "metadata" in inspect.signature(format_named(format).create).parameters:
         options["metadata"] = dict(metadata)
     if workers is None and executor is None and encoder.adapter.threads > 1:
         executor, workers = "threads", encoder.adapter.threads
@@ -312,19 +313,22 @@ def _batch_size(source: Dataset[Any], given: int) -> int:
     return max(1, min(given, int(_BATCH_BYTES / max(1.0, size)))) if given > 1 else given
 
 
-def _has_same_tokenizer(out: str, format: str, metadata: Mapping[str, Any]) -> bool:
-    """Return True if tokens of this tokenizer are stored there already; raise an error if they are of another one."""
+def _metadata_there(out: str, format: str, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the metadata of the dataset to append to, or the given one; raise if its tokens are of another tokenizer.
+
+    If both are equal it is the given one, so that a killed run that has made the dataset is continued as the same run.
+    """
     try:
         existing = getattr(open_dataset(out, format=format), "metadata", {})
-    except (NotFoundError, UnknownFormatError):
-        return False
+    except ShardexError:  # there is none yet, or a part of one: the writer looks at it
+        return metadata
     for key in ("tokenizer", "bos", "eos", "loss_mask", "options"):
         if key in existing and _identity(existing[key]) != _identity(metadata.get(key)):
             raise ArgumentError(
                 f"{out}: expected the tokenizer that has made the existing tokens ({key}: {existing[key]}), got "
                 f"{metadata.get(key)}"
             )
-    return "tokenizer" in existing
+    return metadata if existing == metadata or "tokenizer" not in existing else existing
 
 
 def _identity(value: Any) -> Any:
