@@ -411,6 +411,8 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", CHATS)
     with pytest.raises(ArgumentError, match="template= with messages= only"):
         sx.tokenize(source, bpe(), tmp_path / "out", field="id", template="chatml")
+    with pytest.raises(ArgumentError, match="train_on= with messages= only"):
+        sx.tokenize(source, bpe(), tmp_path / "out", field="id", train_on="user")
     with pytest.raises(ArgumentError, match="add_special_tokens=False with messages="):
         sx.tokenize(source, fast(), tmp_path / "out", messages="messages", add_special_tokens=True)
     with pytest.raises(SchemaError, match="expected lists of messages in the field id, got int64"):

@@ -99,8 +99,9 @@ def tokenize(
         _check_not_added(adapter, first, last)
     encoder: TextEncoder | ChatEncoder
     if messages is None:
-        if template is not None:
-            raise ArgumentError('expected template= with messages= only, got no messages=; pass messages="messages"')
+        for name, given in (("template", template is not None), ("train_on", train_on != ("assistant",))):
+            if given:
+                raise ArgumentError(f'expected {name}= with messages= only, got no messages=; pass messages="messages"')
         encoder = TextEncoder(adapter, field, first, last)
         _check_text(source, field)
     else:
