@@ -129,6 +129,9 @@ def test_the_header_is_left_out_and_must_be_the_same() -> None:
     assert records(b'"x\n",y\n1,2\n', header=("x\n", "y")) == [b"1,2"]
     with pytest.raises(FormatError, match="a: expected the columns x, y as in the first file, got y, x; open"):
         records(b"y,x\n1,2\n", header=("x", "y"))
+    with pytest.raises(FormatError, match="expected the columns x, y as in the first file, got 1, 2") as caught:
+        records(b"1,2\r" * 100_000, header=("x", "y"))
+    assert len(str(caught.value)) < 2000
 
 
 @pytest.mark.parametrize(

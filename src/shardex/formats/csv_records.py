@@ -30,6 +30,8 @@ _AHEAD = 8
 _HEAD = 64 << 10
 _NEWLINE, _RETURN = b"\n\r"
 _SPACE = " \t\r\v\f"
+_MOST_SHOWN = 1000
+"""Characters of column names in a message."""
 
 Flags = NDArray[np.bool_]
 
@@ -227,8 +229,8 @@ class CsvScanner:
         found = self.dialect.column_names(_text(bytes(source.read(path, [place])[0]), source, path))
         if found != self.header:
             raise FormatError(
-                f"{source.full_name(path)}: expected the columns {', '.join(self.header or ())} as in the "
-                f"first file, got {', '.join(found)}; open files with other columns one by one, and sx.concat them"
+                f"{source.full_name(path)}: expected the columns {_shown(self.header or ())} as in the "
+                f"first file, got {_shown(found)}; open files with other columns one by one, and sx.concat them"
             )
 
     def _scan_by_quotes(self, source: Source, path: str) -> Scan:
@@ -283,6 +285,12 @@ def _blank_lines(data: Bytes, lines: Integers, space: bytes) -> tuple[Flags, boo
     for k in np.flatnonzero(~blank & is_space[data.take(starts + 1, mode="clip")]).tolist():
         blank[k] = not data[starts[k] + 1 : stops[k] + 1].tobytes().strip(space)
     return blank[:-1], bool(blank[-1])
+
+
+def _shown(names: tuple[str, ...]) -> str:
+    """Return names for a message: a file of another kind may have millions in its first line."""
+    text = ", ".join(names)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def first_record(source: Source, path: str, dialect: Dialect) -> str | None:
