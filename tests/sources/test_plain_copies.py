@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from shardex.errors import SourceError, StorageFullError
+from shardex.sources import plain_copies
 from shardex.sources.plain_copies import PlainCopies
 from tests.waiting import becomes_true
 
@@ -131,6 +132,16 @@ def test_copies_that_are_made_at_the_same_time_are_limited_together(tmp_path: Pa
 
     assert len(copies.make("a", "1", pieces())) == 2_500_000
     assert len(copies.make("c", "1", [bytes(400_000)])) == 400_000 and len(names(tmp_path)) == 2
+
+
+def test_a_process_maps_a_limited_number_of_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_copies, "_MOST_MAPPINGS", 3)
+    copies, many = PlainCopies(str(tmp_path)), {f"a{k}": bytes([k]) * (5000 if k % 2 else 50) for k in range(10)}
+    views = {file: copies.make(file, "1", [data]) for file, data in many.items()}
+    assert {file: bytes(view) for file, view in views.items()} == many
+    maps = Path("/proc/self/maps")
+    if maps.exists():
+        assert maps.read_text().count(f"{tmp_path}/plain/") == 3
 
 
 def test_a_folder_that_cannot_be_used_raises_and_says_what_to_do(tmp_path: Path) -> None:

@@ -18,12 +18,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from shardex.errors import SourceError, StorageFullError, storage_errors
+from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.local import LocalDraft, LocalSource, open_descriptor
 from shardex.sources.page_cache import default_limit, parse_size
 
 FOLDER = "plain"
 _TEMPORARY, _LOCK = ".tmp", ".lock"
 _CHECK_EVERY = 16 << 20
+_SMALL, _MOST_MAPPINGS = 4 << 10, 16_000
+"""Largest size of a copy that is read, and number of copies that are mapped; Linux allows about 65 000 mappings."""
 _OTHER_FOLDER = "set another folder with cache= or SHARDEX_CACHE, or keep copies in memory with cache=False"
 _REMEDY = 'free disk space, set another folder with cache= or SHARDEX_CACHE, or try compressed="access_points"'
 
@@ -43,6 +46,7 @@ class PlainCopies:
         self._limit = None if given is None else parse_size(given)
         self._used: set[str] = set()
         """Names of the copies that this object has returned."""
+        self._mappings = 0
         self._of_file: dict[str, set[str]] | None = None
         """Names of copies by their first part; listed once, because an archive may have thousands of members."""
         self._lock = threading.Lock()
@@ -55,12 +59,20 @@ class PlainCopies:
         """Return the copy of a file, identified by its address, in this state; None if there is none."""
         name = _name(file, state)
         try:
-            found = self._place.map(name)
+            found = self._opened(name)
             os.utime(self._place.path(name))  # the time of its last use
         except OSError:
             return None
         self._used.add(name)
         return found
+
+    def _opened(self, name: str) -> memoryview:
+        """Return a copy, mapped; small ones, and those after many others, are read: a process has few mappings."""
+        size = self._place.stat(name).size
+        if size <= _SMALL or self._mappings >= _MOST_MAPPINGS:
+            return self._place.read(name, [ByteRange(0, size)])[0]
+        self._mappings += 1
+        return self._place.map(name)
 
     def make(self, file: str, state: str, pieces: Iterable[bytes]) -> memoryview:
         """Return the copy of a file in this state; if there is none yet, of its content `pieces`."""
