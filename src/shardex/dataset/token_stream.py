@@ -157,7 +157,7 @@ class TokenStream:
             )
         name = LOSS_MASK if given is True else given or named
         if not isinstance(name, str):
-            raise ArgumentError(f"expected loss_mask= to be the name of a field, True, False or None, got {given!r}")
+            raise ArgumentError(f"expected loss_mask= to be the name of a field, True, False or None, got {name!r}")
         if name in self.aux:
             return name
         if name in self.documents.fields:
