@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _MAX_ON_DISK = 50 * 10**9
 _MAX_IN_MEMORY = 4 << 30
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_MOST_WAITS, _WAIT = 250, 0.002
+_MOST_WAITS, _WAIT, _PAUSE = 250, 0.002, 10.0
+"""How often readers wait for others to end, for how many seconds, and seconds until they wait again."""
 _FILL_AFTER_EVICTION = 0.9
 """Eviction frees space down to this fraction of the limit, so that not every download has to evict files."""
 
@@ -110,11 +111,13 @@ class PageCache:
         """Before a new reader opens a file: give the others a moment to end, if the memory of its pages is needed.
 
         Without this, readers that overlap would keep all pages of a file that is larger than the limit. If a view is
-        held for long, as an array that a user keeps, all readers together wait half a second, once.
+        held for long, as an array that a user keeps, all readers together wait half a second every ten seconds.
         """
         file = self._files.get(key)
-        while file is not None and file.retired and file.is_held and file.waits < _MOST_WAITS:
+        while file is not None and file.retired and file.is_held and time.monotonic() >= file.wait_again:
             file.waits += 1
+            if file.waits >= _MOST_WAITS:
+                file.waits, file.wait_again = 0, time.monotonic() + _PAUSE
             time.sleep(_WAIT)
 
     def _folder_is_usable(self) -> bool:

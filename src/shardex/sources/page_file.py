@@ -149,6 +149,8 @@ class PagedFile:
         """True if the cache needs the memory of its pages: it ends with the last view of a reader."""
         self.waits = 0
         """How often readers have waited for that."""
+        self.wait_again = 0.0
+        """The time from which on they may wait."""
         self._buffer: PageBuffer | None = None
         self._kept: memoryview | None = None
         """A view that keeps pages that are only in memory."""
@@ -208,7 +210,7 @@ class PagedFile:
         """Create and map the file. Another process may have replaced it, so its pages are checked again."""
         self._reset()
         self.rest_requested = self.retired = False
-        self.waits = 0
+        self.waits, self.wait_again = 0, 0.0
         if self.path is not None:
             try:
                 descriptor = self._descriptor(self.path)
