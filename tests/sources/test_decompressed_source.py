@@ -339,7 +339,6 @@ def test_readers_do_not_wait_again_and_again_for_an_array_that_is_kept(
 def test_memory_is_limited_for_a_large_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardex.sources.decompressed_source._PAGES_IN_MEMORY", SIZE // 4)
     monkeypatch.setattr("shardex.sources.access_points._KEPT_UNITS", 1)
-    monkeypatch.setattr("shardex.sources.page_cache._MOST_WAITS", 10**6)  # a busy machine may stop a reader for long
     source = source_of(folder)
     table, data, barrier = source.buffer_table(["gz.jsonl"]), CONTENT["gz.jsonl"], threading.Barrier(3)
 
