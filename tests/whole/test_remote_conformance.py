@@ -19,6 +19,10 @@ from tests.whole.test_conformance import MAKERS, MIXED, SINGLES, TOKEN_VIEWS, ar
 IN_MEMORY = {"list_rows", "arrow_table", "arrow_table_mixed", "column_rows", "column_rows_mixed"}
 NO_FILES = IN_MEMORY | {"sliced", "shuffled", "concatenated", "joined", "renamed", "sorted_by_name"}
 FORMATS = [make for make in MAKERS if make.__name__ not in NO_FILES | {"compressed"}]  # test_compressed.py has those
+WHOLE = {"arrow_in_shards", "parquet", "tar", "jsonl_singles", "csv_singles", "bins", "megatron"}
+"""Formats that are also read with access="auto", by which small files are fetched whole."""
+CASES = [(make, "ranged") for make in FORMATS]
+CASES += [(make, "auto") for make in FORMATS if make.__name__ in WHOLE]
 OPTIONS: dict[str, Any] = {
     "jsonl_singles": {"schema": SINGLES},
     "csv_singles": {"schema": {"f": SINGLES["f"], "c": SINGLES["c"]}},
@@ -40,8 +44,7 @@ def remote_case(make: Callable[[Path], Case], access: str, folder: Path) -> Iter
         yield Case(remote.rows if view is None else view(remote), local.samples)
 
 
-@pytest.mark.parametrize("access", ["auto", "ranged"])
-@pytest.mark.parametrize("make", FORMATS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize(("make", "access"), CASES, ids=lambda one: one if isinstance(one, str) else one.__name__)
 class TestRemoteRows(RowsSuite):
     """The public suite over every format, with files read through the page cache."""
 
