@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen
@@ -27,6 +28,13 @@ from shardex.workers.ray_executor import RayExecutor
 from shardex.workers.shared_arena import WorkerTraceback, dump_value
 from tests.servers.faulty import FaultyServer
 from tests.waiting import becomes_true
+
+
+def runs(pid: int) -> bool:
+    """Return whether a process runs; one that has ended may stay as an entry until its parent asks for its status."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def call(function: Callable[[], Any]) -> Any:
@@ -218,7 +226,7 @@ def test_close_ends_tasks_that_hang(ray_cluster: Any, tmp_path: Path) -> None:
     with pytest.raises(ClosedError):
         executor.submit(tmp_path)
     pids = [int(file.name) for file in tmp_path.iterdir()]
-    assert len(pids) == 2 and becomes_true(lambda: not any(map(psutil.pid_exists, pids)))
+    assert len(pids) == 2 and becomes_true(lambda: not any(map(runs, pids)))
 
 
 def test_connection_of_the_caller_is_left(ray_cluster: Any) -> None:
@@ -272,7 +280,7 @@ def test_cluster_that_the_executor_starts(ray_cluster: Any) -> None:
                 assert process.wait() == 0
             finally:
                 process.kill()
-        assert becomes_true(lambda: not any(map(psutil.pid_exists, pids)))
+        assert becomes_true(lambda: not any(map(runs, pids)))
 
 
 def test_address_where_nothing_runs(ray_cluster: Any) -> None:
