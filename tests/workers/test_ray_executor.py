@@ -30,10 +30,10 @@ from tests.servers.faulty import FaultyServer
 from tests.waiting import becomes_true
 
 
-def runs(pid: int) -> bool:
-    """Return whether a process runs; one that has ended may stay as an entry until its parent asks for its status."""
+def runs(process: psutil.Process) -> bool:
+    """Return whether a process runs: not another one of its number, and not only an entry of one that has ended."""
     with suppress(psutil.NoSuchProcess):
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+        return process.is_running() and bool(process.status() != psutil.STATUS_ZOMBIE)
     return False
 
 
@@ -226,7 +226,7 @@ def test_close_ends_tasks_that_hang(ray_cluster: Any, tmp_path: Path) -> None:
     with pytest.raises(ClosedError):
         executor.submit(tmp_path)
     pids = [int(file.name) for file in tmp_path.iterdir()]
-    assert len(pids) == 2 and becomes_true(lambda: not any(map(runs, pids)))
+    assert len(pids) == 2 and becomes_true(lambda: not any(map(psutil.pid_exists, pids)))
 
 
 def test_connection_of_the_caller_is_left(ray_cluster: Any) -> None:
@@ -272,15 +272,15 @@ def test_cluster_that_the_executor_starts(ray_cluster: Any) -> None:
             try:
                 assert process.stdout is not None
                 children = next(line for line in process.stdout if line.startswith("children"))
-                pids = [int(pid) for pid in children.split()[1:]]
-                assert len(pids) > 2
+                workers = [psutil.Process(int(pid)) for pid in children.split()[1:] if psutil.pid_exists(int(pid))]
+                assert len(workers) > 2
                 assert becomes_true((Path(own) / "begun").exists)
                 os.killpg(process.pid, signal.SIGINT)
                 assert "interrupted" in process.stdout.read()
                 assert process.wait() == 0
             finally:
                 process.kill()
-        assert becomes_true(lambda: not any(map(runs, pids)))
+        assert becomes_true(lambda: not any(map(runs, workers)))
 
 
 def test_address_where_nothing_runs(ray_cluster: Any) -> None:
