@@ -39,12 +39,14 @@ from shardex.rows import Rows
 from shardex.samples import Batch, DictSample, Lens, PackableSample, lens, packable
 from shardex.schema import (
     Array,
+    Audio,
     Bytes,
     ClassLabel,
     Date,
     Decimal,
     Duration,
     Features,
+    Image,
     Json,
     Map,
     Null,
@@ -55,6 +57,7 @@ from shardex.schema import (
     Time,
     Timestamp,
     Value,
+    Video,
 )
 from shardex.sources import storage
 from shardex.store import (
@@ -79,6 +82,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Array",
+    "Audio",
     "Batch",
     "Bytes",
     "ClassLabel",
@@ -91,6 +95,7 @@ __all__ = [
     "Duration",
     "Edit",
     "Features",
+    "Image",
     "Json",
     "Lens",
     "Loader",
@@ -112,6 +117,7 @@ __all__ = [
     "Timestamp",
     "Value",
     "Version",
+    "Video",
     "Writer",
     "adopt",
     "clean",

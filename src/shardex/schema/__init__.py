@@ -6,6 +6,7 @@ from samples. Writers call `fit` and then a codec; readers call a codec and then
 
 - `leaf_features`: features of numbers, text, bytes, JSON, arrays, classes, decimals, nulls
 - `time_features`: features of dates and times, and the conversion of their values
+- `media_features`: features of images, audio and video
 - `features`: features that contain others, `Features`, and features of types and annotations
 - `infer`: features of samples
 - `fit`, `fit_columns`: convert values, samples and columns to their features
@@ -79,6 +80,7 @@ from shardex.schema.leaf_features import (
     Value,
     dtype_text,
 )
+from shardex.schema.media_features import Audio, Image, Media, Video
 from shardex.schema.plain_form import other_metadata, plain_form, plain_metadata
 from shardex.schema.time_features import UNITS, Date, Duration, Time, TimeFeature, Timestamp
 
@@ -93,6 +95,7 @@ __all__ = [
     "TEXT",
     "UNITS",
     "Array",
+    "Audio",
     "Bytes",
     "ClassLabel",
     "Codec",
@@ -101,8 +104,10 @@ __all__ = [
     "Duration",
     "Feature",
     "Features",
+    "Image",
     "Json",
     "Map",
+    "Media",
     "Null",
     "Opaque",
     "Optional",
@@ -113,6 +118,7 @@ __all__ = [
     "TimeFeature",
     "Timestamp",
     "Value",
+    "Video",
     "cast_column",
     "check_fields",
     "check_keys",

@@ -1,8 +1,9 @@
 """Features: the type of each field of a sample, as frozen dataclasses that are stored as JSON with the data.
 
-Each subclass of `Feature` is one kind of field; this module has those that contain others (`leaf_features` and
-`time_features` have the rest). `Features` maps field names to them. `feature_of` makes one from a dtype, a type or an
-annotation, so that schemas can be written as dicts of types or as classes. `infer` makes features from samples.
+Each subclass of `Feature` is one kind of field; this module has those that contain others (`leaf_features`,
+`time_features` and `media_features` have the rest). `Features` maps field names to them. `feature_of` makes one from a
+dtype, a type or an annotation, so that schemas can be written as dicts of types or as classes. `infer` makes features
+from samples.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 
 from shardex.errors import ArgumentError, FormatError, SchemaError, unknown_field
 from shardex.schema.leaf_features import Array, Bytes, ClassLabel, Decimal, Feature, Json, Null, Opaque, Text, Value
+from shardex.schema.media_features import Audio, Image, Video
 from shardex.schema.time_features import UNITS, Date, Duration, Time, Timestamp
 
 _DECIMAL = Decimal(38, 9)
@@ -252,7 +254,7 @@ _KINDS: dict[str, type[Feature]] = {
     c.kind: c
     for c in (
         *(Value, Text, Bytes, Json, Array, ClassLabel, Sequence, Struct, Optional, Opaque),
-        *(Timestamp, Date, Time, Duration, Decimal, Map, Null),
+        *(Timestamp, Date, Time, Duration, Decimal, Map, Null, Image, Audio, Video),
     )
 }
 
@@ -332,6 +334,10 @@ def feature_of(hint: Any) -> Feature:
             return known
     except TypeError:
         pass
+    if isinstance(hint, type) and issubclass(hint, Feature):
+        return _of_feature_class(hint)
+    if isinstance(hint, type) and (hint.__module__, hint.__name__) == ("PIL.Image", "Image"):
+        return Image()
     if isinstance(hint, type) and issubclass(hint, np.generic):
         return Value(_dtype_name(hint) or hint.__name__)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
@@ -341,6 +347,13 @@ def feature_of(hint: Any) -> Feature:
     if isinstance(hint, Mapping) or (isinstance(hint, type) and hints_of(hint)):
         return Struct(Features.of(hint))
     raise SchemaError(f"expected a feature, a dtype or a type such as int, str or list[int], got {hint!r}")
+
+
+def _of_feature_class(kind: type[Feature]) -> Feature:
+    try:
+        return kind()
+    except TypeError:
+        raise SchemaError(f"expected a feature such as {kind.__name__}(...), got the class {kind.__name__}") from None
 
 
 def _of_dtype(name: str) -> Feature:
