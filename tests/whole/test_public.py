@@ -22,6 +22,7 @@ LAZY = {
     "pyarrow.parquet",
     "ray",
     "redis",
+    "simplejpeg",
     "ssl",
     "torch",
     "webdataset",

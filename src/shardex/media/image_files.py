@@ -1,0 +1,217 @@
+"""Formats of image files: recognised by their first bytes, described by their headers, opened with Pillow.
+
+Only the formats in `FORMATS` are read, each by its own plugin: some other plugins of Pillow start programs. Their own
+warnings about many pixels are replaced by one limit, which is checked before pixels are decoded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from shardex.errors import FormatError, MissingExtraError, ShardexError
+
+if TYPE_CHECKING:
+    from PIL.ImageFile import ImageFile
+
+Buffer = bytes | bytearray | memoryview
+
+MAX_PIXELS: Final = 178_956_970
+"""Images with more pixels are refused unless a larger limit is given: a few kilobytes can claim any size. This is the
+number above which Pillow raises an error, too."""
+
+FORMATS: Final = {
+    "jpeg": ("JpegImagePlugin", "JpegImageFile"),
+    "png": ("PngImagePlugin", "PngImageFile"),
+    "webp": ("WebPImagePlugin", "WebPImageFile"),
+    "gif": ("GifImagePlugin", "GifImageFile"),
+    "bmp": ("BmpImagePlugin", "BmpImageFile"),
+    "tiff": ("TiffImagePlugin", "TiffImageFile"),
+    "ppm": ("PpmImagePlugin", "PpmImageFile"),
+    "avif": ("AvifImagePlugin", "AvifImageFile"),
+    "jpeg2000": ("Jpeg2KImagePlugin", "Jpeg2KImageFile"),
+}
+"""Module and class of Pillow that read each format."""
+
+_MAGIC: Final = (
+    (b"\xff\xd8\xff", "jpeg"),
+    (b"\x89PNG\r\n\x1a\n", "png"),
+    (b"GIF87a", "gif"),
+    (b"GIF89a", "gif"),
+    (b"BM", "bmp"),
+    (b"II*\0", "tiff"),
+    (b"MM\0*", "tiff"),
+    (b"II+\0", "tiff"),
+    (b"MM\0+", "tiff"),
+    (b"\0\0\0\x0cjP  \r\n\x87\n", "jpeg2000"),
+    (b"\xff\x4f\xff\x51", "jpeg2000"),
+    *((b"P%d" % kind, "ppm") for kind in range(1, 7)),
+)
+
+_ORIENTATION = 0x0112
+"""The EXIF tag that says how the stored rows and columns are to be shown."""
+_SIDEWAYS = 5
+"""From this EXIF orientation on, rows and columns are exchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """What the header of an image file says.
+
+    `height` and `width` are those of the decoded image, after its EXIF orientation is applied; `mode` is Pillow's name
+    for the kind of pixels that the file stores: "RGB", "L" (grey), "P" (palette), "CMYK", "I;16" (16 bit grey), ...
+    """
+
+    format: str
+    height: int
+    width: int
+    mode: str
+    orientation: int = 1
+
+    @property
+    def sideways(self) -> bool:
+        """Whether the EXIF orientation exchanges height and width."""
+        return self.orientation >= _SIDEWAYS
+
+
+def image_info(data: Buffer) -> ImageInfo:
+    """Return format, size and kind of pixels of an image file, from its header.
+
+    :raises FormatError: if the bytes are not an image of a known format
+
+    >>> import base64
+    >>> image_info(base64.b64decode("R0lGODlhAwACAIAAAP///wAAACwAAAAAAwACAAACA4RvBQA7"))
+    ImageInfo(format='gif', height=2, width=3, mode='P', orientation=1)
+    """
+    form = format_of(data)
+    if form == "jpeg":
+        info = jpeg_info(data)
+        if info is not None:
+            return info
+    with open_image(data, form) as image:
+        return info_of(image, form)
+
+
+def format_of(data: Buffer) -> str:
+    """Return the name of the format of an image file, which its first bytes show.
+
+    :raises FormatError: if no known format begins like that
+    """
+    head = bytes(data[:32])
+    for magic, name in _MAGIC:
+        if head.startswith(magic):
+            return name
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "webp"
+    if head[4:8] == b"ftyp" and (b"avif" in head[8:] or b"avis" in head[8:]):
+        return "avif"
+    found = f"{len(data)} bytes that begin with {head[:12]!r}" if head else "no bytes"
+    raise FormatError(f"expected an image file ({', '.join(FORMATS)}), found {found}")
+
+
+def jpeg_info(data: Buffer) -> ImageInfo | None:
+    """Return what the header of a JPEG file says, or None if simplejpeg does not understand it."""
+    try:
+        height, width, space, _ = simplejpeg().decode_jpeg_header(data)
+    except ValueError:
+        return None
+    turn = jpeg_orientation(data)
+    if turn >= _SIDEWAYS:
+        height, width = width, height
+    return ImageInfo("jpeg", int(height), int(width), _JPEG_MODES.get(str(space), "CMYK"), turn)
+
+
+_JPEG_MODES = {"RGB": "RGB", "YCbCr": "RGB", "Gray": "L"}
+
+
+def jpeg_orientation(data: Buffer) -> int:
+    """Return the EXIF orientation of a JPEG file, 1 if it has none.
+
+    The segments in front of the pixels are short and few, so this is far quicker than opening the file with Pillow.
+    """
+    at, end = 2, len(data)
+    while at + 10 <= end and data[at] == 0xFF:
+        marker, size = data[at + 1], data[at + 2] << 8 | data[at + 3]
+        if marker == 0xE1 and data[at + 4 : at + 10] == b"Exif\0\0":
+            return _exif_orientation(bytes(data[at + 10 : at + 2 + size]))
+        if marker in (0xDA, 0xFF) or not size:  # pixels follow, or filler, which no EXIF segment follows
+            break
+        at += 2 + size
+    return 1
+
+
+def _exif_orientation(block: bytes) -> int:
+    """Return the orientation in the first directory of an EXIF block."""
+    order: Any = {b"II": "little", b"MM": "big"}.get(block[:2])
+    if order is None:
+        return 1
+    at = int.from_bytes(block[4:8], order)
+    for entry in range(at + 2, at + 2 + 12 * int.from_bytes(block[at : at + 2], order), 12):
+        tag = block[entry : entry + 12]
+        if len(tag) == 12 and int.from_bytes(tag[:2], order) == _ORIENTATION:
+            return valid_orientation(int.from_bytes(tag[8:10], order))
+    return 1
+
+
+def valid_orientation(value: object) -> int:
+    """Return an EXIF orientation, 1 for values that mean nothing."""
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1
+
+
+@contextmanager
+def open_image(data: Buffer, form: str) -> Iterator[ImageFile]:
+    """Open an image file of a known format with Pillow; whatever goes wrong in the block is a `FormatError`."""
+    module, name = FORMATS[form]
+    plugin = _pillow(f"PIL.{module}")
+    try:
+        with getattr(plugin, name)(io.BytesIO(data)) as image:
+            yield image
+    except (ShardexError, MemoryError):
+        raise
+    except Exception as error:  # plugins raise anything: SyntaxError, struct.error, EOFError, zlib.error, ...
+        raise FormatError(f"expected a valid {form} image, found {len(data)} bytes: {error}") from error
+
+
+def info_of(image: ImageFile, form: str) -> ImageInfo:
+    """Describe an image that Pillow has opened; its pixels are not decoded."""
+    # Pillow turns TIFF files itself, and their size is already that of the turned image.
+    turn = 1 if form == "tiff" else valid_orientation(image.getexif().get(_ORIENTATION))
+    width, height = image.size
+    if turn >= _SIDEWAYS:
+        height, width = width, height
+    return ImageInfo(form, height, width, image.mode, turn)
+
+
+def check_pixels(info: ImageInfo, max_pixels: int) -> None:
+    """Raise `FormatError` if an image has more pixels than the limit, or none."""
+    pixels = info.height * info.width
+    if not 0 < pixels <= max_pixels:
+        raise FormatError(
+            f"expected an image of 1 to {max_pixels} pixels (max_pixels), "
+            f"found a {info.format} header that says {info.height} x {info.width}"
+        )
+
+
+def simplejpeg() -> ModuleType:
+    """Return the package simplejpeg, or raise the error that says how to install it."""
+    try:
+        return importlib.import_module("simplejpeg")
+    except ImportError:
+        raise MissingExtraError("simplejpeg", "images", "decoding JPEG images") from None
+
+
+def _pillow(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingExtraError("Pillow", "images", "reading images") from None
+
+
+def pillow_image() -> Any:
+    """Return the module `PIL.Image`, or raise the error that says how to install it."""
+    return _pillow("PIL.Image")
