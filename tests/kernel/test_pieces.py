@@ -14,7 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.errors import RangeError, RowError
-from shardex.kernel import Ranges, Segments, best_fit, cut_pieces, fill_gaps, fit_in_order, numpy_kernel, ramps
+from shardex.kernel import (
+    Pieces,
+    Ranges,
+    Segments,
+    best_fit,
+    cut_pieces,
+    fill_gaps,
+    fit_in_order,
+    numpy_kernel,
+    piece_bounds,
+    ramps,
+)
 from shardex.kernel import buffers as segments
 from shardex.kernel.buffers import KERNEL
 
@@ -106,6 +117,35 @@ def test_kernels_agree_on_ramps(runs: list[tuple[int, int]]) -> None:
             found.append((module.ramps(target, length, np.arange(len(runs), dtype=np.int32), 1, out), out.tolist()))
         except ValueError as error:
             found.append((str(error), out.tolist()))
+    assert found[0] == found[1]
+
+
+@given(st.lists(st.lists(st.integers(1, 4), max_size=4), max_size=6))
+def test_bounds_are_0_the_ends_of_pieces_and_the_width(samples: list[list[int]]) -> None:
+    width = 16
+    lengths = np.array([size for sizes in samples for size in sizes], np.int64)
+    targets = [k * width + sum(sizes[:j]) for k, sizes in enumerate(samples) for j in range(len(sizes))]
+    counts, filled = np.array([[len(one), sum(one)] for one in samples], np.int64).reshape(-1, 2).T
+    given = Pieces(np.ones(len(lengths), np.int32), lengths, lengths, np.array(targets, np.int64), counts, filled)
+    found, offsets = piece_bounds(given, width)
+    expected = [[0, *np.cumsum(sizes).tolist(), *[width] * (sum(sizes) < width)] for sizes in samples]
+    assert found.dtype == np.int32
+    assert [found[a:b].tolist() for a, b in pairwise(offsets.tolist())] == expected
+
+
+@compiled
+@given(st.lists(st.tuples(st.one_of(st.integers(-1, 3), edges), st.integers(0, 8)), max_size=4), st.integers(0, 9))
+def test_kernels_agree_on_bounds(samples: list[tuple[int, int]], room: int) -> None:
+    counts, filled = np.array(samples, np.int64).reshape(-1, 2).T.copy()
+    target, length = np.arange(5) * 2, np.full(5, 2)
+    found: list[Any] = []
+    for module in (kernel, numpy_kernel):
+        out, offsets = np.zeros(room, np.int32), np.zeros(len(samples) + 1, np.int64)
+        try:
+            made = module.bounds(target, length, counts, filled, 8, offsets, out)
+            found.append((made, out[:made].tolist(), offsets.tolist()))
+        except ValueError as error:
+            found.append((str(error),))
     assert found[0] == found[1]
 
 

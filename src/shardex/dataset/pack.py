@@ -27,8 +27,8 @@ from shardex.kernel import (
     best_fit,
     cut_pieces,
     digest,
-    ends_of,
     fill_gaps,
+    piece_bounds,
     pooled_empty,
     ramps,
 )
@@ -248,9 +248,7 @@ class PackedRows(StreamRows):
         strategy, width = self._strategy, self.options.length
         if not isinstance(strategy, _Concat):
             return _Layout(strategy.pieces(rows), width)
-        whole = _Layout(strategy.runs(rows), width)
-        whole.make_by_document = lambda: _Layout(strategy.pieces(rows), width)
-        return whole
+        return _Layout(strategy.runs(rows), width, lambda: strategy.pieces(rows))
 
     def _column(self, name: str, layout: _Layout, made: bool) -> Column:
         if made:
@@ -274,16 +272,21 @@ class PackedRows(StreamRows):
 class _Layout:
     """Where pieces lie in samples of one width, which are end to end in one flat array."""
 
-    def __init__(self, pieces: Pieces, width: int) -> None:
+    def __init__(self, pieces: Pieces, width: int, cut: Callable[[], Pieces] | None = None) -> None:
         self.pieces, self._width, self._count = pieces, width, len(pieces.counts)
         self._gathered: dict[str, NDArray[Any]] = {}
-        self.make_by_document: Callable[[], _Layout] = lambda: self
-        """Makes the layout of the same samples whose pieces are of one document each."""
+        self._cut = cut
+        """Returns pieces of one document each, if `pieces` may have several."""
+        self._by_document: _Layout | None = None
 
-    @cached_property
+    @property
     def by_document(self) -> _Layout:
         """The layout of the same samples whose pieces are of one document each."""
-        return self.make_by_document()
+        if self._cut is None:
+            return self  # not kept in an attribute: a cycle would keep the memory of the batch until it is collected
+        if self._by_document is None:
+            self._by_document = _Layout(self._cut(), self._width)
+        return self._by_document
 
     def gather(self, stream: TokenStream, name: str) -> NDArray[Any]:
         """Return the pieces of a stream in their places, as a flat array with undefined padding."""
@@ -304,18 +307,7 @@ class _Layout:
     def segments(self, name: str) -> Column:
         """Return the segment ids or positions of all elements, or the bounds of the pieces of each sample."""
         if name == "cu_seqlens":
-            return self._bounds()
+            return Ragged.from_values(*piece_bounds(self.pieces, self._width))
         first, step = (self.pieces.number, 0) if name == "segment_ids" else (0, 1)
         flat = ramps(self.pieces.target, self.pieces.length, first, step, self._count * self._width)
         return flat.reshape(self._count, self._width)
-
-    def _bounds(self) -> Ragged:
-        """Return for each sample 0, the end of each piece, and the width if it has padding."""
-        pieces, width = self.pieces, self._width
-        offsets = ends_of(pieces.counts + 1 + (pieces.filled < width))
-        bounds = np.full(int(offsets[-1]), width, np.int32)
-        bounds[offsets[:-1]] = 0
-        shift = np.repeat(offsets[:-1], pieces.counts)
-        begins = np.repeat(np.arange(self._count) * width, pieces.counts)
-        bounds[shift + pieces.number] = pieces.target + pieces.length - begins
-        return Ragged.from_values(bounds, offsets)

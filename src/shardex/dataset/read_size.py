@@ -15,7 +15,7 @@ from shardex.rows import Rows
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
 
-_MAX_BYTES = 1 << 20
+_MAX_BYTES = 1 << 21
 _MAX_ROWS = 1 << 12
 
 

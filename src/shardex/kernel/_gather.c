@@ -555,6 +555,8 @@ static PyObject *ramps(PyObject *self, PyObject *args) {
         if (to[k] > at) memset(o + at, 0, (size_t)(to[k] - at) * 4);
         uint32_t *p = o + to[k], value = f[k], by = (uint32_t)step;
         if (!by) fill((uint8_t *)p, 0, l[k], &value, 4);
+        else if (by == 1) /* without a product, which few processors have for vectors */
+            for (int64_t i = 0, end = l[k]; i < end; i++) p[i] = value++;
         else
             for (int64_t i = 0, end = l[k]; i < end; i++, value += by) p[i] = value;
         at = to[k] + l[k];
@@ -564,6 +566,48 @@ static PyObject *ramps(PyObject *self, PyObject *args) {
     result = answer(bad < 0 ? FINE : OVERFLOWS, bad, 0);
 end:
     PyBuffer_Release(&target), PyBuffer_Release(&length), PyBuffer_Release(&first), PyBuffer_Release(&out);
+    return result;
+}
+
+/* ---- bounds(target, length, counts, filled, width, offsets, out): for each sample 0, the end of each of its pieces, and the
+ * width if they do not fill it ----------------------------------------------------------------------------------- */
+
+static PyObject *bounds(PyObject *self, PyObject *args) {
+    enum { COUNTS = 2, OFFSETS = 4, OUT = 5, BUFFERS = 6 };
+    static const char *names[BUFFERS] = {"target", "length", "counts", "filled", "offsets", "out"};
+    Py_buffer b[BUFFERS];
+    Py_ssize_t width;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*nw*w*:bounds", &b[0], &b[1], &b[2], &b[3], &width, &b[4], &b[5])) return NULL;
+    PyObject *result = NULL;
+    int64_t sizes[BUFFERS], made = 0, piece = 0, k = 0;
+    for (int i = 0; i < BUFFERS; i++)
+        if (!length_of(&b[i], i == OUT ? 4 : 8, names[i], &sizes[i])) goto end;
+    int64_t n = sizes[COUNTS];
+    if (sizes[1] != sizes[0] || sizes[3] != n || sizes[OFFSETS] != n + 1 || width < 1) {
+        PyErr_SetString(PyExc_ValueError, "bounds: expected pieces and samples of one size each, one more offset, and a width of at least 1");
+        goto end;
+    }
+    const int64_t *target = b[0].buf, *length = b[1].buf, *counts = b[2].buf, *filled = b[3].buf;
+    int64_t *offsets = b[OFFSETS].buf;
+    int32_t *out = b[OUT].buf;
+    verdict v = FINE;
+    Py_BEGIN_ALLOW_THREADS
+    for (; k < n; k++) {
+        int64_t padded = filled[k] < width;
+        if (counts[k] < 0 || counts[k] > sizes[0] - piece || sizes[OUT] - made < counts[k] + 1 + padded) {
+            v = OVERFLOWS;
+            break;
+        }
+        offsets[k] = made;
+        out[made++] = 0;
+        for (int64_t last = piece + counts[k]; piece < last; piece++) out[made++] = (int32_t)(target[piece] + length[piece] - k * width);
+        if (padded) out[made++] = (int32_t)width;
+    }
+    Py_END_ALLOW_THREADS
+    offsets[n] = made;
+    result = v == FINE ? PyLong_FromLongLong(made) : answer(v, k, 0);
+end:
+    for (int i = 0; i < BUFFERS; i++) PyBuffer_Release(&b[i]);
     return result;
 }
 
@@ -1022,6 +1066,7 @@ static PyMethodDef methods[] = {
     {"placed", placed, METH_VARARGS, "Copy byte ranges to given places of the output."},
     {"pieces", pieces, METH_VARARGS, "Cut intervals into the pieces of samples of one width."},
     {"gaps", gaps, METH_VARARGS, "Fill what no run of an array covers with a value."},
+    {"bounds", bounds, METH_VARARGS, "Bounds of the pieces of samples."},
     {"ramps", ramps, METH_VARARGS, "Fill runs of an array with rising or equal numbers, the rest with 0."},
     {"best_fit", best_fit, METH_VARARGS, "Put items into bins, best-fit decreasing."},
     {"fit_in_order", fit_in_order, METH_VARARGS, "Cut items into groups that fit, one after another."},

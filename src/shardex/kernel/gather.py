@@ -257,6 +257,24 @@ def ramps(target: Integers, length: Integers, first: Any, step: int, size: int) 
     return out
 
 
+def piece_bounds(pieces: Pieces, width: int) -> tuple[NDArray[np.int32], Integers]:
+    """Return for each sample 0, the end of each piece, and the width if it has padding; and where each sample begins.
+
+    >>> starts = np.array([0, 3, 3, 9])
+    >>> pieces = cut_pieces(starts[:-1], starts[1:], np.array([0, 2]), np.array([3, 3]), [1, 5], [5, 9], 4)
+    >>> [one.tolist() for one in piece_bounds(pieces, 4)]
+    [[0, 2, 4, 0, 4], [0, 3, 5]]
+    """
+    samples = len(pieces.counts)
+    out, offsets = np.empty(len(pieces.target) + 2 * samples, np.int32), np.empty(samples + 1, np.int64)
+    given = pieces.target, pieces.length, pieces.counts, pieces.filled
+    try:
+        made = _kernel.bounds(*map(_integers, given), width, offsets, out)
+    except ValueError as error:
+        raise RangeError(str(error)) from None
+    return out[:made], offsets
+
+
 def fill_gaps(out: NDArray[Any], target: Integers, length: Integers, value: Any) -> None:
     """Fill the elements of a flat array that no run covers with a value; runs ascend and do not overlap.
 

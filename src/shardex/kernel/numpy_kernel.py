@@ -183,6 +183,34 @@ def ramps(target: Integers, length: Integers, first: NDArray[np.int32], step: in
     return -1
 
 
+def bounds(
+    target: Integers,
+    length: Integers,
+    counts: Integers,
+    filled: Integers,
+    width: int,
+    offsets: Integers,
+    out: NDArray[np.int32],
+) -> int:
+    if len(target) != len(length) or not len(counts) == len(filled) == len(offsets) - 1 or width < 1:
+        raise ValueError(
+            "bounds: expected pieces and samples of one size each, one more offset, and a width of at least 1"
+        )
+    padded = filled < width
+    ends, pieces = np.cumsum(counts + 1 + padded), np.cumsum(counts)
+    bad = (counts < 0) | (pieces > len(target)) | (ends > out.size)
+    if bad.any():
+        raise ValueError(f"range {int(bad.argmax())} of the request does not fit the output")
+    offsets[0], offsets[1:] = 0, ends
+    made, count = int(offsets[-1]), int(pieces[-1]) if len(pieces) else 0
+    out[:made] = width
+    out[offsets[:-1]] = 0
+    sample = np.repeat(np.arange(len(counts)), counts)
+    places = np.arange(count) + 1 + (offsets[:-1] - (pieces - counts))[sample]
+    out[places] = (target[:count] + length[:count] - sample * width).astype(np.int32)
+    return made
+
+
 def best_fit(sizes: Integers, capacity: int, bins: Integers, order: Integers) -> int:
     if not len(bins) == len(order) == len(sizes) or not 1 <= capacity <= 1 << 40:
         raise ValueError("best_fit: expected a capacity from 1 to 2**40, and as many bins and places as sizes")

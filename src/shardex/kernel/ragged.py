@@ -49,8 +49,8 @@ class Ragged:
     ) -> Ragged:
         """Make a Ragged of rows that lie end to end in `values`; `offsets` count along its first axis."""
         values = np.ascontiguousarray(values)
-        ends = np.asarray(offsets, np.int64) * (values.itemsize * int(np.prod(values.shape[1:], dtype=np.int64)))
-        ranges = Ranges(Segments.of(values), np.zeros(len(ends) - 1, np.int64), ends[:-1], np.diff(ends))
+        ends = np.asarray(offsets, np.int64) * (values.itemsize * math.prod(values.shape[1:]))
+        ranges = Ranges(Segments.of(values), np.zeros(len(ends) - 1, np.int64), ends[:-1], ends[1:] - ends[:-1])
         return cls(ranges, values.dtype, inner or values.shape[1:], shapes)
 
     @classmethod

@@ -149,7 +149,7 @@ class Loader(Generic[B_co]):
         :param workers: number of threads or processes that prepare batches; 0 prepares them in the loop itself
         :param worker_type: "process" for Python code (the default with `transform` or `collate`, or a format that is
             decoded in Python), "thread" for code that releases the GIL
-        :param read_ahead: number of reads (a batch each with workers, about a megabyte each without) that are prepared,
+        :param read_ahead: number of reads (a batch each with workers, about 2 MB each without) that are prepared,
             or announced to the disk, in advance
         :param fields: names of the fields to load; all by default
         :param transform: called with each sample, returns a sample; if it has a second parameter, that is a
