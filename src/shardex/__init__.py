@@ -34,7 +34,7 @@ from shardex.dataset import (
 )
 from shardex.errors import ShardexError
 from shardex.kernel import Columns, Masked, Ragged
-from shardex.loader import Loader
+from shardex.loader import Loader, prefetch
 from shardex.rows import Rows
 from shardex.samples import Batch, DictSample, Lens, PackableSample, lens, packable
 from shardex.schema import (
@@ -136,6 +136,7 @@ __all__ = [
     "mix",
     "open",
     "packable",
+    "prefetch",
     "recover",
     "restore",
     "storage",

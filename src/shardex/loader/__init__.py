@@ -17,11 +17,14 @@ storage gets prefetch hints for the plans that follow.
 - `loaded_batch`: the batch that users get, with mask and origin
 - `tensors`: columns to torch tensors; the rank in `torch.distributed`
 - `read_ahead`: prefetch hints for the next reads
+- `prefetch`: the values of a generator of the user, made in another process
 - `stats`: counts, times and the bottleneck of a run
 """
 
 from shardex.loader.loader import Loader
+from shardex.loader.prefetch import prefetch
 
 __all__ = [
     "Loader",
+    "prefetch",
 ]
