@@ -119,7 +119,8 @@ class TestErrors:
         with pytest.raises(KeyError, match="missing") as caught:
             taken.extend(values)  # extend keeps what came before the error
         assert isinstance(caught.value.__cause__, WorkerTraceback)
-        assert "in generate" in str(caught.value.__cause__) and 'raise KeyError("missing")' in str(caught.value.__cause__)
+        text = str(caught.value.__cause__)
+        assert "in generate" in text and 'raise KeyError("missing")' in text
         assert taken == [0, 1, 2] and list(values) == []
 
     def test_error_before_the_first_value(self) -> None:
