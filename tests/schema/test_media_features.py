@@ -1,14 +1,17 @@
-"""Features of images, audio and video: options, JSON form, fingerprint."""
+"""Features of images, audio and video: options, JSON form, fingerprint, and the bytes that are stored for values."""
 
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import PIL.Image
 import pytest
 
 from shardex.errors import SchemaError
+from shardex.media import decode_image, encode_image, image_info
 from shardex.schema import (
     Audio,
     Bytes,
@@ -21,6 +24,10 @@ from shardex.schema import (
     Struct,
     Video,
     feature_of,
+    fit,
+    fit_column,
+    fit_sample,
+    infer,
 )
 
 
@@ -87,6 +94,87 @@ def test_annotations_and_classes_of_features() -> None:
     assert feature_of(Annotated[np.ndarray | None, Image()]) == Optional(Image())
     assert feature_of(list[Annotated[bytes, Image()]]) == Sequence(Image())
     assert feature_of(Image) == Image()
-    assert feature_of(pytest.importorskip("PIL.Image").Image) == Image()
+    assert feature_of(PIL.Image.Image) == Image()
     with pytest.raises(SchemaError, match=r"expected a feature such as ClassLabel\(\.\.\.\), got the class ClassLabel"):
         feature_of(ClassLabel)
+
+
+# -- values ---------------------------------------------------------------------------------------------------
+
+GREY = np.arange(12, dtype=np.uint8).reshape(3, 4)
+COLOUR = np.arange(36, dtype=np.uint8).reshape(3, 4, 3)
+PNG, JPEG = encode_image(COLOUR), encode_image(COLOUR, "jpeg")
+
+
+def test_bytes_and_files_are_stored_untouched(tmp_path: Path) -> None:
+    (tmp_path / "x.jpg").write_bytes(JPEG)
+    given = [JPEG, bytearray(JPEG), memoryview(JPEG), tmp_path / "x.jpg", str(tmp_path / "x.jpg")]
+    given += [{"bytes": JPEG, "path": "y.jpg"}, {"bytes": None, "path": str(tmp_path / "x.jpg")}]
+    assert [fit(one, Image()) for one in given] == [JPEG] * len(given)
+    with PIL.Image.open(tmp_path / "x.jpg") as image:
+        assert fit(image, Image()) == JPEG
+    assert fit_column([JPEG, PNG], Image("L"), str, "x", stored=False) == [JPEG, PNG]
+    assert fit(None, Optional(Image())) is None
+    assert fit([JPEG, COLOUR], Sequence(Image())) == [JPEG, PNG]
+    assert fit({"a": COLOUR}, Struct({"a": Image(), "b": Optional(Image())})) == {"a": PNG, "b": None}
+
+
+@pytest.mark.parametrize("feature", [Audio(), Video()])
+def test_bytes_of_audio_and_video_are_stored_untouched(feature: Media, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"RIFF1234")
+    assert [fit(one, feature) for one in (b"RIFF1234", tmp_path / "x")] == [b"RIFF1234"] * 2
+
+
+def test_arrays_are_encoded_in_the_format_of_the_feature() -> None:
+    assert np.array_equal(decode_image(fit(COLOUR, Image())), COLOUR)
+    assert np.array_equal(decode_image(fit(GREY, Image("L")), "L")[..., 0], GREY)
+    assert image_info(fit(COLOUR, Image(format="webp"))).format == "webp"
+    assert image_info(fit(PIL.Image.fromarray(COLOUR), Image())).format == "png"
+    deep = GREY.astype(np.uint16) << 8
+    assert np.array_equal(decode_image(fit(deep, Image(None)), None)[..., 0], deep)
+
+
+@pytest.mark.parametrize(
+    ("value", "feature", "message"),
+    [
+        (b"", Image(), "expected an image file.*no bytes"),
+        (b"no image", Image(), "expected an image file"),
+        (PNG[:-40], Image(), "expected"),
+        (JPEG[: len(JPEG) // 2], Image(), "expected"),
+        ("no/such.jpg", Image(), "No such file"),
+        (COLOUR, Image("L"), "at most 1 channels"),
+        (COLOUR.astype(np.float32), Image(), "uint8"),
+        (COLOUR[0, 0], Image(), "shape"),
+        (GREY.astype(np.uint16), Image(), "mode=None keeps"),
+        (7, Image(), "got int"),
+        (None, Image(), "expected image, got none"),
+        ({"label": 3}, Image(), '"bytes" or a "path"'),
+        (b"", Audio(), "expected audio"),
+        ("no/such.mp4", Video(), "No such file"),
+    ],
+)
+def test_values_that_do_not_fit_raise(value: Any, feature: Media, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        fit(value, feature)
+    features = Features({"x": feature})
+    with pytest.raises(SchemaError, match="sample 7, field x"):
+        fit_sample({"x": value}, features, 7)
+
+
+def test_stored_values_are_not_checked_and_paths_in_data_are_not_read() -> None:
+    assert fit(b"damaged", Image(), stored=True) == b"damaged"
+    assert fit(COLOUR, Image(), stored=True) is COLOUR
+    for path in ("/etc/hostname", {"bytes": None, "path": "/etc/hostname"}, None):
+        with pytest.raises(SchemaError, match="expected the bytes of image"):
+            fit(path, Image(), stored=True)
+
+
+@pytest.mark.parametrize(
+    ("modes", "expected"),
+    [(["RGB"], "RGB"), (["L", "1"], "L"), (["L", "RGB"], "RGB"), (["RGBA", "P"], "RGBA"), (["I;16", "RGB"], None)],
+)
+def test_images_of_pil_are_inferred_with_a_mode_that_keeps_their_pixels(modes: list[str], expected: str | None) -> None:
+    images = [PIL.Image.new(mode, (2, 2)) for mode in modes]
+    assert infer([{"x": one} for one in images]) == Features({"x": Image(expected)})
+    assert infer([{"x": images}]) == Features({"x": Sequence(Image(expected))})
+    assert infer([{"x": images[0]}, {"x": None}])["x"] == Optional(infer([{"x": images[0]}])["x"])

@@ -30,6 +30,7 @@ from shardex.schema import (
     Feature,
     Json,
     Map,
+    Media,
     Null,
     Optional,
     Sequence,
@@ -40,6 +41,7 @@ from shardex.schema import (
     dtype_bounds,
     fit_array,
     fit_class,
+    fit_media,
     fit_number,
     is_missing,
     list_items,
@@ -86,6 +88,8 @@ def encoder_of(feature: Feature) -> Encoder:
             return Texts(TEXT.encode, pa.large_string())
         case Json():
             return Blobs(JSON.encode, pa.large_string())
+        case Media():
+            return Blobs(lambda value: fit_media(value, feature), pa.large_binary())
         case Bytes():
             return Blobs(RAW.encode, pa.large_binary())
         case Array(dtype=None):

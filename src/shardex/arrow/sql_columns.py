@@ -220,7 +220,7 @@ def samples_table(read: Callable[[], Iterable[Columns]], features: Features) -> 
     {'y': ['{"z":2}']}
     """
     try:
-        parts = [to_table(columns, features) for columns in read()]
+        parts = [to_table(columns, features, stored=True) for columns in read()]
     except SchemaError:
         values: dict[str, list[Any]] = {name: [] for name in features}
         rows = 0

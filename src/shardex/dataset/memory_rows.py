@@ -5,6 +5,7 @@ A read has the form that the features of the fields say, as a read of files has.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,7 @@ from shardex.schema import (
     Feature,
     Features,
     Json,
+    Media,
     Optional,
     check_fields,
     contains,
@@ -76,8 +78,8 @@ class ListRows(AbstractRows):
         names = check_fields(self._names, fields)
         samples = [self.samples[row] for row in rows.tolist()]
         found = {name: [sample.get(name) for sample in samples] for name in names}
-        arrays = self._arrays
-        columns = {n: _list_column(values, arrays[n], n) if n in arrays else values for n, values in found.items()}
+        given = self._converted
+        columns = {n: _list_column(values, given[n], n) if n in given else values for n, values in found.items()}
         return in_form(Columns(columns, len(rows)).stack(), self._known_features)
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
@@ -96,10 +98,12 @@ class ListRows(AbstractRows):
         )
 
     @cached_property
-    def _arrays(self) -> Mapping[str, Feature]:
-        """Fields of arrays that samples have as lists."""
-        fields = {name: feature for name, feature in self._known_features.items() if contains(feature, Array)}
-        return {n: f for n, f in fields.items() if any(_is_list(sample.get(n)) for sample in self.samples)}
+    def _converted(self) -> Mapping[str, Feature]:
+        """Fields of arrays that samples have as lists, and of images, which are read as bytes."""
+        known = self._known_features.items()
+        fields = {name: feature for name, feature in known if contains(feature, Array)}
+        lists = {n: f for n, f in fields.items() if any(_is_list(sample.get(n)) for sample in self.samples)}
+        return lists | {name: feature for name, feature in known if contains(feature, Media)}
 
 
 def _is_list(value: Any) -> bool:
@@ -107,7 +111,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _list_column(values: list[Any], feature: Feature, name: str) -> Column:
-    """Return lists of numbers as the arrays that their feature says."""
+    """Return lists of numbers as the arrays that their feature says, images as their bytes."""
     return fit_column(values, feature, "sample {}".format, name, stored=False)
 
 
@@ -156,10 +160,26 @@ class ColumnRows(AbstractRows):
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Pick the rows of each column."""
-        return self.columns.select(check_fields(self.columns.names, fields)).take(rows)
+        found = self.columns.select(check_fields(self.columns.names, fields)).take(rows)
+        for name in self._media & found.data.keys():
+            found.data[name] = _list_column(list(found.data[name]), self.features[name], name)
+        return found
+
+    @cached_property
+    def _media(self) -> set[str]:
+        """Fields of images, which are read as bytes."""
+        if "PIL.Image" not in sys.modules:
+            return set()
+        lists = [name for name, column in self.columns.data.items() if isinstance(column, list)]
+        try:
+            return {name for name in lists if contains(_memory_feature(name, self.columns.data[name]), Media)}
+        except SchemaError:  # a field with values of several kinds
+            return set()
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Pick one value of each column."""
+        if self._media:
+            return super().sample(row, fields)
         return self.columns.select(check_fields(self.columns.names, fields)).sample(row)
 
 

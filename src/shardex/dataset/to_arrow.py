@@ -38,7 +38,7 @@ def batches(view: Dataset[Any]) -> pa.RecordBatchReader:
     features, chunks = view.features, view.chunks(size=_MIN_ROWS)
     types = {name: _type(feature) or _stored_type(view, name) for name, feature in features.items()}
     if None in types.values() and (first := next(chunks, None)) is not None:
-        guessed = to_table(first, features)
+        guessed = to_table(first, features, stored=True)
         types = {name: guessed.schema.field(name).type if kind is None else kind for name, kind in types.items()}
         chunks = chain([first], chunks)
     fields = [pa.field(name, pa.null() if kind is None else kind) for name, kind in types.items()]
@@ -63,7 +63,7 @@ def _batches(chunks: Iterable[Columns], features: Features, schema: pa.Schema) -
     types = {field.name: field.type for field in schema}
     first = 0
     for columns in chunks:
-        yield from with_schema(to_table(columns, features, types, first), schema).to_batches()
+        yield from with_schema(to_table(columns, features, types, first, stored=True), schema).to_batches()
         first += len(columns)
 
 

@@ -42,6 +42,7 @@ from shardex.schema.features import (
     feature_of,
     hints_of,
     nested_features,
+    stored_form,
     unwrap_optional,
 )
 from shardex.schema.fit import (
@@ -80,7 +81,7 @@ from shardex.schema.leaf_features import (
     Value,
     dtype_text,
 )
-from shardex.schema.media_features import Audio, Image, Media, Video
+from shardex.schema.media_features import NO_MEDIA, Audio, Image, Media, Video, fit_media
 from shardex.schema.plain_form import other_metadata, plain_form, plain_metadata
 from shardex.schema.time_features import UNITS, Date, Duration, Time, TimeFeature, Timestamp
 
@@ -88,6 +89,7 @@ __all__ = [
     "COMPACT",
     "JSON",
     "MSGPACK",
+    "NO_MEDIA",
     "NPY",
     "NUMBER",
     "RAW",
@@ -134,6 +136,7 @@ __all__ = [
     "fit_array",
     "fit_class",
     "fit_column",
+    "fit_media",
     "fit_null",
     "fit_number",
     "fit_sample",
@@ -155,6 +158,7 @@ __all__ = [
     "refuse_unknown_fields",
     "shape_of_empty_list",
     "stack_arrays",
+    "stored_form",
     "struct_items",
     "to_columns",
     "to_sample",

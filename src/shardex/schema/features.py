@@ -26,7 +26,7 @@ import numpy as np
 
 from shardex.errors import ArgumentError, FormatError, SchemaError, unknown_field
 from shardex.schema.leaf_features import Array, Bytes, ClassLabel, Decimal, Feature, Json, Null, Opaque, Text, Value
-from shardex.schema.media_features import Audio, Image, Video
+from shardex.schema.media_features import Audio, Image, Media, Video
 from shardex.schema.time_features import UNITS, Date, Duration, Time, Timestamp
 
 _DECIMAL = Decimal(38, 9)
@@ -160,6 +160,24 @@ def contains(feature: Feature, kind: type[Feature] | types.UnionType) -> bool:
     (True, False)
     """
     return any(isinstance(part, kind) for _, part in nested_features(feature, ""))
+
+
+def stored_form(feature: Feature) -> Feature:
+    """Return a feature with bytes in the place of images, audio and video: the type of what files and rows hold.
+
+    >>> str(stored_form(Sequence(Optional(Image())))), str(stored_form(Text()))
+    ('list of bytes or none', 'text')
+    """
+    match feature:
+        case Media():
+            return Bytes()
+        case Optional() | Sequence():
+            return type(feature)(stored_form(feature.feature))
+        case Map():
+            return Map(stored_form(feature.key), stored_form(feature.value), feature.pairs)
+        case Struct():
+            return Struct({name: stored_form(one) for name, one in feature.fields.items()})
+    return feature
 
 
 def _is_unicode(name: str) -> bool:

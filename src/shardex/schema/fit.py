@@ -39,6 +39,7 @@ from shardex.schema.leaf_features import (
     Text,
     Value,
 )
+from shardex.schema.media_features import Media, fit_media
 from shardex.schema.time_features import TimeFeature, from_text, is_missing_time
 
 Sample = Mapping[str, Any]
@@ -72,6 +73,8 @@ def fit(value: Any, feature: Feature, *, stored: bool = False) -> Any:
             return fit_class(value, feature)
         case Text() if isinstance(value, str):
             return value
+        case Media():
+            return fit_media(value, feature, stored=stored)
         case Bytes() if isinstance(value, bytes | bytearray | memoryview):
             return bytes(value)
         case Array():
@@ -424,6 +427,8 @@ def fits_unchanged(feature: Feature) -> Callable[[Any], bool]:
             return lambda value: value is None or inner(value)
         case Text():
             return lambda value: type(value) is str
+        case Media():  # bytes are checked
+            return lambda value: False
         case Bytes():
             return lambda value: type(value) is bytes
         case Json():

@@ -26,6 +26,7 @@ from shardex.schema.leaf_features import (
     Value,
     is_storable,
 )
+from shardex.schema.media_features import Image, is_pil_image
 from shardex.schema.time_features import (
     UNITS,
     Date,
@@ -38,6 +39,8 @@ from shardex.schema.time_features import (
 )
 
 _PLAIN = {bool, int, float, str, bytes}
+_IMAGE_MODES = {"L": "L", "1": "L", "RGBA": "RGBA", "LA": "RGBA", "PA": "RGBA", "I;16": None, "I": None, "F": None}
+"""Modes of images of PIL, and those to which they are decoded without loss; for all others it is RGB."""
 _DIGITS = 38
 """Digits of a decimal number, unless the values have more: those of decimal128."""
 
@@ -107,6 +110,8 @@ def _of_value(value: Any, name: str) -> Feature:
         return Bytes()
     if isinstance(value, dict | list | tuple):
         return Json()
+    if is_pil_image(value):
+        return Image(_IMAGE_MODES.get(value.mode, "RGB"))
     if (feature := _of_time(value)) is not None:
         return feature
     if isinstance(value, decimal.Decimal):
@@ -216,6 +221,9 @@ def _join(a: Feature, b: Feature, name: str) -> Feature:
         return both_times
     if isinstance(a, Decimal) and isinstance(b, Decimal):
         return Decimal(max(a.precision, b.precision), max(a.scale, b.scale))
+    if isinstance(a, Image) and isinstance(b, Image):
+        modes = {a.mode, b.mode}
+        return Image(next(mode for mode in (None, "RGBA", "RGB", "L") if mode in modes))
     if isinstance(a, Array) and isinstance(b, Array):
         if a.dtype != b.dtype or a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
             return Array(a.dtype) if a.dtype == b.dtype else Array()

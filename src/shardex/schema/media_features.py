@@ -1,19 +1,24 @@
-"""Features of images, audio and video: a field holds encoded bytes, and its feature says what they are.
+"""Features of images, audio and video, and the conversion of their values to the bytes that are stored.
 
 A file stores the bytes of a JPEG, a FLAC or an MP4 untouched; the options of the feature say how values that are not
-encoded yet become bytes, and how the bytes are decoded. Frozen dataclasses; room `media` encodes and decodes, `fit`
-converts values.
+encoded yet become bytes, and how the bytes are decoded. Room `media` encodes and decodes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import operator
+import os
+import sys
+from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
-from shardex.errors import SchemaError
+import numpy as np
+
+from shardex.errors import MissingExtraError, SchemaError, ShardexError, storage_errors
+from shardex.media import encode_image
 from shardex.schema.leaf_features import Bytes
 
 IMAGE_MODES = ("RGB", "L", "RGBA")
@@ -157,6 +162,91 @@ class Video(Media):
         _one_of(self.sampling, _SAMPLINGS, "samplings")
         object.__setattr__(self, "size", _checked_size(self.size))
         self._check_decode()
+
+
+# -- values ---------------------------------------------------------------------------------------------------
+
+
+class _NoMedia:
+    """Type of `NO_MEDIA`."""
+
+    def __repr__(self) -> str:
+        return "NO_MEDIA"
+
+
+NO_MEDIA = _NoMedia()
+"""The value of a deleted sample, which is stored as no bytes and never read."""
+
+
+def fit_media(value: Any, feature: Media, *, stored: bool = False) -> Any:
+    """Return the bytes that are stored for a value; `SchemaError` if they are damaged or the value does not fit.
+
+    Bytes are checked and returned untouched; a path is read, a mapping as that of Hugging Face has "bytes" or a "path";
+    decoded values are encoded. `stored` values come from rows: bytes, which are not checked, or what they decode to.
+
+    >>> fit_media(np.zeros((2, 3), np.uint8), Image("L"))[1:4], fit_media(b"JPEG", Image(), stored=True)
+    (b'PNG', b'JPEG')
+    >>> fit_media(b"JPEG", Image())
+    Traceback (most recent call last):
+    shardex.errors.SchemaError: expected an image...
+    """
+    if value is NO_MEDIA:
+        return b""
+    if isinstance(value, Mapping):
+        value = _of_mapping(value, feature)
+    if stored and value is not None and not isinstance(value, str | os.PathLike | bytearray | memoryview):
+        return value
+    if stored:
+        return _stored_bytes(value, feature)
+    try:
+        return _encoded(value, feature)
+    except (SchemaError, MissingExtraError):
+        raise
+    except ShardexError as error:
+        raise SchemaError(str(error)) from error
+
+
+def is_pil_image(value: Any) -> bool:
+    """Return whether a value is an image of PIL, without an import of PIL."""
+    pil = sys.modules.get("PIL.Image")
+    return pil is not None and isinstance(value, pil.Image)
+
+
+def _stored_bytes(value: Any, feature: Media) -> bytes:
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise SchemaError(f"expected the bytes of {feature}, got {_described(value)}")
+
+
+def _described(value: Any) -> str:
+    return "none" if value is None else f"{type(value).__name__} {value!r}"[:80]
+
+
+def _of_mapping(value: Mapping[str, Any], feature: Media) -> Any:
+    """Return the bytes or the path of a mapping, as samples of Hugging Face have it."""
+    if (found := value.get("bytes")) is None:
+        found = value.get("path")
+    if found is None:
+        raise SchemaError(f'expected a mapping with "bytes" or a "path" for {feature}, got {_described(value)}')
+    return found
+
+
+def _encoded(value: Any, feature: Media) -> bytes:
+    if value is None:
+        raise SchemaError(f"expected {feature}, got none (declare a field that may be missing as optional)")
+    if isinstance(feature, Image):
+        if isinstance(value, np.ndarray) and value.dtype == np.uint16 and feature.mode is not None:
+            raise SchemaError(f"expected uint8 for mode {feature.mode!r}, got uint16 (mode=None keeps 16 bits)")
+        return encode_image(value, feature.format, mode=feature.mode)
+    if isinstance(value, str | os.PathLike):
+        with storage_errors(value, "read the file"), open(value, "rb") as file:
+            value = file.read()
+    if not isinstance(value, bytes | bytearray | memoryview) or not len(value):
+        raise SchemaError(f"expected {feature} as bytes or a path, got {_described(value)}")
+    return bytes(value)
+
+
+# -- options --------------------------------------------------------------------------------------------------
 
 
 def _one_of(given: Any, known: tuple[str, ...], what: str) -> str:

@@ -221,7 +221,7 @@ def _shards(ds: Dataset[Any], begin: int, end: int, file_bytes: float, shard_siz
     if file_bytes <= shard_size:
         return 1
     rows = np.unique(np.linspace(begin, end - 1, _MEASURED).astype(np.int64))
-    measured = to_table(ds.read(rows), ds.features).nbytes / len(rows) * (end - begin)
+    measured = to_table(ds.read(rows), ds.features, stored=True).nbytes / len(rows) * (end - begin)
     size = file_bytes if measured > file_bytes / 2 else measured
     return 1 if size <= shard_size else int(np.ceil(size / (shard_size * _FULL)))
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shardex.errors import ArgumentError, DuplicateKeyError, SchemaError
 from shardex.formats import TableRows
 from shardex.kernel import Integers
-from shardex.schema import Bytes, Features, Text, Value
+from shardex.schema import Bytes, Features, Media, Text, Value
 from shardex.sources import Source
 from shardex.store.data_file_reader import read_numbers
 from shardex.store.keys import KeyIndex, KeyTable, find_duplicate, find_existing
@@ -39,7 +39,7 @@ def check_key(key: str | None, features: Features, generate: bool = False) -> No
         raise SchemaError(f"expected one of the fields {', '.join(features)} as key, got {key!r}")
     feature = features[key]
     whole = isinstance(feature, Value) and np.dtype(feature.dtype).kind in "iu"
-    if not (whole or isinstance(feature, Text | Bytes)):
+    if not (whole or isinstance(feature, Text | Bytes)) or isinstance(feature, Media):
         raise SchemaError(f"expected a key of whole numbers, text or bytes, got {feature} - at field {key}")
     if generate and not isinstance(feature, Text):
         raise SchemaError(f"expected a text field for generated keys, got {feature} - at field {key}")

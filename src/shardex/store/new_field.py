@@ -20,12 +20,14 @@ from shardex.dataset import Dataset, column_table, from_arrow
 from shardex.errors import SchemaError
 from shardex.kernel import Columns
 from shardex.schema import (
+    NO_MEDIA,
     Array,
     Bytes,
     Feature,
     Features,
     Json,
     Map,
+    Media,
     Null,
     Opaque,
     Optional,
@@ -232,6 +234,8 @@ def blank(feature: Feature) -> Any:
             return np.zeros((), feature.dtype)[()]
         case Text():
             return ""
+        case Media():
+            return NO_MEDIA
         case Bytes():
             return b""
         case Sequence():
