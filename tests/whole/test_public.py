@@ -23,6 +23,7 @@ LAZY = {
     "ray",
     "redis",
     "simplejpeg",
+    "soundfile",
     "ssl",
     "torch",
     "webdataset",

@@ -1,16 +1,32 @@
-"""Bytes of images as arrays, and arrays as bytes of images.
+"""Bytes of images, audio and video as arrays, and arrays as bytes.
 
-In: encoded files (JPEG, PNG, WebP, ...) as bytes, paths, PIL images or arrays. Out: bytes to store, arrays of pixels
-(height, width, channels), what a header says. This room knows nothing of features, rows or datasets: `schema` decides
-what a field is, and `dataset` when it is decoded.
+In: encoded files (JPEG, PNG, FLAC, MP4, ...) as bytes, paths, PIL images or arrays. Out: bytes to store, arrays (of an
+image: height, width, channels; of audio: frames, channels; of a video: frames, height, width, channels), what a header
+says. This room knows nothing of features, rows or datasets: `schema` decides what a field is, and `dataset` when it is
+decoded.
 
-simplejpeg and Pillow (the extra `images`) are imported when they are first used.
+simplejpeg and Pillow (the extra `images`), soundfile (`audio`) and PyAV (`video`) are imported when they are first
+used.
 
 - `images`: encodes, decodes and describes one image
 - `image_files`: recognises the formats of image files and reads their headers; opens them with Pillow
+- `audio`: encodes, decodes and describes audio, with `resample`; `mpeg_audio` finds the length of MP3 files
+- `frame_choice`: which frames of a video, or which window of an audio, are decoded
+- `containers`: recognises the containers of audio and video, and files that were cut off
 """
 
+from shardex.media.audio import AudioInfo, audio_info, decode_audio, encode_audio
 from shardex.media.image_files import MAX_PIXELS, ImageInfo, image_info
 from shardex.media.images import decode_image, encode_image
 
-__all__ = ["MAX_PIXELS", "ImageInfo", "decode_image", "encode_image", "image_info"]
+__all__ = [
+    "MAX_PIXELS",
+    "AudioInfo",
+    "ImageInfo",
+    "audio_info",
+    "decode_audio",
+    "decode_image",
+    "encode_audio",
+    "encode_image",
+    "image_info",
+]
