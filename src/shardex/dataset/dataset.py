@@ -7,6 +7,7 @@ table. A dataset is itself rows, so datasets can be made of datasets (`combine.p
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain as chain_iterables
@@ -23,6 +24,7 @@ from shardex.dataset.huggingface import to_huggingface
 from shardex.dataset.layers import Layer, RenamedRows, sample_type_of
 from shardex.dataset.pack import Strategy, packs_of
 from shardex.dataset.read_size import read_chunks, sample_chunks
+from shardex.dataset.show import overview, show
 from shardex.dataset.sql import (
     Limits,
     Params,
@@ -48,6 +50,7 @@ from shardex.dataset.views import (
     split_view,
 )
 from shardex.dataset.windows import windows_of
+from shardex.display import Figure
 from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.formats import ShardRows
 from shardex.jobs import LeftOut
@@ -215,7 +218,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
     def __getitems__(self, positions: Sequence[int]) -> Batch:
         """Return many samples as one batch; a torch `DataLoader` calls this instead of reading sample by sample."""
-        return Batch(self.read(normalise(positions, len(self))))
+        return Batch(self.read(normalise(positions, len(self))), DictSample, self)
 
     def __iter__(self) -> Iterator[T_co]:
         samples = chain_iterables.from_iterable(map(self._make, some) for some in sample_chunks(self))
@@ -309,6 +312,23 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
     def __repr__(self) -> str:
         return description(self)
+
+    def _repr_html_(self) -> str:
+        return overview(self)
+
+    def show(self, n: int = 16, *, path: str | os.PathLike[str] | None = None) -> Figure:
+        """Return a figure of the first samples, which a notebook shows; with `path` also write it to a file.
+
+        Images, first frames of videos, plots of arrays and audio, names of classes, and text, each bounded; at most 400
+        samples. ``ds.shuffle(0).show()`` shows random samples, ``ds.select("image", "label").show()`` some fields. The
+        name of the file ends in ``.html`` or ``.png``; images and PNG files need Pillow.
+
+        >>> import shardex as sx, tempfile
+        >>> ds = sx.open([{"x": k, "name": f"n{k}"} for k in range(10)])
+        >>> len(ds.show(4, path=tempfile.mkdtemp() + "/some.html"))
+        4
+        """
+        return show(self, n, path)
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in PLUMBING]
@@ -687,7 +707,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         size = whole_number("batch_size", batch_size, 1)
         parts = (part for columns in self.chunks(order, size) for part in columns.split(size))
         batches: Iterator[Batch[T_co]] = (
-            Batch(part, self.sample_type) for part in parts if len(part) == size or not drop_last
+            Batch(part, self.sample_type, self) for part in parts if len(part) == size or not drop_last
         )
         return DataIterator(batches, lambda: f"batches of {size} samples, {how}, of {self}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,6 +12,7 @@ from shardex.errors import FieldError
 from shardex.kernel import Column, Columns, Integers, Masked, value_mask
 from shardex.loader.plan import Plan, PreparedBatch
 from shardex.samples import Batch, DictSample, T_co
+from shardex.schema import Feature, Features
 
 if TYPE_CHECKING:
     from shardex.loader.recipe import Recipe
@@ -54,6 +55,11 @@ class BatchOrigin:
         """Type of the samples of the batch."""
         return self._recipe.sample_type
 
+    @property
+    def features(self) -> Features:
+        """Features of the samples as they were read."""
+        return self._recipe.dataset.features
+
     def part(self, where: slice) -> BatchOrigin:
         """Return where some of the samples come from."""
         return BatchOrigin(self._recipe, self.epoch, self._position, self.step, self.positions[where])
@@ -94,6 +100,9 @@ class LoadedBatch(Batch[T_co]):
     def _replace(self, columns: Columns, device: Any) -> Self:
         convert = None if self._to_tensor is None else partial(_on_device, self._to_tensor, device)
         return type(self)(columns, self._prepared, self._origin, convert)
+
+    def _features(self) -> Mapping[str, Feature]:
+        return {} if self._origin is None else self._origin.features
 
     def _part(self, where: slice, columns: Columns) -> LoadedBatch[T_co]:
         prepared, mask = self._prepared, self._prepared.mask

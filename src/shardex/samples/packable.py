@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar, dataclass_transform, overload
 from shardex.errors import FormatError, SchemaError
 from shardex.samples.class_record import record_of
 from shardex.samples.fit_sample import packed_values, sample_from
-from shardex.samples.sample import new_key, same, short
+from shardex.samples.sample import new_key, same, sample_html, short
 from shardex.schema import MSGPACK, describe
 
 C = TypeVar("C")
@@ -59,7 +59,11 @@ class PackableSample:
 
     def __repr__(self) -> str:
         values = (f"{name}={short(getattr(self, name))}" for name in _names(self))
-        return f"{type(self).__qualname__.rpartition('<locals>.')[2]}({', '.join(values)})"
+        return f"{_title(self)}({', '.join(values)})"
+
+    def _repr_html_(self) -> str:
+        values = {name: getattr(self, name) for name in _names(self)}
+        return sample_html(_title(self), values, record_of(type(self)).features)
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
@@ -99,6 +103,10 @@ class PackableSample:
 
 
 _RESERVED = {name for name in vars(PackableSample) if not name.startswith("__")}
+
+
+def _title(sample: Any) -> str:
+    return type(sample).__qualname__.rpartition("<locals>.")[2]
 
 
 def _names(sample: Any) -> list[str]:

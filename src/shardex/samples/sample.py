@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 import typing
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,13 +15,18 @@ from typing import TYPE_CHECKING, Any, Generic, Self, cast
 
 import numpy as np
 
+from shardex.display import Figure, overview_html
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, unknown_field
 from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged
 from shardex.samples.class_record import is_sample_class, record_of
-from shardex.schema import MSGPACK
+from shardex.schema import MSGPACK, Feature
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # part of type checkers; type variables have defaults since 3.13
+
+
+_IN_OVERVIEW = 3
+"""Samples in the table that a notebook shows of a batch."""
 
 
 class DictSample(dict[str, Any]):
@@ -62,6 +68,9 @@ class DictSample(dict[str, Any]):
     def __repr__(self) -> str:
         return f"DictSample({', '.join(f'{name}={short(value)}' for name, value in self.items())})"
 
+    def _repr_html_(self) -> str:
+        return sample_html("DictSample", self, {})
+
     def to_dict(self) -> dict[str, Any]:
         """Return a dict of the same values."""
         return dict(self)
@@ -85,6 +94,11 @@ if TYPE_CHECKING:
     T_co = TypeVar("T_co", covariant=True, default=DictSample)
 else:
     T_co = typing.TypeVar("T_co", covariant=True)
+
+
+def sample_html(title: str, values: Mapping[str, Any], features: Mapping[str, Feature]) -> str:
+    """Return the HTML that a notebook shows for a sample: a table of its fields."""
+    return overview_html(title, dict.fromkeys(values, ""), [values], features)
 
 
 def new_key() -> str:
@@ -130,14 +144,17 @@ class Batch(Generic[T_co]):
     (array([1.5, nan]), array([ True, False]), DictSample(y=None))
     """
 
-    __slots__ = ("_kind", "columns")
+    __slots__ = ("_kind", "_source", "columns")
 
     columns: Columns
     _kind: type[Any]
+    _source: Any
+    """What it was read from, whose features say how it is shown; None if that is not known."""
 
-    def __init__(self, columns: Columns, kind: type[Any] = DictSample) -> None:
+    def __init__(self, columns: Columns, kind: type[Any] = DictSample, source: Any = None) -> None:
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "_kind", kind)
+        object.__setattr__(self, "_source", source)
 
     @classmethod
     def of(cls, samples: Iterable[Any]) -> Batch[Any]:
@@ -152,7 +169,7 @@ class Batch(Generic[T_co]):
         return cls(columns, kinds.pop() if len(kinds) == 1 else DictSample)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("columns", "_kind"):
+        if name.startswith("__") or name in ("columns", "_kind", "_source", "_repr_html_"):
             raise AttributeError(name)
         try:
             return self[name]
@@ -183,7 +200,7 @@ class Batch(Generic[T_co]):
 
     def _part(self, where: slice, columns: Columns) -> Batch[T_co]:
         """Return a batch of some of the samples, which these columns have."""
-        return Batch(columns, self.sample_type)
+        return Batch(columns, self.sample_type, self._source)
 
     def _column(self, name: str) -> Column:
         column = self.columns[name]
@@ -224,6 +241,31 @@ class Batch(Generic[T_co]):
         fields = ", ".join(f"{name}={short(self[name])}" for name in self.keys())
         return f"Batch({len(self)} sample{'s' * (len(self) != 1)}: {fields})"
 
+    def _repr_html_(self) -> str:
+        kinds = {name: short(self[name]) for name in self.keys()}
+        return overview_html(_count_text(self), kinds, self._first(_IN_OVERVIEW), self._features())
+
+    def show(self, n: int = 16, *, path: str | os.PathLike[str] | None = None) -> Figure:
+        """Return a figure of the first samples, which a notebook shows; with `path` also write it to a file.
+
+        The name of the file ends in ``.html`` or ``.png``. `Dataset.show` says what is shown.
+
+        >>> Batch(Columns({"x": np.arange(3)})).show(2)
+        Figure(2 of 3 samples: x); a notebook shows it, save("figure.html") and save("figure.png") write it to a file
+        """
+        count = operator.index(n)
+        figure = Figure.of(self._first(count), self._features(), len(self))
+        if path is not None:
+            figure.save(path)
+        return figure
+
+    def _first(self, count: int) -> Iterator[dict[str, Any]]:
+        return map(self.columns.sample, range(min(count, len(self))))
+
+    def _features(self) -> Mapping[str, Feature]:
+        """Return the features of the fields, if they are known."""
+        return {} if self._source is None else cast(Mapping[str, Feature], self._source.features)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Batch, (self.columns, self.sample_type)
 
@@ -251,7 +293,7 @@ class Batch(Generic[T_co]):
 
     def _replace(self, columns: Columns, device: Any) -> Self:
         """Return a batch with other columns, which are on a device."""
-        return type(self)(columns, self._kind)
+        return type(self)(columns, self._kind, self._source)
 
     def present_of(self, name: str) -> Any:
         """Return for each sample whether it has a value for a field: False where the value is None."""
@@ -296,6 +338,10 @@ class Batch(Generic[T_co]):
     def samples(self) -> list[T_co]:
         """The samples as a list."""
         return list(self)
+
+
+def _count_text(batch: Batch[Any]) -> str:
+    return f"Batch of {len(batch)} sample{'s' * (len(batch) != 1)}"
 
 
 def _moved(value: Any, name: str, device: Any, non_blocking: bool) -> Any:

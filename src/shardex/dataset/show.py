@@ -1,0 +1,74 @@
+"""What a notebook shows of a dataset: a figure of its first samples, and a table of its fields.
+
+Samples are read one at a time; a field that cannot be read or decoded shows the error in its place.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardex.dataset.views import description
+from shardex.display import MAX_SAMPLES, Failed, Figure, overview_html
+from shardex.rows import whole_number
+from shardex.schema import Features, Video, contains
+
+if TYPE_CHECKING:
+    from shardex.dataset.dataset import Dataset
+
+_OVERVIEW = 3
+"""Samples in the table of a dataset."""
+_MAX_FIELDS = 40
+_SECONDS = 1.0
+"""The table of a dataset reads no further sample after this time."""
+
+
+def show(view: Dataset[Any], n: int, path: str | os.PathLike[str] | None) -> Figure:
+    """Return a figure of the first samples; write it to a file if a path is given."""
+    count = min(whole_number("n", n, 0), len(view), MAX_SAMPLES)
+    figure = Figure.of(_samples(view, count, view.fields[:_MAX_FIELDS]), view.features, len(view))
+    if path is not None:
+        figure.save(path)
+    return figure
+
+
+def overview(view: Dataset[Any]) -> str:
+    """Return the HTML that a notebook shows for a dataset: fields, features, a few samples; never raises."""
+    title = description(view)
+    try:
+        features = view.features
+        names = [name for name in features if not contains(features[name], Video)][:_MAX_FIELDS]  # videos are large
+        samples = _quickly(_samples(view, min(_OVERVIEW, len(view)), names))
+        return overview_html(title, {name: str(one) for name, one in features.items()}, samples, features)
+    except Exception as error:
+        return overview_html(f"{title}: {error}", {}, [], Features({}))
+
+
+def _quickly(samples: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield samples, and no more of them if that has taken long."""
+    begin = time.monotonic()
+    for sample in samples:
+        yield sample
+        if time.monotonic() - begin > _SECONDS:
+            return
+
+
+def _samples(view: Dataset[Any], count: int, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
+    view.advise(np.arange(count), fields)
+    for position in range(count):
+        try:
+            yield view.sample(position, fields)
+        except Exception:
+            yield {name: _value(view, position, name) for name in fields}
+
+
+def _value(view: Dataset[Any], position: int, name: str) -> Any:
+    """Return the value of one field, or the error that reading it raised."""
+    try:
+        return view.sample(position, [name]).get(name)
+    except Exception as error:
+        return Failed.of(error)
