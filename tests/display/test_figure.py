@@ -3,6 +3,8 @@
 import base64
 import io
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 from shardex.display import MAX_SAMPLES, Failed, Figure, overview_html
-from shardex.errors import ArgumentError, MissingExtraError, NotFoundError
+from shardex.errors import ArgumentError, NotFoundError
 from shardex.media import decode_image, encode_image
 from shardex.schema import ClassLabel, Image, Text
 
@@ -107,7 +109,7 @@ def test_broken_image_stands_beside_the_others() -> None:
         {"bad": Failed("a message")},
         {},
     ],
-    ids=lambda sample: "-".join(sample),
+    ids="-".join,
 )
 @pytest.mark.parametrize("count", [0, 1, 16])
 def test_png(tmp_path: Path, sample: dict[str, Any], count: int) -> None:
@@ -124,12 +126,18 @@ def test_png_has_the_pixels_of_the_images(tmp_path: Path) -> None:
     assert np.array_equal(found[row : row + 160, column : column + 160], image)
 
 
-def test_png_and_images_without_pillow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    figure = Figure.of([{"image": RED[:10, :10], "x": np.zeros(50), "name": "a"}], {})
-    monkeypatch.setitem(__import__("sys").modules, "PIL", None)
-    with pytest.raises(MissingExtraError, match=r"needs Pillow.*pip install 'shardex\[images\]'"):
-        figure.save(tmp_path / "a.png")
-    page = Page(figure._repr_html_())
+def test_without_pillow() -> None:
+    code = """
+import sys; sys.modules["PIL"] = None
+import numpy as np
+from shardex.display import Figure
+figure = Figure.of([{"image": np.zeros((10, 10, 3), "uint8"), "x": np.zeros(50), "name": "a"}], {})
+print(figure._repr_html_())
+figure.save("a.png")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert re.search(r"MissingExtraError: .*needs Pillow.*pip install 'shardex\[images\]'", done.stderr)
+    page = Page(done.stdout)
     assert "svg" in page.tags and "shardex[images]" in page.text and "name a" in page.text
 
 

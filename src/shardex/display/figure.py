@@ -46,7 +46,9 @@ class Figure:
         self._width = _WIDE if plots or (texts and not images) else _SIDE
 
     @classmethod
-    def of(cls, samples: Iterable[Mapping[str, Any]], features: Mapping[str, Feature], total: int | None = None) -> Figure:
+    def of(
+        cls, samples: Iterable[Mapping[str, Any]], features: Mapping[str, Feature], total: int | None = None
+    ) -> Figure:
         """Return the figure of samples; `total` is how many there are of which these are the first."""
         cards = [_card(sample, features) for sample in islice(samples, MAX_SAMPLES)]
         names = ", ".join(dict.fromkeys(name for card in cards for name in card))

@@ -109,7 +109,7 @@ def _picture(picture: Picture, width: int) -> str:
 
 def zoom_of(pixels: Pixels, width: int) -> int:
     """Return how many times an image fits into a width: small ones are enlarged."""
-    return max(1, width // max(pixels.shape[:2]))
+    return max(1, width // int(max(pixels.shape[:2])))
 
 
 def _img(picture: Thumbnail, width: int) -> str:

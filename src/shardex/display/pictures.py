@@ -147,7 +147,11 @@ def _first_of(values: Any, feature: Feature, side: int) -> Picture:
 def _noted(picture: Picture, note: str) -> Picture:
     if isinstance(picture, Thumbnail):
         return Thumbnail(picture.pixels, f"{picture.note}, {note}")
-    return Plot(picture.lines, picture.low, picture.high, f"{picture.note}, {note}") if isinstance(picture, Plot) else picture
+    return (
+        Plot(picture.lines, picture.low, picture.high, f"{picture.note}, {note}")
+        if isinstance(picture, Plot)
+        else picture
+    )
 
 
 # -- bytes ----------------------------------------------------------------------------------------------------
@@ -232,7 +236,9 @@ def _shrink(array: NDArray[Any], side: int) -> NDArray[Any]:
         count = means.shape[axis]
         starts = np.linspace(0, count, min(count, max(1, round(size * side / longest))), endpoint=False).astype(int)
         sizes = np.diff([*starts, count]).reshape((-1, 1, 1) if axis == 0 else (-1, 1))
-        means = np.add.reduceat(means, starts, axis=axis, dtype=np.complex128 if array.dtype.kind == "c" else np.float64)
+        means = np.add.reduceat(
+            means, starts, axis=axis, dtype=np.complex128 if array.dtype.kind == "c" else np.float64
+        )
         means = means / sizes
     return means.round().astype(np.uint8) if array.dtype == np.uint8 else means
 
@@ -244,7 +250,7 @@ def _to_uint8(array: NDArray[Any]) -> Pixels:
     values = np.abs(array) if array.dtype.kind == "c" else array.astype(np.float64)
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    if 0 <= low and high <= 1:
+    if low >= 0 and high <= 1:
         low, high = 0.0, 1.0
     shares = np.nan_to_num((values - low) / ((high - low) or 1.0), nan=0.0, posinf=1.0, neginf=0.0)
     return np.round(shares * 255).clip(0, 255).astype(np.uint8)

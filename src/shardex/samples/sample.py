@@ -18,6 +18,7 @@ import numpy as np
 from shardex.display import Figure, overview_html
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, unknown_field
 from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged
+from shardex.rows import whole_number
 from shardex.samples.class_record import is_sample_class, record_of
 from shardex.schema import MSGPACK, Feature
 
@@ -253,8 +254,7 @@ class Batch(Generic[T_co]):
         >>> Batch(Columns({"x": np.arange(3)})).show(2)
         Figure(2 of 3 samples: x); a notebook shows it, save("figure.html") and save("figure.png") write it to a file
         """
-        count = operator.index(n)
-        figure = Figure.of(self._first(count), self._features(), len(self))
+        figure = Figure.of(self._first(whole_number("n", n, 0)), self._features(), len(self))
         if path is not None:
             figure.save(path)
         return figure

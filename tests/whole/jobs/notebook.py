@@ -12,8 +12,18 @@ def cell(code: str) -> str:
     result.raise_error()
     if result.result is None:
         return ""
-    data, _ = shell.display_formatter.format(result.result)
-    return str(data["text/plain"])
+    return shown_as("text/plain", result.result)
+
+
+def shown_as(kind: str, value: object) -> str:
+    """Return what a value looks like as text or as HTML."""
+    data, _ = shell.display_formatter.format(value)
+    return str(data[kind])
+
+
+def html(code: str) -> str:
+    """Return the HTML that a cell shows."""
+    return shown_as("text/html", shell.run_cell(code).result)
 
 
 def tab(text: str) -> set[str]:
@@ -36,6 +46,21 @@ assert cell("ds['x'][:3]") == "array([0, 1, 2])"
 assert "Iterator(batches of 4 samples, in order, of Dataset(" in cell("ds.ordered(4)")
 assert "Batch(4 samples: station=" in cell("batch = next(ds.ordered(4))\nbatch")
 assert "Loader(5,000 samples" in cell("loader = sx.Loader(ds, 32)\nloader")
+
+cell("""
+import numpy as np
+pictures = sx.open([{"image": np.zeros((20, 30, 3), "uint8"), "name": "<b>"} for _ in range(5)])
+""")
+assert cell("ds.show()").startswith('Figure(16 of 5,000 samples: station, x); a notebook shows it, save("figure.html")')
+for shown in (
+    "pictures",
+    "pictures.show(3)",
+    "pictures[0]",
+    "next(pictures.ordered(3))",
+    "next(iter(sx.Loader(pictures, 3)))",
+):
+    assert "data:image/png" in html(shown) and "&lt;b&gt;" in html(shown) and "<b>" not in html(shown), shown
+assert "sx-card" in html("next(pictures.ordered(3)).show()")
 
 cell("sample = ds[0]")
 assert {"station", "x"} <= tab("sample.")

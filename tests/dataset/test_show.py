@@ -1,0 +1,133 @@
+"""`Dataset.show`, `Batch.show`, and what a notebook shows of datasets, samples and batches."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardex as sx
+from shardex.errors import ArgumentError
+from shardex.kernel import Columns, Integers
+from shardex.rows import AbstractRows
+from shardex.schema import Features, check_fields
+
+RED = np.full((30, 40, 3), (200, 10, 10), np.uint8)
+LABELS = sx.ClassLabel(("cat<1>", "dog"))
+
+
+@pytest.fixture
+def ds(tmp_path: Path) -> sx.Dataset:
+    samples = [{"image": RED + k, "label": k % 2, "wave": np.sin(np.arange(100) + k)} for k in range(20)]
+    schema = {"image": sx.Array("uint8", (30, 40, 3)), "label": LABELS, "wave": sx.Array("float64", (None,))}
+    return sx.write(tmp_path / "d", samples, schema, progress=False)
+
+
+def test_show(ds: sx.Dataset, tmp_path: Path) -> None:
+    figure = ds.show()
+    page = figure._repr_html_()
+    assert len(figure) == 16 and page.count("<img") == page.count("<svg") == 16
+    assert page.count("cat&lt;1&gt;") == page.count(">dog<") == 8
+    assert repr(figure).startswith("Figure(16 of 20 samples: image, wave, label); a notebook shows it")
+    ds.show(2, path=tmp_path / "a.html")
+    assert (tmp_path / "a.html").read_text("utf-8").count("<img") == 2
+    ds.select("image").show(3, path=str(tmp_path / "a.png"))
+    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_show_follows_the_order_of_a_view(ds: sx.Dataset) -> None:
+    page = sx.open([{"x": f"value{k}"} for k in range(9)])[::-1].show(2)._repr_html_()
+    assert page.index("value8") < page.index("value7") and "value6" not in page
+
+
+@pytest.mark.parametrize("n", [-1, 1.5, "many"])
+def test_wrong_numbers(ds: sx.Dataset, n: Any) -> None:
+    with pytest.raises(ArgumentError, match="for n, got"):
+        ds.show(n)
+    with pytest.raises(ArgumentError, match="for n, got"):
+        next(ds.ordered(3)).show(n)
+
+
+def test_empty_dataset_is_shown() -> None:
+    empty = sx.open([{"x": 1}])[:0]
+    assert len(empty.show()) == 0 and "x" in empty._repr_html_()
+
+
+def test_batches_know_the_names_of_classes(ds: sx.Dataset) -> None:
+    batch = next(ds.ordered(4))
+    loaded = next(iter(sx.Loader(ds, 4)))
+    tensors = next(iter(sx.Loader(ds, 4, to="torch")))
+    for one in (batch, batch[1:], ds.__getitems__([0, 1, 2]), loaded, loaded[:3], tensors):
+        for page in (one.show()._repr_html_(), one._repr_html_()):
+            assert ">dog<" in page and "<img" in page and "<svg" in page
+    assert len(batch.show(2)) == 2 and batch.show(2)._repr_html_().count("<img") == 2
+
+
+def test_batch_with_missing_values() -> None:
+    batch = next(sx.open([{"x": 1.5, "y": np.arange(9)}, {"x": None, "y": np.arange(20)}]).ordered(2))
+    assert "none" in batch.show()._repr_html_() and "none" in batch._repr_html_()
+
+
+def test_batch_of_packed_tensors() -> None:
+    ragged = sx.open([{"y": np.arange(k + 9.0)} for k in range(4)])
+    for form in ("pack", "pad", "list"):
+        assert next(iter(sx.Loader(ragged, 4, ragged=form, to="torch"))).show()._repr_html_().count("<svg") == 4
+
+
+def test_samples(ds: sx.Dataset) -> None:
+    page = ds[0]._repr_html_()
+    assert "<img" in page and "<svg" in page and "label" in page
+
+    class Labelled(sx.PackableSample):
+        image: np.ndarray
+        label: int
+
+    page = ds.as_type(Labelled)[1]._repr_html_()
+    assert "<img" in page and "Labelled" in page
+    assert Labelled(image=None, label=object())._repr_html_()  # type: ignore[arg-type]
+
+
+class Counted(AbstractRows):
+    """Rows that count what is read of them; one field cannot be read."""
+
+    def __init__(self) -> None:
+        self.read_rows: list[int] = []
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        self.read_rows += rows.tolist()
+        names = check_fields(["x", "bad"], fields)
+        if "bad" in names:
+            raise RuntimeError("<bad> field")
+        return Columns({"x": rows * 10}, len(rows))
+
+    @property
+    def features(self) -> Features:
+        return Features.of({"x": int, "bad": int})
+
+
+def test_overview_reads_few_samples_and_shows_errors() -> None:
+    rows = Counted()
+    page = sx.Dataset(rows)._repr_html_()
+    assert set(rows.read_rows) == {0, 1, 2}
+    assert "1,000,000 samples" in page and page.count("RuntimeError: &lt;bad&gt; field") == 3
+    assert ">20<" in page
+    assert page.count("sx-failed") - 1 == 3
+
+
+def test_overview_never_raises() -> None:
+    class Broken(Counted):
+        @property
+        def features(self) -> Features:
+            raise sx.ShardexError("<no> features")
+
+    page = sx.Dataset(Broken())._repr_html_()
+    assert "&lt;no&gt; features" in page and "<no>" not in page
+
+
+def test_overview_names_many_fields(ds: sx.Dataset) -> None:
+    wide = sx.open([{f"f{k}": k for k in range(3_000)}])
+    assert len(wide._repr_html_()) < 200_000 and len(wide.show()._repr_html_()) < 200_000
