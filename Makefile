@@ -1,5 +1,6 @@
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
-JOBS ?= 2
+# More than the two cores of a small machine: tests with servers and other processes wait half of their time.
+JOBS ?= 3
 
 BIN := .venv/bin
 CORE := .venv/.core

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import psutil
 
@@ -21,14 +21,19 @@ def becomes_true(condition: Callable[[], object], limit: float = LIMIT) -> bool:
     return True
 
 
-def has_ended(pid: int) -> bool:
-    """Return whether a process has ended; an orphan may not have been reaped yet."""
+def has_ended(process: int | psutil.Process) -> bool:
+    """Return whether a process has ended; an orphan may not have been reaped yet.
+
+    A number may belong to a later process; a `psutil.Process` knows which one it was.
+    """
     try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+        known = psutil.Process(process) if isinstance(process, int) else process
+        return not known.is_running() or bool(known.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
 
 
-def wait_until_ended(pids: list[int]) -> None:
+def wait_until_ended(processes: Sequence[int | psutil.Process]) -> None:
     """Poll until all processes have ended: they need not be children of this one, so it cannot wait for them."""
-    assert becomes_true(lambda: all(map(has_ended, pids))), f"still running: {[p for p in pids if not has_ended(p)]}"
+    ended = becomes_true(lambda: all(map(has_ended, processes)))
+    assert ended, f"still running: {[one for one in processes if not has_ended(one)]}"

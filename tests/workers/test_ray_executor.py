@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen
@@ -27,14 +26,7 @@ from shardex.workers import ray_executor
 from shardex.workers.ray_executor import RayExecutor
 from shardex.workers.shared_arena import WorkerTraceback, dump_value
 from tests.servers.faulty import FaultyServer
-from tests.waiting import becomes_true
-
-
-def runs(process: psutil.Process) -> bool:
-    """Return whether a process runs: not another one of its number, and not only an entry of one that has ended."""
-    with suppress(psutil.NoSuchProcess):
-        return process.is_running() and bool(process.status() != psutil.STATUS_ZOMBIE)
-    return False
+from tests.waiting import becomes_true, wait_until_ended
 
 
 def call(function: Callable[[], Any]) -> Any:
@@ -280,7 +272,7 @@ def test_cluster_that_the_executor_starts(ray_cluster: Any) -> None:
                 assert process.wait() == 0
             finally:
                 process.kill()
-        assert becomes_true(lambda: not any(map(runs, workers)))
+        wait_until_ended(workers)
 
 
 def test_address_where_nothing_runs(ray_cluster: Any) -> None:
