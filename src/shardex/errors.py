@@ -16,6 +16,7 @@
     │   ├── ChecksumError                     bytes that changed since they were written
     │   └── RangeError                        a byte range outside its buffer
     ├── StaleIndexError (ValueError)          files that changed since they were opened or indexed
+    ├── CacheChangedError (ValueError)        a cache of another generator or of other fields
     ├── StateError (ValueError)               a saved loader state that belongs to another run
     ├── CommitConflict (RuntimeError)         an edit that conflicts with a concurrent commit
     ├── QueryError (ValueError)               SQL that is invalid, not allowed, or took too long
@@ -55,6 +56,7 @@ __all__ = [
     "AddressError",
     "AlreadyExistsError",
     "ArgumentError",
+    "CacheChangedError",
     "ChecksumError",
     "ClosedError",
     "CommitConflict",
@@ -157,6 +159,10 @@ class StaleIndexError(ShardexError, ValueError):
 
 class DuplicateKeyError(ShardexError, ValueError):
     """The same key for two samples."""
+
+
+class CacheChangedError(ShardexError, ValueError):
+    """A cache that another generator has made, or that has other fields, and that was not to be made again."""
 
 
 class StateError(ShardexError, ValueError):

@@ -40,6 +40,7 @@ from shardex.dataset.function_calls import (
     SampleFailure,
     call_function,
     column_result,
+    copied,
     place_of_rows,
     time_in_functions,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "column_result",
     "column_table",
     "concat",
+    "copied",
     "create",
     "from_arrow",
     "from_huggingface",

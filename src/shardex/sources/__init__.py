@@ -26,6 +26,7 @@ other rooms uses the methods of `protocols` and never tests the class of a sourc
 - `access_points`: reads parts of compressed files from positions that `gzip_points` and `zstd_points` find
 - `deflate_bits`: starts zlib inside a byte
 - `plain_copies`: decompressed copies in the cache folder
+- `file_lock`: a lock between processes
 - `zip_members`: files in zip archives
 - `byte_ranges`: merges ranges, divides them into pages, decides when to download a whole file
 """
@@ -45,6 +46,7 @@ from shardex.sources.credentials import (
     strip_credentials,
 )
 from shardex.sources.decompressed_source import DecompressedSource, Packed
+from shardex.sources.file_lock import LockedFile, locked_file
 from shardex.sources.io_threads import fetches_started
 from shardex.sources.local import LocalSource, make_folder, sync_folder
 from shardex.sources.page_cache import parse_size
@@ -61,6 +63,7 @@ __all__ = [
     "DecompressedSource",
     "Draft",
     "LocalSource",
+    "LockedFile",
     "Packed",
     "Place",
     "Sink",
@@ -77,6 +80,7 @@ __all__ = [
     "is_url",
     "keyring",
     "kind_of",
+    "locked_file",
     "make_folder",
     "member_names",
     "open_source",

@@ -14,11 +14,12 @@ import fcntl
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 
 from shardex.errors import SourceError, StorageFullError, storage_errors
 from shardex.sources.byte_ranges import ByteRange
+from shardex.sources.file_lock import is_file_of, locked_file
 from shardex.sources.local import LocalDraft, LocalSource, open_descriptor
 from shardex.sources.page_cache import default_limit, parse_size
 
@@ -77,7 +78,7 @@ class PlainCopies:
     def make(self, file: str, state: str, pieces: Iterable[bytes]) -> memoryview:
         """Return the copy of a file in this state; if there is none yet, of its content `pieces`."""
         self._make_folder()
-        with self._only_one(_name(file, state)):
+        with locked_file(self._place.path(_name(file, state) + _LOCK)):  # where there are no locks, both make it
             if (found := self.find(file, state)) is not None:  # another process has made it meanwhile
                 return found
             self._remove_leftovers(_name(file, ""), _name(file, state))
@@ -146,23 +147,6 @@ class PlainCopies:
 
     # -- other copies ----------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _only_one(self, name: str) -> Iterator[None]:
-        """Wait until no other process makes this copy. Where files cannot be locked, both make it."""
-        path = self._place.path(name + _LOCK)
-        while True:
-            with storage_errors(path, "create"), open_descriptor(path, os.O_RDWR | os.O_CREAT) as lock:
-                with suppress(OSError):
-                    fcntl.flock(lock, fcntl.LOCK_EX)
-                if not _is_file(path, lock):
-                    continue  # the process before this one has removed it
-                try:
-                    yield
-                finally:
-                    with suppress(OSError):
-                        os.unlink(path)
-                return
-
     def _remove_leftovers(self, first: str, name: str) -> None:
         """Remove temporary files of killed processes, and copies of earlier states of the file."""
         with self._lock:
@@ -182,7 +166,7 @@ class PlainCopies:
                 path = os.path.join(self.folder, name)
                 with suppress(OSError), open_descriptor(path, os.O_RDWR) as file:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if _is_file(path, file):
+                    if is_file_of(path, file):
                         os.unlink(path)
             else:
                 found.setdefault(name[: len(_name(name, ""))], set()).add(name)
@@ -220,11 +204,3 @@ def _name(file: str, state: str) -> str:
     """Return the name of a copy: all copies of a file begin with the same characters."""
     first, second = (hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:20] for text in (file, state))
     return f"{first}-{second}" if state else f"{first}-"
-
-
-def _is_file(path: str, descriptor: int) -> bool:
-    """Return whether the open file is still the one of this path."""
-    with suppress(OSError):
-        named, mine = os.stat(path), os.fstat(descriptor)
-        return (named.st_dev, named.st_ino) == (mine.st_dev, mine.st_ino)
-    return False

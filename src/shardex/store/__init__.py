@@ -17,6 +17,8 @@ Reading:
 - `keys`: hash tables of key values, and duplicate keys
 - `key_lookup`: finds samples by key
 Writing:
+- `cache`: samples of a generator, which runs once
+- `encode_ahead`: encodes media in threads before they are written
 - `writer`: creates, appends to or overwrites a dataset
 - `edit`: transactions
 - `updates`, `new_field`: the new values of a transaction
@@ -35,6 +37,7 @@ Maintenance:
 """
 
 from shardex.store.adopt import adopt
+from shardex.store.cache import cache
 from shardex.store.compact import compact
 from shardex.store.edit import Edit, edit
 from shardex.store.inventory import native_place
@@ -51,6 +54,7 @@ __all__ = [
     "Recovered",
     "Version",
     "adopt",
+    "cache",
     "clean",
     "compact",
     "edit",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import xxhash
 from shardex.arrow import BatchBuilder, number_array
 from shardex.errors import ArgumentError, storage_errors
 from shardex.kernel import Columns
-from shardex.schema import Features
+from shardex.schema import Array, Bytes, Feature, Features, Json, Optional, Struct, Text
 from shardex.sources import Draft, Place
 from shardex.store.keys import encode_keys, hash_keys
 from shardex.store.manifest import Batch, DataFile, Fragment, new_data_path
@@ -127,8 +128,22 @@ def write_numbers(place: Place, columns: Mapping[str, np.ndarray[Any, Any]]) -> 
     return shard
 
 
+def _offset_bytes(feature: Feature) -> int:
+    """Return the size of the offsets of one value, but for values inside of lists."""
+    if isinstance(feature, Optional):
+        return _offset_bytes(feature.feature)
+    if isinstance(feature, Struct):
+        return sum(map(_offset_bytes, feature.fields.values()))
+    any_array = isinstance(feature, Array) and feature.dtype is None
+    return 8 if any_array or isinstance(feature, Text | Json | Bytes) else 0
+
+
 class FragmentWriter:
-    """Writes samples as fragments, one shard each; holds at most one batch in memory."""
+    """Writes samples as fragments, one shard each; holds at most one batch in memory.
+
+    A shard ends after the batch with which it has `shard_size` bytes; if `exact`, before the sample with which it would
+    have more.
+    """
 
     def __init__(
         self,
@@ -139,6 +154,7 @@ class FragmentWriter:
         shard_rows: int | None = None,
         key: str | None = None,
         generate_keys: bool = False,
+        exact: bool = False,
     ) -> None:
         if shard_size < 1 or (shard_rows is not None and shard_rows < 1):
             raise ArgumentError(f"expected shards of at least 1 byte and 1 row, got {shard_size} and {shard_rows}")
@@ -150,6 +166,7 @@ class FragmentWriter:
         self._hashes: list[np.ndarray[Any, np.dtype[np.uint64]]] = []
         self._next_check = 1
         """Number of buffered samples at which their size is checked."""
+        self._exact = exact
         self._shard: ShardWriter | None = None
         self._done: list[tuple[ShardWriter, ShardWriter | None]] = []
 
@@ -165,11 +182,11 @@ class FragmentWriter:
             sample = {**sample, self._generated: uuid.uuid4().hex}
         builder.append(sample)
         if builder.rows >= self._next_check:
-            self._flush_if_full()
+            self._flush_if_full(sample)
 
     def write(self, columns: Columns) -> None:
         """Add many samples, as columns: the files are the same as if they were appended one by one."""
-        if self._generated is not None:
+        if self._generated is not None or self._exact:
             for sample in columns.to_samples():
                 self.append(sample)
             return
@@ -187,14 +204,37 @@ class FragmentWriter:
             builder.copy_last(encoded)
         self._next_check = self._check_at(builder.rows + 1)
 
-    def _flush_if_full(self) -> None:
+    def _flush_if_full(self, last: Mapping[str, Any]) -> None:
         """Write a batch if it is large enough or fills the shard; set after how many samples to check again."""
+        if self._exact and self._is_too_large():
+            self._builder.remove_last()
+            self._flush()
+            self._finish_shard()
+            self._builder.append(last)
         if self._builder.rows == self._room() or self._builder.nbytes >= BATCH_BYTES:
             self._flush()
         self._next_check = self._check_at(self._builder.rows + 1)
 
+    def _is_too_large(self) -> bool:
+        """Return True if the last sample makes the shard too large and is not the only one."""
+        written, rows = (self._shard.size, self._shard.rows) if self._shard else (0, 0)
+        size = written + self._builder.nbytes + self._overhead + self._row_overhead * self._builder.rows
+        return size > self._shard_size and rows + self._builder.rows > 1
+
+    @cached_property
+    def _overhead(self) -> int:
+        """Bytes of a file besides samples: the schema, twice, and what Arrow writes for a batch and its columns."""
+        return 2 * int(self._builder.schema.serialize().size) + 512 + 256 * len(self._builder.schema)
+
+    @cached_property
+    def _row_overhead(self) -> int:
+        """Bytes of a sample that `BatchBuilder` does not count: where a text or other bytes begin."""
+        return sum(map(_offset_bytes, self._builder.features.values()))
+
     def _check_at(self, rows: int) -> Any:
         """Return the first number of samples, from `rows` on, at which the size of a batch is checked."""
+        if self._exact:
+            return rows
         return min(-(-rows // 16) * 16 if rows > 16 else 1 << (rows - 1).bit_length(), self._room())
 
     def _room(self) -> Any:

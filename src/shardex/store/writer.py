@@ -38,9 +38,10 @@ _UNUSED_IDS = 1 << 48
 class ArrowWriter(AllOrNothing):
     """Writes samples as a new native dataset or version, which `close` publishes.
 
-    A shard ends at `shard_size` bytes or `shard_rows` rows. `key` names a field whose values are unique and can be
-    looked up by `Dataset.get`. With `generate_keys` a sample without a key gets one: 32 random hex digits.
-    `metadata` is stored with the data, for all of it; an append keeps that of the dataset.
+    A shard ends at `shard_size` bytes or `shard_rows` rows; with `exact_shards` before the sample with which it would
+    have more bytes, else after the batch of 2 MiB with which it has as many. `key` names a field whose values are
+    unique and can be looked up by `Dataset.get`. With `generate_keys` a sample without a key gets one: 32 random hex
+    digits. `metadata` is stored with the data, for all of it; an append keeps that of the dataset.
     """
 
     recovers = False
@@ -59,6 +60,7 @@ class ArrowWriter(AllOrNothing):
         key: str | None = None,
         generate_keys: bool = False,
         metadata: Mapping[str, Any] | None = None,
+        exact_shards: bool = False,
     ) -> None:
         self._place = place_of(path)
         self.path = self._place.url
@@ -78,6 +80,7 @@ class ArrowWriter(AllOrNothing):
             shard_rows=shard_rows,
             key=self._base.key,
             generate_keys=self._base.generate_keys,
+            exact=exact_shards,
         )
         self._added: list[Fragment] = []
         self._heartbeat = WriterHeartbeat(self._place)

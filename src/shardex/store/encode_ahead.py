@@ -1,0 +1,107 @@
+"""`encode_ahead`: encodes the images, audio and video of coming samples in threads, before they are written.
+
+In: samples of a generator, which runs in the calling thread. Out: the same samples in the same order, with encoded
+bytes for media. The encoders of PNG, JPEG, FLAC and so on release the GIL, and threads need no pickled copy of a
+sample. A few groups of samples for each thread are in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardex.dataset import copied
+from shardex.errors import SchemaError
+from shardex.jobs import run_parts
+from shardex.samples import fields_of
+from shardex.schema import Feature, Features, Media, fit, located, unwrap_optional
+
+_GROUP_BYTES = 2 << 20
+_GROUP_SAMPLES = 32
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Some samples, and the number of the first one."""
+
+    first: int
+    samples: list[dict[str, Any]]
+
+
+def encode_ahead(samples: Iterable[Any], features: Features, workers: int) -> Generator[Any]:
+    """Yield samples; with several workers their media are encoded, ahead of the caller.
+
+    >>> list(encode_ahead([{"x": 1}], Features.of({"x": int}), 2))
+    [{'x': 1}]
+    """
+    media = {name: one for name, one in features.items() if isinstance(unwrap_optional(one), Media)}
+    if workers == 1 or not media:
+        yield from samples
+        return
+    groups = _groups(samples, media)
+
+    def encode(group: _Group) -> list[dict[str, Any]]:
+        return [_encoded(sample, media, group.first + k) for k, sample in enumerate(group.samples)]
+
+    with closing(run_parts(encode, groups, workers=workers, executor="threads", progress=False)) as results:
+        for _, encoded in results:
+            yield from encoded
+
+
+def _groups(samples: Iterable[Any], media: dict[str, Feature]) -> Iterator[_Group]:
+    first, some, size = 0, list[dict[str, Any]](), 0
+    for number, one in enumerate(samples):
+        try:
+            fields = fields_of(one)
+        except SchemaError as error:
+            raise located(error, f"sample {number}") from None
+        some.append(_own(fields, media, number))
+        size += sum(map(_size, some[-1].values()))
+        if len(some) == _GROUP_SAMPLES or size >= _GROUP_BYTES:
+            yield _Group(first, some)
+            first, some, size = number + 1, [], 0
+    if some:
+        yield _Group(first, some)
+
+
+def _size(value: Any) -> int:
+    """Return about how much memory a value takes, if it may be much."""
+    if isinstance(value, bytes | str):
+        return len(value)
+    if (size := getattr(value, "nbytes", None)) is not None:
+        return int(size)
+    return 4 * int(value.width * value.height) if hasattr(value, "width") else 0
+
+
+def _own(sample: Any, media: dict[str, Feature], number: int) -> dict[str, Any]:
+    """Return a sample that stays as it is when the generator goes on, which may reuse arrays and close files."""
+    return {
+        name: _own_media(value, media[name], name, number) if name in media else copied(value)
+        for name, value in sample.items()
+    }
+
+
+def _own_media(value: Any, feature: Feature, name: str, number: int) -> Any:
+    """Return a copy of an array or of an image in memory; read what is in a file."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    in_memory = getattr(value, "format", "") is None and hasattr(value, "copy")  # of Pillow, and not from a file
+    return value.copy() if in_memory else _fitted(value, feature, name, number)
+
+
+def _encoded(sample: dict[str, Any], media: dict[str, Feature], number: int) -> dict[str, Any]:
+    given = {name: feature for name, feature in media.items() if name in sample}
+    return {**sample, **{name: _fitted(sample[name], feature, name, number) for name, feature in given.items()}}
+
+
+def _fitted(value: Any, feature: Feature, name: str, number: int) -> Any:
+    try:
+        return fit(value, feature)
+    except SchemaError as error:
+        raise located(error, f"sample {number}, field {name}") from None
