@@ -1,0 +1,128 @@
+"""A lock between processes: one holder at a time, released by death, and not kept by a forked child."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from shardex.errors import NotFoundError
+from shardex.sources import locked_file
+from tests.waiting import becomes_true
+
+HOLD = """
+import os, sys, time
+from shardex.sources import locked_file
+with locked_file(sys.argv[1]) as held:
+    held.note(b"from a process")
+    child = os.fork() if sys.argv[2] == "fork" else -1
+    if child == 0:
+        time.sleep(600)
+        os._exit(0)
+    print(child, flush=True)
+    time.sleep(600)
+"""
+
+
+@contextmanager
+def holder(path: Path, how: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lock, with a forked child if asked, which outlives it."""
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(path), how], stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None
+        child = int(one.stdout.readline())
+        try:
+            yield one
+        finally:
+            one.kill()
+            if child > 0:
+                os.kill(child, signal.SIGKILL)
+
+
+def test_one_holder_at_a_time(tmp_path: Path) -> None:
+    path, inside, most = str(tmp_path / "a.lock"), [], []
+
+    def run() -> None:
+        for _ in range(30):
+            with locked_file(path, waiting=lambda noted: None) as held:
+                assert held is not None and held.is_locked and held.left == b""
+                inside.append(1)
+                most.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most) == 120 and set(most) == {1}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_waits_sees_what_the_holder_has_noted(tmp_path: Path) -> None:
+    path, seen = str(tmp_path / "a.lock"), []
+
+    def wait() -> None:
+        with locked_file(path, waiting=seen.append):
+            seen.append(b"mine")
+
+    with locked_file(path) as held:
+        assert held is not None
+        held.note(b"first")
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert becomes_true(lambda: b"first" in seen)
+        held.note(b"2nd")
+        assert held.noted() == b"2nd"
+    thread.join()
+    assert seen[-1] == b"mine"
+
+
+def test_without_waiting(tmp_path: Path) -> None:
+    with locked_file(str(tmp_path / "a.lock")), locked_file(str(tmp_path / "a.lock"), wait=False) as second:
+        assert second is None
+        with locked_file(str(tmp_path / "b.lock"), wait=False) as other:
+            assert other is not None
+
+
+@pytest.mark.parametrize("how", ["", "fork"])
+def test_a_killed_holder_leaves_what_it_has_noted(tmp_path: Path, how: str) -> None:
+    """Its forked child, which lives on, does not keep the lock."""
+    path = tmp_path / "a.lock"
+    with holder(path, how) as one:
+        with locked_file(str(path), wait=False) as none:
+            assert none is None
+        one.send_signal(signal.SIGKILL)
+        one.wait()
+        with locked_file(str(path)) as held:
+            assert held is not None and held.left == b"from a process"
+        assert not path.exists()
+
+
+def leave_in_child(path: str) -> None:
+    """Fork while the lock is held; the child leaves the block too."""
+    with locked_file(path) as held:
+        assert held is not None
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            with locked_file(path, wait=False) as none:
+                assert none is None
+    if child == 0:
+        os._exit(0)
+
+
+def test_a_forked_child_does_not_remove_the_file(tmp_path: Path) -> None:
+    leave_in_child(str(tmp_path / "a.lock"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="cannot create"), locked_file(str(tmp_path / "none" / "a.lock")):
+        pass
