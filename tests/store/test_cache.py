@@ -106,9 +106,7 @@ def test_generators_and_iterables(tmp_path: Path, generator: Callable[[], Iterab
 
 
 def test_a_generator_object_needs_a_fingerprint(tmp_path: Path) -> None:
-    with pytest.raises(
-        ArgumentError, match=r"but pairs uses .* pass a function .* fingerprint='v1'"
-    ):
+    with pytest.raises(ArgumentError, match=r"but pairs uses .* pass a function .* fingerprint='v1'"):
         sx.cache(pairs(), FIELDS, tmp_path / "c")
     assert list(tmp_path.iterdir()) == []
     assert numbers(sx.cache(pairs(), FIELDS, tmp_path / "c", fingerprint="v1")) == [0, 1, 2]
