@@ -46,7 +46,7 @@ def holder(path: Path, how: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
-    path, inside, most = str(tmp_path / "a.lock"), [], []
+    path, inside, most = str(tmp_path / "a.lock"), list[int](), list[int]()
 
     def run() -> None:
         for _ in range(30):
@@ -66,7 +66,7 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
 
 
 def test_who_waits_sees_what_the_holder_has_noted(tmp_path: Path) -> None:
-    path, seen = str(tmp_path / "a.lock"), []
+    path, seen = str(tmp_path / "a.lock"), list[bytes]()
 
     def wait() -> None:
         with locked_file(path, waiting=seen.append):
