@@ -35,6 +35,7 @@ from shardex.dataset import (
 from shardex.errors import ShardexError
 from shardex.kernel import Columns, Masked, Ragged
 from shardex.loader import Loader, prefetch
+from shardex.media import CenterCrop, Flip, Pad, RandomCrop, RandomResizedCrop, Resize
 from shardex.rows import Rows
 from shardex.samples import Batch, DictSample, Lens, PackableSample, lens, packable
 from shardex.schema import (
@@ -86,6 +87,7 @@ __all__ = [
     "Audio",
     "Batch",
     "Bytes",
+    "CenterCrop",
     "ClassLabel",
     "Columns",
     "Dataset",
@@ -96,6 +98,7 @@ __all__ = [
     "Duration",
     "Edit",
     "Features",
+    "Flip",
     "Image",
     "Json",
     "Lens",
@@ -106,9 +109,13 @@ __all__ = [
     "Null",
     "Optional",
     "PackableSample",
+    "Pad",
     "Problem",
     "Ragged",
+    "RandomCrop",
+    "RandomResizedCrop",
     "Recovered",
+    "Resize",
     "Rows",
     "Sequence",
     "ShardexError",

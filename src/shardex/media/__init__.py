@@ -10,23 +10,49 @@ used.
 
 - `images`: encodes, decodes and describes one image
 - `image_files`: recognises the formats of image files and reads their headers; opens them with Pillow
+- `image_steps`: resize, crop, flip, pad: which part of an image is shown, and how large
+- `image_batches`: decodes many images in threads, straight into one array
 - `audio`: encodes, decodes and describes audio, with `resample`; `mpeg_audio` finds the length of MP3 files
 - `frame_choice`: which frames of a video, or which window of an audio, are decoded
 - `containers`: recognises the containers of audio and video, and files that were cut off
 """
 
 from shardex.media.audio import AudioInfo, audio_info, decode_audio, encode_audio
+from shardex.media.image_batches import decode_images, decode_threads, set_decode_threads
 from shardex.media.image_files import MAX_PIXELS, ImageInfo, image_info
+from shardex.media.image_steps import (
+    CenterCrop,
+    Flip,
+    ImageStep,
+    Pad,
+    RandomCrop,
+    RandomResizedCrop,
+    Resize,
+    check_steps,
+    size_after,
+)
 from shardex.media.images import decode_image, encode_image
 
 __all__ = [
     "MAX_PIXELS",
     "AudioInfo",
+    "CenterCrop",
+    "Flip",
     "ImageInfo",
+    "ImageStep",
+    "Pad",
+    "RandomCrop",
+    "RandomResizedCrop",
+    "Resize",
     "audio_info",
+    "check_steps",
     "decode_audio",
     "decode_image",
+    "decode_images",
+    "decode_threads",
     "encode_audio",
     "encode_image",
     "image_info",
+    "set_decode_threads",
+    "size_after",
 ]

@@ -93,8 +93,7 @@ def image_info(data: Buffer) -> ImageInfo:
         info = jpeg_info(data)
         if info is not None:
             return info
-    with open_image(data, form) as image:
-        return info_of(image, form)
+    return info_of(open_image(data, form), form)
 
 
 def format_of(data: Buffer) -> str:
@@ -163,28 +162,45 @@ def valid_orientation(value: object) -> int:
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
-@contextmanager
-def open_image(data: Buffer, form: str) -> Iterator[ImageFile]:
-    """Open an image file of a known format with Pillow; whatever goes wrong in the block is a `FormatError`."""
+def open_image(data: Buffer, form: str) -> ImageFile:
+    """Open an image file of a known format with Pillow, which reads the header.
+
+    :raises FormatError: if the header is damaged
+    """
     module, name = FORMATS[form]
     plugin = _pillow(f"PIL.{module}")
+    with pillow_errors(form, len(data)):
+        return getattr(plugin, name)(io.BytesIO(data))  # type: ignore[no-any-return]
+
+
+@contextmanager
+def pillow_errors(form: str, size: int) -> Iterator[None]:
+    """Turn what Pillow raises for damaged files into `FormatError`."""
     try:
-        with getattr(plugin, name)(io.BytesIO(data)) as image:
-            yield image
+        yield
     except (ShardexError, MemoryError):
         raise
     except Exception as error:  # plugins raise anything: SyntaxError, struct.error, EOFError, zlib.error, ...
-        raise FormatError(f"expected a valid {form} image, found {len(data)} bytes: {error}") from error
+        raise FormatError(f"expected a valid {form} image, found {size} bytes: {error}") from error
 
 
 def info_of(image: ImageFile, form: str) -> ImageInfo:
     """Describe an image that Pillow has opened; its pixels are not decoded."""
-    # Pillow turns TIFF files itself, and their size is already that of the turned image.
-    turn = 1 if form == "tiff" else valid_orientation(image.getexif().get(_ORIENTATION))
+    turn = _pillow_orientation(image, form)
     width, height = image.size
     if turn >= _SIDEWAYS:
         height, width = width, height
     return ImageInfo(form, height, width, image.mode, turn)
+
+
+def _pillow_orientation(image: ImageFile, form: str) -> int:
+    """Return the EXIF orientation of an image that Pillow has opened, 1 if its EXIF block is damaged."""
+    if form == "tiff":  # Pillow turns the image itself, and its size is already that of the turned image
+        return 1
+    try:
+        return valid_orientation(image.getexif().get(_ORIENTATION))
+    except Exception:  # as many kinds as for a damaged file
+        return 1
 
 
 def check_pixels(info: ImageInfo, max_pixels: int) -> None:

@@ -25,6 +25,7 @@ from shardex.media.image_files import (
     info_of,
     jpeg_info,
     open_image,
+    pillow_errors,
     pillow_image,
     simplejpeg,
     valid_orientation,
@@ -32,6 +33,7 @@ from shardex.media.image_files import (
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from PIL.ImageFile import ImageFile
 
 CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
 """Modes to which images are decoded, and the number of their channels."""
@@ -66,24 +68,51 @@ def decode_image(
     >>> decode_image(encode_image(np.zeros((2, 3, 3), np.uint8))).shape
     (2, 3, 3)
     """
+    check_mode(mode)
+    return OpenImage(data, max_pixels).decode(mode, min_size, out)
+
+
+def check_mode(mode: str | None) -> None:
+    """Raise `ArgumentError` for a mode to which images are not decoded."""
     if mode is not None and mode not in CHANNELS:
         raise ArgumentError(f"expected a mode of {', '.join(CHANNELS)} or None, got {mode!r}")
-    form = format_of(data)
-    info = jpeg_info(data) if form == "jpeg" else None
-    if info is not None:
+
+
+class OpenImage:
+    """An image file whose header was read and whose number of pixels was checked; `decode` decodes the pixels."""
+
+    __slots__ = ("_data", "_pillow", "info")
+
+    def __init__(self, data: Buffer, max_pixels: int) -> None:
+        self._data = data
+        self._pillow: ImageFile | None = None
+        form = format_of(data)
+        info = jpeg_info(data) if form == "jpeg" else None
+        if info is None:
+            self._pillow = open_image(data, form)
+            info = info_of(self._pillow, form)
+        self.info = info
         check_pixels(info, max_pixels)
-        pixels = _decode_jpeg(data, info, mode, min_size, out)
-        if pixels is not None:
-            return pixels
-    with open_image(data, form) as image:
-        info = info_of(image, form)
-        check_pixels(info, max_pixels)
-        if min_size is not None and form == "jpeg":
-            image.draft(None, _upright(min_size, info.sideways)[::-1])
-        pixels = _array_of(image, mode)
-        if form != "tiff":
-            pixels = turn_upright(pixels, info.orientation)
-    return _into(out, pixels)
+
+    def shape(self, mode: str | None) -> tuple[int, int, int] | None:
+        """Return the shape of the decoded image in uint8, or None if only decoding tells it."""
+        channels = CHANNELS.get(mode or self.info.mode)
+        return None if channels is None else (self.info.height, self.info.width, channels)
+
+    def decode(self, mode: str | None, min_size: tuple[int, int] | None, out: NDArray[Any] | None) -> NDArray[Any]:
+        """Return the pixels, as `decode_image` does."""
+        if self._pillow is None:
+            pixels = _decode_jpeg(self._data, self.info, mode, min_size, out)
+            if pixels is not None:
+                return pixels
+        form, turn = self.info.format, self.info.orientation
+        with pillow_errors(form, len(self._data)):
+            image = self._pillow or open_image(self._data, form)
+            if min_size is not None and form == "jpeg":
+                image.draft(None, _upright(min_size, self.info.sideways)[::-1])
+            pixels = _array_of(image, mode)
+        self._pillow = None
+        return _into(out, turn_upright(pixels, turn))
 
 
 def _decode_jpeg(
@@ -93,22 +122,20 @@ def _decode_jpeg(
     space = _JPEG_SPACES.get(mode or info.mode)
     if space is None or info.mode == "CMYK":
         return None
-    least = 0, 0
+    size, least = (info.height, info.width), (0, 0)
     if min_size is not None:
-        least = scaled_size(_upright((info.height, info.width), info.sideways), _upright(min_size, info.sideways))
-    straight = out is not None and info.orientation == 1 and out.flags.c_contiguous
-    if straight and out is not None:
-        size = least if min_size is not None else (info.height, info.width)
+        size = scaled_size(size, min_size)
+        least = _upright(size, info.sideways)
+    if out is not None:
         _check_out(out, (*size, CHANNELS[mode or info.mode]), np.dtype(np.uint8))
+    straight = out is not None and info.orientation == 1 and out.flags.c_contiguous
     try:
         pixels: NDArray[Any] = simplejpeg().decode_jpeg(
             data, space, min_height=least[0], min_width=least[1], buffer=out if straight else None
         )
     except ValueError:
         return None
-    if straight and out is not None:
-        return out
-    return _into(out, turn_upright(pixels, info.orientation))
+    return out if straight and out is not None else _into(out, turn_upright(pixels, info.orientation))
 
 
 def scaled_size(size: tuple[int, int], least: tuple[int, int]) -> tuple[int, int]:
@@ -315,9 +342,9 @@ def _original_file(image: Image) -> bytes | None:
 def _same_image(data: bytes, image: Image, *, loaded: bool) -> bytes | None:
     """Return the bytes of a file if they are this image: by its header, or by its pixels if these are decoded."""
     try:
-        with open_image(_checked(data), format_of(data)) as stored:
-            same = (stored.size, stored.mode) == (image.size, image.mode)
-            return data if same and (not loaded or stored.tobytes() == image.tobytes()) else None
+        stored = open_image(_checked(data), format_of(data))
+        same = (stored.size, stored.mode) == (image.size, image.mode)
+        return data if same and (not loaded or stored.tobytes() == image.tobytes()) else None
     except FormatError:
         return None
 

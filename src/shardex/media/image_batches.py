@@ -1,0 +1,252 @@
+"""Many images at once: decoded in threads, straight into the memory of the batch.
+
+simplejpeg and Pillow release the GIL while they decode. The calling thread works, too; the others belong to a pool that
+is started when it is first needed, and again in a forked process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardex.errors import ArgumentError, ShardexError
+from shardex.kernel import Masked, Ragged, ends_of, pooled_empty, with_missing
+from shardex.media.image_files import MAX_PIXELS, Buffer
+from shardex.media.image_steps import ImageStep, Region, check_steps, region_of, size_after
+from shardex.media.images import CHANNELS, OpenImage, check_mode
+from shardex.workers import cores
+
+Generators = Sequence[np.random.Generator] | Callable[[int], np.random.Generator]
+
+_wanted_threads: int | None = None
+_pools: dict[int, ThreadPoolExecutor] = {}
+_POOL_SIZE = 64
+"""Largest number of threads; they are started one by one as they are needed."""
+
+
+def set_decode_threads(count: int | None) -> None:
+    """Set how many threads decode the images of a batch; None restores the default.
+
+    The default is the number of cores that this process may use, and 1 in worker processes, which share them.
+    """
+    global _wanted_threads  # noqa: PLW0603
+    if count is not None and not 1 <= count <= _POOL_SIZE:
+        raise ArgumentError(f"expected 1 to {_POOL_SIZE} threads, got {count}")
+    _wanted_threads = count
+
+
+def decode_threads() -> int:
+    """Return how many threads decode the images of a batch."""
+    if _wanted_threads is not None:
+        return _wanted_threads
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.current_process().daemon:  # a worker of a DataLoader of torch
+        return 1
+    return min(cores(), int(pa.cpu_count()), _POOL_SIZE)  # our workers limit Arrow to one thread
+
+
+def decode_images(
+    values: Sequence[Buffer | None],
+    *,
+    mode: str | None = "RGB",
+    steps: Sequence[ImageStep] = (),
+    generators: Generators | None = None,
+    threads: int | None = None,
+    max_pixels: int = MAX_PIXELS,
+) -> NDArray[Any] | Ragged | Masked | list[Any]:
+    """Decode many image files.
+
+    Images of one size are returned as one array (number, height, width, channels), images of different sizes as a
+    `Ragged` array with their shapes, as a list if even their dtypes differ. None is a missing image (`Masked`).
+
+    :param mode: as for `decode_image`
+    :param steps: what is done to each image: resize, crop, flip, pad
+    :param generators: random generators for random steps: one for each value, or a function of its number, which is
+        called in any thread and in any order
+    :param threads: how many threads work; see `set_decode_threads`
+    :raises ShardexError: a `FormatError`, or what a step raises, with the number of the image as the attribute `index`
+
+    >>> decode_images([], mode="L").shape
+    (0, 0, 0, 1)
+    """
+    check_mode(mode)
+    job = _Job(values, mode, check_steps(steps), generators, max_pixels, threads or decode_threads())
+    mask = np.array([value is not None for value in values], np.bool_)
+    if mask.all():
+        return job.run(range(len(values)))
+    return with_missing(job.run(np.flatnonzero(mask).tolist()), mask)
+
+
+class _Job:
+    """One call of `decode_images`."""
+
+    def __init__(
+        self,
+        values: Sequence[Buffer | None],
+        mode: str | None,
+        steps: tuple[ImageStep, ...],
+        generators: Generators | None,
+        max_pixels: int,
+        threads: int,
+    ) -> None:
+        self.values, self.mode, self.steps, self.max_pixels, self.threads = values, mode, steps, max_pixels, threads
+        self.generators = generators if callable(generators) or generators is None else generators.__getitem__
+        self._regions: dict[int, Region] = {}
+
+    def run(self, numbers: Sequence[int]) -> NDArray[Any] | Ragged | list[Any]:
+        """Decode the images of these numbers."""
+        size = size_after(self.steps)
+        if not numbers:
+            return np.empty((0, *(size or (0, 0)), CHANNELS[self.mode or "RGB"]), np.uint8)
+        shape = self._common_shape(numbers, size)
+        if shape is None:
+            return self._of_many_sizes(numbers)
+        batch = pooled_empty((len(numbers), *shape), np.uint8)
+        others: dict[int, NDArray[Any]] = {}
+
+        def decode(row: int) -> None:
+            pixels = self._decode(numbers[row], batch[row])
+            if pixels is not None:
+                others[row] = pixels
+
+        self._for_each(decode, numbers)
+        return _joined([others.get(row, batch[row]) for row in range(len(numbers))]) if others else batch
+
+    def _common_shape(self, numbers: Sequence[int], size: tuple[int, int] | None) -> tuple[int, int, int] | None:
+        """Return the shape that all images seem to have, judged by the first and the last one, or None."""
+        if size is not None and self.mode is not None:
+            return (*size, CHANNELS[self.mode])
+        first, last = (self._shape(number) for number in (numbers[0], numbers[-1]))
+        return first if first == last else None
+
+    def _shape(self, number: int) -> tuple[int, int, int] | None:
+        """Return the shape of an image after the steps if it is uint8, from its header."""
+        with _Numbered(number):
+            shape = self._open(number).shape(self.mode)
+            if shape is None or not self.steps:
+                return shape
+            return (*self._region(number, shape[0], shape[1]).canvas, shape[2])
+
+    def _open(self, number: int) -> OpenImage:
+        data = self.values[number]
+        assert data is not None
+        return OpenImage(data, self.max_pixels)
+
+    def _region(self, number: int, height: int, width: int) -> Region:
+        """Return what the steps show of an image; its chances are drawn once."""
+        if number not in self._regions:
+            generator = self.generators(number) if self.generators else None
+            self._regions[number] = region_of(height, width, self.steps, generator)
+        return self._regions[number]
+
+    def _of_many_sizes(self, numbers: Sequence[int]) -> NDArray[Any] | Ragged | list[Any]:
+        """Decode images whose sizes differ: into one buffer if their headers tell all sizes."""
+        shapes = [self._shape(number) for number in numbers]
+        found = [shape for shape in shapes if shape is not None]
+        if len(found) < len(shapes):
+            arrays: list[Any] = [None] * len(numbers)
+
+            def decode_alone(row: int) -> None:
+                arrays[row] = self._decode(numbers[row], None)
+
+            self._for_each(decode_alone, numbers)
+            return _joined(arrays)
+        ends = ends_of([height * width * channels for height, width, channels in found])
+        flat = pooled_empty((int(ends[-1]),), np.uint8)
+
+        def decode(row: int) -> None:
+            self._decode(numbers[row], flat[ends[row] : ends[row + 1]].reshape(found[row]))
+
+        self._for_each(decode, numbers)
+        return Ragged.from_values(flat, ends, shapes=np.array(found, np.int64))
+
+    def _decode(self, number: int, out: NDArray[Any] | None) -> NDArray[Any] | None:
+        """Decode an image into `out`; return it as an array of its own if it does not fit there."""
+        image = self._open(number)
+        if not self.steps:
+            fits = out is not None and image.shape(self.mode) == out.shape
+            pixels = image.decode(self.mode, None, out if fits else None)
+            return None if fits else pixels
+        height, width = image.info.height, image.info.width
+        region = self._region(number, height, width)
+        pixels = image.decode(self.mode, region.min_size(height, width), None)
+        shape = (*region.canvas, pixels.shape[2])
+        fits = out is not None and (shape, pixels.dtype) == (out.shape, out.dtype)
+        target = out if fits and out is not None else np.empty(shape, pixels.dtype)
+        region.draw(pixels, height, width, target)
+        return None if fits else target
+
+    def _for_each(self, function: Callable[[int], None], numbers: Sequence[int]) -> None:
+        """Call a function for each row, in threads; raise the error of the first row that has one."""
+        errors: dict[int, BaseException] = {}
+        rows = itertools.count()  # its `next` is atomic
+
+        def work() -> None:
+            while not errors and (row := next(rows)) < len(numbers):
+                try:
+                    with _Numbered(numbers[row]):
+                        function(row)
+                except BaseException as error:
+                    errors[row] = error
+
+        helpers = _start(work, min(self.threads, len(numbers)) - 1)
+        work()
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
+        if errors:
+            # Rows are begun in order, so every row before the first error was decoded.
+            raise errors[min(errors)]
+
+
+class _Numbered:
+    """Gives errors of shardex that are raised in the block the number of their image."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ShardexError):
+            error.index = self.number  # type: ignore[attr-defined]
+
+
+def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | Ragged | list[Any]:
+    """Return arrays as one column: stacked, or with their shapes, or a list if their dtypes differ."""
+    if len({array.dtype for array in arrays}) > 1:
+        return list(arrays)
+    if len({array.shape for array in arrays}) == 1:
+        return np.stack(arrays)
+    return Ragged.from_arrays(arrays, shaped=True)
+
+
+def _start(work: Callable[[], None], count: int) -> list[Future[None]]:
+    """Start threads that work; fewer if the process may not start more."""
+    futures: list[Future[None]] = []
+    if count < 1 or not threading.main_thread().is_alive():
+        return futures
+    with suppress(RuntimeError):  # no more threads, or the interpreter is about to exit
+        futures.extend(_pool().submit(work) for _ in range(count))
+    return futures
+
+
+def _pool() -> ThreadPoolExecutor:
+    """Return the threads of this process; a fork does not copy those of its parent."""
+    key = os.getpid()
+    if key not in _pools:
+        _pools.setdefault(key, ThreadPoolExecutor(_POOL_SIZE, "shardex decode"))
+    return _pools[key]
