@@ -325,3 +325,9 @@ def test_a_loader_reads_only_the_fields_that_it_is_asked_for(tokens: Dataset[Any
     batch = next(iter(sx.Loader(view, batch_size=4, fields=["labels", "positions"])))
     assert batch.labels.tolist() == view["labels"][:4].tolist()
     assert sorted(batch.positions[0].tolist()) == sorted(view[0]["positions"].tolist())
+
+
+def test_padding_is_never_a_text_of_the_metadata(tmp_path: Path) -> None:
+    schema = {"tokens": sx.Array("int64", (None,))}
+    sx.write(tmp_path / "d", [{"tokens": [1, 2, 3]}], schema, metadata={"eos": "</s>"})
+    assert sx.open(tmp_path / "d").pack(4)[0].tokens.tolist() == [1, 2, 3, 0]

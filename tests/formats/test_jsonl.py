@@ -521,6 +521,13 @@ def test_a_line_that_is_no_json_raises_whatever_the_file_is_called(tmp_path: Pat
         opened(tmp_path / "a.txt").sample(1)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_raises_before_lines_are_cut(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes('\ufeff{"a": 1}\n{"a": 2}\n'.encode(encoding))
+    with pytest.raises(FormatError, match=r"expected UTF-8, got a file that begins with .* UTF-16; convert it"):
+        open_rows(tmp_path / "a.jsonl")
+
+
 @pytest.mark.parametrize(("pack", "tool"), [(gzip.compress, "gzip"), (bz2.compress, "bzip2"), (lzma.compress, "xz")])
 def test_compressed_lines_by_another_name_raise(tmp_path: Path, pack: Callable[[bytes], bytes], tool: str) -> None:
     put(tmp_path / "a.jsonl", pack(b'{"a": 1}\n' * 100))

@@ -203,9 +203,10 @@ class PackedRows(StreamRows):
         self._strategy: _Strategy = _STRATEGIES[options.strategy](self.stream.starts, options.length)
 
     def _padding(self) -> int:
+        """Return the token that was given or stored; what is stored as text, such as "</s>", is no token."""
         stored = self.documents.metadata
         given = (self.options.pad, stored.get("pad"), stored.get("eos"), 0)
-        return next(value for value in given if value is not None)
+        return next(value for value in given if isinstance(value, int))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PackedRows, (self.documents, self.options, self._mask or False)

@@ -50,6 +50,7 @@ _SAMPLE = 1 << 20
 _MOST_ROOM = 1 << 24
 """Lines for which memory is reserved at once."""
 BOM = b"\xef\xbb\xbf"
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _HEAD = 6
 """Bytes at the beginning of a file that show a byte order mark or a compression."""
 
@@ -130,8 +131,13 @@ class LineScanner:
         return {name: column[:count] for name, column in joined.items()}
 
     def _begin_of_text(self, window: _Window) -> int:
-        """Return the position after a byte order mark; raise an error for a compressed file."""
+        """Return the position after a byte order mark; raise an error for a compressed file, and for UTF-16."""
         head = window.head()
+        if head.startswith(UTF16_MARKS) and self.skip_blank:  # a line may end in the middle of a character
+            raise FormatError(
+                f"{window.name}: expected UTF-8, got a file that begins with the byte order mark of UTF-16; convert "
+                "it: iconv -f utf-16 -t utf-8"
+            )
         tool = next((tool for first, tool in COMPRESSED.items() if head.startswith(first)), None)
         if tool is not None and self.skip_blank:  # plain text may begin with these bytes, JSON does not
             raise FormatError(
