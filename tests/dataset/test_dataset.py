@@ -214,7 +214,7 @@ def test_open_of_a_missing_path_raises(tmp_path: Path) -> None:
 def test_unknown_formats_are_described_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "a.xyz").write_bytes(b"hello world")
     (tmp_path / "b.xyz").write_bytes(b"")
-    seen = r"got 2 files \(2 \.xyz\), a\.xyz beginning with b'hello world'; choose with format="
+    seen = r"got 2 files \(2 \.xyz\), a\.xyz beginning with b'hello world'; if they are lines of text"
     with pytest.raises(UnknownFormatError, match=seen):
         sx.open(tmp_path)
     with pytest.raises(UnknownFormatError, match="expected a format out of arrow, bins"):

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.dataset.splits import SplitSlice, named_split, parse_splits
+from shardex.dataset.splits import SplitSlice, parse_splits
 from shardex.errors import ArgumentError
+from shardex.files import named_split
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,17 @@ import pytest
 import shardex as sx
 from shardex.errors import AlreadyExistsError, ArgumentError, SchemaError, UnknownFormatError
 from shardex.formats import FORMATS, format_named
-from shardex.schema import Array, Features
+from shardex.media import encode_image
+from shardex.schema import Array, Features, Image
 from shardex.sources import place_of
 
+PNG = encode_image(np.zeros((1, 1, 3), np.uint8))
 FEATURES, SAMPLE = Features({"x": Array("int64", (2,))}), {"x": [1, 2]}
 OTHERS: dict[str, Any] = {
     "text": ({"text": str}, {"text": "a"}),
     "csv": ({"n": int}, {"n": 1}),
     "nanogpt": ({"x": Array("uint16", (2,))}, SAMPLE),
+    "folder": ({"image": Image()}, {"image": PNG}),
 }
 """Features and a sample for formats that have no arrays, or none of int64."""
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shardex.errors import ClosedError, SchemaError, StorageFullError
 from shardex.files import Stage
 from shardex.formats import FORMATS, format_named
 from shardex.formats.sample_writer import ShardSeries
-from shardex.schema import Array, Features, Json
+from shardex.media import encode_image
+from shardex.schema import Array, Features, Image, Json
 
+PNG = encode_image(np.zeros((1, 1, 3), np.uint8))
 FEATURES, SAMPLE = Features({"x": Array("int64", (2,))}), {"x": [1, 2]}
 OTHERS: dict[str, Any] = {
     "text": ({"text": str}, {"text": "a"}),
     "csv": ({"n": int}, {"n": 1}),
     "nanogpt": ({"x": Array("uint16", (2,))}, SAMPLE),
+    "folder": ({"image": Image()}, {"image": PNG}),
 }
 """Features and a sample for formats that have no arrays, or none of int64."""
 

@@ -95,7 +95,8 @@ def _open(units: Sequence[Unit], sample_type: Any, options: Mapping[str, Any]) -
     """Open consecutive files together and each folder alone, and concatenate them."""
     opened = []
     for is_folder, some in groupby(units, lambda unit: unit.is_folder):
-        paths = [unit.what for unit in some]
-        for what in paths if is_folder or len(paths) == 1 else [paths]:
-            opened.append(open_dataset(what, sample_type, **options))
+        paths = {unit.what: unit.options for unit in some}
+        for what in paths if is_folder or len(paths) == 1 else [list(paths)]:
+            own = paths[what] if isinstance(what, str) else {}
+            opened.append(open_dataset(what, sample_type, **{**own, **options}))
     return opened[0] if len(opened) == 1 else concat(*opened)

@@ -27,45 +27,19 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
 from shardex.errors import ArgumentError, NotFoundError
-from shardex.files import Files, expand_braces, find, natural_order
-from shardex.formats import FORMATS, format_named
+from shardex.files import Files, expand_braces, find, named_split, natural_order
+from shardex.formats import FORMATS, classes_of_splits, format_named, split_folders
 from shardex.sources import LocalSource, is_url, plain_name
 
 DEFAULT = "train"
 """The split of paths without a split word."""
 
-_WORDS = {
-    "train": DEFAULT,
-    "training": DEFAULT,
-    "test": "test",
-    "testing": "test",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "dev": "validation",
-    "development": "validation",
-}
-_WORD = re.compile(rf"(?:^|[-_. \d])({'|'.join(_WORDS)})(?=$|[-_. \d])", re.IGNORECASE)
 _SPLIT_TEXT = re.compile(r"\s*([^\[\]+]*[^\[\]+\s])\s*(?:\[\s*(-?\d+%?)?\s*:\s*(-?\d+%?)?\s*\])?\s*")
-
-
-def named_split(path: str) -> str | None:
-    """Return the split in the names of a path, or None.
-
-    >>> named_split("wiki_train_0.jsonl"), named_split("Valid/0.tar"), named_split("contest.tar")
-    ('train', 'validation', None)
-    >>> named_split("test/train-0.tar"), named_split("dev-2.tar")
-    ('train', 'validation')
-    """
-    for name in reversed(path.split("/")):
-        if found := _WORD.search(name):
-            return _WORDS[found[1].lower()]
-    return None
 
 
 @dataclass(frozen=True)
@@ -139,6 +113,8 @@ class Unit:
     """True for a folder, which is opened as one dataset; False for one of several files."""
     split: str | None = None
     """The split in its name."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `open` that follow from other splits."""
 
 
 Splits = dict[str, list[Unit]]
@@ -169,7 +145,7 @@ class SplitFinder:
                 )
         if not splits:
             raise NotFoundError(errno.ENOENT, "expected files for at least one split, got none", "data_files={}")
-        return splits
+        return self._with_classes(splits)
 
     def from_names(self, path: Paths | None) -> Splits:
         """Return the splits given by file names: train, validation and test first, then the others."""
@@ -181,6 +157,8 @@ class SplitFinder:
         units = [unit for one in given for unit in self._units_of(one)]
         if len(given) == len(units) == 1 and units[0].is_folder and not _is_archive(units[0].what):
             files = self._find(units[0].what)
+            if self._is_media(files):
+                return self._with_classes(_media_splits(units[0], files))
             units = [*self._walk(units[0].what, [(name, named_split(name)) for name in files.paths if _is_data(name)])]
         else:
             names = _relative([unit.what for unit in units])
@@ -191,6 +169,19 @@ class SplitFinder:
         splits = {name: data for name, some in splits.items() if (data := self._data(some))}
         # Files of no known format are passed to `open`, whose error describes them.
         return splits or {DEFAULT: [Unit(given[0], is_folder=True)] if len(given) == 1 else units}
+
+    def _is_media(self, files: Files) -> bool:
+        return self.format in (None, "folder") and bool(format_named("folder").recognise(files))
+
+    def _with_classes(self, splits: Splits) -> Splits:
+        """Return the splits; folders of media files get the classes of all splits, so that their numbers agree."""
+        folders = [unit for units in splits.values() for unit in units]
+        if len(splits) < 2 or not all(unit.is_folder for unit in folders):
+            return splits
+        found = [self._find(unit.what) for unit in folders]
+        if not all(map(self._is_media, found)) or not (classes := classes_of_splits(one.paths for one in found)):
+            return splits
+        return {name: [replace(unit, options={"classes": classes}) for unit in some] for name, some in splits.items()}
 
     def _find(self, what: str) -> Files:
         """Return files as they are stored: compressed ones with their own names."""
@@ -249,6 +240,15 @@ class SplitFinder:
         by_extension = {_extension(name): name for name in files}
         kept = {end for end, name in by_extension.items() if wanted in _formats(_only_names([name]))}
         return [unit for unit in units if unit.is_folder or _extension(unit.what) in kept]
+
+
+def _media_splits(folder: Unit, files: Files) -> Splits:
+    """Return the splits of a folder of media files: by its first folders, as names further inside are classes."""
+    splits: Splits = {name: [] for name in _FIRST}
+    for name in split_folders([path for path in files.paths if _is_data(path)]):
+        where = f"{folder.what.rstrip('/')}/{name}"
+        splits[named_split(name.rpartition("/")[2]) or DEFAULT].append(Unit(where, is_folder=True))
+    return {name: some for name, some in splits.items() if some} or {DEFAULT: [folder]}
 
 
 def _folders_of(pattern: str) -> list[Unit]:

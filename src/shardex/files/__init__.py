@@ -7,7 +7,7 @@ Writing: a format writes its shards into a `Stage`, a temporary folder that beco
 
 - `find`: paths, globs, brace patterns and URLs to `Files`
 - `compressed_files`: presents compressed files as their content
-- `patterns`: natural order, braces and wildcards in names
+- `patterns`: natural order, braces, wildcards and words for splits in names
 - `scan`: scans many files in threads or processes
 - `sample_index`: the saved index: file, offset and length of each sample
 - `sidecar`: saves derived data next to the files, or in the cache folder
@@ -21,7 +21,7 @@ from shardex.files.all_or_nothing import AllOrNothing
 from shardex.files.append_records import CLAIM, visible_paths
 from shardex.files.checksums import with_checksums
 from shardex.files.find import STORE_FOLDER, Files, What, display_name, find
-from shardex.files.patterns import expand_braces, natural_order
+from shardex.files.patterns import expand_braces, named_split, natural_order
 from shardex.files.sample_index import Index, IndexedFile
 from shardex.files.scan import Scan, scan_all
 from shardex.files.sidecar import Sidecar, decode_sidecar, load_sidecars, save_sidecar
@@ -47,6 +47,7 @@ __all__ = [
     "expand_braces",
     "find",
     "load_sidecars",
+    "named_split",
     "natural_order",
     "put_claimed",
     "save_sidecar",

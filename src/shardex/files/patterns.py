@@ -1,4 +1,4 @@
-"""File names: natural order, brace patterns and wildcards. Pure functions of strings; no file is accessed."""
+"""File names: natural order, brace patterns, wildcards and words for splits. Pure functions; no file is read."""
 
 from __future__ import annotations
 
@@ -9,6 +9,19 @@ from typing import Any
 
 from shardex.errors import ArgumentError
 
+_SPLITS = {
+    "train": "train",
+    "training": "train",
+    "test": "test",
+    "testing": "test",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "dev": "validation",
+    "development": "validation",
+}
+"""Words in names, and the splits that they mean."""
+_SPLIT = re.compile(rf"(?:^|[-_. \d])({'|'.join(_SPLITS)})(?=$|[-_. \d])", re.IGNORECASE)
 _WILD = re.compile(r"[*?\[]")
 _PIECES = re.compile(r"(\*\*/|\*\*|\*|\?|\[!?[^\]]+\])")
 _REGEX = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
@@ -108,3 +121,20 @@ def _as_regex(piece: str) -> str:
         return _REGEX[piece]
     inner = piece[1:-1].replace("\\", "\\\\")
     return f"[^/{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"
+
+
+# -- splits -------------------------------------------------------------------------------------------------------
+
+
+def named_split(path: str) -> str | None:
+    """Return the split in the names of a path, or None.
+
+    >>> named_split("wiki_train_0.jsonl"), named_split("Valid/0.tar"), named_split("contest.tar")
+    ('train', 'validation', None)
+    >>> named_split("test/train-0.tar"), named_split("dev-2.tar")
+    ('train', 'validation')
+    """
+    for name in reversed(path.split("/")):
+        if found := _SPLIT.search(name):
+            return _SPLITS[found[1].lower()]
+    return None

@@ -38,12 +38,17 @@ Record formats (tar, JSONL, text, CSV, tokens, bins): an index gives file, offse
 - `megatron`: `.bin` and `.idx` files of Megatron-LM
 - `nanogpt`: streams of tokens of nanoGPT and llm.c
 - `numpy_files`: `.npy` files
+- `media_folder`: folders of images, audio or video as rows; labels, captions
+- `media_files`: what the names of media files mean
+- `media_metadata`: tables with more fields of media files
+- `media_writer`: writes folders of media files
 - `data_forager`: the index files of data-forager, and samples of several arrays
 - `data_forager_folder`: the format data_forager: opens such folders by what they hold, and writes them
 """
 
 from shardex.formats.arrow_files import EXTENSIONS, open_files
 from shardex.formats.join_shards import STAGE
+from shardex.formats.media_files import classes_of_splits, split_folders
 from shardex.formats.registry import (
     FORMATS,
     Format,
@@ -65,8 +70,10 @@ __all__ = [
     "ShardWriter",
     "TableRows",
     "check_options",
+    "classes_of_splits",
     "format_named",
     "open_files",
     "open_rows",
     "recognise",
+    "split_folders",
 ]

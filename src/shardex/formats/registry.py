@@ -40,6 +40,7 @@ FORMATS: dict[str, str] = {
     "nanogpt": "shardex.formats.nanogpt",
     "npy": "shardex.formats.numpy_files",
     "data_forager": "shardex.formats.data_forager_folder",
+    "folder": "shardex.formats.media_folder",
 }
 """Name and module of each format, in the order in which their `recognise` is called."""
 
@@ -284,11 +285,37 @@ def recognise(files: Files) -> str:
         likely += [name] * sure
     if len(likely) == 1:
         return likely[0]
-    known = ", ".join(likely or sorted(FORMATS))
-    what = "one format" if likely else "a known format"
+    if likely:
+        raise UnknownFormatError(
+            f"{files}: expected shards of one format ({', '.join(likely)}), got {_describe(files)}; choose with format="
+        )
     raise UnknownFormatError(
-        f"{files}: expected shards of {what} ({known}), got {_describe(files)}; choose with format="
+        f"{files}: expected shards of a known format ({', '.join(sorted(FORMATS))}) or media files, got "
+        f"{_describe(files)}; {_remedy(files)}"
     )
+
+
+def _remedy(files: Files) -> str:
+    """Return what to do about files that no format recognises; a format is named only if it can read them."""
+    if not files.paths:
+        return "check the path"
+    if len({os.path.splitext(path)[1] for path in files.paths}) > 1:
+        return f"name the files to read by a pattern such as {os.path.join(str(files), '*.jsonl')}"
+    if _head(files).translate(None, _TEXT) == b"":
+        return 'if they are lines of text or of JSON, open them with format="text" or format="jsonl"'
+    return 'if they are raw numbers, open them with format="tokens" and dtype=; otherwise write them with sx.write'
+
+
+_TEXT = bytes([*range(9, 14), *range(32, 127), *range(128, 256)])
+"""Bytes that text can have."""
+
+
+def _head(files: Files) -> bytes:
+    first = files.paths[0]
+    try:
+        return bytes(files.source.read(first, [ByteRange(0, min(16, files.source.stat(first).size))])[0])
+    except (FormatError, OSError):
+        return b""
 
 
 def _describe(files: Files) -> str:
@@ -299,11 +326,7 @@ def _describe(files: Files) -> str:
         kind = os.path.splitext(path)[1] or "(no extension)"
         kinds[kind] = kinds.get(kind, 0) + 1
     counted = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1])[:5])
-    first = files.paths[0]
-    try:
-        head = bytes(files.source.read(first, [ByteRange(0, min(16, files.source.stat(first).size))])[0])
-    except (FormatError, OSError):
-        head = b""
+    head = _head(files)
     compressed = ", compressed: unpack it first" if head.startswith(tuple(COMPRESSED)) else ""
     count = len(files.paths)
-    return f"{count} file{'s' * (count != 1)} ({counted}), {first} beginning with {head!r}{compressed}"
+    return f"{count} file{'s' * (count != 1)} ({counted}), {files.paths[0]} beginning with {head!r}{compressed}"

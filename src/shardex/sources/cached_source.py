@@ -27,13 +27,15 @@ from shardex.sources.byte_ranges import ACCESS_MODES, ByteRange, fetch_policy, n
 from shardex.sources.io_threads import background_is_full, count_fetches, is_exiting, map_ahead, run_all, start
 from shardex.sources.page_cache import page_cache_in, parse_size
 from shardex.sources.page_file import PAGE, PagedFile, PendingPages
-from shardex.sources.protocols import CloseFile, OpenFile, Source, Stat, default_cache_folder
+from shardex.sources.protocols import CloseFile, OpenFile, Source, Stat, check_unchanged_file, default_cache_folder
 from shardex.sources.retry import NO_ETAG
 
 _LARGEST_FILE = 16 << 40
 """Largest file that common file systems can hold, and so the cache."""
 _LARGEST_FETCH = 64 << 30
 """Bytes that can be downloaded by one call even if the cache is smaller."""
+_LOADED_AT_ONCE = 512
+"""Whole files that are mapped and downloaded together."""
 _PART = 8 << 20
 _WINDOW = 32 << 20
 """Maximum bytes per request, and per write to the cache; the next write is downloaded meanwhile."""
@@ -74,6 +76,8 @@ class CachedSource(Source):
         self._cache = page_cache_in(self._folder, None if limit is None else parse_size(limit))
         self._cache.register(self)
         self._stats: dict[str, Stat] = {}
+        self._listed: dict[str, Stat] = {}
+        """Size and tag of files as they were listed last."""
         self._keys: dict[str, str] = {}
         self._paths: dict[str, str] = {}
         """Cache key by path, and path by cache key."""
@@ -92,7 +96,10 @@ class CachedSource(Source):
 
     def paths(self, prefix: str = "") -> list[str]:
         """Return the paths of all remote files that begin with `prefix`."""
-        return self.remote.paths(prefix)
+        if (found := self.remote.listing(prefix)) is None:
+            return self.remote.paths(prefix)
+        self._listed = found
+        return list(found)
 
     def stat(self, path: str) -> Stat:
         """Return size and tag of a file as of the first call: a source sees one state of its files."""
@@ -117,6 +124,22 @@ class CachedSource(Source):
         """Return size and tag of many files, requested concurrently."""
         run_all(self.stat, [path for path in dict.fromkeys(paths) if path not in self._stats])
         return [self.stat(path) for path in paths]
+
+    def listed_stats(self, paths: Sequence[str]) -> list[Stat]:
+        """Return size and tag of many files, as the last `paths` has shown them.
+
+        Each file is requested if the store says something else in its answer for the first file than in its list.
+        """
+        missing = [path for path in paths if path not in self._stats]
+        known = {path: self._listed[path] for path in missing if path in self._listed}
+        if len(known) > 1:
+            first = next(iter(known))
+            stat = self.stat(first)
+            if (stat.size, stat.tag) == (known[first].size, known[first].tag):
+                self.remote.pin(known)
+                self._stats = known | self._stats
+        self._listed = {}
+        return self.stats(paths)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -144,6 +167,19 @@ class CachedSource(Source):
             expected = f"expected a file that fits into the memory of {memory} bytes, got one of {size}"
             raise RemoteError(errno.EFBIG, f"{expected}, as the server says", f"{self.url}/{path}")
         return self.read(path, [ByteRange(0, self.stat(path).size)])[0]
+
+    def load_all(self, paths: Sequence[str], known: Sequence[Stat]) -> list[bytes]:
+        """Return copies of files, some hundred of them downloaded at once."""
+        found: list[bytes] = []
+        for at in range(0, len(paths), _LOADED_AT_ONCE):
+            some = paths[at : at + _LOADED_AT_ONCE]
+            for path, stat in zip(some, known[at:], strict=False):
+                check_unchanged_file(self.full_name(path), stat, self.stat(path))
+            views = {path: self.map(path) for path in dict.fromkeys(some)}
+            zero = np.zeros(1, np.int64)
+            self.fetch_many([(path, zero, np.array([len(view)])) for path, view in views.items()])
+            found += [bytes(views[path]) for path in some]
+        return found
 
     def map(self, path: str) -> memoryview:
         """Return the whole file; read only ranges that `fetch` was called for after this."""

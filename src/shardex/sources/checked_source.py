@@ -19,7 +19,7 @@ from shardex.errors import ChecksumError
 from shardex.kernel import Integers, Segments
 from shardex.sources.byte_ranges import ByteRange, touched_pages
 from shardex.sources.local import LocalSource
-from shardex.sources.protocols import CloseFile, OpenFile, Stat
+from shardex.sources.protocols import CloseFile, OpenFile, Source, Stat
 
 BLOCK = 1 << 20
 """Bytes per checksum."""
@@ -73,6 +73,10 @@ class CheckedSource(LocalSource):
         data = super().load(path)
         self.fetch(path, [ByteRange(0, len(data))])
         return data
+
+    def load_all(self, paths: Sequence[str], known: Sequence[Stat]) -> list[bytes]:
+        """Return the contents of files, checked."""
+        return Source.load_all(self, paths, known)
 
     def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
         """Check the blocks that ranges touch, each once."""

@@ -16,6 +16,7 @@ import secrets
 import shutil
 import stat
 import sys
+import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,13 +26,16 @@ from typing import Any, BinaryIO
 
 from shardex.errors import PathError, TruncatedShardError, storage_errors
 from shardex.sources.byte_ranges import ByteRange, read_merged
-from shardex.sources.protocols import Place, Stat, check_path
+from shardex.sources.io_threads import run_all
+from shardex.sources.protocols import Place, Stat, check_path, check_unchanged_file
 
 _SYNC_FILE_RANGE_WRITE = 2
 _WRITEBACK_EVERY = 2 << 20
 _BUFFER = 64 << 10
 _GAP = 16 << 10
 _LARGEST_READ = 8 << 20
+_TRIED, _WAITED = 4, 0.001
+"""Files that are read before the others, and seconds for each of them from which on threads read the others."""
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
 """Errors of a link that a copy does not have."""
 _FIXED = 0x10
@@ -87,8 +91,7 @@ class LocalSource(Place):
         """Return size and modification time; the time is the tag."""
         with storage_errors(full := self.path(path), "look at"):
             _check_regular((found := os.stat(full)).st_mode)
-        identity = f"{found.st_ino}-{found.st_ctime_ns}"
-        return Stat(found.st_size, str(found.st_mtime_ns), found.st_mtime, identity)
+        return _stat_of(found)
 
     def paths(self, prefix: str = "") -> list[str]:
         """Return the paths of all files at any depth; none if the folder does not exist."""
@@ -109,6 +112,23 @@ class LocalSource(Place):
 
         with storage_errors(full, "read"), open_regular(full) as descriptor:
             return read_merged(ranges, read, gap=_GAP, largest=_LARGEST_READ)
+
+    def load_all(self, paths: Sequence[str], known: Sequence[Stat]) -> list[bytes]:
+        """Read whole files; in threads if the first ones had to wait for the disk or the network."""
+
+        def load(number: int) -> bytes:
+            full = self.path(paths[number])
+            with storage_errors(full, "read"), open_regular(full) as descriptor:
+                found = os.fstat(descriptor)
+                check_unchanged_file(full, known[number], _stat_of(found))
+                return _pread(descriptor, ByteRange(0, found.st_size), full)
+
+        numbers, begin = range(len(paths)), time.monotonic()
+        first = [load(number) for number in numbers[:_TRIED]]
+        rest = numbers[_TRIED:]
+        if time.monotonic() - begin < _TRIED * _WAITED or not rest:
+            return first + [load(number) for number in rest]
+        return first + run_all(load, rest)
 
     def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
         """With ``wait=False`` ask the system to read these ranges ahead; otherwise do nothing."""
@@ -264,6 +284,11 @@ class _EarlyWriteback(io.FileIO):
             libc().sync_file_range(self.fileno(), 0, 0, _SYNC_FILE_RANGE_WRITE)
             self._unwritten = 0
         return count
+
+
+def _stat_of(found: os.stat_result) -> Stat:
+    identity = f"{found.st_ino}-{found.st_ctime_ns}"
+    return Stat(found.st_size, str(found.st_mtime_ns), found.st_mtime, identity)
 
 
 def _pread(descriptor: int, wanted: ByteRange, full: str) -> bytes:

@@ -189,8 +189,8 @@ class ObjectClient:
 
         return await self._call(key, read)
 
-    def list(self, prefix: str) -> Callable[[], Awaitable[list[str]]]:
-        """Return a function that returns the next keys below a prefix, and an empty list at the end.
+    def list(self, prefix: str) -> Callable[[], Awaitable[list[tuple[str, Stat]]]]:
+        """Return a function that returns the next keys below a prefix with their stats, and an empty list at the end.
 
         After an error, calling it again continues after the last key returned.
         """
@@ -201,17 +201,17 @@ class ObjectClient:
 
         def some(
             taken: Iterator[Sequence[ObjectMeta]] | None, after: str
-        ) -> tuple[list[str], Iterator[Sequence[ObjectMeta]]]:
+        ) -> tuple[list[tuple[str, Stat]], Iterator[Sequence[ObjectMeta]]]:
             taken = taken or iter(obstore.list(self._store, prefix or None, offset=after or None, chunk_size=1000))
-            return sorted(one["path"] for one in next(taken, [])), taken
+            return sorted(((one["path"], _stat(one)) for one in next(taken, [])), key=lambda pair: pair[0]), taken
 
-        async def more() -> list[str]:
+        async def more() -> list[tuple[str, Stat]]:
             nonlocal stream, last
             # The thread of a cancelled request still takes keys from its stream, so that stream is not used again.
             taken, stream = stream, None
-            keys, taken = await self._call(prefix, lambda: some(taken, last))
-            stream, last = taken, keys[-1] if keys else last
-            return keys
+            found, taken = await self._call(prefix, lambda: some(taken, last))
+            stream, last = taken, found[-1][0] if found else last
+            return found
 
         return more
 

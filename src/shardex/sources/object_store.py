@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -105,15 +105,28 @@ class ObjectSource(Place):
 
     def paths(self, prefix: str = "") -> list[str]:
         """Return the paths of all files; a web server cannot list them."""
+        return [path for path, _ in self._list(prefix)]
+
+    def listing(self, prefix: str = "") -> dict[str, Stat]:
+        """Return size and tag of all files; a web server cannot list them."""
+        return dict(self._list(prefix))
+
+    def pin(self, stats: Mapping[str, Stat]) -> None:
+        """Check reads of files against these stats, as if `stat` had returned them."""
+        for path, stat in stats.items():
+            self._pins.setdefault(path, stat)
+
+    def _list(self, prefix: str) -> list[tuple[str, Stat]]:
         if self._is_web:
             hint = "a web server does not list its files; give their names, or a pattern such as part-{000..127}.tar"
             raise RemoteError(errno.ENOTSUP, hint, redact_url(self.url))
         more = self._writing_client(prefix).list("/".join(filter(None, [self._root, prefix.rpartition("/")[0]])))
-        found: list[str] = []
+        found: list[tuple[str, Stat]] = []
         while some := self._ask(prefix, "list", more):
             found += some
         start = len(self._root) + 1 if self._root else 0
-        return sorted(key[start:] for key in found if key[start:].startswith(prefix))
+        inside = ((key[start:], stat) for key, stat in found if key[start:].startswith(prefix))
+        return sorted(inside, key=lambda pair: pair[0])
 
     def _pinned(self, path: str) -> Stat:
         check_path(path)

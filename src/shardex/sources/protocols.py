@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from shardex.errors import NotFoundError, PathError
+from shardex.errors import NotFoundError, PathError, StaleIndexError, TruncatedShardError
 from shardex.kernel import Fetch, Segments
 from shardex.sources.byte_ranges import ByteRange
 
@@ -75,6 +75,17 @@ class Source(ABC):
     def paths(self, prefix: str = "") -> list[str]:
         """Return the paths of all files that begin with `prefix`, sorted."""
 
+    def listing(self, prefix: str = "") -> dict[str, Stat] | None:
+        """Return size and tag of all files that `paths` returns, if listing says them; None if each must be asked."""
+        return None
+
+    def listed_stats(self, paths: Sequence[str]) -> list[Stat]:
+        """Return size and tag of many files; those that listing them has shown need no request for each."""
+        return self.stats(paths)
+
+    def pin(self, stats: Mapping[str, Stat]) -> None:  # noqa: B027
+        """Check reads of files against these stats, if they are not yet checked against those of a `stat`."""
+
     @abstractmethod
     def read(self, path: str, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Return the bytes of each range; raise an error if the file ends before one does."""
@@ -86,6 +97,15 @@ class Source(ABC):
     def load(self, path: str) -> memoryview:
         """Return the complete content of a file, for small files."""
         return self.map(path)
+
+    def load_all(self, paths: Sequence[str], known: Sequence[Stat]) -> list[bytes]:
+        """Return the contents of whole files, which must still have these sizes and tags; remote ones concurrently."""
+
+        def load(number: int) -> bytes:
+            check_unchanged_file(self.full_name(paths[number]), known[number], self.stat(paths[number]))
+            return bytes(self.load(paths[number]))
+
+        return self.for_each(load, range(len(paths)))
 
     @abstractmethod
     def map(self, path: str) -> memoryview:
@@ -202,6 +222,23 @@ class Place(Source, Sink):
                 self.remove(path)
 
         self.for_each(remove, paths)
+
+
+def check_unchanged_file(name: str, known: Stat, found: Stat) -> None:
+    """Raise an error if a file does not have the size and the tag that are known.
+
+    >>> check_unchanged_file("a.jpg", Stat(5, "1"), Stat(4, "2"))
+    Traceback (most recent call last):
+    shardex.errors.TruncatedShardError: a.jpg: expected 5 bytes as when it was opened, got 4; open the dataset again
+    """
+    if found.size < known.size:
+        raise TruncatedShardError(
+            f"{name}: expected {known.size} bytes as when it was opened, got {found.size}; open the dataset again"
+        )
+    if (found.size, found.tag) != (known.size, known.tag):
+        raise StaleIndexError(
+            f"{name}: expected the file as when it was opened, it has changed since; open the dataset again"
+        )
 
 
 def default_cache_folder() -> str:

@@ -1,0 +1,215 @@
+"""Which files of a folder are media, and what their names say: kind, class, caption. Pure functions of paths.
+
+Images, audio and video are recognised by their extensions, in any case. Hidden files and what systems leave behind
+(``.DS_Store``, ``__MACOSX/``) are no data. `media_folder` reads the files, `media_metadata` the tables beside them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from shardex.errors import ArgumentError, UnknownFormatError
+from shardex.files import named_split
+from shardex.schema import Audio, Feature, Image, Json, Text, Video
+
+KINDS: dict[str, tuple[str, ...]] = {
+    "image": (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif"),
+    "audio": (".flac", ".wav", ".mp3", ".ogg", ".opus", ".aif", ".aiff", ".m4a"),
+    "video": (".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".mpg", ".mpeg"),
+}
+"""Extensions of each kind of media, in lower case."""
+_KIND_OF = {extension: kind for kind, some in KINDS.items() for extension in some}
+_FEATURES: dict[str, Feature] = {"image": Image(), "audio": Audio(), "video": Video()}
+
+CAPTIONS: dict[str, tuple[str, Feature]] = {".txt": ("text", Text()), ".json": ("json", Json())}
+"""For each extension of files beside media: the field that they become, and its feature."""
+METADATA = ("metadata.jsonl", "metadata.csv")
+"""Names of tables with more fields, in lower case."""
+LABELS = ("top", "parent", "path")
+"""Which folder of a path is its class: the first one, the last one, or all of them."""
+
+
+def extension_of(path: str) -> str:
+    """Return the extension in lower case.
+
+    >>> extension_of("a.b/x.JPG"), extension_of(".hidden"), extension_of("a.b/c")
+    ('.jpg', '', '')
+    """
+    return os.path.splitext(path)[1].lower()
+
+
+def kind_of_name(path: str) -> str | None:
+    """Return "image", "audio" or "video" for a media file, by its extension; None for others."""
+    return _KIND_OF.get(extension_of(path))
+
+
+def media_feature(kind: str) -> Feature:
+    """Return the feature of a kind of media, with its default options."""
+    return _FEATURES[kind]
+
+
+def is_shown(path: str) -> bool:
+    """Return whether a file is data: it is not hidden, and not in a hidden folder.
+
+    >>> is_shown("_dogs/a.jpg"), is_shown("a/._b.jpg"), is_shown(".shardex/x"), is_shown("__MACOSX/a.jpg")
+    (True, False, False, False)
+    """
+    return not path.startswith((".", "__MACOSX/")) and "/." not in path
+
+
+def is_metadata(path: str) -> bool:
+    """Return whether a file is a table with more fields of the media files."""
+    return path.rpartition("/")[2].lower() in METADATA
+
+
+@dataclass
+class MediaFiles:
+    """The files of a folder, by what they are for."""
+
+    kinds: dict[str, list[str]] = field(default_factory=dict)
+    """Media files of each kind."""
+    captions: dict[str, dict[str, str]] = field(default_factory=dict)
+    """For each extension of captions: the path of a file by its path without extension."""
+    tables: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, paths: Iterable[str]) -> MediaFiles:
+        """Sort files by their names.
+
+        >>> found = MediaFiles.of(["a.jpg", "a.txt", "b.JPG", "README.md", "metadata.csv"])
+        >>> found.kinds, found.captions, found.tables, found.others
+        ({'image': ['a.jpg', 'b.JPG']}, {'.txt': {'a': 'a.txt'}}, ['metadata.csv'], ['README.md'])
+        """
+        found = cls()
+        for path in filter(is_shown, paths):
+            stem, extension = os.path.splitext(path)
+            if (kind := _KIND_OF.get(extension.lower())) is not None:
+                found.kinds.setdefault(kind, []).append(path)
+            elif extension.lower() in CAPTIONS:
+                found.captions.setdefault(extension.lower(), {})[stem] = path
+            elif is_metadata(path):
+                found.tables.append(path)
+            else:
+                found.others.append(path)
+        return found
+
+    def chosen(self, where: str, kind: str | None) -> str:
+        """Return the kind of media to open: `kind`, or the only one that there is."""
+        if kind is not None and kind not in KINDS:
+            raise ArgumentError(f"expected kind to be one of {', '.join(KINDS)}, got {kind!r}")
+        if kind is not None and kind in self.kinds:
+            return kind
+        if kind is None and len(self.kinds) == 1:
+            return next(iter(self.kinds))
+        most = sorted(self.kinds, key=lambda name: -len(self.kinds[name]))
+        counts = " and ".join(f"{len(self.kinds[name])} of {name} (such as {self.kinds[name][0]})" for name in most)
+        if not self.kinds or kind is not None:
+            wanted = ", ".join(KINDS[kind] if kind else sum(KINDS.values(), ()))
+            others = f"; the first of {len(self.others)} others is {self.others[0]}" if self.others else ""
+            raise UnknownFormatError(f"{where}: expected media files ({wanted}), got {counts or 'none'}{others}")
+        pattern = os.path.join(where, f"**/*{extension_of(self.kinds[most[0]][0])}")
+        raise UnknownFormatError(
+            f'{where}: expected media files of one kind, got {counts}; choose with kind="{most[0]}", or name the files '
+            f'by a pattern such as "{pattern}"'
+        )
+
+    def captions_of(self, media: Sequence[str]) -> dict[str, list[str | None]]:
+        """Return for each extension of captions the path of the caption of each media file, None if it has none."""
+        stems = [os.path.splitext(path)[0] for path in media]
+        found = {extension: [some.get(stem) for stem in stems] for extension, some in sorted(self.captions.items())}
+        return {extension: paths for extension, paths in found.items() if any(paths)}
+
+
+# -- classes --------------------------------------------------------------------------------------------------------
+
+
+def split_folders(media: Sequence[str]) -> list[str]:
+    """Return the first folders of files if they are two or more and all are names of splits.
+
+    >>> split_folders(["train/cat/a.jpg", "val/cat/b.jpg"]), split_folders(["train/a.jpg", "extra/b.jpg"])
+    (['train', 'val'], [])
+    """
+    folders = dict.fromkeys(path.partition("/")[0] for path in _below_shared(media))
+    if len(folders) < 2 or not all(map(named_split, folders)):
+        return []
+    return [_shared(media) + folder for folder in folders]
+
+
+def class_names(
+    where: str, media: Sequence[str], label: str | bool | None, classes: Sequence[str] | None = None
+) -> list[str] | None:
+    """Return the name of the class of each file, by its folder; None without class folders.
+
+    `label` is one of `LABELS`, False for no classes, and None for the first folders, if there are at least two, or if
+    the first is one of `classes`.
+
+    >>> class_names("d", ["cat/a.jpg", "dog/x/b.jpg"], None), class_names("d", ["cat/a.jpg"], None)
+    (['cat', 'dog'], None)
+    >>> class_names("d", ["a/cat/a.jpg", "b/cat/b.jpg"], "parent"), class_names("d", ["a/cat/a.jpg"], "path")
+    (['cat', 'cat'], ['a/cat'])
+    """
+    if label is not None and label is not False and label not in LABELS:
+        raise ArgumentError(f"expected label to be one of {', '.join(LABELS)}, False or None, got {label!r}")
+    if label is False or not media:
+        return None
+    known = classes is not None and media[0].partition("/")[0] in classes
+    if label is None and not known:
+        _refuse_splits(where, media)
+    inner = media if label is not None or known else _below_shared(media)
+    folders = [path.rpartition("/")[0] for path in inner]
+    if label is None and not any(folders):
+        return None
+    if not all(folders):
+        lost = [path for path, folder in zip(media, folders, strict=True) if not folder]
+        raise UnknownFormatError(
+            f"{where}: expected all files in folders of classes, or none, got {len(lost)} of {len(media)} outside of "
+            f"them, such as {lost[0]}; open with label=False, or name the files by a pattern such as "
+            f'"{os.path.join(where, _shared(media), "*/*")}"'
+        )
+    if label == "path":
+        return folders
+    last = label == "parent"
+    return [folder.rpartition("/")[2] if last else folder.partition("/")[0] for folder in folders]
+
+
+def classes_of_splits(splits: Iterable[Sequence[str]]) -> list[str]:
+    """Return the names of the classes of several splits, given the paths of the files of each.
+
+    >>> classes_of_splits([["cat/a.jpg", "dog/b.jpg", "README"], ["cat/c.jpg", "fox/c.jpg"], ["d.jpg"]])
+    ['cat', 'dog', 'fox']
+    """
+    found = set[str]()
+    for paths in splits:
+        media = [path for path in paths if is_shown(path) and kind_of_name(path) is not None]
+        tops = {path.partition("/")[0] for path in _below_shared(media)} if media else set()
+        found |= tops if len(tops) > 1 and all("/" in path for path in _below_shared(media)) else set()
+    return sorted(found)
+
+
+def _refuse_splits(where: str, media: Sequence[str]) -> None:
+    if some := split_folders(media):
+        raise UnknownFormatError(
+            f"{where}: expected the files of one split, got the folders {', '.join(some)}; open all of them with "
+            f'sx.load_dataset("{where}"), one with sx.open("{os.path.join(where, some[0])}"), or all files as one '
+            'dataset with label="parent" or label=False'
+        )
+
+
+def _shared(media: Sequence[str]) -> str:
+    """Return the folders that all files have in common, with a slash at the end.
+
+    >>> _shared(["a/b/x.jpg", "a/b/c/y.jpg"]), _shared(["ab/x.jpg", "ac/y.jpg"])
+    ('a/b/', '')
+    """
+    # What the first and the last path in order of characters share, those between them share too.
+    pairs = zip(*(path.split("/")[:-1] for path in (min(media), max(media))), strict=False)
+    return "".join(f"{one}/" for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _below_shared(media: Sequence[str]) -> list[str]:
+    above = len(_shared(media))
+    return [path[above:] for path in media]
