@@ -81,10 +81,11 @@ def test_everything_from_data_is_escaped(tmp_path: Path) -> None:
 
 def test_figure_is_bounded() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (500, 500, 3)).astype(np.uint8)
-    sample = {f"f{k}": "x" * 100_000 for k in range(100)} | {"image": noise}
+    sample = {f"{'f' * 9_000}{k}": "x" * 100_000 for k in range(100)} | {"image": noise}
     figure = Figure.of((sample for _ in range(10 * MAX_SAMPLES)), {}, 10 * MAX_SAMPLES)
     assert len(figure) == MAX_SAMPLES and "400 of 4,000 samples" in repr(figure)
-    assert len(figure._repr_html_()) < 8_000_000
+    assert len(figure._repr_html_()) < 16_100_000
+    assert len(overview_html("t" * 10**6, dict.fromkeys(sample, "k" * 10**6), [sample] * 3, {})) < 100_000
 
 
 def test_page_is_cut_where_it_becomes_too_large() -> None:
@@ -132,13 +133,13 @@ import sys; sys.modules["PIL"] = None
 import numpy as np
 from shardex.display import Figure
 figure = Figure.of([{"image": np.zeros((10, 10, 3), "uint8"), "x": np.zeros(50), "name": "a"}], {})
-print(figure._repr_html_())
+print(figure._repr_html_(), Figure.of([{"b": b"123", "n": None}], {})._repr_html_())
 figure.save("a.png")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert re.search(r"MissingExtraError: .*needs Pillow.*pip install 'shardex\[images\]'", done.stderr)
     page = Page(done.stdout)
-    assert "svg" in page.tags and "shardex[images]" in page.text and "name a" in page.text
+    assert "svg" in page.tags and "shardex[images]" in page.text and "name a" in page.text and "b 3 bytes" in page.text
 
 
 def test_save_names_what_it_expects(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """What values look like."""
 
+import datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,9 @@ def pixels(picture: Picture) -> np.ndarray:
         (np.array(["a", "b"]), "<U1[2]"),
         ([np.zeros(3), "a"], "[float64[3], 'a']"),
         (b"\x01\x02", "2 bytes 01 02"),
+        ([b"\x01" * 10], "[10 bytes " + " ".join(["01"] * 10) + "]"),
+        (datetime.date(2026, 11, 16), "2026-11-16"),
+        (Decimal("1.50"), "1.50"),
         (b"\x00" * 20, "20 bytes " + "00 " * 16 + "..."),
     ],
     ids=repr,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardex.dataset.views import description
+from shardex.dataset.views import headline
 from shardex.display import MAX_SAMPLES, Failed, Figure, overview_html
 from shardex.rows import whole_number
 from shardex.schema import Features, Video, contains
@@ -38,7 +38,7 @@ def show(view: Dataset[Any], n: int, path: str | os.PathLike[str] | None) -> Fig
 
 def overview(view: Dataset[Any]) -> str:
     """Return the HTML that a notebook shows for a dataset: fields, features, a few samples; never raises."""
-    title = description(view)
+    title = headline(view)
     try:
         features = view.features
         names = [name for name in features if not contains(features[name], Video)][:_MAX_FIELDS]  # videos are large

@@ -144,12 +144,24 @@ def description(view: Dataset[Any]) -> str:
         fields = str(view.features)
     except ShardexError as error:  # repr must not fail
         fields = f"unknown fields, {error}"
+    return f"{_kind(view)}({_count(view)}: {fields}{_origin(source_rows(view.rows))})"
+
+
+def headline(view: Dataset[Any]) -> str:
+    """Return the description of a dataset without its fields."""
+    return f"{_kind(view)}: {_count(view)}{_origin(source_rows(view.rows))}"
+
+
+def _kind(view: Dataset[Any]) -> str:
     rows = view.rows
-    typed = f"[{rows.sample_type.__name__}]" if isinstance(rows, TypedRows) and view.chosen is None else ""
+    return f"Dataset[{rows.sample_type.__name__}]" if isinstance(rows, TypedRows) and view.chosen is None else "Dataset"
+
+
+def _count(view: Dataset[Any]) -> str:
+    """Return how many samples a view has, of how many, and what was chosen."""
+    rows = view.rows
     part = f"{len(view):,} of {len(rows):,} sample" if len(view) < len(rows) else f"{len(view):,} sample"
-    part += "s" * (max(len(view), len(rows)) != 1)
-    what = "".join(f", {one}" for one in view.notes)
-    return f"Dataset{typed}({part}{what}: {fields}{_origin(source_rows(rows))})"
+    return part + "s" * (max(len(view), len(rows)) != 1) + "".join(f", {one}" for one in view.notes)
 
 
 def _origin(rows: AbstractRows) -> str:

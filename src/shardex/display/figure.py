@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shardex.display.html_figure import MAX_FIELDS, Card, grid_html, page_html, table_html
-from shardex.display.pictures import Failed, Picture, Thumbnail, Words, picture_of
+from shardex.display.pictures import Failed, Picture, Thumbnail, Words, cut, picture_of
 from shardex.display.plots import Plot
 from shardex.display.png_figure import figure_png
 from shardex.errors import ArgumentError, storage_errors
@@ -24,6 +24,9 @@ _SMALL = 72
 _PAGE = 1000
 """Pixels that a PNG is wide at most."""
 _SHORT = 40
+"""Characters of a text that needs no wide column."""
+_MAX_NAME = 200
+"""Characters of the name of a field."""
 
 
 class Figure:
@@ -88,11 +91,14 @@ def overview_html(
 ) -> str:
     """Return a table of fields: name, what it holds (`kinds`), and small pictures of its values in some samples."""
     cards = [_card(sample, features, side=_SMALL, length=80) for sample in samples]
-    return table_html(title, kinds, cards, _SMALL)
+    return table_html(title, {cut(str(name), _MAX_NAME): kind for name, kind in kinds.items()}, cards, _SMALL)
 
 
 def _card(sample: Mapping[str, Any], features: Mapping[str, Feature], side: int = _SIDE, length: int = 300) -> Card:
     """Return the pictures of a sample: images and plots first, then words."""
     shown = list(sample)[:MAX_FIELDS]
-    pictures = {name: picture_of(sample[name], features.get(name), side=side, length=length) for name in shown}
+    pictures = {
+        cut(str(name), _MAX_NAME): picture_of(sample[name], features.get(name), side=side, length=length)
+        for name in shown
+    }
     return dict(sorted(pictures.items(), key=lambda item: isinstance(item[1], Words)))

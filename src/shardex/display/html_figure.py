@@ -10,7 +10,7 @@ import base64
 import html
 from collections.abc import Iterable, Mapping, Sequence
 
-from shardex.display.pictures import Failed, Picture, Pixels, Thumbnail, Words
+from shardex.display.pictures import Failed, Picture, Pixels, Thumbnail, Words, cut
 from shardex.display.plots import Plot
 from shardex.errors import ShardexError
 from shardex.media import encode_image
@@ -20,6 +20,8 @@ Card = Mapping[str, Picture]
 MAX_FIELDS = 40
 """Fields of a sample that are shown."""
 _MAX_BYTES = 16_000_000
+_MAX_TITLE, _MAX_KIND = 1000, 200
+"""Characters of a title, and of the description of a field."""
 _MAX_PNG = 96
 """Larger color images are JPEGs, a tenth of the size."""
 _PLOT_HEIGHT = 0.4
@@ -49,7 +51,7 @@ def grid_html(title: str, cards: Sequence[Card], width: int) -> str:
         parts.append(part)
         used, shown = used + len(part), shown + 1
     left = f"<div>{len(cards) - shown:,} more do not fit on this page</div>" if shown < len(cards) else ""
-    return _framed(f'<div>{escape(title)}</div><div class="sx-grid">{"".join(parts)}</div>{left}')
+    return _framed(f'<div>{escape(cut(title, _MAX_TITLE))}</div><div class="sx-grid">{"".join(parts)}</div>{left}')
 
 
 def table_html(title: str, kinds: Mapping[str, str], cards: Sequence[Card], width: int) -> str:
@@ -57,10 +59,10 @@ def table_html(title: str, kinds: Mapping[str, str], cards: Sequence[Card], widt
     lines = []
     for name in list(kinds)[:MAX_FIELDS]:
         cells = (f"<td>{_picture(card[name], width) if name in card else ''}</td>" for card in cards)
-        kind = f"<td>{escape(kinds[name])}</td>" if kinds[name] else ""
+        kind = f"<td>{escape(cut(kinds[name], _MAX_KIND))}</td>" if kinds[name] else ""
         lines.append(f'<tr><td class="sx-name">{escape(name)}</td>{kind}{"".join(cells)}</tr>')
     left = f"<div>{len(kinds) - MAX_FIELDS:,} more fields</div>" if len(kinds) > MAX_FIELDS else ""
-    return _framed(f"<div>{escape(title)}</div><table>{''.join(lines)}</table>{left}")
+    return _framed(f"<div>{escape(cut(title, _MAX_TITLE))}</div><table>{''.join(lines)}</table>{left}")
 
 
 def page_html(title: str, body: str) -> str:

@@ -8,6 +8,7 @@ decoded gives a `Failed` with the message, so one bad image does not hide the ot
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,9 +78,7 @@ def picture_of(value: Any, feature: Feature | None = None, *, side: int = 160, l
             found = _picture(value, None if feature is None else unwrap_optional(feature), side)
     except Exception as error:
         found = Failed.of(error)
-    if isinstance(found, Words):
-        return Words(_cut(found.text, length))
-    return found
+    return Words(cut(found.text, length)) if isinstance(found, Words) else found
 
 
 def _picture(value: Any, feature: Feature | None, side: int) -> Picture:
@@ -96,7 +95,7 @@ def _picture(value: Any, feature: Feature | None, side: int) -> Picture:
         return _of_sound(value, feature) if isinstance(feature, Audio) else _of_array(value, side)
     if isinstance(value, list | tuple) and len(value) >= _FEW and all(type(one) in (int, float) for one in value):
         return _of_array(np.array(value, np.float64), side)
-    return Words(value if isinstance(value, str) else _REPR.repr(value))
+    return Words(_REPR.repr(value) if isinstance(value, list | tuple | set | Mapping) else str(value))
 
 
 class _Repr(reprlib.Repr):
@@ -106,10 +105,14 @@ class _Repr(reprlib.Repr):
         """Return dtype and shape of an array."""
         return _shape(value)
 
+    def repr_bytes(self, value: bytes, level: int) -> str:
+        """Return the number of bytes and the first ones."""
+        return _bytes_text(value)
+
 
 _REPR = _Repr()
-_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _REPR.maxset = 20
-_REPR.maxstring = _REPR.maxother = 200
+_REPR.maxlevel, _REPR.maxlist, _REPR.maxtuple, _REPR.maxdict, _REPR.maxset = 4, 10, 10, 10, 10
+_REPR.maxstring = _REPR.maxother = 100
 
 
 def _plain(value: Any) -> Any:
@@ -163,8 +166,12 @@ def _of_bytes(data: bytes, feature: Feature | None, side: int) -> Picture:
     try:
         image_info(data)
     except FormatError:
-        return Words(f"{len(data):,} bytes {data[:_FIRST_BYTES].hex(' ')}{' ...' * (len(data) > _FIRST_BYTES)}")
+        return Words(_bytes_text(data))
     return _encoded_image(data, side)
+
+
+def _bytes_text(data: bytes) -> str:
+    return f"{len(data):,} bytes {data[:_FIRST_BYTES].hex(' ')}{' ...' * (len(data) > _FIRST_BYTES)}"
 
 
 def _encoded_image(data: bytes, side: int) -> Thumbnail:
@@ -256,6 +263,6 @@ def _to_uint8(array: NDArray[Any]) -> Pixels:
     return np.round(shares * 255).clip(0, 255).astype(np.uint8)
 
 
-def _cut(text: str, length: int) -> str:
+def cut(text: str, length: int) -> str:
     """Return a text of bounded length."""
     return text if len(text) <= length else f"{text[:length]}..."
