@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -251,6 +251,35 @@ IN_PARTS: dict[str, Callable[[str], None]] = {
     if (format, mode) != ("bins", "append")
 }
 
+# -- caches of generators ------------------------------------------------------------------------------------------
+
+CACHE = {"n": int, "image": sx.Image(decode=False), "s": str}
+CACHED = {"old": range(6), "new": range(100, 112)}
+"""Numbers of the samples of two caches."""
+
+
+def cache_samples(name: str, seconds: float, say: Callable[[str], None]) -> Iterator[Sample]:
+    """Make samples, each after a pause; say so."""
+    for n in CACHED[name]:
+        time.sleep(seconds)
+        say(f"made {n}")
+        yield {"n": n, "image": np.full((9, 9, 3), n, np.uint8), "s": f"text {n}" * n}
+
+
+def build_cache(name: str, folder: str, workers: int | None = None, seconds: float = 0.0, **more: Any) -> None:
+    """Cache the samples of one of two generators."""
+    generator = partial(cache_samples, name, seconds, more.get("say", str))
+    sx.cache(generator, CACHE, folder, fingerprint=name, workers=workers, shard_size=3_000, progress=False)
+
+
+def run_cache(folder: str, say: Callable[[str], None], *arguments: Any) -> None:
+    """Cache with more arguments; send which sample is made."""
+    name, workers, seconds = arguments
+    build_cache(name, folder, workers, seconds, say=say)
+
+
+CACHES: dict[str, Callable[[str], None]] = {f"cache {name}": partial(build_cache, name) for name in CACHED}
+
 # -- an endless chain of edits ----------------------------------------------------------------------------------
 
 TURN = 6
@@ -404,6 +433,7 @@ def hold(folder: str, say: Callable[[str], None]) -> None:
 LONG: dict[str, Callable[..., None]] = {
     "chain": chain,
     "hold": hold,
+    "run_cache": run_cache,
     "race_append": race_append,
     "race_update": race_update,
     "run_in_parts": run_in_parts,
@@ -441,7 +471,7 @@ def do(request: dict[str, Any], say: Callable[[str], None]) -> None:
         if name in LONG:
             LONG[name](folder, say, *rest)
         else:
-            {**EDITS, **WRITES, **IN_PARTS, "sweep": sweep}[name](folder)
+            {**EDITS, **WRITES, **IN_PARTS, **CACHES, "sweep": sweep}[name](folder)
     except ShardexError as error:
         say(f"{type(error).__name__} {' '.join(str(error).split())}")
         os._exit(1)
@@ -481,6 +511,8 @@ def warm_up() -> None:
             write(f"{folder}/{name}")
         write_in_parts("arrow", "create", f"{folder}/parts", count=2)
         write_in_parts("bins", "create", f"{folder}/bins", count=2)
+        build_cache("old", f"{folder}/cache", workers=2)
+        build_cache("new", f"{folder}/cache")
 
 
 if __name__ == "__main__":
