@@ -25,6 +25,7 @@ from pyarrow import feather
 import shardex as sx
 from shardex.arrow import BatchBuilder, DecodedTable, MappedTable, open_ipc_file
 from shardex.errors import FormatError, NotFoundError, PathError, SchemaError, StaleIndexError, TruncatedShardError
+from shardex.media import decode_image
 from shardex.schema import Features
 from shardex.sources import LocalSource
 from tests.strategies import datasets
@@ -106,13 +107,51 @@ def test_stable_datasets_scalars_in_shards() -> None:
 
 
 def test_stable_datasets_images() -> None:
-    found, expected = read(FIXTURES / "images"), EXPECTED["images"]
+    found, expected = read(FIXTURES / "images", schema={"image": bytes}), EXPECTED["images"]
     assert [{name: plain(value) for name, value in sample.items()} for sample in found] == expected["raw"]
     for sample, row in zip(found, expected["rows"], strict=True):
         if row["image"] is not None and row["image"]["pil_format"] == "PNG":
             pixels = png(sample.image)
             assert [pixels.shape[1], pixels.shape[0]] == row["image"]["size"]
             assert digest(pixels.tobytes()) == row["image"]["sha256_pixels"]
+
+
+def test_stable_datasets_images_decoded() -> None:
+    """A column that is marked as images is one, also if its schema is not declared."""
+    names = tuple("abcdefghij")
+    ds = sx.open(FIXTURES / "images", schema={"label": sx.ClassLabel(names)})
+    assert dict(ds.features) == {"image": sx.Optional(sx.Image(None)), "label": sx.ClassLabel(names)}
+    stored = sx.open(FIXTURES / "images", schema={"image": sx.Image(None, decode=False)})
+    for sample, row in zip(stored, EXPECTED["images"]["rows"], strict=True):
+        if row["image"] is None:
+            assert sample.image is None
+        else:
+            pixels = decode_image(sample.image, None)
+            assert [pixels.shape[1], pixels.shape[0]] == row["image"]["size"]
+            assert pixels.shape[2] == {"L": 1, "RGB": 3, "RGBA": 4}[row["image"]["pil_mode"]]
+            assert digest(pixels.tobytes()) == row["image"]["sha256_pixels"]
+
+
+EMPTY = {"cache_format_version": 1, "schema_fingerprint": "697da224a9618283", "num_rows": 0, "num_shards": 0}
+EMPTY |= {"shard_row_counts": [], "shard_filenames": []}
+
+
+@pytest.mark.parametrize(
+    "era", [{"shard_size_target_bytes": 268435456}, {"format": "arrow", "layout": "arrow-shards"}], ids=["first", "new"]
+)
+def test_stable_datasets_empty_cache(tmp_path: Path, era: dict[str, Any]) -> None:
+    """There are no shards, so the fields are those that the user declares."""
+    (tmp_path / "_metadata.json").write_text(json.dumps({**EMPTY, **era}, indent=2))
+    fields = {"image": sx.Image(), "label": sx.ClassLabel(("cat", "dog")), "x": sx.Array("uint8", (2, 3, 4))}
+    ds = sx.open(tmp_path, schema=fields)
+    assert len(ds) == 0 and list(ds) == [] and ds.features == Features.of(fields)
+    assert ds["x"].shape == (0, 2, 3, 4) and len(ds.read([])["label"]) == 0
+    assert len(pickle.loads(pickle.dumps(ds))) == 0
+    assert list(sx.Loader(ds, 4)) == [] and len(ds.where("label = 1")) == 0
+    undeclared = sx.open(tmp_path)
+    assert len(undeclared) == 0 and list(undeclared.features) == []
+    put(tmp_path / "shard-00000.arrow", n=[1])
+    assert len(sx.open(tmp_path)) == 0, "expected the shards that _metadata.json names"
 
 
 def test_stable_datasets_of_the_first_format() -> None:

@@ -47,6 +47,7 @@ from shardex.schema import (
     Duration,
     Feature,
     Features,
+    Image,
     Json,
     Map,
     Null,
@@ -220,11 +221,20 @@ def _walk_names(fields: Iterable[pa.Field]) -> None:
 def _features_in_metadata(schema: pa.Schema) -> Mapping[str, Feature]:
     """Return the features that a file was written with; none if the metadata is invalid."""
     if not schema.metadata or b"shardex" not in schema.metadata:
-        return features_in_hf_metadata(schema, lambda kind: _from_type(kind, (), ()))
+        return _images(schema) | features_in_hf_metadata(schema, lambda kind: _from_type(kind, (), ()))
     try:
         return Features.from_json(JSON.decode(schema.metadata[b"shardex"]))
     except ShardexError:
         return {}
+
+
+def _images(schema: pa.Schema) -> dict[str, Feature]:
+    """Return the fields that stable-datasets has marked as images; it notes no more of a feature than its class."""
+    return {
+        field.name: Image(None)
+        for field in schema
+        if field.metadata is not None and field.metadata.get(b"stable_datasets.feature") == b"Image"
+    }
 
 
 def _read_as(field: pa.Field, declared: Feature | None, written: Feature | None, nulls: Collection[Path]) -> Feature:

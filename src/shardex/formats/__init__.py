@@ -46,7 +46,7 @@ Record formats (tar, JSONL, text, CSV, tokens, bins): an index gives file, offse
 - `data_forager_folder`: the format data_forager: opens such folders by what they hold, and writes them
 """
 
-from shardex.formats.arrow_files import EXTENSIONS, open_files
+from shardex.formats.arrow_files import EXTENSIONS, is_empty_cache, open_files
 from shardex.formats.join_shards import STAGE
 from shardex.formats.media_files import classes_of_splits, split_folders
 from shardex.formats.registry import (
@@ -72,6 +72,7 @@ __all__ = [
     "check_options",
     "classes_of_splits",
     "format_named",
+    "is_empty_cache",
     "open_files",
     "open_rows",
     "recognise",

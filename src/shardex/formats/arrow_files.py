@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,6 +23,7 @@ from shardex.arrow import (
     DecodeLimit,
     MappedTable,
     Path,
+    arrow_schema,
     batch_is_compressed,
     batch_null_counts,
     check_column_names,
@@ -45,6 +47,7 @@ from shardex.schema import Features
 
 EXTENSIONS = (".arrow", ".feather", ".ipc")
 _MAGIC = b"ARROW1"
+_METADATA = "_metadata.json"
 _REFUSED = (pa.ArrowException, OSError)
 
 
@@ -69,8 +72,10 @@ def open_files(files: Files, schema: Features | None, max_decoded_bytes: int | s
     A batch that would take more than `max_decoded_bytes` raises an error (see `DecodeLimit`).
     """
     files, counts = _shards_in_order(files)
-    if not files.paths:
+    if not files.paths and counts is None:
         raise FormatError(f"{files}: expected at least one Arrow file, got none")
+    if not files.paths:
+        return _no_rows(files, schema)
     digest = files_digest(files)
     names = [files.name(number) for number in range(len(files.paths))]
     opened = _OpenFiles(files, names, DecodeLimit(max_decoded_bytes))
@@ -80,6 +85,17 @@ def open_files(files: Files, schema: Features | None, max_decoded_bytes: int | s
     features = features_of_arrow(shards[0].schema, schema, {null for shard in shards for null in shard.nulls})
     counts = [sum(shard.rows) for shard in shards]
     return TableRows([_table(shards, features, opened)], counts, features, digest, names)
+
+
+def _no_rows(files: Files, schema: Features | None) -> TableRows:
+    """Return no rows with the fields that the user declares: without a file no others are known."""
+    features = schema or Features({})
+
+    def load(number: int) -> pa.RecordBatch:
+        raise FormatError(f"{files}: expected no batches, got number {number}")
+
+    tables = [MappedTable(features, arrow_schema(features), [], load, str)] if features else []
+    return TableRows(tables, [], features, files_digest(files), [])
 
 
 def _check(shards: list[_Shard], names: list[str], counts: list[int] | None) -> None:
@@ -287,15 +303,23 @@ def _shards_in_order(files: Files) -> tuple[Files, list[int] | None]:
     """Return the shards in the order of `_metadata.json`, else in natural order; and their row counts if known."""
     if not files.folder:
         return files, None
-    if "_metadata.json" in files.paths:
+    if _METADATA in files.paths:
         try:
-            metadata = msgspec.json.decode(files.source.load("_metadata.json"), type=_Metadata)
+            metadata = msgspec.json.decode(files.source.load(_METADATA), type=_Metadata)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise FormatError(
-                f"{files}/_metadata.json: expected the names of shards, got something else: {error}"
+                f"{files}/{_METADATA}: expected the names of shards, got something else: {error}"
             ) from None
         if metadata.shard_filenames is not None:
-            return Files(
-                files.source, tuple(metadata.shard_filenames), files.what, files.folder
-            ), metadata.shard_row_counts
+            shards = Files(files.source, tuple(metadata.shard_filenames), files.what, files.folder)
+            return shards, metadata.shard_row_counts or []
     return files.having(*EXTENSIONS), None
+
+
+def is_empty_cache(files: Files) -> bool:
+    """Return True for a folder that has only a `_metadata.json`, which says that there are no shards."""
+    if not files.folder or files.paths != (_METADATA,):
+        return False
+    with suppress(FormatError):
+        return _shards_in_order(files)[0].paths == ()
+    return False

@@ -12,7 +12,7 @@ from functools import partial
 from shardex.arrow import arrow_schema, features_of_arrow
 from shardex.errors import FormatError
 from shardex.files import Files
-from shardex.formats import EXTENSIONS, Format, TableRows, open_files
+from shardex.formats import EXTENSIONS, Format, TableRows, is_empty_cache, open_files
 from shardex.schema import Features
 from shardex.sources import Source, place_of
 from shardex.store.key_lookup import KeyLookup
@@ -26,8 +26,8 @@ _DATA_FILE = re.compile(DATA_FILE)
 
 
 def recognise(files: Files) -> int:
-    """Recognise a folder with a manifest (2), or files with the extension of Arrow files (1)."""
-    return 2 if _latest(files) else bool(files.having(*EXTENSIONS).paths)
+    """Recognise a folder with a manifest or a cache without shards (2), or files with extensions of Arrow files (1)."""
+    return 2 if _latest(files) or is_empty_cache(files) else bool(files.having(*EXTENSIONS).paths)
 
 
 def _latest(files: Files) -> int:
