@@ -25,6 +25,7 @@ from shardex.dataset.layers import Layer, RenamedRows, sample_type_of
 from shardex.dataset.pack import Strategy, packs_of
 from shardex.dataset.read_size import read_chunks, sample_chunks
 from shardex.dataset.show import overview, show
+from shardex.dataset.split_views import By, balanced_order, split_view, weighted_order
 from shardex.dataset.sql import (
     Limits,
     Params,
@@ -47,7 +48,6 @@ from shardex.dataset.views import (
     new_names,
     note,
     sorted_positions,
-    split_view,
 )
 from shardex.dataset.windows import windows_of
 from shardex.display import Figure
@@ -418,22 +418,107 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         return self.through(Shuffle(len(self), whole_number("seed", seed), whole_number("epoch", epoch)), "shuffled")
 
     @overload
-    def split(self, shares: Mapping[str, float], /, *, seed: int | None = None) -> DatasetDict: ...
+    def split(
+        self,
+        shares: Mapping[str, float],
+        /,
+        *,
+        seed: int | None = None,
+        stratify: By | None = None,
+        group: By | None = None,
+        time: str | None = None,
+        within: By | None = None,
+    ) -> DatasetDict: ...
     @overload
-    def split(self, *shares: float | Sequence[float], seed: int | None = None) -> tuple[Dataset[T_co], ...]: ...
-    def split(self, *shares: Any, seed: int | None = None) -> Any:
-        """Cut into consecutive parts with these shares of the samples; the remaining share is one more part.
+    def split(self, *, time: str, at: Mapping[str, Any]) -> DatasetDict: ...
+    @overload
+    def split(
+        self,
+        *shares: float | Sequence[float],
+        seed: int | None = None,
+        stratify: By | None = None,
+        group: By | None = None,
+        time: str | None = None,
+        within: By | None = None,
+        at: Any = None,
+    ) -> tuple[Dataset[T_co], ...]: ...
+    def split(
+        self,
+        *shares: Any,
+        seed: int | None = None,
+        stratify: By | None = None,
+        group: By | None = None,
+        time: str | None = None,
+        within: By | None = None,
+        at: Any = None,
+    ) -> Any:
+        """Divide into parts with these shares of the samples; the remaining share is one more part.
 
-        With a seed the samples are shuffled first. Shares with names give a `DatasetDict`.
+        Parts are consecutive; with a `seed` the samples are shuffled first. Shares with names give a `DatasetDict`.
+
+        - `stratify` is a field: every part has its share of the samples with each value, exact to one sample.
+        - `group` is a field: samples with one value of it are all in one part. Sizes are then as near to the shares as
+          whole groups allow. Together with `stratify`, so are the numbers of samples with each value.
+        - `time` is a field: the parts follow one another in time, and no time is in two of them. Samples are sorted by
+          it. `within` is a field whose groups are cut each by itself, so that every part has the same share of each
+          group's time. Instead of shares, `at` can give times, from which on samples are in the next part:
+          ``at="2024-01-01"``, a list, or a dict with the begin of each part (None for the first).
+
+        Only these fields are read, now; the parts store row numbers. Instead of a field, `stratify`, `group` and
+        `within` take a list of fields, or an array with a value for each sample.
 
         >>> import shardex as sx
-        >>> ds = sx.open([{"x": k} for k in range(10)])
+        >>> ds = sx.open([{"x": k, "label": "ab"[k % 5 == 0]} for k in range(10)])
         >>> [len(part) for part in ds.split(0.8)], [len(part) for part in ds.split([0.5, 0.3, 0.2], seed=0)]
         ([8, 2], [5, 3, 2])
         >>> ds.split({"train": 0.8, "test": 0.2}, seed=0).num_rows
         {'train': 8, 'test': 2}
+        >>> [part["label"] for part in ds.split(0.5, stratify="label")]
+        [['b', 'a', 'a', 'a', 'a'], ['b', 'a', 'a', 'a', 'a']]
+        >>> [part["x"].tolist() for part in ds.split(time="x", at=[3, 8])]
+        [[0, 1, 2], [3, 4, 5, 6, 7], [8, 9]]
         """
-        return split_view(self if seed is None else self.shuffle(seed), shares)
+        by: Any = {"stratify": stratify, "group": group, "time": time, "within": within}
+        return split_view(self, shares, seed=seed, at=at, **by)
+
+    # -- sampling ------------------------------------------------------------------------------------------
+
+    def balanced(self, by: By, length: int | None = None, *, seed: int = 0) -> Dataset[T_co]:
+        """Return a view that draws equally often from every class; `by` is a field, several, or an array of classes.
+
+        It has `length` samples (default: as many as this dataset), in random order; the number of samples of a class is
+        exact to one. Every epoch of a `Loader` is another draw. Inside a class nothing is drawn again before all its
+        samples were drawn, over all epochs, so samples of small classes are repeated, those of large ones take turns.
+
+        >>> import shardex as sx
+        >>> ds = sx.open([{"x": k, "label": int(k == 0)} for k in range(100)]).balanced("label", 10)
+        >>> sorted(ds["label"].tolist())
+        [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]
+        """
+        return self.through(*balanced_order(self, by, length, seed))
+
+    def weighted(
+        self,
+        weights: str | Sequence[float] | NDArray[Any],
+        length: int | None = None,
+        *,
+        seed: int = 0,
+        replacement: bool = True,
+    ) -> Dataset[T_co]:
+        """Return a view that draws samples by weights: a field, or a number of 0 or more for each sample.
+
+        It has `length` samples (default: as many as this dataset), in random order. Every epoch of a `Loader` is
+        another draw. A sample of weight w is expected ``length * w / sum`` times; it is drawn as often, to less than 2.
+
+        With ``replacement=False`` no sample is in the view twice: each draw takes one of the remaining samples, with a
+        chance by its weight; `length` is by default the number of samples with a weight above 0.
+
+        >>> import shardex as sx
+        >>> ds = sx.open([{"x": k, "w": [0.0, 1.0, 3.0][k]} for k in range(3)])
+        >>> sorted(ds.weighted("w", 8)["x"].tolist())
+        [1, 1, 2, 2, 2, 2, 2, 2]
+        """
+        return self.through(*weighted_order(self, weights, length, seed, replacement))
 
     # -- typed and mapped views ---------------------------------------------------------------------------
 

@@ -13,14 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.arrow import is_queryable
-from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.layers import TypedRows
 from shardex.dataset.token_stream import source_rows
 from shardex.errors import ArgumentError, SchemaError, ShardexError, unknown_field
 from shardex.files import display_name
 from shardex.formats import ShardRows
 from shardex.kernel import Integers
-from shardex.order import split_bounds
 from shardex.rows import AbstractRows, AdaptedRows
 from shardex.schema import Json, check_fields, unwrap_optional
 
@@ -109,18 +107,6 @@ def _not_sortable(name: str, found: str) -> SchemaError:
         f"expected a field of numbers, text, bytes or times to sort by, got {found} - at field {name}; sort by a value "
         "in it with sql: SELECT _row FROM ds ORDER BY ..."
     )
-
-
-def split_view(view: Dataset[Any], shares: Sequence[Any]) -> Any:
-    """Return consecutive parts of a view: a tuple, or a `DatasetDict` if the shares have names."""
-    given = shares[0] if len(shares) == 1 and isinstance(shares[0], Mapping | Sequence) else shares
-    bounds = split_bounds(len(view), list(given.values()) if isinstance(given, Mapping) else given)
-    parts = tuple(view[a:b] for a, b in itertools.pairwise(bounds))
-    if not isinstance(given, Mapping):
-        return parts
-    if len(parts) != len(given):
-        raise ArgumentError(f"expected named shares that add up to 1, got {dict(given)}")
-    return DatasetDict(dict(zip(given, parts, strict=True)))
 
 
 # -- text -----------------------------------------------------------------------------------------------------

@@ -5,19 +5,24 @@ applies one to its rows; the loader asks it for the order of each epoch (`Order.
 their fields are part of fingerprints and saved states: renaming one invalidates them.
 
 - `order`: `Order` and the basic orders: slices, lists of rows, shuffles, and chains of orders
+- `draws`: `Weighted`, `WeightedOnce` and `Balanced`, which draw samples by weights or classes
+- `partitions`: the part of each sample in a split by class, group or time
 - `mix_order`: `Mix`, several sources in exact proportions
 - `random_offset`: `RandomOffset`, rows at a distance that begin at another place in every epoch
 - `rank_shares`: `RankShares`, the batches of an epoch divided among ranks
 - `length_batches`: `LengthBatches`, the batches of an epoch chosen by the lengths of its samples
 """
 
+from shardex.order.draws import Balanced, Weighted, WeightedOnce
 from shardex.order.length_batches import EpochBatches, LengthBatches
 from shardex.order.mix_order import Mix, whole_weights
-from shardex.order.order import Blocks, Order, Pick, Shuffle, Span, chain, positions_of, split_bounds
+from shardex.order.order import Blocks, Order, Pick, Shuffle, Span, chain, positions_of, share_list, split_bounds
+from shardex.order.partitions import parts_by_class, parts_by_group, parts_by_time, renumbered
 from shardex.order.random_offset import RandomOffset
 from shardex.order.rank_shares import RankShares
 
 __all__ = [
+    "Balanced",
     "Blocks",
     "EpochBatches",
     "LengthBatches",
@@ -28,8 +33,15 @@ __all__ = [
     "RankShares",
     "Shuffle",
     "Span",
+    "Weighted",
+    "WeightedOnce",
     "chain",
+    "parts_by_class",
+    "parts_by_group",
+    "parts_by_time",
     "positions_of",
+    "renumbered",
+    "share_list",
     "split_bounds",
     "whole_weights",
 ]

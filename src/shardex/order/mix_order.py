@@ -119,7 +119,7 @@ def _counts(tree: _Tree, position: int) -> Iterator[tuple[int, int]]:
 
 
 @lru_cache(4096)
-def _passes(length: int, seed: int | None, source: int) -> Repeat:
+def passes(length: int, seed: int | None, source: int) -> Repeat:
     """Return the rows of a source, pass after pass; with a seed each pass has another random order."""
     if seed is None:
         return Repeat(Span(length), sys.maxsize // length)
@@ -188,7 +188,7 @@ class Mix(Order):
 
     def _pass_rows(self, source: int, seen: Integers) -> Integers:
         """Return rows within a source; `seen` counts the samples of the source before each."""
-        return _passes(self.lengths[source], self.seed, source).rows(seen)
+        return passes(self.lengths[source], self.seed, source).rows(seen)
 
     def _map_sources(self, positions: Integers, function: Callable[[int, Integers], Integers]) -> Integers:
         """Call the function with each source and, for each position of it, the number of its samples before."""

@@ -101,10 +101,18 @@ def split_bounds(length: int, shares: Sequence[float]) -> list[int]:
     >>> split_bounds(10, [0.8]), split_bounds(10, [0.5, 0.5])
     ([0, 8, 10], [0, 5, 10])
     """
+    return [round(length * share) for share in np.cumsum([0, *share_list(shares)]).tolist()]
+
+
+def share_list(shares: Sequence[float]) -> list[float]:
+    """Return shares that add up to 1: these, and the remainder if there is one.
+
+    >>> share_list([0.75]), share_list([0.5, 0.5])
+    ([0.75, 0.25], [0.5, 0.5])
+    """
     if not shares or not all(0 <= share <= 1 for share in shares) or sum(shares) > 1 + 1e-9:
         raise ArgumentError(f"expected shares from 0 to 1 that add up to at most 1, got {tuple(shares)}")
-    whole = (*shares, 1 - sum(shares)) if sum(shares) < 1 - 1e-9 else shares
-    return [round(length * share) for share in np.cumsum([0, *whole]).tolist()]
+    return [*shares, 1 - sum(shares)] if sum(shares) < 1 - 1e-9 else [*shares]
 
 
 def map_groups(groups: Integers, values: Integers, function: Callable[[int, Integers], Integers]) -> Integers:
@@ -187,7 +195,7 @@ class _Permutation:
         return permute(*self._backward, rows, inverse=True)
 
 
-_permutation = lru_cache(1024)(_Permutation)
+keyed_permutation = lru_cache(1024)(_Permutation)
 """Cached: the constants take 20 us to compute, and all reads of an epoch use the same few permutations."""
 
 
@@ -213,11 +221,11 @@ class Shuffle(Order):
 
     def rows(self, positions: Integers) -> Integers:
         """Return the row at each position."""
-        return _permutation(self.length, f"{self.seed} {self.epoch}").rows(positions)
+        return keyed_permutation(self.length, f"{self.seed} {self.epoch}").rows(positions)
 
     def positions(self, rows: Integers) -> Integers:
         """Return the position of each row; the inverse of `rows`."""
-        return _permutation(self.length, f"{self.seed} {self.epoch}").positions(rows)
+        return keyed_permutation(self.length, f"{self.seed} {self.epoch}").positions(rows)
 
     def later(self, epochs: int) -> Shuffle:
         """Return the shuffle of a later epoch."""
@@ -281,7 +289,7 @@ class Blocks(Order):
         """First place of a window, and the permutation of its places."""
         ends = np.minimum([window * self._width, (window + 1) * self._width], len(self._blocks) * self.size)
         begin, end = self._without_gap(ends).tolist()
-        return begin, _permutation(end - begin, f"{self.seed} {self.epoch} window {window}")
+        return begin, keyed_permutation(end - begin, f"{self.seed} {self.epoch} window {window}")
 
     def _shuffle_window(self, window: int, places: Integers) -> Integers:
         begin, permutation = self._window(window)

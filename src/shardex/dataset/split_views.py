@@ -1,0 +1,314 @@
+"""Parts and samplings of a view by the values of fields: `Dataset.split`, `balanced` and `weighted`.
+
+The fields are read as whole columns (`sql_columns`), so that no other field is read, and become arrays of numbers: a
+code for each different value (`codes_of`), or weights. `shardex.order` computes parts and draws from them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardex.arrow import is_queryable
+from shardex.dataset.dataset_dict import DatasetDict
+from shardex.dataset.views import field_names, note, sorted_positions
+from shardex.errors import ArgumentError, SchemaError
+from shardex.kernel import Integers, ends_of
+from shardex.order import (
+    Balanced,
+    Order,
+    Pick,
+    Shuffle,
+    Weighted,
+    WeightedOnce,
+    parts_by_class,
+    parts_by_group,
+    parts_by_time,
+    renumbered,
+    share_list,
+    split_bounds,
+)
+from shardex.rows import whole_number
+from shardex.schema import Json, check_fields, unwrap_optional
+
+if TYPE_CHECKING:
+    from shardex.dataset.dataset import Dataset
+
+By = str | Sequence[str] | NDArray[Any]
+"""What divides samples: a field, several fields together, or an array with a value for each sample."""
+
+
+# -- columns of fields ------------------------------------------------------------------------------------------
+
+
+def codes_of(view: Dataset[Any], by: By, what: str, *, optional: bool = False) -> tuple[Integers, int]:
+    """Return a number for each sample, equal for equal values of `by`, and how many there are; from 0 as they appear.
+
+    `what` is the name of the argument for errors. With `optional` a missing value is a value like the others.
+    """
+    if isinstance(by, np.ndarray):
+        if by.shape != (len(view),):
+            raise ArgumentError(f"expected an array of {len(view)} values for {what}, got shape {by.shape}")
+        return renumbered(np.unique(by, return_inverse=True)[1])
+    codes = np.zeros(len(view), np.int64)
+    for column in column_values(view, field_names([by]), what, optional=optional):
+        more = _column_codes(column)
+        codes, _ = renumbered(codes * (int(more.max(initial=0)) + 1) + more)
+    return renumbered(codes)
+
+
+def column_values(
+    view: Dataset[Any], names: Sequence[str], what: str, *, optional: bool = False
+) -> list[pa.ChunkedArray]:
+    """Return whole fields of single values; a missing value is an error unless it is `optional`."""
+    if not names:
+        raise ArgumentError(f"expected at least one field for {what}, got none")
+    features = {**view.extracted, **view.features}
+    check_fields(list(features), names)
+    for name in names:
+        feature = unwrap_optional(features[name])
+        if not is_queryable(feature) or isinstance(feature, Json):
+            raise _not_single(name, what, feature)
+    table = view.sql_columns(names)
+    for name in names:
+        if pa.types.is_nested(table[name].type):
+            raise _not_single(name, what, features[name])
+        if not optional and table[name].null_count:
+            missing = np.flatnonzero(~view.present(name))
+            raise SchemaError(
+                f"expected a value in every sample for {what}, got none in {len(missing)} of {len(view)}, the first is "
+                f"sample {missing[0]} - at field {name}; leave them out by ds.where('\"{name}\" IS NOT NULL')"
+            )
+    return [table[name] for name in names]
+
+
+def _not_single(name: str, what: str, feature: object) -> SchemaError:
+    return SchemaError(f"expected a field of numbers, text, bytes or times for {what}, got {feature} - at field {name}")
+
+
+def _column_codes(column: pa.ChunkedArray) -> Integers:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    encoded = column.dictionary_encode(null_encoding="encode").unify_dictionaries()
+    chunks = [chunk.indices for chunk in encoded.chunks]  # to_numpy would import pandas
+    parts = [
+        np.frombuffer(chunk.buffers()[1], np.int32, len(chunk), 4 * chunk.offset) for chunk in chunks if len(chunk)
+    ]
+    return np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int64)
+
+
+# -- splits -----------------------------------------------------------------------------------------------------
+
+
+def split_view(
+    view: Dataset[Any],
+    shares: Sequence[Any],
+    *,
+    seed: int | None = None,
+    stratify: By | None = None,
+    group: By | None = None,
+    time: str | None = None,
+    within: By | None = None,
+    at: Any = None,
+) -> Any:
+    """Return the parts of a view: a tuple, or a `DatasetDict` if they have names. `Dataset.split` describes them."""
+    given = shares[0] if len(shares) == 1 and isinstance(shares[0], Mapping | Sequence) else shares
+    if time is None and (within is not None or at is not None):
+        raise ArgumentError(f"expected time= together with {'at' if within is None else 'within'}=, got none")
+    if time is not None:
+        if not (seed is None and stratify is None and group is None):
+            raise ArgumentError(
+                "expected no seed=, stratify= or group= together with time=, which orders the samples, got one; "
+                "within= cuts every group by itself"
+            )
+        return _split_by_time(view, given, time, within, at)
+    if stratify is not None or group is not None:
+        return _split_by_value(view, given, seed, stratify, group)
+    shuffled = view if seed is None else view.shuffle(seed)
+    bounds = split_bounds(len(view), _numbers(given))
+    return _named(given, [shuffled[a:b] for a, b in itertools.pairwise(bounds)])
+
+
+def _split_by_value(view: Dataset[Any], given: Any, seed: int | None, stratify: By | None, group: By | None) -> Any:
+    shares, order = share_list(_numbers(given)), np.arange(len(view))
+    if seed is not None:
+        seed = whole_number("seed", seed)
+        order = Shuffle(len(view), seed).rows(order)
+    classes = None if stratify is None else codes_of(view, stratify, "stratify", optional=True)[0]
+    if group is not None:
+        groups, count = codes_of(view, group, "group")
+        parts = parts_by_group(groups, shares, classes, seed)
+        _check_groups(parts, shares, groups, count)
+        return _parts_of(view, given, order, parts[order])
+    assert classes is not None
+    return _parts_of(view, given, order, parts_by_class(classes[order], shares))
+
+
+def _numbers(given: Any) -> list[float]:
+    return list(given.values()) if isinstance(given, Mapping) else list(given)
+
+
+def _parts_of(view: Dataset[Any], given: Any, order: Integers, parts: Integers) -> Any:
+    """Return a view for each part; `order` has positions, `parts` the part of each."""
+    count = len(share_list(_numbers(given)))
+    return _named(given, [view.through(Pick(order[parts == part])) for part in range(count)])
+
+
+def _named(given: Any, parts: Sequence[Dataset[Any]]) -> Any:
+    if not isinstance(given, Mapping):
+        return tuple(parts)
+    if len(parts) != len(given):
+        raise ArgumentError(f"expected named shares that add up to 1, got {dict(given)}")
+    return DatasetDict(dict(zip(given, parts, strict=True)))
+
+
+def _check_groups(parts: Integers, shares: Sequence[float], groups: Integers, count: int) -> None:
+    """Raise if there are too few groups, or too large ones, for every part to have one."""
+    empty = [part for part, share in enumerate(shares) if share > 0 and not (parts == part).any()]
+    if empty and len(parts):
+        largest = int(np.bincount(groups).max())
+        raise ArgumentError(
+            f"expected groups that can be divided in the shares {tuple(shares)}, got {count} groups of which the "
+            f"largest has {largest} of {len(parts)} samples: part {empty[0]} would be empty"
+        )
+
+
+# -- splits by time ---------------------------------------------------------------------------------------------
+
+
+def _split_by_time(view: Dataset[Any], given: Any, time: str, within: By | None, at: Any) -> Any:
+    if not isinstance(time, str):
+        raise ArgumentError(f"expected the name of a field for time, got {time!r:.200}")
+    if at is not None:
+        if len(given) or within is not None:
+            raise ArgumentError("expected neither shares nor within= together with at=, got one of them")
+        return _cut_at(view, time, at)
+    order, starts, changes = sorted_runs(view, within, time)
+    parts = np.empty(len(view), np.int64)
+    parts[order] = parts_by_time(starts, changes, share_list(_numbers(given)))
+    by_time = order if within is None else sorted_positions(view, [time], descending=False)
+    return _parts_of(view, given, by_time, parts[by_time])
+
+
+def sorted_runs(view: Dataset[Any], group: By | None, time: str | None) -> tuple[Integers, Integers, Integers]:
+    """Return the positions of a view sorted by group, then by time; where each group begins; where the time changes.
+
+    Groups come in the order of their first samples. Without a time the samples of a group stay in order.
+    """
+    order, times = np.arange(len(view)), np.arange(len(view))
+    if time is not None:
+        times, _ = codes_of(view, time, "time")
+        order = sorted_positions(view, [time], descending=False)
+    if group is None:
+        starts = np.array([0, len(view)])
+    else:
+        groups, count = codes_of(view, group, "group" if time is None else "within")
+        order = order[np.argsort(groups[order], kind="stable")]
+        starts = ends_of(np.bincount(groups, minlength=count))
+    return order, starts, np.flatnonzero(np.diff(times[order])) + 1
+
+
+def _cut_at(view: Dataset[Any], field: str, at: Any) -> Any:
+    """Return the parts between given times: each begins at its time, the first of a list at the earliest one."""
+    import pyarrow.compute as pc
+
+    begins = list(at.values()) if isinstance(at, Mapping) else [None, *(at if isinstance(at, list | tuple) else [at])]
+    (column,) = column_values(view, [field], "time")
+    bounds = [
+        0 if one is None else int(pc.sum(pc.less(column, _as_time(one, column.type, field))).as_py() or 0)
+        for one in begins
+    ]
+    if bounds != sorted(bounds) or None in begins[1:]:
+        raise ArgumentError(f"expected times that ascend for at, got {begins!r:.200}")
+    order = sorted_positions(view, [field], descending=False)
+    parts = [view.through(Pick(order[a:b])) for a, b in itertools.pairwise([*bounds, len(view)])]
+    return _named(at, parts)
+
+
+def _as_time(value: Any, kind: pa.DataType, field: str) -> pa.Scalar:
+    """Return a time as a scalar of the type of its field; text is read in ISO form."""
+    if isinstance(value, np.generic):
+        value = value.astype("datetime64[us]").item() if value.dtype.kind == "M" else value.item()
+    if isinstance(value, datetime) and pa.types.is_date(kind):
+        if value.time() != datetime.min.time():
+            raise ArgumentError(f"expected a date for at, as the field {field} has them, got {value}")
+        value = value.date()
+    try:
+        return pa.scalar(value).cast(kind) if isinstance(value, str) else pa.scalar(value, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise ArgumentError(f"expected a time of the type {kind} for at, got {value!r:.200}: {error}") from None
+
+
+# -- sampling ---------------------------------------------------------------------------------------------------
+
+
+def balanced_order(view: Dataset[Any], by: By, length: int | None, seed: int) -> tuple[Order, str]:
+    """Return an order that draws equally often from every class, and a text for the `repr`."""
+    classes, count = codes_of(view, by, "balanced", optional=True)
+    length = len(view) if length is None else whole_number("length", length, 0)
+    _check_not_empty(view, length)
+    chosen = np.argsort(classes, kind="stable")
+    starts = ends_of(np.bincount(classes, minlength=count))
+    what = "an array" if isinstance(by, np.ndarray) else ", ".join(field_names([by]))
+    order = Balanced(length=length, seed=whole_number("seed", seed), chosen=chosen, starts=starts)
+    return order, note("balanced by", what)
+
+
+def weighted_order(
+    view: Dataset[Any], weights: Any, length: int | None, seed: int, replacement: bool
+) -> tuple[Order, str]:
+    """Return an order that draws by weights, and a text for the `repr`."""
+    values = _weights(view, weights)
+    seed = whole_number("seed", seed)
+    count = int(np.count_nonzero(values))
+    what = note("weighted by", weights if isinstance(weights, str) else "an array")
+    if replacement:
+        length = len(view) if length is None else whole_number("length", length, 0)
+        _check_not_empty(view, length)
+        return Weighted(length=length, seed=seed, ends=np.cumsum(values)), what
+    length = count if length is None else whole_number("length", length, 0)
+    if length > count:
+        raise ArgumentError(
+            f"expected a length of at most {count} without replacement, as many samples as have a weight above 0, got "
+            f"{length}"
+        )
+    return WeightedOnce(length=length, seed=seed, weights=values), f"{what}, without replacement"
+
+
+def _check_not_empty(view: Dataset[Any], length: int) -> None:
+    if length and not len(view):
+        raise ArgumentError(f"expected a dataset with samples to draw {length} from, got an empty one")
+
+
+def _weights(view: Dataset[Any], weights: Any) -> NDArray[np.float64]:
+    """Return the weight of each sample as a float, checked."""
+    if isinstance(weights, str):
+        (column,) = column_values(view, [weights], "weighted")
+        try:
+            found = column.cast(pa.float64())
+        except pa.ArrowException:
+            raise SchemaError(
+                f"expected a field of numbers for weighted, got {column.type} - at field {weights}"
+            ) from None
+        parts = [
+            np.frombuffer(one.buffers()[1], np.float64, len(one), 8 * one.offset) for one in found.chunks if len(one)
+        ]
+        values = np.concatenate([np.empty(0), *parts])
+    else:
+        try:
+            values = np.array(weights, np.float64)
+        except (TypeError, ValueError):
+            raise ArgumentError(f"expected a field or {len(view)} numbers as weights, got {weights!r:.200}") from None
+        if values.shape != (len(view),):
+            raise ArgumentError(f"expected a weight for each of {len(view)} samples, got shape {values.shape}")
+    if len(bad := np.flatnonzero(~((values >= 0) & (values < np.inf)))):
+        raise ArgumentError(f"expected weights of 0 or more, got {values[bad[0]]} - at sample {bad[0]}")
+    if len(view) and not (0 < values.sum() < np.inf):
+        raise ArgumentError(f"expected weights of which at least one is above 0, got a sum of {values.sum()}")
+    return values
