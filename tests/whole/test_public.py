@@ -13,6 +13,7 @@ LAZY = {
     "PIL",
     "datasets",
     "asyncio",
+    "av",
     "duckdb",
     "http.client",
     "obstore",

@@ -13,6 +13,7 @@ used.
 - `image_steps`: resize, crop, flip, pad: which part of an image is shown, and how large
 - `image_batches`: decodes many images in threads, straight into one array
 - `audio`: encodes, decodes and describes audio, with `resample`; `mpeg_audio` finds the length of MP3 files
+- `video`: encodes, decodes and describes video; `video_track` finds frames by their numbers
 - `frame_choice`: which frames of a video, or which window of an audio, are decoded
 - `containers`: recognises the containers of audio and video, and files that were cut off
 """
@@ -32,6 +33,7 @@ from shardex.media.image_steps import (
     size_after,
 )
 from shardex.media.images import decode_image, encode_image
+from shardex.media.video import VideoInfo, decode_frames, encode_video, video_info
 
 __all__ = [
     "MAX_PIXELS",
@@ -44,15 +46,19 @@ __all__ = [
     "RandomCrop",
     "RandomResizedCrop",
     "Resize",
+    "VideoInfo",
     "audio_info",
     "check_steps",
     "decode_audio",
+    "decode_frames",
     "decode_image",
     "decode_images",
     "decode_threads",
     "encode_audio",
     "encode_image",
+    "encode_video",
     "image_info",
     "set_decode_threads",
     "size_after",
+    "video_info",
 ]

@@ -69,7 +69,7 @@ def check_complete(data: bytes, container: str) -> None:
 
 
 def _riff_size(data: bytes) -> int:
-    """Return where the last chunk with content ends; headers before it that give another size are common."""
+    """Return where the chunk with the sound ends; the size of the whole file is wrong in many files."""
     order: Literal["big", "little"] = "big" if data[:4] in (b"RIFX", b"FORM") else "little"
     at, content = 12, 0
     while at + 8 <= len(data):
@@ -77,9 +77,14 @@ def _riff_size(data: bytes) -> int:
         if size >= 0x7FFF_F000:  # written before the size was known, or in another chunk (RF64)
             return 0
         end = at + 8 + size
-        content = end if data[at : at + 4] in (b"data", b"SSND", b"LIST") else content
+        content = end if data[at : at + 4] in (b"data", b"SSND") else content
         at = end + size % 2
     return content
+
+
+def _avi_size(data: bytes) -> int:
+    """Return where the first part of an AVI file ends, which has the headers and the first gigabyte of frames."""
+    return 8 + int.from_bytes(data[4:8], "little")
 
 
 def _mp4_size(data: bytes) -> int:
@@ -131,7 +136,7 @@ def _ogg_size(data: bytes) -> int:
 
 _DECLARED: dict[str, Callable[[bytes], int]] = {
     "wav": _riff_size,
-    "avi": _riff_size,
+    "avi": _avi_size,
     "aiff": _riff_size,
     "mp4": _mp4_size,
     "mkv": _ebml_size,
