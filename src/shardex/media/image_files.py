@@ -10,9 +10,9 @@ import importlib
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shardex.errors import FormatError, MissingExtraError, ShardexError
 
@@ -39,7 +39,6 @@ FORMATS: Final = {
 """Module and class of Pillow that read each format."""
 
 _MAGIC: Final = (
-    (b"\xff\xd8\xff", "jpeg"),
     (b"\x89PNG\r\n\x1a\n", "png"),
     (b"GIF87a", "gif"),
     (b"GIF89a", "gif"),
@@ -59,8 +58,7 @@ _SIDEWAYS = 5
 """From this EXIF orientation on, rows and columns are exchanged."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageInfo:
+class ImageInfo(NamedTuple):
     """What the header of an image file says.
 
     `height` and `width` are those of the decoded image, after its EXIF orientation is applied; `mode` is Pillow's name
@@ -101,6 +99,8 @@ def format_of(data: Buffer) -> str:
 
     :raises FormatError: if no known format begins like that
     """
+    if data[:3] == b"\xff\xd8\xff":
+        return "jpeg"
     head = bytes(data[:32])
     for magic, name in _MAGIC:
         if head.startswith(magic):
@@ -133,14 +133,14 @@ def jpeg_orientation(data: Buffer) -> int:
 
     The segments in front of the pixels are short and few, so this is far quicker than opening the file with Pillow.
     """
-    at, end = 2, len(data)
-    while at + 10 <= end and data[at] == 0xFF:
-        marker, size = data[at + 1], data[at + 2] << 8 | data[at + 3]
+    at, last = 2, len(data) - 10
+    while at <= last and data[at] == 0xFF:
+        marker = data[at + 1]
         if marker == 0xE1 and data[at + 4 : at + 10] == b"Exif\0\0":
-            return _exif_orientation(bytes(data[at + 10 : at + 2 + size]))
-        if marker in (0xDA, 0xFF) or not size:  # pixels follow, or filler, which no EXIF segment follows
+            return _exif_orientation(bytes(data[at + 10 : at + 2 + (data[at + 2] << 8 | data[at + 3])]))
+        if marker < 0xE0 or marker == 0xFF:  # tables and pixels follow, and no EXIF segment
             break
-        at += 2 + size
+        at += 2 + (data[at + 2] << 8 | data[at + 3])
     return 1
 
 
@@ -213,6 +213,7 @@ def check_pixels(info: ImageInfo, max_pixels: int) -> None:
         )
 
 
+@cache
 def simplejpeg() -> ModuleType:
     """Return the package simplejpeg, or raise the error that says how to install it."""
     try:
@@ -221,6 +222,7 @@ def simplejpeg() -> ModuleType:
         raise MissingExtraError("simplejpeg", "images", "decoding JPEG images") from None
 
 
+@cache
 def _pillow(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
