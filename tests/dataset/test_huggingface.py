@@ -16,10 +16,26 @@ from hypothesis import assume, given, settings
 from pyarrow import parquet
 
 import shardex as sx
+from shardex.arrow.hf_metadata import media_of_hf
 from shardex.dataset.huggingface import HuggingFaceRows
 from shardex.dataset.splits import parse_splits
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError
-from shardex.schema import Array, ClassLabel, Features, Json, Optional, Sequence, Struct, Text, Value, contains
+from shardex.media import encode_image
+from shardex.schema import (
+    Array,
+    Audio,
+    ClassLabel,
+    Features,
+    Image,
+    Json,
+    Optional,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+    Video,
+    contains,
+)
 from tests.strategies import datasets as any_dataset
 
 FEATURES = datasets.Features(
@@ -170,8 +186,9 @@ def test_dataset_dict_round_trip() -> None:
     assert back["test"][1] == hub["test"][1]
 
 
-def test_nulls_in_arrays_and_images() -> None:
-    image = pa.array([{"bytes": b"png", "path": None}, None, {"bytes": None, "path": "a.png"}])
+def test_nulls_in_arrays_and_images(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"file")
+    image = pa.array([{"bytes": b"png", "path": None}, None, {"bytes": None, "path": str(tmp_path / "a.png")}])
     features = datasets.Features(
         {
             "image": datasets.Image(decode=False),
@@ -191,13 +208,101 @@ def test_nulls_in_arrays_and_images() -> None:
     )
     ds = sx.from_huggingface(hub)
     assert str(ds.features) == (
-        "image struct of bytes bytes or none, path text or none or none, m int32[1, 2] or none, f int32[?, 2] or none"
+        "image image(mode=None, decode=False) or none, m int32[1, 2] or none, f int32[?, 2] or none"
     )
-    assert [s.image for s in ds] == image.to_pylist()
+    assert [s.image for s in ds] == ds.read([0, 1, 2])["image"] == [b"png", None, b"file"]
     for name in ("m", "f"):
         assert [plain(s[name]) for s in ds] == [[[1, 2]], None, [[3, 4]]]
     assert ds.to_huggingface().features == features
     assert [plain(s) for s in sx.from_huggingface(hub.select([2, 1]))][1]["m"] is None
+
+
+PNG, JPEG = (encode_image(np.arange(36, dtype=np.uint8).reshape(3, 4, 3), form) for form in ("png", "jpeg"))
+MEDIA = datasets.Features(
+    {
+        "image": datasets.Image(decode=False),
+        "label": datasets.ClassLabel(names=["a", "b"]),
+        "many": datasets.List(datasets.Image(mode="L", decode=False)),
+        "part": {"image": datasets.Image(decode=False), "n": datasets.Value("int32")},
+    }
+)
+OUR_MEDIA = Features(
+    {
+        "image": Optional(Image(None, decode=False)),
+        "label": ClassLabel(("a", "b")),
+        "many": Sequence(Optional(Image("L", decode=False))),
+        "part": Struct({"image": Image(None, decode=False), "n": Value("int32")}),
+    }
+)
+IMAGES = [JPEG, None, PNG]
+LISTS = [[PNG, JPEG], [], [None]]
+
+
+def their_images(folder: Path) -> Any:
+    (folder / "x.png").write_bytes(PNG)
+    images = [JPEG, None, {"bytes": None, "path": str(folder / "x.png")}]
+    columns = {"image": images, "label": [0, 1, 0], "many": LISTS, "part": [{"image": PNG, "n": 1}] * 3}
+    return datasets.Dataset.from_dict(columns, features=MEDIA)
+
+
+def assert_our_images(ds: sx.Dataset) -> None:
+    assert ds.features == OUR_MEDIA
+    assert [sample["image"] for sample in ds] == IMAGES and ds.read([2, 1, 0])["image"] == IMAGES[::-1]
+    assert [sample["many"] for sample in ds] == LISTS and ds.read([2, 0])["many"] == [LISTS[2], LISTS[0]]
+    assert [sample["part"]["image"] for sample in ds] == [PNG] * 3
+    table = ds.to_arrow()
+    assert table.column("image").to_pylist() == IMAGES and table.column("many").to_pylist() == LISTS
+    assert table.schema.field("image").type == pa.large_binary()
+    assert ds.where("image IS NULL")[0]["label"] == 1
+
+
+def test_images_keep_their_features_and_bytes(tmp_path: Path) -> None:
+    hub = their_images(tmp_path)
+    ds = sx.from_huggingface(hub)
+    assert_our_images(ds)
+    hub.to_parquet(tmp_path / "hub.parquet")  # which keeps paths
+    assert_our_images(sx.open(tmp_path / "hub.parquet"))
+    hub.save_to_disk(tmp_path / "disk")  # which stores the files
+    (tmp_path / "x.png").unlink()
+    assert_our_images(sx.open(tmp_path / "disk"))
+    native = sx.write(tmp_path / "native", sx.open(tmp_path / "disk"))
+    assert_our_images(native)
+    back = native.to_huggingface()
+    assert back.features == MEDIA
+    assert [one and one["bytes"] for one in back["image"]] == IMAGES
+    back.save_to_disk(tmp_path / "again")
+    assert_our_images(sx.open(tmp_path / "again"))
+    assert back.cast_column("image", datasets.Image())[2]["image"].size == (4, 3)
+
+
+def test_options_of_media_that_hugging_face_lacks_come_back(tmp_path: Path) -> None:
+    schema = {
+        "image": Image("L", (28, 28), "jpeg", decode=False),
+        "audio": Audio(8000, mono=True, format="wav", decode=False),
+        "video": Video(3, sampling="random", decode=False),
+    }
+    ds = sx.write(tmp_path / "d", [{"image": PNG, "audio": b"RIFF", "video": b"ftyp"}], schema=schema)
+    hub = ds.to_huggingface()
+    assert hub.features["image"].mode == "L" and hub.features["audio"].sampling_rate == 8000
+    assert sx.from_huggingface(hub).features == Features(schema)
+    hub.save_to_disk(tmp_path / "hub")
+    assert sx.open(tmp_path / "hub").features == Features(schema)
+    for identity in ("shardex", "shardex nonsense", "shardex {}", "shardex []", 'shardex {"size": 3}', "other"):
+        assert media_of_hf({"_type": "Image", "id": identity}) == Image(None)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"), [("no/such.png", "No such file"), ("https://host/x.png", "expected the path of a local file")]
+)
+def test_files_that_are_missing_or_remote_raise(path: str, message: str) -> None:
+    images = [{"bytes": PNG, "path": None}, {"bytes": None, "path": path}]
+    features = datasets.Features({"image": datasets.Image(decode=False)})
+    ds = sx.from_huggingface(datasets.Dataset.from_dict({"image": images}, features=features))
+    assert ds[0]["image"] == PNG
+    with pytest.raises(FormatError, match=rf"{message}.*sample 1, field image"):
+        ds[1]
+    with pytest.raises(FormatError, match=rf"{message}.*sample 1, field image"):
+        ds.read([0, 1])
 
 
 @pytest.mark.parametrize("bad", [[[1, 2], [3]], [[1, 2], [3, 4], [5, 6]], [[1, 2, 3], [4]], [], [[1, 2], None]])

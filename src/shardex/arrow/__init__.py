@@ -15,6 +15,7 @@ the kernel cannot copy, are converted by `decode`.
 - `batch_builder`: samples to record batches
 - `to_table`: columns to a table
 - `decode`: Arrow arrays to columns
+- `media_structs`: images, audio and video of Hugging Face `datasets` to bytes
 - `field_readers`: read one field of memory-mapped batches
 - `mapped_table`: memory-mapped record batches as one table
 - `decoded_table`: Parquet row groups and compressed batches as one table, with a cache
@@ -25,7 +26,7 @@ the kernel cannot copy, are converted by `decode`.
 from shardex.arrow.batch_builder import BatchBuilder
 from shardex.arrow.decode import decode_array, list_bounds, list_parts
 from shardex.arrow.decoded_table import CACHE_BYTES, DecodedTable, DecodeLimit
-from shardex.arrow.hf_metadata import feature_of_hf
+from shardex.arrow.hf_metadata import feature_of_hf, media_to_hf
 from shardex.arrow.ipc_footer import (
     FOOTER_TAIL,
     Block,
@@ -39,6 +40,7 @@ from shardex.arrow.ipc_footer import (
     valid_batch,
 )
 from shardex.arrow.mapped_table import MappedTable
+from shardex.arrow.media_structs import ReadFile, no_file
 from shardex.arrow.sql_columns import (
     concat_columns,
     concat_tables,
@@ -79,6 +81,7 @@ __all__ = [
     "DecodedTable",
     "MappedTable",
     "Path",
+    "ReadFile",
     "arrow_schema",
     "arrow_type",
     "batch_is_compressed",
@@ -99,6 +102,8 @@ __all__ = [
     "items_per_row",
     "list_bounds",
     "list_parts",
+    "media_to_hf",
+    "no_file",
     "null_paths",
     "null_paths_of_counts",
     "nullable_paths",

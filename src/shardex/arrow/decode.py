@@ -49,6 +49,9 @@ from shardex.schema import (
 
 _MS_PER_DAY = 86_400_000
 
+Decode = Callable[[pa.Array, Feature], Column]
+"""Returns the values of a whole array, as `decode_array` does."""
+
 
 def decode_array(array: pa.Array, feature: Feature) -> Column:
     """Return the values of a whole array; a column of numbers is `Masked` if the feature is optional.
@@ -67,9 +70,9 @@ def decode_array(array: pa.Array, feature: Feature) -> Column:
     return decode_array(array, Optional(feature))
 
 
-def decode_value(array: pa.Array, row: int, feature: Feature) -> Any:
+def decode_value(array: pa.Array, row: int, feature: Feature, decode: Decode = decode_array) -> Any:
     """Return one value of an array."""
-    return Columns({"": decode_array(array.slice(row, 1), feature)}, 1).sample(0)[""]
+    return Columns({"": decode(array.slice(row, 1), feature)}, 1).sample(0)[""]
 
 
 def take_rows(
@@ -78,6 +81,7 @@ def take_rows(
     features: Mapping[str, Feature],
     arrays: Callable[[int], Mapping[str, pa.Array]],
     name: Callable[[int], str],
+    decode: Decode = decode_array,
 ) -> Columns:
     """Return rows of arrays in chunks; `arrays(k)` returns the arrays of chunk k, which starts at row `starts[k]`."""
     chunks = np.searchsorted(starts, rows, "right") - 1
@@ -90,9 +94,9 @@ def take_rows(
         columns = {}
         for field, feature in features.items():
             try:
-                columns[field] = decode_array(found[field].take(number_array(local)), feature)
+                columns[field] = decode(found[field].take(number_array(local)), feature)
             except (FormatError, pa.ArrowException) as error:
-                row = _first_bad(found[field], local, feature)
+                row = _first_bad(found[field], local, feature, decode)
                 where = f"{name(chunk)}, sample {starts[chunk] + row}, field {field}"
                 raise FormatError(f"{error} - at {where}") from None
         parts.append(Columns(columns, len(positions)))
@@ -112,11 +116,11 @@ def _writable(column: Column) -> Column:
     return column
 
 
-def _first_bad(array: pa.Array, rows: Integers, feature: Feature) -> int:
+def _first_bad(array: pa.Array, rows: Integers, feature: Feature, decode: Decode) -> int:
     """Return the first row that cannot be decoded."""
     for row in rows.tolist():
         try:
-            decode_value(array, row, feature)
+            decode_value(array, row, feature, decode)
         except (FormatError, pa.ArrowException):
             return int(row)
     return int(rows[0])

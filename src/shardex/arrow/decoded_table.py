@@ -17,9 +17,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow.decode import decode_array, decode_value, take_rows
+from shardex.arrow.media_structs import ReadFile, binary_media, holds_media_structs, media_decoder, no_file
 from shardex.arrow.sql_columns import sql_table, valid_mask
 from shardex.arrow.storage import expanded_size, storage_array
-from shardex.arrow.types import storage_type
+from shardex.arrow.types import arrow_type, storage_type
 from shardex.errors import FormatError
 from shardex.kernel import Columns, Integers, Ranges
 from shardex.schema import Features, check_fields
@@ -64,7 +65,8 @@ class DecodedTable:
     """Consecutive groups of rows; `decode(k, names)` returns these columns of group k, which has `rows[k]` rows.
 
     `extents(groups, names)` are the byte ranges of these columns. If the files are remote, a read downloads the ranges
-    of all its groups at once. `encoded_bytes` is the size of all files: `limit` bounds whole columns by it.
+    of all its groups at once. `encoded_bytes` is the size of all files: `limit` bounds whole columns by it. `read_file`
+    reads images, audio and video of which the table has only the paths.
 
     >>> from shardex.schema import Value
     >>> group = pa.record_batch({"x": [5, 6, 7]})
@@ -86,8 +88,13 @@ class DecodedTable:
         is_remote: bool = False,
         limit: DecodeLimit | None = None,
         encoded_bytes: int = 0,
+        read_file: ReadFile = no_file,
     ) -> None:
         self.features = features
+        self._read_file = read_file
+        self._structs = {n for n, f in features.items() if holds_media_structs(f, schema.field(n).type)}
+        """Fields of images, audio and video that are structs."""
+        self._values = media_decoder(read_file) if self._structs else decode_array
         self._limit, self._encoded_bytes = limit or DecodeLimit(), encoded_bytes
         self._schema = schema
         self._starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
@@ -107,10 +114,12 @@ class DecodedTable:
         features = {name: self.features[name] for name in fields}
         if not len(rows):
             empty = self._schema.empty_table()
-            return Columns({n: decode_array(_whole(empty.column(n)), f) for n, f in features.items()}, 0)
+            return Columns({n: self._values(_whole(empty.column(n)), f) for n, f in features.items()}, 0)
         missing = self._missing(rows, fields) if self._is_remote else None
         held = None if missing is None else missing.hold()
-        columns = take_rows(rows, self._starts, features, lambda group: self._arrays(group, features), self._name)
+        columns = take_rows(
+            rows, self._starts, features, lambda group: self._arrays(group, features), self._name, self._values
+        )
         del held
         return columns
 
@@ -129,6 +138,13 @@ class DecodedTable:
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return a whole field; decodes the groups that are not cached."""
+        column, feature = self._column(name), self.features[name]
+        if name not in self._structs:
+            return column
+        arrays = [binary_media(chunk, feature, self._read_file) for chunk in column.chunks]
+        return pa.chunked_array(arrays, arrays[0].type if arrays else arrow_type(feature))
+
+    def _column(self, name: str) -> pa.ChunkedArray:
         if self._is_remote:
             self.advise(self._starts[:-1], [name])
         arrays, decoded = list[pa.Array](), 0
@@ -144,7 +160,7 @@ class DecodedTable:
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return which rows have a value for a field."""
-        return valid_mask(self.column(name), self.features[name])
+        return valid_mask(self._column(name), self.features[name])
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Return one row."""
@@ -154,7 +170,7 @@ class DecodedTable:
         found = {}
         for name in names:
             try:
-                found[name] = decode_value(arrays[name], at, self.features[name])
+                found[name] = decode_value(arrays[name], at, self.features[name], self._values)
             except FormatError as error:
                 raise FormatError(f"{error} - at {self._name(group)}, sample {row}, field {name}") from None
         return found

@@ -1,10 +1,10 @@
 """Readers of single fields of mapped Arrow batches, directly from their buffers; `mapped_table` combines them.
 
 `reader_of` chooses the reader by feature and Arrow type: values of one width (`_FixedWidthReader`), bits
-(`_BoolReader`), offsets and bytes (`_BytesReader`), offsets and elements (`_RaggedReader`, `_ShapedReader`).
-`_OptionalReader` wraps one of these and its validity bits. `FieldReader` itself reads all other types through Arrow
-(`decode`), and the others fall back to it if arrays have nulls inside. Reading many rows is one gather; a getter reads
-one value of one batch. `Chunks` maps rows to batches.
+(`_BoolReader`), offsets and bytes (`_BytesReader`, in structs `_MediaReader`), offsets and elements (`_RaggedReader`,
+`_ShapedReader`). `_OptionalReader` wraps one of these and its validity bits. `FieldReader` itself reads all other types
+through Arrow (`decode`), and the others fall back to it if arrays have nulls inside. Reading many rows is one gather; a
+getter reads one value of one batch. `Chunks` maps rows to batches.
 """
 
 from __future__ import annotations
@@ -17,8 +17,25 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.decode import decode_array_bytes, decode_value, reshape, take_rows, time_column
-from shardex.arrow.types import fixed_sizes, is_binary, is_list, is_text, items_per_row, storage_dtype
+from shardex.arrow.decode import (
+    Decode,
+    decode_array,
+    decode_array_bytes,
+    decode_value,
+    reshape,
+    take_rows,
+    time_column,
+)
+from shardex.arrow.media_structs import ReadFile, holds_media_structs, media_decoder, no_file
+from shardex.arrow.types import (
+    fixed_sizes,
+    is_binary,
+    is_list,
+    is_media_struct,
+    is_text,
+    items_per_row,
+    storage_dtype,
+)
 from shardex.errors import FormatError
 from shardex.kernel import Bytes as ByteArray
 from shardex.kernel import (
@@ -42,7 +59,11 @@ from shardex.schema import (
     ClassLabel,
     Feature,
     Json,
+    Map,
+    Media,
     Optional,
+    Sequence,
+    Struct,
     Text,
     TimeFeature,
     Value,
@@ -107,11 +128,17 @@ Getter = Callable[[int], Any]
 """Returns the value of a row of one batch; rows count from the start of the batch."""
 
 
-def reader_of(name: str, feature: Feature, kind: pa.DataType, chunks: Chunks) -> FieldReader:
-    """Return a reader for a feature that is stored as an Arrow type."""
+def reader_of(
+    name: str, feature: Feature, kind: pa.DataType, chunks: Chunks, read_file: ReadFile = no_file
+) -> FieldReader:
+    """Return a reader for a feature that is stored as an Arrow type; `read_file` reads media that is stored by path."""
     match feature:
+        case Media() if is_media_struct(kind):
+            return _MediaReader(name, feature, chunks, kind, read_file)
+        case Sequence() | Struct() | Map() if holds_media_structs(feature, kind):
+            return FieldReader(name, feature, chunks, media_decoder(read_file))
         case Optional():
-            return _OptionalReader(name, feature, chunks, kind)
+            return _OptionalReader(name, feature, chunks, kind, read_file)
         case Value(dtype="bool") if pa.types.is_boolean(kind):
             return _BoolReader(name, feature, chunks)
         case Value() | ClassLabel() if pa.types.is_integer(kind) or pa.types.is_floating(kind):
@@ -147,10 +174,11 @@ def _has_sized_shapes(kind: pa.DataType) -> bool:
 class FieldReader:
     """Reads a field of any type through Arrow; base class and fallback of the other readers."""
 
-    def __init__(self, name: str, feature: Feature, chunks: Chunks) -> None:
+    def __init__(self, name: str, feature: Feature, chunks: Chunks, decode: Decode = decode_array) -> None:
         self._name = name
         self._feature = feature
         self._chunks = chunks
+        self._values = decode
         self._arrays: dict[int, pa.Array] = {}
         self._has_inner_nulls = False
         """True if arrays of some opened batch have null elements."""
@@ -176,7 +204,8 @@ class FieldReader:
     def read(self, rows: Integers) -> Column:
         """Return the values of these rows."""
         features = {self._name: self._feature}
-        return take_rows(rows, self._chunks.starts, features, self._open, self._chunks.name).data[self._name]
+        found = take_rows(rows, self._chunks.starts, features, self._open, self._chunks.name, self._values)
+        return found.data[self._name]
 
     def advise(self, rows: Integers) -> None:
         """Start to download the values of rows of open batches; does nothing here, since Arrow hides the ranges."""
@@ -186,8 +215,8 @@ class FieldReader:
 
     def getter(self, chunk: int) -> Getter:
         """Return a function that reads one value of an open batch."""
-        array, feature = self.array(chunk), self._feature
-        return lambda row: self.located(chunk, row, decode_value, array, row, feature)
+        array, feature, decode = self.array(chunk), self._feature, self._values
+        return lambda row: self.located(chunk, row, decode_value, array, row, feature, decode)
 
     def located(self, chunk: int, row: int, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function and add the place to a `FormatError` that it raises."""
@@ -201,9 +230,11 @@ class FieldReader:
 class _OptionalReader(FieldReader):
     """Values that may be null: validity bits, and the reader of the other values."""
 
-    def __init__(self, name: str, feature: Optional, chunks: Chunks, kind: pa.DataType) -> None:
+    def __init__(
+        self, name: str, feature: Optional, chunks: Chunks, kind: pa.DataType, read_file: ReadFile = no_file
+    ) -> None:
         super().__init__(name, feature, chunks)
-        self._inner = reader_of(name, feature.feature, kind, chunks)
+        self._inner = reader_of(name, feature.feature, kind, chunks, read_file)
         self._valid = chunks.segments()
 
     def attach(self, chunk: int, array: pa.Array) -> None:
@@ -387,6 +418,29 @@ class _BytesReader(FieldReader):
         if self._text or decode is None:
             return get
         return lambda row: located(chunk, row, decode, get(row))
+
+
+class _MediaReader(_BytesReader):
+    """Images, audio and video as structs: the buffers of their bytes, unless some of them are a path alone."""
+
+    def __init__(self, name: str, feature: Media, chunks: Chunks, kind: pa.DataType, read_file: ReadFile) -> None:
+        super().__init__(name, feature, chunks, kind.field("bytes").type)
+        self._values = media_decoder(read_file)
+
+    def attach(self, chunk: int, array: pa.Array) -> None:
+        FieldReader.attach(self, chunk, array)
+        data = array.field("bytes")
+        if data.null_count:  # of structs that are not null themselves
+            visible = array.flatten()[array.type.get_field_index("bytes")]
+            self._has_inner_nulls = self._has_inner_nulls or visible.null_count > array.null_count
+        self._lists.put(chunk, *data.buffers()[1:])
+
+    def read(self, rows: Integers) -> Column:
+        found = super().read(rows)
+        return FieldReader.read(self, rows) if self._has_inner_nulls and len(rows) else found
+
+    def getter(self, chunk: int) -> Getter:
+        return FieldReader.getter(self, chunk) if self._has_inner_nulls else super().getter(chunk)
 
 
 class _RaggedReader(FieldReader):

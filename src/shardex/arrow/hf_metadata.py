@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -10,7 +11,19 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.errors import SchemaError
-from shardex.schema import Array, ClassLabel, Feature, Json, Sequence, Struct
+from shardex.schema import (
+    IMAGE_MODES,
+    Array,
+    Audio,
+    ClassLabel,
+    Feature,
+    Features,
+    Image,
+    Json,
+    Media,
+    Sequence,
+    Struct,
+)
 
 _KEY = b"huggingface"
 
@@ -50,11 +63,59 @@ def _feature(plain: Any, kind: pa.DataType, feature_of_type: FeatureOfType, *, i
             return None if found is None else Sequence(found)
         case {"_type": "Json"}:
             return Json()
+        case {"_type": "Image" | "Audio" | "Video"}:
+            return media_of_hf(plain)
         case {"_type": str(name), "dtype": dtype, "shape": shape} if name.startswith("Array") and not inside:
             return _array(dtype, shape)
         case dict() if "_type" not in plain and pa.types.is_struct(kind):
             return _struct(plain, kind, feature_of_type)
     return None
+
+
+# -- images, audio and video ----------------------------------------------------------------------------------
+
+_OPTIONS = "shardex "
+"""The `id` of a Hugging Face feature begins with this if the rest holds options that Hugging Face does not have."""
+
+
+def media_of_hf(plain: Mapping[str, Any]) -> Feature:
+    """Return the feature of images, audio or video in JSON form.
+
+    >>> media_of_hf({"_type": "Image", "mode": "L"}), media_of_hf({"_type": "Audio", "sampling_rate": 8000})
+    (Image(mode='L'), Audio(rate=8000))
+    """
+    known: dict[str, Any] = {"kind": plain["_type"].lower(), "decode": plain.get("decode", True)}
+    if known["kind"] == "image":
+        known["mode"] = mode if (mode := plain.get("mode")) in IMAGE_MODES else None
+    elif known["kind"] == "audio":
+        known |= {"rate": plain.get("sampling_rate"), "mono": plain.get("num_channels") == 1}
+    identity = plain.get("id")
+    if isinstance(identity, str) and identity.startswith(_OPTIONS):
+        with suppress(TypeError, ValueError):
+            own = msgspec.json.decode(identity[len(_OPTIONS) :])
+            return Features.from_json({"x": {**own, **known}})["x"]
+    return Features.from_json({"x": known})["x"]
+
+
+def media_to_hf(feature: Media) -> tuple[str, dict[str, Any]]:
+    """Return the class of a Hugging Face feature of images, audio or video, and its options.
+
+    >>> media_to_hf(Image("L", (28, 28)))
+    ('Image', {'decode': True, 'mode': 'L', 'id': 'shardex {"size":[28,28]}'})
+    """
+    options: dict[str, Any] = {"decode": feature.decode}
+    if isinstance(feature, Image):
+        options["mode"] = feature.mode
+    elif isinstance(feature, Audio):
+        options |= {"sampling_rate": feature.rate, "num_channels": 1 if feature.mono else None}
+    own = {name: one for name, one in feature.to_json().items() if name not in _SHARED}
+    if own:
+        options["id"] = _OPTIONS + msgspec.json.encode(own).decode()
+    return type(feature).__name__, options
+
+
+_SHARED = ("kind", "decode", "mode", "rate", "mono")
+"""Options that features of Hugging Face have too."""
 
 
 def _array(dtype: str, shape: list[int | None]) -> Array | None:

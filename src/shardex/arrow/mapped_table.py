@@ -15,9 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow.field_readers import Chunks, Getter, reader_of
+from shardex.arrow.media_structs import ReadFile, binary_media, holds_media_structs, no_file
 from shardex.arrow.sql_columns import sql_table, valid_mask
 from shardex.arrow.storage import storage_array
-from shardex.arrow.types import storage_type
+from shardex.arrow.types import arrow_type, storage_type
 from shardex.errors import FormatError
 from shardex.kernel import Columns, Integers, Ranges
 from shardex.schema import Features, Null, Optional, check_fields
@@ -30,7 +31,8 @@ class MappedTable:
     """Consecutive record batches; `load(k)` returns batch k, checked, and `rows[k]` is its number of rows.
 
     `extents(batches)` are the byte ranges that loading these batches reads. If the files are remote, a read downloads
-    the ranges of all its batches at once, and `close_batches` releases batches whose file is evicted.
+    the ranges of all its batches at once, and `close_batches` releases batches whose file is evicted. `read_file` reads
+    images, audio and video of which the table has only the paths.
 
     >>> from shardex.schema import Value
     >>> batch = pa.record_batch({"x": [5, 6, 7]})
@@ -48,6 +50,7 @@ class MappedTable:
         name: Callable[[int], str],
         extents: Callable[[Integers], Ranges] | None = None,
         is_remote: bool = False,
+        read_file: ReadFile = no_file,
     ) -> None:
         self.features = features
         starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
@@ -59,7 +62,8 @@ class MappedTable:
         self._getters: list[dict[str, Getter] | None] = [None] * len(rows)
         self._is_open = np.zeros(len(rows), np.bool_)
         self._kinds = {name: storage_type(schema.field(name).type) for name in features}
-        self._readers = {n: reader_of(n, feature, self._kinds[n], self._chunks) for n, feature in features.items()}
+        self._readers = {n: reader_of(n, f, self._kinds[n], self._chunks, read_file) for n, f in features.items()}
+        self._read_file = read_file
         self._whole: dict[str, pa.ChunkedArray] = {}
 
     def __len__(self) -> int:
@@ -112,7 +116,14 @@ class MappedTable:
             raise
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """Return a whole field in its stored type; opens all batches."""
+        """Return a whole field in its stored type, structs of media as bytes; opens all batches."""
+        column, feature = self._column(name), self.features[name]
+        if not holds_media_structs(feature, self._kinds[name]):
+            return column
+        arrays = [binary_media(chunk, feature, self._read_file) for chunk in column.chunks]
+        return pa.chunked_array(arrays, arrays[0].type if arrays else arrow_type(feature))
+
+    def _column(self, name: str) -> pa.ChunkedArray:
         if (whole := self._whole.get(name)) is None:
             if self._is_remote and self._extents is not None:
                 self._extents(np.flatnonzero(~self._is_open)).fetch()
@@ -129,7 +140,7 @@ class MappedTable:
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return which rows have a value for a field."""
-        return valid_mask(self.column(name), self.features[name])
+        return valid_mask(self._column(name), self.features[name])
 
     def _open(self, chunk: int) -> None:
         """Load a batch and attach its arrays to the readers."""

@@ -6,6 +6,7 @@ feature                Arrow type
 Value                  the number itself, or bool
 Text, Json             large_string
 Bytes, Array()         large_binary (arrays of any dtype in the compact format)
+Image, Audio, Video    large_binary (also read: structs of `bytes` and `path`, see `media_structs`)
 Array, fixed shape     fixed_size_list of the flattened elements
 Array, ragged          large_list of the flattened elements (only the first size varies)
 Array, other shapes    struct of `values` (large_list) and `shape` (list of int64)
@@ -50,6 +51,7 @@ from shardex.schema import (
     Image,
     Json,
     Map,
+    Media,
     Null,
     Opaque,
     Optional,
@@ -330,6 +332,19 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
+def is_media_struct(kind: pa.DataType) -> bool:
+    """Return whether values are structs of `bytes` and `path`, as Hugging Face stores images, audio and video.
+
+    >>> is_media_struct(pa.struct([("bytes", pa.binary()), ("path", pa.string())])), is_media_struct(pa.binary())
+    (True, False)
+    """
+    if not pa.types.is_struct(kind) or {field.name for field in kind} != {"bytes", "path"}:
+        return False
+    data, path = (value_type(kind.field(name).type) for name in ("bytes", "path"))
+    is_bytes = is_binary(data) and not pa.types.is_fixed_size_binary(data)
+    return is_bytes and (is_text(path) or pa.types.is_null(path))
+
+
 def map_type(kind: pa.DataType, replace: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     """Return the type with the types of its values, inside lists, structs and dictionaries, replaced by a function.
 
@@ -437,6 +452,8 @@ def _readable(feature: Feature, kind: pa.DataType) -> bool:
             return pa.types.is_map(kind) and all(_readable(one, getattr(kind, name)) for one, name in parts)
         case ClassLabel():
             return bool(pa.types.is_integer(kind))
+        case Media():
+            return is_binary(kind) or is_media_struct(kind)
         case Text() | Bytes() | Json() | Array(dtype=None):
             return is_binary(kind) or (is_text(kind) and not isinstance(feature, Array))
         case Array():

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import MappedTable, features_of_arrow, null_paths, valid_batch
+from shardex.arrow import MappedTable, ReadFile, features_of_arrow, no_file, null_paths, valid_batch
 from shardex.kernel import Columns, Integers, digest
 from shardex.rows import JoinedRows
 from shardex.schema import Features, Opaque, contains
@@ -27,7 +27,8 @@ Convert = Callable[[pa.RecordBatch], pa.RecordBatch]
 class ArrowRows(JoinedRows):
     """Rows of an Arrow table. `given` are features of columns whose Arrow types do not determine them.
 
-    `convert` converts each batch to the types in `schema`, if columns cannot be read directly.
+    `convert` converts each batch to the types in `schema`, if columns cannot be read directly. `read_file` reads
+    images, audio and video of which the table has only the paths.
 
     >>> rows = ArrowRows(pa.table({"x": [1, 2, 3], "s": ["a", None, "c"]}))
     >>> print(rows.features); rows.read(np.array([2, 0]), ["x"])["x"]
@@ -43,6 +44,7 @@ class ArrowRows(JoinedRows):
         given: Features | None = None,
         schema: pa.Schema | None = None,
         convert: Convert | None = None,
+        read_file: ReadFile | None = None,
     ) -> None:
         self.table = table
         self._given = given
@@ -52,7 +54,8 @@ class ArrowRows(JoinedRows):
         self._features = _features(table, schema, given)
         counts = [batch.num_rows for batch in self._batches]
         self._length: int = sum(counts)
-        mapped = MappedTable(self._features, schema, counts, self._load, "the table in memory, batch {}".format)
+        name = "the table in memory, batch {}".format
+        mapped = MappedTable(self._features, schema, counts, self._load, name, read_file=read_file or no_file)
         super().__init__(dict.fromkeys(self._features, mapped))
 
     def __len__(self) -> int:

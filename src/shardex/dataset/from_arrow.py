@@ -161,8 +161,9 @@ def _is_pandas_frame(data: Any) -> bool:
 def from_huggingface(data: Any) -> Any:
     """Return a dataset over a `datasets.Dataset`, without a copy; for a `datasets.DatasetDict` a `DatasetDict`.
 
-    Selected, sorted and shuffled ones become views of the same table. Class labels, arrays and JSON keep their types;
-    images, audio and video are the stored ``{"bytes": ..., "path": ...}``. Formats and transforms are ignored.
+    Selected, sorted and shuffled ones become views of the same table. Class labels, arrays, JSON, images, audio and
+    video keep their types; where only the path of an image is stored, the local file is read. Formats and transforms
+    are ignored.
     """
     if isinstance(data, import_datasets("from_huggingface").DatasetDict):
         return DatasetDict({str(name): from_huggingface(one) for name, one in data.items()})

@@ -1,8 +1,9 @@
 """Converts Hugging Face `datasets` to rows over their Arrow tables, and shardex datasets to Hugging Face ones.
 
 Their arrays of several dimensions (`Array2D` to `Array5D`) are nested lists, ours are flat, so only offsets are
-computed; their text, bytes and lists have 32-bit offsets. Features that Arrow types do not express (classes, shapes,
-JSON) are converted both ways. `from_arrow.py` makes datasets of the rows. `datasets` is imported when it is needed.
+computed; their text, bytes and lists have 32-bit offsets; their images, audio and video are structs of bytes and a
+path, ours are bytes. Features that Arrow types do not express (classes, shapes, JSON, media) are converted both ways.
+`from_arrow.py` makes datasets of the rows. `datasets` is imported when it is needed.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from shardex.arrow import (
     items_per_row,
     list_bounds,
     list_parts,
+    media_to_hf,
     number_array,
 )
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.to_arrow import check_names, table
-from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError
+from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, storage_errors
 from shardex.formats import ShardRows
 from shardex.kernel import Integers, digest, values_of
 from shardex.order import Order, Pick, Span
@@ -40,6 +42,7 @@ from shardex.schema import (
     Features,
     Json,
     Map,
+    Media,
     Null,
     Opaque,
     Optional,
@@ -51,6 +54,7 @@ from shardex.schema import (
     contains,
     unwrap_optional,
 )
+from shardex.sources import is_url
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
@@ -108,7 +112,7 @@ class HuggingFaceRows(ArrowRows):
                 columns[name] = _flat(columns[name], arrays[name], kind, name)
             return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
-        super().__init__(table, given, schema, convert)
+        super().__init__(table, given, schema, convert, _read_file)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return HuggingFaceRows, (self.data, self.hf_features, self.hf_fingerprint)
@@ -117,6 +121,17 @@ class HuggingFaceRows(ArrowRows):
     def fingerprint(self) -> str:
         """Made from the Hugging Face fingerprint."""
         return digest("hub", self.hf_fingerprint, len(self))
+
+
+def _read_file(path: str) -> bytes:
+    """Return the content of a local file whose path a dataset of this process has."""
+    if is_url(path) or "::" in path:
+        raise ArgumentError(
+            f"expected the path of a local file, got {path!r}: download it first, for example by save_to_disk, which "
+            "stores the bytes"
+        )
+    with storage_errors(path, "read the file"), open(path, "rb") as file:
+        return file.read()
 
 
 def _given_features(hf_features: Any, schema: pa.Schema) -> Features:
@@ -236,6 +251,9 @@ def _feature_to_hf(feature: Feature, field: pa.Field) -> Any:
             return datasets.List(pair)
         case Text():
             return datasets.Value("string")
+        case Media():
+            name, options = media_to_hf(inner)
+            return getattr(datasets, name)(**options)
         case Bytes():
             return datasets.Value("binary")
         case Json():
@@ -285,6 +303,9 @@ def _array_to_hf(array: pa.Array, feature: Feature, kind: pa.DataType) -> pa.Arr
     match inner:
         case Json():
             return pa.ExtensionArray.from_storage(kind, _narrow(array, pa.string()))
+        case Media():
+            parts = [_narrow(array, pa.binary()), pa.nulls(len(array), pa.string())]
+            return pa.StructArray.from_arrays(parts, fields=[*kind], mask=_mask(array))
         case Map():
             bounds, entries = list_parts(array)
             pair = Struct({"key": inner.key, "value": inner.value})

@@ -41,7 +41,7 @@ from shardex.arrow import (
 )
 from shardex.errors import FormatError, TruncatedShardError
 from shardex.files import Files
-from shardex.formats.table_rows import TableRows, fetch_footers, files_digest, ranges_at
+from shardex.formats.table_rows import TableRows, fetch_footers, file_reader, files_digest, ranges_at
 from shardex.kernel import Integers, Ranges
 from shardex.schema import Features
 
@@ -117,7 +117,14 @@ def _table(shards: list[_Shard], features: Features, opened: _OpenFiles) -> Mapp
 
     if any(shard.compressed for shard in shards):
         return DecodedTable(
-            features, schema, rows, load, opened.batch_name, limit=opened.limit, encoded_bytes=opened.encoded_bytes
+            features,
+            schema,
+            rows,
+            load,
+            opened.batch_name,
+            limit=opened.limit,
+            encoded_bytes=opened.encoded_bytes,
+            read_file=opened.read_file,
         )
 
     def load_valid(number: int) -> pa.RecordBatch:
@@ -125,7 +132,9 @@ def _table(shards: list[_Shard], features: Features, opened: _OpenFiles) -> Mapp
         opened.limit.check(expanded_size(batch), batch.nbytes, opened.batch_name(number))
         return batch
 
-    table = MappedTable(features, schema, rows, load_valid, opened.batch_name, opened.extents, opened.is_remote)
+    table = MappedTable(
+        features, schema, rows, load_valid, opened.batch_name, opened.extents, opened.is_remote, opened.read_file
+    )
     opened.close_batches = weakref.WeakMethod(table.close_batches)
     return table
 
@@ -190,6 +199,7 @@ class _OpenFiles:
 
     def __init__(self, files: Files, names: list[str], limit: DecodeLimit) -> None:
         self._files, self._names, self.limit = files, names, limit
+        self.read_file = file_reader(files)
         self.encoded_bytes = 0
         self.is_remote = files.source.is_remote
         self._data = files.source.buffer_table(files.paths, close_file=self._close_file)

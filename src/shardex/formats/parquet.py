@@ -35,7 +35,7 @@ from shardex.formats.join_shards import JoinShards
 from shardex.formats.parquet_pages import DecodedSize, decoded_size, delta_bytes, repeated_bytes
 from shardex.formats.partitions import PartitionRows, folder_values
 from shardex.formats.registry import Format
-from shardex.formats.table_rows import TableRows, fetch_footers, files_digest, ranges_at
+from shardex.formats.table_rows import TableRows, fetch_footers, file_reader, files_digest, ranges_at
 from shardex.kernel import Columns, Ranges
 from shardex.rows import Table
 from shardex.schema import Array, Decimal, Feature, Features, Struct, nested_features
@@ -86,6 +86,7 @@ def open(
         files.source.is_remote,
         groups.limit,
         groups.encoded_bytes,
+        file_reader(files),
     )
     tables: list[Table] = [table, partitions] if values else [table]
     every = Features({**features, **partitions.features})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -9,12 +10,14 @@ import msgspec
 import numpy as np
 import xxhash
 
-from shardex.errors import ShardexError
+from shardex.arrow import ReadFile
+from shardex.errors import FormatError, PathError, ShardexError
 from shardex.files import Files
 from shardex.formats.registry import ShardRows
 from shardex.kernel import Integers, Ranges, Segments
 from shardex.rows import JoinedRows, Table
 from shardex.schema import Features
+from shardex.sources import LocalSource, check_path
 
 _LIKELY_FOOTER = 64 << 10
 
@@ -70,6 +73,27 @@ def fetch_footers(data: Segments, sizes: Sequence[int], footer_size: Callable[[i
     longer = [(n, sizes[n] - size, size) for n, size in enumerate(footers) if _LIKELY_FOOTER < size <= sizes[n]]
     ranges_at(data, longer).fetch()
     return footers
+
+
+def file_reader(files: Files) -> ReadFile:
+    """Return the function that reads files whose paths a table holds; only files in the folder of the table are read.
+
+    A table may come from anywhere, so it cannot name files of the user elsewhere.
+    """
+    source = files.source.contained() if isinstance(files.source, LocalSource) else files.source
+    root = os.path.join(source.root, "") if isinstance(source, LocalSource) else ""
+
+    def read(path: str) -> bytes:
+        inside = path.removeprefix(root) if root else path
+        try:
+            return bytes(source.load(check_path(os.path.normpath(inside))))
+        except PathError:
+            raise FormatError(
+                f"expected bytes, or the path of a file in {root or files}, got the path {path!r}; "
+                "files elsewhere are read by from_huggingface, from a dataset that `datasets` opened"
+            ) from None
+
+    return read
 
 
 def files_digest(files: Files) -> str:

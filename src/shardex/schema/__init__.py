@@ -81,12 +81,13 @@ from shardex.schema.leaf_features import (
     Value,
     dtype_text,
 )
-from shardex.schema.media_features import NO_MEDIA, Audio, Image, Media, Video, fit_media
+from shardex.schema.media_features import IMAGE_MODES, NO_MEDIA, Audio, Image, Media, Video, fit_media
 from shardex.schema.plain_form import other_metadata, plain_form, plain_metadata
 from shardex.schema.time_features import UNITS, Date, Duration, Time, TimeFeature, Timestamp
 
 __all__ = [
     "COMPACT",
+    "IMAGE_MODES",
     "JSON",
     "MSGPACK",
     "NO_MEDIA",
