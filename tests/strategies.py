@@ -11,9 +11,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from shardex.media import encode_image
 from shardex.schema import (
     UNITS,
     Array,
+    Audio,
     Bytes,
     ClassLabel,
     Date,
@@ -21,8 +23,10 @@ from shardex.schema import (
     Duration,
     Feature,
     Features,
+    Image,
     Json,
     Map,
+    Media,
     Null,
     Optional,
     Sequence,
@@ -58,6 +62,9 @@ TIMES = ["datetime64[us]", "datetime64[D]", "timedelta64[s]"]
 DTYPES = ["bool", *INTEGERS, *FLOATS, "complex64", "complex128", *TIMES]
 NAMES = st.text(min_size=1, max_size=8)
 
+MEDIA = [Image(decode=False), Image("L", (2, 3), "jpeg", decode=False), Audio(8000, decode=False)]
+IMAGES = [encode_image(np.full((2, 3), number, np.uint8), form) for number, form in enumerate(("png", "jpeg", "gif"))]
+
 shapes = st.lists(st.none() | st.integers(0, 3), max_size=3).map(tuple)
 arrays = st.builds(Array, st.sampled_from(DTYPES), st.none() | shapes)
 times = st.one_of(
@@ -68,7 +75,7 @@ times = st.one_of(
 )
 leaves = st.one_of(
     st.builds(Value, st.sampled_from(["bool", *INTEGERS, *FLOATS])),
-    st.sampled_from([Text(), Bytes(), Json(), Array(), ClassLabel(("cat", "dög"))]),
+    st.sampled_from([Text(), Bytes(), Json(), Array(), ClassLabel(("cat", "dög")), *MEDIA]),
     arrays,
     arrays,
     times,
@@ -144,6 +151,10 @@ def values(feature: Feature) -> st.SearchStrategy[Any]:
             return st.integers(int(limits.min), int(limits.max))
         case Text():
             return st.text(max_size=20)
+        case Image():
+            return st.sampled_from(IMAGES)
+        case Media():
+            return st.binary(min_size=1, max_size=20)
         case Bytes():
             return st.binary(max_size=20)
         case Json():
