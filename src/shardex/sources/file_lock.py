@@ -22,7 +22,7 @@ _SHORTEST, _LONGEST = 0.02, 0.5
 """Seconds between two attempts to take the lock, while `waiting` is called."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class LockedFile:
     """A lock that is held."""
 
@@ -32,6 +32,8 @@ class LockedFile:
     """False on a file system without locks: other processes may hold the lock too."""
     left: bytes
     """Content that a process which died with the lock has left; empty if none has."""
+    stays: bool = False
+    """Set it to leave the file with its content for the next holder, as if this process had died."""
 
     def note(self, content: bytes) -> None:
         """Write something into the file, for those who wait, and for the next holder if this process dies."""
@@ -72,7 +74,7 @@ def locked_file(
         yield held
     finally:
         if _held.pop(held.descriptor, None) == os.getpid():  # not in a forked child
-            if is_file_of(path, held.descriptor):
+            if not held.stays and is_file_of(path, held.descriptor):
                 with suppress(OSError):
                     os.unlink(path)
             os.close(held.descriptor)

@@ -287,15 +287,21 @@ class _Builder:
             self.clean_up()
 
     def clean_up(self) -> None:
-        """Remove old versions and files that no version names; of other machines only those that are old."""
+        """Remove old versions and files that no version names; of other machines only those that are old.
+
+        If this fails, the file of the lock stays, so that the next start tries again.
+        """
         builders = filter(None, (self.lock.left, self.lock.noted()))
         alone = self.lock.is_locked and all(_host(one) == _host(_identity()) for one in builders)
-        with suppress(ShardexError):  # nothing depends on it
+        try:
             if latest_version(self.place):
                 _clean(self.place.root, self.keep, 0.0 if alone else GRACE)
             elif alone:
                 self.place.remove_all(filter(WRITER_FILE.fullmatch, self.place.paths()))
                 self.place.remove_empty_folders("data", STORE_FOLDER)
+            self.lock.stays = False
+        except ShardexError:
+            self.lock.stays = True
 
 
 def _clean(folder: str, keep: int, grace: float) -> None:
