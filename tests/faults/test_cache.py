@@ -169,7 +169,7 @@ def test_killed_or_interrupted_at_random_moments(jobs: Jobs, target: Target, kin
 @needs_memory
 def test_disk_full(jobs: Jobs, room: Path) -> None:
     """An error that names the folder, the old cache is there, and nothing else; after space is made it is built."""
-    for number in range(10 * MOMENTS if FULL else 8):
+    for number in range(160 if FULL else 8):
         with memory(room / "disk", "1m") as disk:
             target = Target(disk, "old" if number % 2 else "none")
             free = 4096 * (number // 2 * (1 if FULL else 3))
