@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 import shardex as sx
 from shardex.cli import commands as cli
 
-COMMANDS = ["info", "head", "sql", "index", "demo", "convert", "tokenize"]
+COMMANDS = ["info", "head", "show", "sql", "index", "demo", "convert", "tokenize"]
 COMMANDS += ["history", "restore", "clean", "compact", "verify", "recover"]
 FORMATS = ["arrow", "jsonl", "tar"]
 
@@ -213,6 +213,26 @@ def test_head_into_a_closed_pipe(folder: Path, tmp_path: Path) -> None:
     command = f"'{sys.executable}' -m shardex head many.jsonl -n 50000 | head -n 1"
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
     assert (done.stdout, done.stderr) == ("sample 0\n", "")
+
+
+# -- show -------------------------------------------------------------------------------------------------------
+
+
+def test_show(folder: Path, tmp_path: Path) -> None:
+    page, grid = tmp_path / "a.html", tmp_path / "a.png"
+    text = run("show", folder / "arrow", "--out", page, "-n", 3, "--skip", 1, "--fields", "name,n").output
+    assert text == f"3 of 9 samples: name, n - in {page}\n"
+    assert "n1" in page.read_text("utf-8") and "n0" not in page.read_text("utf-8")
+    run("show", folder / "tar", "--out", grid)
+    assert grid.read_bytes()[:4] == b"\x89PNG"
+    assert "ends in .html or .png" in run("show", folder / "arrow", "--out", tmp_path / "a.gif", code=1).stderr
+
+
+def test_head_describes_images(tmp_path: Path) -> None:
+    image = np.zeros((3, 4, 3), np.uint8)
+    sx.write(tmp_path / "d", [{"image": image}], {"image": sx.Image()}, progress=False)
+    text = run("head", tmp_path / "d").output
+    assert "image  png 3 x 4  " in text
 
 
 # -- index ------------------------------------------------------------------------------------------------------

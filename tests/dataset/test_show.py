@@ -131,3 +131,12 @@ def test_overview_never_raises() -> None:
 def test_overview_names_many_fields(ds: sx.Dataset) -> None:
     wide = sx.open([{f"f{k}": k for k in range(3_000)}])
     assert len(wide._repr_html_()) < 200_000 and len(wide.show()._repr_html_()) < 200_000
+
+
+def test_splits(ds: sx.Dataset) -> None:
+    splits = sx.DatasetDict({f"<split {k}>": ds for k in range(10)})
+    page = splits._repr_html_()
+    assert page.count("<b>&lt;split") == 8 and page.count("<img") == 8 * 3 and "2 more" in page
+    assert len(sx.DatasetDict(train=ds).show(2)) == 2
+    with pytest.raises(AttributeError, match="expected a split for 'show'"):
+        splits.show()

@@ -10,8 +10,8 @@ import pytest
 from shardex.display.pictures import Failed, Picture, Thumbnail, Words, picture_of
 from shardex.display.plots import Plot
 from shardex.kernel import MISSING
-from shardex.media import encode_image
-from shardex.schema import Bytes, ClassLabel, Image, Json, Optional, Sequence, Text
+from shardex.media import encode_audio, encode_image
+from shardex.schema import Audio, Bytes, ClassLabel, Image, Json, Optional, Sequence, Text
 
 RED = np.full((300, 400, 3), (200, 10, 10), np.uint8)
 
@@ -143,6 +143,22 @@ def test_encoded_image(feature: Any, form: str) -> None:
     found = picture_of(encode_image(RED, form), feature, side=50)
     assert pixels(found).shape[1] == 50 and abs(pixels(found).astype(int) - (200, 10, 10)).max() < 6
     assert isinstance(found, Thumbnail) and found.note == "300 x 400"
+
+
+def test_audio() -> None:
+    pytest.importorskip("soundfile")
+    wave = np.sin(np.arange(8_000) / 20).astype(np.float32) / 2
+    stereo = np.stack([wave, -wave], axis=1)
+    for value, feature, note in (
+        (encode_audio(wave, rate=16_000), Audio(), "0.50 s at 16,000 Hz, -0.5 to 0.5"),
+        (encode_audio(stereo, rate=8_000), Audio(rate=16_000), "1.00 s at 8,000 Hz, 2 channels, -0.5 to 0.5"),
+        (stereo, Audio(rate=16_000), "0.50 s at 16,000 Hz, 2 channels, -0.5 to 0.5"),
+        (wave, Audio(), "8,000 frames, -0.5 to 0.5"),
+    ):
+        found = picture_of(value, feature)
+        assert isinstance(found, Plot) and found.note == note
+    assert isinstance(picture_of(encode_audio(wave, rate=8_000)[:100], Audio()), Failed)
+    assert text(picture_of(np.zeros((0, 2)), Audio())) == "float64[0, 2]"
 
 
 def test_pil_image() -> None:

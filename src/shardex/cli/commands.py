@@ -1,7 +1,8 @@
-"""The application `shardex` and its commands `info`, `head`, `sql`, `index` and `demo`; it registers all others.
+"""The application `shardex` and its commands `info`, `head`, `show`, `sql`, `index` and `demo`.
 
-Those are in `convert_command`, `tokenize_command` and `store_commands`. Results go to stdout, progress and errors to
-stderr. An error of shardex is one line and exit code 1, not a traceback; its notes are lines of their own.
+It registers all others, which are in `convert_command`, `tokenize_command` and `store_commands`. Results go to stdout,
+progress and errors to stderr. An error of shardex is one line and exit code 1, not a traceback; its notes are lines of
+their own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -41,13 +43,17 @@ from shardex.dataset import Dataset
 from shardex.errors import ShardexError
 from shardex.files import Index, display_name
 from shardex.formats import ShardRows, open_rows
-from shardex.schema import ClassLabel, Feature, Optional
+from shardex.media import image_info
+from shardex.schema import ClassLabel, Feature, Image, Optional
 from shardex.sources import is_url
 
 _WIDTH = 76
 _FIRST_VALUES = 6
 _CLOCK_LAG = 0.02
 """Seconds by which file times may lag behind the system clock (one tick of the kernel)."""
+
+
+Fields = Annotated[str | None, typer.Option(help="Only these fields, separated by commas.")]
 
 
 class _Commands(TyperGroup):
@@ -154,7 +160,7 @@ def _path(rows: ShardRows) -> str:
 def head(
     what: What,
     count: Annotated[int, typer.Option("-n", "--count", min=0, help="Number of samples.")] = 5,
-    fields: Annotated[str | None, typer.Option(help="Only these fields, separated by commas.")] = None,
+    fields: Fields = None,
     skip: Annotated[int, typer.Option(min=0, help="Number of samples to skip first.")] = 0,
     format: Format = None,
     option: Options = None,
@@ -167,9 +173,7 @@ def head(
 
     Example: shardex head data/weather -n 2 --fields station,history
     """
-    ds = Dataset(_open(what, format, option))
-    if fields is not None:
-        ds = ds.select(*fields.split(","))
+    ds = _chosen(Dataset(_open(what, format, option)), fields)
     features = ds.features
     for number, sample in enumerate(ds.skip(skip).take(count), start=skip):
         if as_json:
@@ -190,6 +194,10 @@ def _format_value(value: Any, feature: Feature | None) -> str:
         dots = ["..."] if value.size > _FIRST_VALUES else []
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]  {' '.join(first + dots)}"
     if isinstance(value, bytes):
+        if isinstance(feature, Image):
+            with suppress(ShardexError):
+                found = image_info(value)
+                return f"{found.format} {found.height} x {found.width}  {len(value)} bytes"
         return f"{len(value)} bytes  {value[:16].hex(' ')}{' ...' if len(value) > 16 else ''}"
     if isinstance(value, str):
         return _shorten(repr(value), f" ({len(value)} characters)")
@@ -198,6 +206,29 @@ def _format_value(value: Any, feature: Feature | None) -> str:
 
 def _shorten(text: str, rest: str) -> str:
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 4]} ...{rest}"
+
+
+# -- show -----------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def show(
+    what: What,
+    out: Annotated[str, typer.Option("--out", metavar="FILE", help="The file to write: .html or .png.")],
+    count: Annotated[int, typer.Option("-n", "--count", min=0, help="Number of samples.")] = 16,
+    fields: Fields = None,
+    skip: Annotated[int, typer.Option(min=0, help="Number of samples to skip first.")] = 0,
+    format: Format = None,
+    option: Options = None,
+) -> None:
+    """Write the first samples as pictures to a file.
+
+    Images, first frames of videos, plots of arrays and audio, names of classes, text; at most 400 samples.
+
+    Example: shardex show data/photos --out photos.html -n 50
+    """
+    figure = _chosen(Dataset(_open(what, format, option)), fields).skip(skip).show(count, path=out)
+    print(f"{figure.title} - in {printable(out)}")
 
 
 # -- sql ------------------------------------------------------------------------------------------------------
@@ -321,6 +352,10 @@ for _command in (
     store_commands.recover,
 ):
     app.command()(_command)
+
+
+def _chosen(ds: Dataset, fields: str | None) -> Dataset:
+    return ds if fields is None else ds.select(*fields.split(","))
 
 
 def _open(what: list[str], format: str | None, option: list[str] | None) -> ShardRows:

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from shardex.dataset.huggingface import import_datasets
+from shardex.display import sections_html
 from shardex.errors import ArgumentError, UnknownSplitError
 from shardex.rows import AbstractRows
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
 
-_OF_ONE_SPLIT = ("ordered", "shuffled", "head")
+_OF_ONE_SPLIT = ("ordered", "shuffled", "head", "show")
+_MAX_SHOWN = 8
+"""Splits that a notebook shows with samples."""
 _EXAMPLE = "train"
 
 
@@ -20,7 +23,7 @@ class DatasetDict(dict[str, "Dataset"]):
     """Splits by name, each a `Dataset`.
 
     `select`, `drop`, `rename`, `sort`, `take`, `skip`, `shuffle`, `where`, `map`, `filter` and `as_type` apply to all
-    splits and return a `DatasetDict`. `ordered`, `shuffled` and `head` work if there is only one split.
+    splits and return a `DatasetDict`. `ordered`, `shuffled`, `head` and `show` work if there is only one split.
 
     >>> from shardex import open
     >>> splits = DatasetDict(train=open([{"x": 1, "y": 2}, {"x": 3, "y": 4}]), test=open([{"x": 5, "y": 6}]))
@@ -109,6 +112,9 @@ class DatasetDict(dict[str, "Dataset"]):
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *(_OF_ONE_SPLIT if len(self) == 1 else ())]
+
+    def _repr_html_(self) -> str:
+        return sections_html({name: one._repr_html_() for name, one in list(self.items())[:_MAX_SHOWN]}, len(self))
 
     def __repr__(self) -> str:
         width = max(map(len, self), default=0)

@@ -13,6 +13,7 @@ that cannot be decoded shows the error in its place.
 """
 
 from shardex.display.figure import MAX_SAMPLES, Figure, overview_html
+from shardex.display.html_figure import sections_html
 from shardex.display.pictures import Failed
 
-__all__ = ["MAX_SAMPLES", "Failed", "Figure", "overview_html"]
+__all__ = ["MAX_SAMPLES", "Failed", "Figure", "overview_html", "sections_html"]

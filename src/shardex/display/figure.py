@@ -40,7 +40,7 @@ class Figure:
     """
 
     def __init__(self, title: str, cards: list[Card]) -> None:
-        self._title = title
+        self.title = title
         self._cards = cards
         pictures: list[Picture] = [picture for card in cards for picture in card.values()]
         images = any(isinstance(one, Thumbnail) for one in pictures)
@@ -64,10 +64,10 @@ class Figure:
 
     def __repr__(self) -> str:
         how = 'a notebook shows it, save("figure.html") and save("figure.png") write it to a file'
-        return f"Figure({self._title}); {how}"
+        return f"Figure({self.title}); {how}"
 
     def _repr_html_(self) -> str:
-        return grid_html(self._title, self._cards, self._width)
+        return grid_html(self.title, self._cards, self._width)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the figure to a file, whose name ends in .html or .png; an existing file is replaced."""
@@ -75,7 +75,7 @@ class Figure:
         kind = target.suffix.lower()
         if kind not in (".html", ".htm", ".png"):
             raise ArgumentError(f"expected a name that ends in .html or .png, got {str(path)!r}")
-        data = self._png() if kind == ".png" else page_html(self._title, self._repr_html_()).encode()
+        data = self._png() if kind == ".png" else page_html(self.title, self._repr_html_()).encode()
         with storage_errors(target, "write a figure"):
             target.write_bytes(data)
 
@@ -83,7 +83,7 @@ class Figure:
         columns = max(1, min(_PAGE // (self._width + 24), len(self._cards)))
         if len(self._cards) > columns > 4 and len(self._cards) % 4 == 0 and len(self._cards) <= 16:
             columns = 4
-        return figure_png(self._title, self._cards, self._width, columns)
+        return figure_png(self.title, self._cards, self._width, columns)
 
 
 def overview_html(

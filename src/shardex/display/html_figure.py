@@ -65,6 +65,13 @@ def table_html(title: str, kinds: Mapping[str, str], cards: Sequence[Card], widt
     return _framed(f"<div>{escape(cut(title, _MAX_TITLE))}</div><table>{''.join(lines)}</table>{left}")
 
 
+def sections_html(parts: Mapping[str, str], total: int) -> str:
+    """Return HTML one below the other, each part under its name; `total` is the number of all parts."""
+    shown = "".join(f"<div><b>{escape(name)}</b></div>{part}" for name, part in parts.items())
+    left = f"<div>{total - len(parts):,} more</div>" if total > len(parts) else ""
+    return f"<div>{shown}{left}</div>"
+
+
 def page_html(title: str, body: str) -> str:
     """Return a whole document with this content."""
     head = f'<meta charset="utf-8"><title>{escape(title)}</title>'

@@ -18,13 +18,15 @@ from numpy.typing import NDArray
 from shardex.display.plots import Plot, plot_of
 from shardex.errors import FormatError, ShardexError
 from shardex.kernel import MISSING
-from shardex.media import decode_image, image_info
+from shardex.media import audio_info, decode_audio, decode_image, image_info
 from shardex.schema import Audio, ClassLabel, Feature, Image, Sequence, Video, unwrap_optional
 
 _FEW = 8
 """Arrays with fewer values along each axis are shown as numbers; more channels than this are an image."""
 _CHANNELS = (1, 3, 4)
 _FIRST_BYTES = 16
+_MAX_FRAMES = 4_000_000
+"""Frames of audio that are decoded."""
 
 Pixels = NDArray[np.uint8]
 
@@ -92,7 +94,7 @@ def _picture(value: Any, feature: Feature | None, side: int) -> Picture:
     if isinstance(value, bytes | bytearray | memoryview):
         return _of_bytes(bytes(value), feature, side)
     if isinstance(value, np.ndarray):
-        return _of_sound(value, feature) if isinstance(feature, Audio) else _of_array(value, side)
+        return _waveform(value, feature.rate) if isinstance(feature, Audio) else _of_array(value, side)
     if isinstance(value, list | tuple) and len(value) >= _FEW and all(type(one) in (int, float) for one in value):
         return _of_array(np.array(value, np.float64), side)
     return Words(_REPR.repr(value) if isinstance(value, list | tuple | set | Mapping) else str(value))
@@ -161,6 +163,8 @@ def _noted(picture: Picture, note: str) -> Picture:
 
 
 def _of_bytes(data: bytes, feature: Feature | None, side: int) -> Picture:
+    if isinstance(feature, Audio):
+        return _encoded_sound(data)
     if isinstance(feature, Image):
         return _encoded_image(data, side)
     try:
@@ -179,6 +183,12 @@ def _encoded_image(data: bytes, side: int) -> Thumbnail:
     info = image_info(data)
     pixels = decode_image(data, None, min_size=(side, side))
     return Thumbnail(_image(pixels, side).pixels, f"{info.height} x {info.width}")
+
+
+def _encoded_sound(data: bytes) -> Picture:
+    """Return the waveform of audio, of a very long one only the begin."""
+    info = audio_info(data)
+    return _waveform(decode_audio(data, frames=min(info.frames, _MAX_FRAMES)), info.rate)
 
 
 # -- arrays ---------------------------------------------------------------------------------------------------
@@ -212,12 +222,13 @@ def _noted_array(array: NDArray[Any]) -> str:
     return f"{_shape(array)} {' '.join(map(str, array[:_FEW].tolist()))}{' ...' * (len(array) > _FEW)}"
 
 
-def _of_sound(array: NDArray[Any], feature: Audio) -> Picture:
+def _waveform(array: NDArray[Any], rate: int | None) -> Picture:
+    """Return the plot of audio: frames in rows, channels in columns."""
     if not array.size:
         return Words(_shape(array))
     channels = f", {array.shape[1]} channels" if array.ndim == 2 and array.shape[1] > 1 else ""
-    rate = f", {len(array) / feature.rate:.2f} s at {feature.rate:,} Hz" if feature.rate else ""
-    return plot_of(array, f"{len(array):,} samples{channels}{rate}")
+    seconds = f"{len(array) / rate:.2f} s at {rate:,} Hz" if rate else f"{len(array):,} frames"
+    return plot_of(array, seconds + channels)
 
 
 def _image(array: NDArray[Any], side: int) -> Thumbnail:
