@@ -10,8 +10,8 @@ import pytest
 from shardex.display.pictures import Failed, Picture, Thumbnail, Words, picture_of
 from shardex.display.plots import Plot
 from shardex.kernel import MISSING
-from shardex.media import encode_audio, encode_image
-from shardex.schema import Audio, Bytes, ClassLabel, Image, Json, Optional, Sequence, Text
+from shardex.media import encode_audio, encode_image, encode_video
+from shardex.schema import Audio, Bytes, ClassLabel, Image, Json, Optional, Sequence, Text, Video
 
 RED = np.full((300, 400, 3), (200, 10, 10), np.uint8)
 
@@ -159,6 +159,16 @@ def test_audio() -> None:
         assert isinstance(found, Plot) and found.note == note
     assert isinstance(picture_of(encode_audio(wave, rate=8_000)[:100], Audio()), Failed)
     assert text(picture_of(np.zeros((0, 2)), Audio())) == "float64[0, 2]"
+
+
+def test_video() -> None:
+    pytest.importorskip("av")
+    frames = np.stack([RED, RED // 4, RED // 2])
+    found = picture_of(encode_video(frames), Video(), side=40)
+    assert pixels(found).shape == (30, 40, 3) and abs(pixels(found).astype(int) - (200, 10, 10)).max() < 12
+    assert isinstance(found, Thumbnail) and found.note == "300 x 400, first frame"
+    assert pixels(picture_of(frames, Video(), side=40)).shape == (30, 40, 3)
+    assert isinstance(picture_of(encode_video(frames)[:300], Video()), Failed)
 
 
 def test_pil_image() -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from shardex.display.plots import Plot, plot_of
 from shardex.errors import FormatError, ShardexError
 from shardex.kernel import MISSING
-from shardex.media import audio_info, decode_audio, decode_image, image_info
+from shardex.media import audio_info, decode_audio, decode_frames, decode_image, image_info
 from shardex.schema import Audio, ClassLabel, Feature, Image, Sequence, Video, unwrap_optional
 
 _FEW = 8
@@ -165,6 +165,8 @@ def _noted(picture: Picture, note: str) -> Picture:
 def _of_bytes(data: bytes, feature: Feature | None, side: int) -> Picture:
     if isinstance(feature, Audio):
         return _encoded_sound(data)
+    if isinstance(feature, Video):
+        return _noted(_image(decode_frames(data, [0])[0], side), "first frame")
     if isinstance(feature, Image):
         return _encoded_image(data, side)
     try:
