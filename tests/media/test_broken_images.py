@@ -133,6 +133,36 @@ def test_small_damages_of_jpeg_files_do_not_matter() -> None:
     assert encode_image(odd) == odd
 
 
+def chunks(data: bytes) -> list[bytes]:
+    """The chunks of a PNG file."""
+    found, at = [], 8
+    while at < len(data):
+        end = at + 12 + int.from_bytes(data[at : at + 4], "big")
+        found.append(data[at:end])
+        at = end
+    return found
+
+
+def test_header_of_a_png_file_is_read_without_its_pixels() -> None:
+    for name, size in {"PNG": (31, 24), "palette": (24, 31)}.items():
+        broken = FILES[name].replace(b"IDAT", b"IDAX")
+        info = image_info(FILES[name].replace(b"IDAT" + FILES[name].split(b"IDAT")[1][:20], b"IDAT" + bytes(20)))
+        assert (info.height, info.width) == size
+        with pytest.raises(FormatError):
+            decode_image(broken)
+
+
+def test_orientation_that_follows_the_pixels_of_a_png_file() -> None:
+    *parts, end = chunks(FILES["PNG"])
+    exif = next(part for part in parts if part[4:8] == b"eXIf")
+    parts.remove(exif)
+    late = FILES["PNG"][:8] + b"".join([*parts, exif, end])
+    assert np.array_equal(decode_image(late), decode_image(FILES["PNG"]))
+    assert image_info(late) == image_info(FILES["PNG"])
+    text = next(part for part in parts if part[4:8] == b"IDAT").replace(b"IDAT", b"teXt")
+    assert image_info(FILES["PNG"][:8] + b"".join([*parts, text + b"eXIf", end])).orientation == 1
+
+
 def test_damaged_exif_does_not_matter() -> None:
     for form in ("JPEG", "PNG", "WEBP"):
         data = FILES[form].replace(b"MM\0*", b"XX\0*").replace(b"II*\0", b"XX*\0")

@@ -232,7 +232,7 @@ def test_bytes_that_are_no_image(data: bytes) -> None:
             function(data)
 
 
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF", "BMP"])
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "JPEG2000", "PPM"])
 def test_truncated_files_are_errors(form: str) -> None:
     data = saved(Image.fromarray(picture(300, 300)), form)
     with pytest.raises(FormatError, match=f"expected a valid {form.lower()} image"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -57,6 +58,10 @@ _ORIENTATION = 0x0112
 _SIDEWAYS = 5
 """From this EXIF orientation on, rows and columns are exchanged."""
 
+_CHUNK = struct.Struct(">I4s")
+_TRAILING = 4096
+"""In so many last bytes the end marker of a file is looked for: some tools append bytes of their own."""
+
 
 class ImageInfo(NamedTuple):
     """What the header of an image file says.
@@ -91,7 +96,7 @@ def image_info(data: Buffer) -> ImageInfo:
         info = jpeg_info(data)
         if info is not None:
             return info
-    return info_of(open_image(data, form), form)
+    return info_of(open_image(data, form), form, data)
 
 
 def format_of(data: Buffer) -> str:
@@ -184,23 +189,57 @@ def pillow_errors(form: str, size: int) -> Iterator[None]:
         raise FormatError(f"expected a valid {form} image, found {size} bytes: {error}") from error
 
 
-def info_of(image: ImageFile, form: str) -> ImageInfo:
+def info_of(image: ImageFile, form: str, data: Buffer) -> ImageInfo:
     """Describe an image that Pillow has opened; its pixels are not decoded."""
-    turn = _pillow_orientation(image, form)
+    turn = _pillow_orientation(image, form, data)
     width, height = image.size
     if turn >= _SIDEWAYS:
         height, width = width, height
     return ImageInfo(form, height, width, image.mode, turn)
 
 
-def _pillow_orientation(image: ImageFile, form: str) -> int:
+def _pillow_orientation(image: ImageFile, form: str, data: Buffer) -> int:
     """Return the EXIF orientation of an image that Pillow has opened, 1 if its EXIF block is damaged."""
     if form == "tiff":  # Pillow turns the image itself, and its size is already that of the turned image
         return 1
+    if form == "png" and "exif" not in image.info and (block := _png_exif(bytes(data))):
+        return _exif_orientation(block)
     try:
-        return valid_orientation(image.getexif().get(_ORIENTATION))
+        # The method of the class for PNG files decodes all pixels, in case an EXIF block follows them.
+        return valid_orientation(pillow_image().Image.getexif(image).get(_ORIENTATION))
     except Exception:  # as many kinds as for a damaged file
         return 1
+
+
+def _png_exif(data: bytes) -> bytes | None:
+    """Return the EXIF block of a PNG file wherever it is."""
+    at, last = 8, len(data) - 8
+    while at <= last:
+        size, kind = _CHUNK.unpack_from(data, at)
+        if kind == b"eXIf":
+            return data[at + 8 : at + 8 + size]
+        at += 12 + size
+    return None
+
+
+def has_end(data: bytes, form: str) -> bool:
+    """Return False if the last bytes of a file may be missing; for some formats only decoding tells."""
+    if form in ("jpeg", "jpeg2000"):
+        return data.rfind(b"\xff\xd9", -_TRAILING) >= 0
+    if form == "png":
+        return data.rfind(b"IEND", -_TRAILING) >= 0
+    if form == "gif":
+        return data.endswith(b";")
+    if form == "webp":
+        return len(data) >= 8 + int.from_bytes(data[4:8], "little")
+    if form == "bmp":
+        return len(data) >= int.from_bytes(data[2:6], "little") > 0
+    if form == "avif":
+        at = 0
+        while 0 <= at < len(data) and (size := int.from_bytes(data[at : at + 4], "big")) > 1:
+            at += size
+        return at == len(data)
+    return False
 
 
 def check_pixels(info: ImageInfo, max_pixels: int) -> None:

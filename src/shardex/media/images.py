@@ -21,6 +21,7 @@ from shardex.media.image_files import (
     ImageInfo,
     check_pixels,
     format_of,
+    has_end,
     image_info,
     info_of,
     jpeg_info,
@@ -90,7 +91,7 @@ class OpenImage:
         info = jpeg_info(data) if form == "jpeg" else None
         if info is None:
             self._pillow = open_image(data, form)
-            info = info_of(self._pillow, form)
+            info = info_of(self._pillow, form, data)
         self.info = info
         check_pixels(info, max_pixels)
 
@@ -265,20 +266,9 @@ def _checked(data: bytes) -> bytes:
     """Return the bytes of an image file; raise `FormatError` if its header is damaged or its end is missing."""
     info = image_info(data)
     check_pixels(info, MAX_PIXELS)
-    if not _has_end(data, info.format):
+    if not has_end(data, info.format):
         decode_image(data, None)  # some complete images have no end marker
     return data
-
-
-def _has_end(data: bytes, form: str) -> bool:
-    """Return False if the last bytes of a file may be missing."""
-    if form == "jpeg":
-        return data.rfind(b"\xff\xd9", -4096) >= 0
-    if form == "png":
-        return data.rfind(b"IEND", -4096) >= 0
-    if form == "webp":
-        return len(data) >= 8 + int.from_bytes(data[4:8], "little")
-    return False
 
 
 def _encode_array(array: NDArray[Any], form: str, mode: str | None, quality: int) -> bytes:
