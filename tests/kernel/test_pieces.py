@@ -1,4 +1,4 @@
-"""Kernel functions for samples made of pieces: copies to given places, ramps, bins, groups; against plain loops.
+"""Kernel functions for samples made of pieces: copies to given places, pieces, bins, groups; against plain loops.
 
 Like test_gather.py, the suite tests the kernel in use, and compares the two kernels with each other.
 """
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shardex.errors import RangeError, RowError
 from shardex.kernel import (
-    Pieces,
+    PieceTable,
     Ranges,
     Segments,
     best_fit,
@@ -23,8 +23,6 @@ from shardex.kernel import (
     fill_gaps,
     fit_in_order,
     numpy_kernel,
-    piece_bounds,
-    ramps,
 )
 from shardex.kernel import buffers as segments
 from shardex.kernel.buffers import KERNEL
@@ -80,134 +78,101 @@ def test_large_copies_by_several_threads(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (out == data).all()
 
 
-# -- ramps -------------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(-5, 5)), max_size=9), st.integers(-2, 2))
-def test_ramps_rise_in_their_runs_and_are_0_between(runs: list[tuple[int, int, int]], step: int) -> None:
-    expected: list[int] = []
-    targets = []
-    for gap, length, first in runs:
-        expected += [0] * gap
-        targets.append(len(expected))
-        expected += [first + step * k for k in range(length)]
-    expected += [0, 0]
-    _, lengths, firsts = np.array(runs, np.int64).reshape(-1, 3).T
-    found = ramps(np.array(targets, np.int64), lengths, firsts, step, len(expected))
-    assert found.dtype == np.int32 and found.tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("targets", "lengths", "bad"),
-    [([0, 1], [2, 2], 1), ([-1], [1], 0), ([0], [9], 0), ([9], [0], 0), ([0, 4], [-1, 2], 0), ([0], [2**63 - 1], 0)],
-)
-def test_ramps_outside_or_overlapping_raise(targets: list[int], lengths: list[int], bad: int) -> None:
-    with pytest.raises(RangeError, match=f"range {bad} of the request does not fit the output"):
-        ramps(np.array(targets), np.array(lengths), 0, 1, 8)
-
-
-@compiled
-@given(st.lists(st.tuples(st.one_of(st.integers(0, 9), edges), st.one_of(st.integers(0, 4), edges)), max_size=4))
-def test_kernels_agree_on_ramps(runs: list[tuple[int, int]]) -> None:
-    target, length = np.array(runs, np.int64).reshape(-1, 2).T.copy()
-    found = []
-    for module in (kernel, numpy_kernel):
-        out = np.full(10, -7, np.int32)
-        try:
-            found.append((module.ramps(target, length, np.arange(len(runs), dtype=np.int32), 1, out), out.tolist()))
-        except ValueError as error:
-            found.append((str(error), out.tolist()))
-    assert found[0] == found[1]
-
-
-@given(st.lists(st.lists(st.integers(1, 4), max_size=4), max_size=6))
-def test_bounds_are_0_the_ends_of_pieces_and_the_width(samples: list[list[int]]) -> None:
-    width = 16
-    lengths = np.array([size for sizes in samples for size in sizes], np.int64)
-    targets = [k * width + sum(sizes[:j]) for k, sizes in enumerate(samples) for j in range(len(sizes))]
-    counts, filled = np.array([[len(one), sum(one)] for one in samples], np.int64).reshape(-1, 2).T
-    given = Pieces(np.ones(len(lengths), np.int32), lengths, lengths, np.array(targets, np.int64), counts, filled)
-    found, offsets = piece_bounds(given, width)
-    expected = [[0, *np.cumsum(sizes).tolist(), *[width] * (sum(sizes) < width)] for sizes in samples]
-    assert found.dtype == np.int32
-    assert [found[a:b].tolist() for a, b in pairwise(offsets.tolist())] == expected
-
-
-@compiled
-@given(st.lists(st.tuples(st.one_of(st.integers(-1, 3), edges), st.integers(0, 8)), max_size=4), st.integers(0, 9))
-def test_kernels_agree_on_bounds(samples: list[tuple[int, int]], room: int) -> None:
-    counts, filled = np.array(samples, np.int64).reshape(-1, 2).T.copy()
-    target, length = np.arange(5) * 2, np.full(5, 2)
-    found: list[Any] = []
-    for module in (kernel, numpy_kernel):
-        out, offsets = np.zeros(room, np.int32), np.zeros(len(samples) + 1, np.int64)
-        try:
-            made = module.bounds(target, length, counts, filled, 8, offsets, out)
-            found.append((made, out[:made].tolist(), offsets.tolist()))
-        except ValueError as error:
-            found.append((str(error),))
-    assert found[0] == found[1]
-
-
 # -- pieces of samples -------------------------------------------------------------------------------------------
 
+spans = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 4)), max_size=6)
+"""First interval of each sample, and how many it has."""
 
-@given(
-    st.lists(st.integers(0, 6), max_size=8),
-    st.lists(st.tuples(st.integers(0, 8), st.integers(0, 4), st.integers(0, 40), st.integers(0, 40)), max_size=6),
-)
-def test_pieces_are_intervals_cut_to_their_samples(sizes: list[int], samples: list[tuple[int, int, int, int]]) -> None:
+
+def table_of(sizes: list[int], samples: list[tuple[int, int]], step: int) -> PieceTable:
     starts = np.cumsum([0, *sizes])
-    first = np.array([min(a, len(sizes)) for a, *_ in samples], np.int64)
-    behind = np.minimum(first + np.array([count for _, count, _, _ in samples], np.int64), len(sizes))
-    low, high = (np.array([one[k] for one in samples], np.int64) for k in (2, 3))
-    found = cut_pieces(starts[:-1], starts[1:], first, behind, low, high, 50)
-    expected, counts, filled = [], [], []
-    for k in range(len(samples)):
-        at = number = 0
-        for entry in range(first[k], behind[k]):
-            begin, end = max(starts[entry], low[k]), min(starts[entry + 1], high[k])
-            if begin < end:
-                number += 1
-                expected.append((number, begin, end - begin, 50 * k + at))
-                at += end - begin
-        counts.append(number)
-        filled.append(at)
-    arrays = (found.number, found.begin, found.length, found.target)
-    assert list(zip(*(one.tolist() for one in arrays), strict=True)) == expected
-    assert found.counts.tolist() == counts and found.filled.tolist() == filled
+    first = np.array([min(a, len(sizes)) for a, _ in samples], np.int64)
+    behind = np.minimum(first + np.array([count for _, count in samples], np.int64), len(sizes))
+    return PieceTable(starts[:-1], starts[1:], first, behind, step)
+
+
+@given(st.lists(st.integers(0, 6), max_size=8), spans, st.integers(1, 9), st.booleans(), st.data())
+def test_pieces_fill_their_samples(
+    sizes: list[int], samples: list[tuple[int, int]], width: int, steps: bool, data: st.DataObject
+) -> None:
+    table = table_of(sizes, samples, width * steps)
+    rows = data.draw(st.lists(st.sampled_from(range(len(samples))), max_size=6)) if samples else []
+    found = cut_pieces(table, rows, width, ids=True, positions=True, bounds=True)
+    expected, ids, positions, bounds = [], [], [], []
+    for k, row in enumerate(rows):
+        inside: list[tuple[int, int]] = []
+        ends = [0]
+        for entry in range(table.firsts[row], table.behinds[row]):
+            begin = max(table.begins[entry], row * table.step)
+            length = min(table.ends[entry] - begin, width - len(inside))
+            if length > 0:
+                expected.append((begin, length, width * k + len(inside)))
+                inside += [(len(ends), position) for position in range(length)]
+                ends.append(len(inside))
+        bounds.append(ends + [width] * (len(inside) < width))
+        inside += [(0, 0)] * (width - len(inside))
+        ids += [number for number, _ in inside]
+        positions += [position for _, position in inside]
+    places = (found.begin, found.length, found.target)
+    assert list(zip(*(one.tolist() for one in places), strict=True)) == expected
+    assert found.ids.tolist() == ids and found.positions.tolist() == positions
+    assert {one.dtype for one in (found.ids, found.positions, found.bounds)} == {np.dtype(np.int32)}
+    assert [found.bounds[a:b].tolist() for a, b in pairwise(found.offsets.tolist())] == bounds
+
+
+@given(st.lists(st.integers(0, 6), max_size=8), spans, st.integers(1, 9))
+def test_only_what_is_asked_for_is_made(sizes: list[int], samples: list[tuple[int, int]], width: int) -> None:
+    table, rows = table_of(sizes, samples, 0), np.arange(len(samples))
+    whole = cut_pieces(table, rows, width, ids=True, positions=True, bounds=True)
+    for name in ("ids", "positions", "bounds"):
+        wanted = {one: one == name for one in ("ids", "positions", "bounds")}
+        some = cut_pieces(table, rows, width, **wanted)
+        for field in ("begin", "length", "target", name):
+            assert np.array_equal(getattr(some, field), getattr(whole, field))
+        assert all(not getattr(some, other).size for other in wanted if other != name)
 
 
 @pytest.mark.parametrize(
-    ("first", "behind", "width", "error"),
-    [(-1, 0, 9, RowError), (2, 1, 9, RowError), (0, 3, 9, RowError), (0, 2, 4, RangeError), (0, 2, 0, RangeError)],
+    ("first", "behind", "row", "width", "error"),
+    [
+        (-1, 0, 0, 9, RowError),
+        (2, 1, 0, 9, RowError),
+        (0, 3, 0, 9, RowError),
+        (0, 2, 1, 9, RowError),
+        (0, 2, -1, 9, RowError),
+        (0, 2, 0, 0, RangeError),
+    ],
 )
-def test_pieces_outside_or_too_long_raise(first: int, behind: int, width: int, error: type[Exception]) -> None:
+def test_pieces_outside_raise(first: int, behind: int, row: int, width: int, error: type[Exception]) -> None:
     starts = np.array([0, 2, 5])
+    table = PieceTable(starts[:-1], starts[1:], np.array([first]), np.array([behind]))
     with pytest.raises(error):
-        cut_pieces(starts[:-1], starts[1:], np.array([first]), np.array([behind]), [0], [9], width)
+        cut_pieces(table, [row], width, ids=False, positions=False, bounds=False)
 
 
 @compiled
 @given(
     st.lists(st.tuples(st.one_of(st.integers(0, 9), edges), st.one_of(st.integers(0, 9), edges)), max_size=4),
-    st.lists(st.tuples(st.integers(-1, 5), st.integers(-1, 5), edges, edges), max_size=3),
-    st.integers(0, 12),
-    st.integers(0, 20),
+    st.lists(st.tuples(st.integers(-1, 5), st.integers(-1, 5)), max_size=3),
+    st.lists(st.one_of(st.integers(-1, 3), edges), max_size=3),
+    st.tuples(st.integers(0, 12), st.integers(0, 12), st.booleans(), st.integers(0, 4), st.integers(0, 3)),
 )
 def test_kernels_agree_on_pieces(
-    table: list[tuple[int, int]], samples: list[tuple[int, int, int, int]], room: int, width: int
+    table: list[tuple[int, int]], samples: list[tuple[int, int]], rows: list[int], sizes: tuple[int, ...]
 ) -> None:
-    inputs = [*np.array(table, np.int64).reshape(-1, 2).T.copy(), *np.array(samples, np.int64).reshape(-1, 4).T.copy()]
+    room, ends, marked, width, step = sizes
+    tables = [*np.array(table, np.int64).reshape(-1, 2).T.copy(), *np.array(samples, np.int64).reshape(-1, 2).T.copy()]
     found: list[Any] = []
     for module in (kernel, numpy_kernel):
-        outputs = [np.zeros(room, np.int32), *(np.zeros(room, np.int64) for _ in range(3))]
-        sums = [np.zeros(len(samples), np.int64) for _ in range(2)]
+        places = [np.zeros(room, np.int64) for _ in range(3)]
+        marks = [np.zeros(len(rows) * width * marked, np.int32) for _ in range(2)]
+        bounds, offsets = np.zeros(ends, np.int32), np.zeros(len(rows) + 1, np.int64)
+        outputs: tuple[Any, ...] = (*places, *marks, bounds, offsets)
         try:
-            made = module.pieces(*inputs, width, *outputs, *sums)
-            found.append((made, [np.asarray(one)[:made].tolist() for one in outputs], [one.tolist() for one in sums]))
+            made = module.pieces(*tables, np.array(rows, np.int64), step, width, *outputs)
+            found.append((made, *(one.tolist() for one in outputs)))
         except (ValueError, IndexError) as error:
-            found.append(type(error))
+            found.append((type(error), str(error)))
     assert found[0] == found[1]
 
 

@@ -8,10 +8,10 @@ gather, segment ids and positions by the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,13 @@ from shardex.kernel import (
     Columns,
     Integers,
     Pieces,
+    PieceTable,
     Ragged,
     best_fit,
     cut_pieces,
     digest,
     fill_gaps,
-    piece_bounds,
     pooled_empty,
-    ramps,
 )
 from shardex.rows import whole_number
 from shardex.schema import Array, Features, check_fields
@@ -46,19 +45,6 @@ _PAIR = ("inputs", "labels")
 # -- strategies --------------------------------------------------------------------------------------------------
 
 
-class _Strategy(Protocol):
-    """Says which pieces the samples have."""
-
-    def __len__(self) -> int:
-        """Number of samples."""
-
-    def first(self, rows: Integers) -> Integers:
-        """Return the begin of each sample in the stream."""
-
-    def pieces(self, rows: Integers) -> Pieces:
-        """Return the pieces of samples, each of one document."""
-
-
 class _Concat:
     """The stream of all documents, cut after every `length` tokens."""
 
@@ -69,43 +55,36 @@ class _Concat:
         return (self._total + self._length - 1) // self._length
 
     @cached_property
-    def _documents(self) -> tuple[Integers, Integers]:
-        """The first document of each sample, and the one behind its last; to search them for each read takes longer."""
-        begin = np.arange(0, self._total + self._length, self._length)
-        behind = np.searchsorted(self._starts, np.minimum(begin, self._total), "left")
-        return np.searchsorted(self._starts, begin[:-1], "right") - 1, behind[1:]
+    def table(self) -> PieceTable:
+        """The documents of each sample, found once for all: to search them for each read takes longer."""
+        begin = np.arange(len(self)) * self._length
+        first = np.searchsorted(self._starts, begin, "right") - 1
+        behind = np.searchsorted(self._starts, np.minimum(begin + self._length, self._total), "left")
+        return PieceTable(self._starts[:-1], self._starts[1:], first, behind, self._length)
+
+    def runs(self, rows: Integers) -> PieceTable:
+        """Return these samples as one piece each, which may have several documents."""
+        begin, numbers = self.first(rows), np.arange(len(rows) + 1)
+        return PieceTable(begin, np.minimum(begin + self._length, self._total), numbers[:-1], numbers[1:])
 
     def first(self, rows: Integers) -> Integers:
+        """Return the begin of each sample in the stream."""
         return rows * self._length
-
-    def pieces(self, rows: Integers) -> Pieces:
-        begin, (first, behind) = self.first(rows), self._documents
-        tables, end = (self._starts[:-1], self._starts[1:]), begin + self._length
-        return cut_pieces(*tables, first[rows], behind[rows], begin, end, self._length)
-
-    def runs(self, rows: Integers) -> Pieces:
-        """Return each sample as one piece, which may have several documents."""
-        begin, ones = self.first(rows), np.ones(len(rows), np.int64)
-        length = np.minimum(self._length, self._total - begin)
-        return Pieces(ones.astype(np.int32), begin, length, np.arange(len(rows)) * self._length, ones, length)
 
 
 class _Truncate:
     """One document in each sample, without what is behind its first `length` tokens."""
 
     def __init__(self, starts: Integers, length: int) -> None:
-        self._starts, self._length = starts, length
+        numbers = np.arange(len(starts))
+        self.table = PieceTable(starts[:-1], starts[1:], numbers[:-1], numbers[1:])
 
     def __len__(self) -> int:
-        return len(self._starts) - 1
+        return len(self.table.firsts)
 
     def first(self, rows: Integers) -> Integers:
-        return self._starts[rows]
-
-    def pieces(self, rows: Integers) -> Pieces:
-        begin = self.first(rows)
-        tables, end = (self._starts[:-1], self._starts[1:]), begin + self._length
-        return cut_pieces(*tables, rows, rows + 1, begin, end, self._length)
+        """Return the begin of each sample in the stream."""
+        return self.table.begins[rows]
 
 
 class _BestFit:
@@ -114,19 +93,15 @@ class _BestFit:
     def __init__(self, starts: Integers, length: int) -> None:
         begin = _piece_begins(starts, length)
         end = np.append(begin[1:], starts[-1:])
-        order, self._offsets = best_fit(end - begin, length)
-        self._begin, self._end, self._length = begin[order], end[order], length
+        order, offsets = best_fit(end - begin, length)
+        self.table = PieceTable(begin[order], end[order], offsets[:-1], offsets[1:])
 
     def __len__(self) -> int:
-        return len(self._offsets) - 1
+        return len(self.table.firsts)
 
     def first(self, rows: Integers) -> Integers:
-        return self._begin[self._offsets[rows]]
-
-    def pieces(self, rows: Integers) -> Pieces:
-        low, high = np.zeros(len(rows), np.int64), np.full(len(rows), np.iinfo(np.int64).max)
-        tables = self._begin, self._end
-        return cut_pieces(*tables, self._offsets[rows], self._offsets[rows + 1], low, high, self._length)
+        """Return the begin of each sample in the stream."""
+        return self.table.begins[self.table.firsts[rows]]
 
 
 def _piece_begins(starts: Integers, length: int) -> Integers:
@@ -200,7 +175,7 @@ class PackedRows(StreamRows):
         self._pad = fitting("pad", self._padding(), self._dtype)
         if options.labels:
             fitting("ignore_index", options.ignore_index, self._dtype)
-        self._strategy: _Strategy = _STRATEGIES[options.strategy](self.stream.starts, options.length)
+        self._strategy = _STRATEGIES[options.strategy](self.stream.starts, options.length)
 
     def _padding(self) -> int:
         """Return the token that was given or stored; what is stored as text, such as "</s>", is no token."""
@@ -236,24 +211,29 @@ class PackedRows(StreamRows):
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Start fetching the pieces of these samples."""
         names = check_fields(list(self.features), fields)
-        layout = self._layout(rows[(rows >= 0) & (rows < len(self))])
-        self.stream.advise(self.streams(names, self._mask), layout.pieces.begin, layout.pieces.length)
+        pieces = self._layout(rows[(rows >= 0) & (rows < len(self))], self.streams(names, self._mask)).pieces
+        self.stream.advise(self.streams(names, self._mask), pieces.begin, pieces.length)
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Copy the pieces of these samples by one gather for each array; only these fields are made."""
         names, rows = check_fields(list(self.features), fields), self.check_rows(rows)
-        layout, made = self._layout(rows), _SEGMENTS if self.options.segments else ()
+        layout, made = self._layout(rows, names), _SEGMENTS if self.options.segments else ()
         return Columns({name: self._column(name, layout, name in made) for name in names}, len(rows))
 
-    def _layout(self, rows: Integers) -> _Layout:
-        strategy, width = self._strategy, self.options.length
-        if not isinstance(strategy, _Concat):
-            return _Layout(strategy.pieces(rows), width)
-        return _Layout(strategy.runs(rows), width, lambda: strategy.pieces(rows))
+    def _layout(self, rows: Integers, names: Sequence[str]) -> _Layout:
+        """Return where the pieces of samples lie; documents are told apart if one of the fields needs it."""
+        strategy, options = self._strategy, self.options
+        made = [options.segments and name in names for name in _SEGMENTS]
+        wanted = dict(zip(("ids", "positions", "bounds"), made, strict=True))
+        if isinstance(strategy, _Concat) and not any(made) and not (options.labels and "labels" in names):
+            pieces = cut_pieces(strategy.runs(rows), np.arange(len(rows)), options.length, **wanted)
+        else:
+            pieces = cut_pieces(strategy.table, rows, options.length, **wanted)
+        return _Layout(pieces, options.length, len(rows))
 
     def _column(self, name: str, layout: _Layout, made: bool) -> Column:
         if made:
-            return layout.by_document.segments(name)
+            return layout.segments(name)
         if name in self.stream.aux:
             return layout.filled(layout.gather(self.stream, name), 0)
         if name == "labels" and self.options.labels:
@@ -267,27 +247,15 @@ class PackedRows(StreamRows):
         labels = self.stream.cast(tokens, self._dtype, layout.without_padding, shift=1)
         if self._mask is not None:
             labels[:-1][layout.gather(self.stream, self._mask)[1:] == 0] = ignore
-        return layout.by_document.filled(labels, ignore, shorter=1)
+        return layout.filled(labels, ignore, shorter=1)
 
 
 class _Layout:
     """Where pieces lie in samples of one width, which are end to end in one flat array."""
 
-    def __init__(self, pieces: Pieces, width: int, cut: Callable[[], Pieces] | None = None) -> None:
-        self.pieces, self._width, self._count = pieces, width, len(pieces.counts)
+    def __init__(self, pieces: Pieces, width: int, count: int) -> None:
+        self.pieces, self._width, self._count = pieces, width, count
         self._gathered: dict[str, NDArray[Any]] = {}
-        self._cut = cut
-        """Returns pieces of one document each, if `pieces` may have several."""
-        self._by_document: _Layout | None = None
-
-    @property
-    def by_document(self) -> _Layout:
-        """The layout of the same samples whose pieces are of one document each."""
-        if self._cut is None:
-            return self  # not kept in an attribute: a cycle would keep the memory of the batch until it is collected
-        if self._by_document is None:
-            self._by_document = _Layout(self._cut(), self._width)
-        return self._by_document
 
     def gather(self, stream: TokenStream, name: str) -> NDArray[Any]:
         """Return the pieces of a stream in their places, as a flat array with undefined padding."""
@@ -308,7 +276,6 @@ class _Layout:
     def segments(self, name: str) -> Column:
         """Return the segment ids or positions of all elements, or the bounds of the pieces of each sample."""
         if name == "cu_seqlens":
-            return Ragged.from_values(*piece_bounds(self.pieces, self._width))
-        first, step = (self.pieces.number, 0) if name == "segment_ids" else (0, 1)
-        flat = ramps(self.pieces.target, self.pieces.length, first, step, self._count * self._width)
+            return Ragged.from_values(self.pieces.bounds, self.pieces.offsets)
+        flat = self.pieces.ids if name == "segment_ids" else self.pieces.positions
         return flat.reshape(self._count, self._width)

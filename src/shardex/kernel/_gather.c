@@ -419,57 +419,99 @@ end:
     return result;
 }
 
-/* ---- pieces(begins, ends, first, behind, low, high, width, number, begin, length, target, counts, filled) -------
- * Sample k is made of the entries first[k] to behind[k] of a table of intervals, each cut to low[k] .. high[k]. */
+/* ---- pieces(begins, ends, firsts, behinds, rows, step, width, begin, length, target, ids, positions, bounds, offsets) ----
+ * Sample r is made of the entries firsts[r] to behinds[r] of a table of intervals, from the position r * step on, at most
+ * `width` elements. For each piece of the samples `rows`: its begin, length, and place among all samples. For each element
+ * the number of its piece (from 1 on; 0 is padding) and its position in it. For each sample the bounds of its pieces: 0, the
+ * end of each, and the width if there is padding. Outputs from `ids` on may be empty: they are not made.
+ * Returns the number of pieces; if there may be more than `begin` has room for, nothing is made, and -1 - their number returned. */
+
+typedef struct {
+    const int64_t *begins, *ends, *firsts, *behinds, *rows;
+    int64_t step, width;
+    int64_t *begin, *length, *target, *offsets;
+    int32_t *ids, *positions, *bounds;
+} cut;
+
+static void mark_piece(const cut *c, int64_t at, int64_t length, int64_t number) {
+    if (c->ids)
+        for (int64_t i = 0; i < length; i++) c->ids[at + i] = (int32_t)number;
+    if (c->positions) {
+        int32_t position = 0;
+        for (int64_t i = 0; i < length; i++) c->positions[at + i] = position++;
+    }
+}
+
+/* Make the pieces of sample k; returns the number of pieces made so far. */
+static int64_t cut_sample(const cut *c, int64_t k, int64_t made) {
+    int64_t row = c->rows[k], low = row * c->step, at = 0, before = made, begun = k * c->width;
+    int64_t b = c->bounds ? c->offsets[k] : 0;
+    if (c->bounds) c->bounds[b++] = 0;
+    for (int64_t e = c->firsts[row]; e < c->behinds[row] && at < c->width; e++) {
+        int64_t from = c->begins[e] > low ? c->begins[e] : low;
+        if (c->ends[e] <= from) continue;
+        uint64_t whole = (uint64_t)c->ends[e] - (uint64_t)from, room = (uint64_t)(c->width - at);
+        int64_t length = (int64_t)(whole < room ? whole : room);
+        c->begin[made] = from, c->length[made] = length, c->target[made] = begun + at;
+        mark_piece(c, begun + at, length, ++made - before);
+        at += length;
+        if (c->bounds) c->bounds[b++] = (int32_t)at;
+    }
+    size_t gap = (size_t)(c->width - at) * sizeof(int32_t);
+    if (c->ids) memset(c->ids + begun + at, 0, gap);
+    if (c->positions) memset(c->positions + begun + at, 0, gap);
+    if (c->bounds && gap) c->bounds[b++] = (int32_t)c->width;
+    if (c->bounds) c->offsets[k + 1] = b;
+    return made;
+}
 
 static PyObject *pieces(PyObject *self, PyObject *args) {
-    enum { TABLES = 2, INPUTS = 6, OUTPUTS = 6, BUFFERS = INPUTS + OUTPUTS };
-    static const char *names[BUFFERS] = {"begins", "ends",   "first",  "behind", "low",    "high",
-                                         "number", "begin", "length", "target", "counts", "filled"};
+    enum { ROWS = 4, BEGIN = 5, IDS = 8, BOUNDS = 10, OFFSETS = 11, BUFFERS = 12 };
+    static const char *names[BUFFERS] = {"begins", "ends",   "firsts", "behinds",   "rows",   "begin",
+                                         "length", "target", "ids",    "positions", "bounds", "offsets"};
     Py_buffer b[BUFFERS];
-    Py_ssize_t width;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*nw*w*w*w*w*w*:pieces", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5], &width, &b[6], &b[7], &b[8],
-                          &b[9], &b[10], &b[11]))
+    Py_ssize_t step, width;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*nnw*w*w*w*w*w*w*:pieces", &b[0], &b[1], &b[2], &b[3], &b[4], &step, &width, &b[5], &b[6],
+                          &b[7], &b[8], &b[9], &b[10], &b[11]))
         return NULL;
     PyObject *result = NULL;
-    int64_t sizes[BUFFERS];
-    for (int k = 0; k < BUFFERS; k++)
-        if (!length_of(&b[k], k == INPUTS ? 4 : 8, names[k], &sizes[k])) goto end;
-    int64_t n = sizes[TABLES], room = sizes[INPUTS], entries = sizes[0];
-    int fit = sizes[1] == entries && width > 0 && n <= INT64_MAX / width && sizes[10] == n && sizes[11] == n;
-    for (int k = TABLES; k < INPUTS; k++) fit = fit && sizes[k] == n;
-    for (int k = INPUTS; k < INPUTS + 4; k++) fit = fit && sizes[k] == room;
-    if (!fit) {
-        PyErr_SetString(PyExc_ValueError, "pieces: expected tables, samples and outputs of one size each, and a width of at least 1");
+    int64_t sizes[BUFFERS], made = 0, most = 0, k = 0;
+    for (int i = 0; i < BUFFERS; i++)
+        if (!length_of(&b[i], i >= IDS && i < OFFSETS ? 4 : 8, names[i], &sizes[i])) goto end;
+    int64_t entries = sizes[0], samples = sizes[2], n = sizes[ROWS], room = sizes[BEGIN];
+    int fit = sizes[1] == entries && sizes[3] == samples && sizes[6] == room && sizes[7] == room && width > 0 && width <= INT32_MAX;
+    fit = fit && (step == 0 || step == width) && samples <= INT64_MAX / width && n <= INT64_MAX / width - 2;
+    for (int i = IDS; i < BOUNDS && fit; i++) fit = !sizes[i] || sizes[i] == n * width;
+    if (!fit || (sizes[BOUNDS] && sizes[OFFSETS] != n + 1)) {
+        PyErr_SetString(PyExc_ValueError, "pieces: expected tables, samples and outputs of one size each, a width of at least 1 and a step of it or 0");
         goto end;
     }
-    const int64_t *begins = b[0].buf, *ends = b[1].buf, *first = b[2].buf, *behind = b[3].buf, *low = b[4].buf, *high = b[5].buf;
-    int32_t *number = b[6].buf;
-    int64_t *begin = b[7].buf, *length = b[8].buf, *target = b[9].buf, *counts = b[10].buf, *filled = b[11].buf, made = 0, k = 0;
+    cut c = {b[0].buf, b[1].buf, b[2].buf, b[3].buf, b[4].buf, step, width, b[5].buf, b[6].buf, b[7].buf, b[11].buf,
+             sizes[8] ? b[8].buf : NULL, sizes[9] ? b[9].buf : NULL, sizes[10] ? b[10].buf : NULL};
     verdict v = FINE;
     Py_BEGIN_ALLOW_THREADS
-    for (k = 0; k < n && v == FINE; k++)
-        if (first[k] < 0 || behind[k] < first[k] || behind[k] > entries) v = OUTSIDE;
-    for (k = v == FINE ? 0 : k - 1; k < n && v == FINE; k++) {
-        if (k + AHEAD < n) PREFETCH(begins + first[k + AHEAD]), PREFETCH(ends + first[k + AHEAD]);
-        int64_t at = 0, before = made;
-        for (int64_t e = first[k]; e < behind[k]; e++) {
-            int64_t from = begins[e] > low[k] ? begins[e] : low[k], to = ends[e] < high[k] ? ends[e] : high[k];
-            if (to <= from) continue;
-            if ((uint64_t)to - (uint64_t)from > (uint64_t)(width - at) || made == room) {
-                v = OVERFLOWS;
-                break;
-            }
-            begin[made] = from, length[made] = to - from, target[made] = k * width + at;
-            number[made] = (int32_t)(made - before + 1);
-            at += to - from;
-            made++;
+    for (k = 0; k < n; k++) {
+        int64_t row = c.rows[k];
+        if (row < 0 || row >= samples || c.firsts[row] < 0 || c.behinds[row] < c.firsts[row] || c.behinds[row] > entries) {
+            v = OUTSIDE;
+            break;
         }
-        if (v != FINE) break;
-        counts[k] = made - before, filled[k] = at;
+        int64_t some = c.behinds[row] - c.firsts[row]; /* at most one piece for each element */
+        most += some < width ? some : width;
+    }
+    if (v == FINE && most <= room && c.bounds && sizes[BOUNDS] < most + 2 * n) v = OVERFLOWS, k = 0;
+    if (v == FINE && most <= room) {
+        if (c.bounds) c.offsets[0] = 0;
+        for (k = 0; k < n; k++) {
+            if (k + AHEAD < n) {
+                int64_t next = c.firsts[c.rows[k + AHEAD]];
+                if (next < entries) PREFETCH(c.begins + next), PREFETCH(c.ends + next);
+            }
+            made = cut_sample(&c, k, made);
+        }
     }
     Py_END_ALLOW_THREADS
-    result = v == FINE ? PyLong_FromLongLong(made) : answer(v, k, 0);
+    result = v != FINE ? answer(v, k, 0) : PyLong_FromLongLong(most <= room ? made : -1 - most);
 end:
     for (int i = 0; i < BUFFERS; i++) PyBuffer_Release(&b[i]);
     return result;
@@ -528,86 +570,6 @@ static PyObject *gaps(PyObject *self, PyObject *args) {
     result = answer(bad < 0 ? FINE : OVERFLOWS, bad, 0);
 end:
     PyBuffer_Release(&target), PyBuffer_Release(&length), PyBuffer_Release(&value), PyBuffer_Release(&out);
-    return result;
-}
-
-/* ---- ramps(target, length, first, step, out): first, first + step, ... at each target; 0 between them -------- */
-
-static PyObject *ramps(PyObject *self, PyObject *args) {
-    Py_buffer target, length, first, out;
-    int step;
-    if (!PyArg_ParseTuple(args, "y*y*y*iw*:ramps", &target, &length, &first, &step, &out)) return NULL;
-    PyObject *result = NULL;
-    int64_t n, lengths, firsts, room, at = 0, bad;
-    if (!length_of(&target, 8, "target", &n) || !length_of(&length, 8, "length", &lengths) || !length_of(&first, 4, "first", &firsts) ||
-        !length_of(&out, 4, "out", &room))
-        goto end;
-    if (lengths != n || firsts != n) {
-        PyErr_SetString(PyExc_ValueError, "ramps: expected target, length and first of one size");
-        goto end;
-    }
-    const int64_t *to = target.buf, *l = length.buf;
-    const uint32_t *f = first.buf; /* unsigned, so that sums wrap around as in numpy */
-    uint32_t *o = out.buf;
-    Py_BEGIN_ALLOW_THREADS
-    bad = bad_run(to, l, n, room);
-    for (int64_t k = 0; k < n && bad < 0; k++) {
-        if (to[k] > at) memset(o + at, 0, (size_t)(to[k] - at) * 4);
-        uint32_t *p = o + to[k], value = f[k], by = (uint32_t)step;
-        if (!by) fill((uint8_t *)p, 0, l[k], &value, 4);
-        else if (by == 1) /* without a product, which few processors have for vectors */
-            for (int64_t i = 0, end = l[k]; i < end; i++) p[i] = value++;
-        else
-            for (int64_t i = 0, end = l[k]; i < end; i++, value += by) p[i] = value;
-        at = to[k] + l[k];
-    }
-    if (bad < 0 && room > at) memset(o + at, 0, (size_t)(room - at) * 4);
-    Py_END_ALLOW_THREADS
-    result = answer(bad < 0 ? FINE : OVERFLOWS, bad, 0);
-end:
-    PyBuffer_Release(&target), PyBuffer_Release(&length), PyBuffer_Release(&first), PyBuffer_Release(&out);
-    return result;
-}
-
-/* ---- bounds(target, length, counts, filled, width, offsets, out): for each sample 0, the end of each of its pieces, and the
- * width if they do not fill it ----------------------------------------------------------------------------------- */
-
-static PyObject *bounds(PyObject *self, PyObject *args) {
-    enum { COUNTS = 2, OFFSETS = 4, OUT = 5, BUFFERS = 6 };
-    static const char *names[BUFFERS] = {"target", "length", "counts", "filled", "offsets", "out"};
-    Py_buffer b[BUFFERS];
-    Py_ssize_t width;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*nw*w*:bounds", &b[0], &b[1], &b[2], &b[3], &width, &b[4], &b[5])) return NULL;
-    PyObject *result = NULL;
-    int64_t sizes[BUFFERS], made = 0, piece = 0, k = 0;
-    for (int i = 0; i < BUFFERS; i++)
-        if (!length_of(&b[i], i == OUT ? 4 : 8, names[i], &sizes[i])) goto end;
-    int64_t n = sizes[COUNTS];
-    if (sizes[1] != sizes[0] || sizes[3] != n || sizes[OFFSETS] != n + 1 || width < 1) {
-        PyErr_SetString(PyExc_ValueError, "bounds: expected pieces and samples of one size each, one more offset, and a width of at least 1");
-        goto end;
-    }
-    const int64_t *target = b[0].buf, *length = b[1].buf, *counts = b[2].buf, *filled = b[3].buf;
-    int64_t *offsets = b[OFFSETS].buf;
-    int32_t *out = b[OUT].buf;
-    verdict v = FINE;
-    Py_BEGIN_ALLOW_THREADS
-    for (; k < n; k++) {
-        int64_t padded = filled[k] < width;
-        if (counts[k] < 0 || counts[k] > sizes[0] - piece || sizes[OUT] - made < counts[k] + 1 + padded) {
-            v = OVERFLOWS;
-            break;
-        }
-        offsets[k] = made;
-        out[made++] = 0;
-        for (int64_t last = piece + counts[k]; piece < last; piece++) out[made++] = (int32_t)(target[piece] + length[piece] - k * width);
-        if (padded) out[made++] = (int32_t)width;
-    }
-    Py_END_ALLOW_THREADS
-    offsets[n] = made;
-    result = v == FINE ? PyLong_FromLongLong(made) : answer(v, k, 0);
-end:
-    for (int i = 0; i < BUFFERS; i++) PyBuffer_Release(&b[i]);
     return result;
 }
 
@@ -1066,8 +1028,6 @@ static PyMethodDef methods[] = {
     {"placed", placed, METH_VARARGS, "Copy byte ranges to given places of the output."},
     {"pieces", pieces, METH_VARARGS, "Cut intervals into the pieces of samples of one width."},
     {"gaps", gaps, METH_VARARGS, "Fill what no run of an array covers with a value."},
-    {"bounds", bounds, METH_VARARGS, "Bounds of the pieces of samples."},
-    {"ramps", ramps, METH_VARARGS, "Fill runs of an array with rising or equal numbers, the rest with 0."},
     {"best_fit", best_fit, METH_VARARGS, "Put items into bins, best-fit decreasing."},
     {"fit_in_order", fit_in_order, METH_VARARGS, "Cut items into groups that fit, one after another."},
     {"values", values, METH_VARARGS, "Make one bytes or str object per range."},

@@ -198,81 +198,65 @@ def value_reader(offsets: Segments, values: Segments, number: int, width: int, *
     return get
 
 
-class Pieces(NamedTuple):
-    """Pieces of intervals that fill samples of one width; the arrays have a value for each piece."""
+class PieceTable(NamedTuple):
+    """Intervals of a stream, and which of them each sample has: those from `firsts` to `behinds`.
 
-    number: NDArray[np.int32]
-    """Number of the piece in its sample, from 1 on."""
+    A sample begins at its number times `step` at the earliest, so that it may begin inside of an interval.
+    """
+
+    begins: Integers
+    ends: Integers
+    firsts: Integers
+    behinds: Integers
+    step: int = 0
+
+
+class Pieces(NamedTuple):
+    """Pieces of intervals that fill samples of one width. What was not asked for is empty."""
+
     begin: Integers
     length: Integers
     target: Integers
-    """Where it begins, counted over all samples."""
-    counts: Integers
-    """Number of pieces of each sample."""
-    filled: Integers
-    """Sum of the lengths of the pieces of each sample."""
+    """Where each piece begins, counted over all samples."""
+    ids: NDArray[np.int32]
+    """For each element of the samples the number of its piece, from 1 on; 0 in padding."""
+    positions: NDArray[np.int32]
+    """For each element of the samples its position in its piece; 0 in padding."""
+    bounds: NDArray[np.int32]
+    """For each sample 0, the end of each piece, and the width if it has padding."""
+    offsets: Integers
+    """Where the bounds of each sample begin, and their end."""
 
 
-def cut_pieces(
-    begins: Integers, ends: Integers, first: Integers, behind: Integers, low: Any, high: Any, width: int
-) -> Pieces:
-    """Return the pieces of samples: the intervals from `first` to `behind` of each, cut to `low` and `high`.
+_NO_PIECES: Any = np.empty(0, np.int64), np.empty(0, np.int32)
 
-    Empty pieces are left out. The pieces of a sample must fit its width.
+
+def cut_pieces(table: PieceTable, rows: Any, width: int, *, ids: bool, positions: bool, bounds: bool) -> Pieces:
+    """Return the pieces of samples, at most `width` elements of each sample.
 
     >>> starts = np.array([0, 3, 3, 9])
-    >>> found = cut_pieces(starts[:-1], starts[1:], np.array([0, 2]), np.array([3, 3]), [1, 5], [5, 9], 6)
-    >>> found.begin.tolist(), found.length.tolist(), found.target.tolist(), found.number.tolist()
-    ([1, 3, 5], [2, 2, 4], [0, 2, 6], [1, 2, 1])
+    >>> table = PieceTable(starts[:-1], starts[1:], np.array([0, 2]), np.array([3, 3]), step=4)
+    >>> found = cut_pieces(table, [0, 1], 4, ids=True, positions=True, bounds=True)
+    >>> found.begin.tolist(), found.length.tolist(), found.target.tolist(), found.ids.tolist()
+    ([0, 3, 4], [3, 1, 4], [0, 3, 4], [1, 1, 1, 2, 1, 1, 1, 1])
+    >>> found.positions.tolist(), found.bounds.tolist(), found.offsets.tolist()
+    ([0, 1, 2, 0, 0, 1, 2, 3], [0, 3, 4, 0, 4], [0, 3, 5])
     """
-    most, count = max(0, int((behind - first).sum())), len(first)
-    number, outputs = np.empty(most, np.int32), [np.empty(most, np.int64) for _ in range(3)]
-    sums = [np.empty(count, np.int64) for _ in range(2)]
-    inputs = [_integers(one) for one in (begins, ends, first, behind, low, high)]
+    rows, (none, nothing) = _integers(rows), _NO_PIECES
+    given = (*map(_integers, table[:4]), rows, table.step, width)
     try:
-        made = _kernel.pieces(*inputs, width, number, *outputs, *sums)
+        most = -1 - _kernel.pieces(*given, none, none, none, nothing, nothing, nothing, none)
+        places = [np.empty(max(0, most), np.int64) for _ in range(3)]
+        marks = [pooled_empty((len(rows) * width,), np.int32) if wanted else nothing for wanted in (ids, positions)]
+        ends = np.empty(max(0, most) + 2 * len(rows), np.int32) if bounds else nothing
+        offsets = np.zeros(len(rows) + 1, np.int64) if bounds else none
+        made = _kernel.pieces(*given, *places, *marks, ends, offsets)
     except ValueError as error:
         raise RangeError(str(error)) from None
     except IndexError as error:
         raise RowError(str(error)) from None
-    if made == most:
-        return Pieces(number, *outputs, *sums)
-    return Pieces(number[:made], *(one[:made] for one in outputs), *sums)
-
-
-def ramps(target: Integers, length: Integers, first: Any, step: int, size: int) -> NDArray[np.int32]:
-    """Return `size` numbers: ``first, first + step, ...`` at each target, as many as `length` says; 0 between them.
-
-    Targets ascend, and the runs do not overlap.
-
-    >>> ramps(np.array([0, 4]), np.array([3, 2]), [5, 7], 1, 8)
-    array([5, 6, 7, 0, 7, 8, 0, 0], dtype=int32)
-    """
-    out = pooled_empty((size,), np.int32)
-    firsts = np.full(len(target), first, np.int32) if np.ndim(first) == 0 else np.ascontiguousarray(first, np.int32)
-    try:
-        _kernel.ramps(_integers(target), _integers(length), firsts, step, out)
-    except ValueError as error:
-        raise RangeError(str(error)) from None
-    return out
-
-
-def piece_bounds(pieces: Pieces, width: int) -> tuple[NDArray[np.int32], Integers]:
-    """Return for each sample 0, the end of each piece, and the width if it has padding; and where each sample begins.
-
-    >>> starts = np.array([0, 3, 3, 9])
-    >>> pieces = cut_pieces(starts[:-1], starts[1:], np.array([0, 2]), np.array([3, 3]), [1, 5], [5, 9], 4)
-    >>> [one.tolist() for one in piece_bounds(pieces, 4)]
-    [[0, 2, 4, 0, 4], [0, 3, 5]]
-    """
-    samples = len(pieces.counts)
-    out, offsets = np.empty(len(pieces.target) + 2 * samples, np.int32), np.empty(samples + 1, np.int64)
-    given = pieces.target, pieces.length, pieces.counts, pieces.filled
-    try:
-        made = _kernel.bounds(*map(_integers, given), width, offsets, out)
-    except ValueError as error:
-        raise RangeError(str(error)) from None
-    return out[:made], offsets
+    begin, length, target = (one[:made] for one in places)
+    return Pieces(begin, length, target, marks[0], marks[1], ends[: offsets[-1]] if bounds else ends, offsets)
 
 
 def fill_gaps(out: NDArray[Any], target: Integers, length: Integers, value: Any) -> None:

@@ -114,39 +114,72 @@ def placed(
 def pieces(
     begins: Integers,
     ends: Integers,
-    first: Integers,
-    behind: Integers,
-    low: Integers,
-    high: Integers,
+    firsts: Integers,
+    behinds: Integers,
+    rows: Integers,
+    step: int,
     width: int,
-    number: NDArray[np.int32],
-    *outputs: Integers,
+    begin: Integers,
+    length: Integers,
+    target: Integers,
+    ids: NDArray[np.int32],
+    positions: NDArray[np.int32],
+    bounds: NDArray[np.int32],
+    offsets: Integers,
 ) -> int:
-    begin, length, target, counts, filled = outputs
-    sizes = len(begin), len(length), len(target), len(number)
-    samples = {len(one) for one in (first, behind, low, high, counts, filled)}
-    if len(begins) != len(ends) or len(samples) > 1 or len({*sizes}) > 1 or width < 1:
-        raise ValueError("pieces: expected tables, samples and outputs of one size each, and a width of at least 1")
-    outside = (first < 0) | (behind < first) | (behind > len(begins))
+    fits = len(begins) == len(ends) and len(firsts) == len(behinds) and len(begin) == len(length) == len(target)
+    fits = fits and width > 0 and step in (0, width)
+    if not fits or any(one.size not in (0, len(rows) * width) for one in (ids, positions)):
+        raise ValueError(
+            "pieces: expected tables, samples and outputs of one size each, a width of at least 1 and a step of it or 0"
+        )
+    outside = (rows < 0) | (rows >= len(firsts))
+    known = np.where(outside, 0, rows)
+    first, behind = (firsts[known], behinds[known]) if len(firsts) else (known, known)
+    outside |= (first < 0) | (behind < first) | (behind > len(begins))
     if outside.any():
         raise IndexError(f"row {int(outside.argmax())} of the request lies outside the data")
+    if (most := int(np.minimum(behind - first, width).sum())) > len(begin):
+        return -1 - most
+    if bounds.size and bounds.size < most + 2 * len(rows):
+        raise ValueError("range 0 of the request does not fit the output")
+    sample, from_, size = _cut(begins, ends, first, behind, rows * step, width)
+    made, before = len(size), np.cumsum(size) - size
+    counts, filled = (np.bincount(sample, some, len(rows)).astype(np.int64) for some in (None, size))
+    place = before - (np.cumsum(filled) - filled)[sample]
+    number = np.arange(made) - (np.cumsum(counts) - counts)[sample] + 1
+    begin[:made], length[:made], target[:made] = from_, size, sample * width + place
+    inside = np.arange(int(size.sum())) - np.repeat(before, size)
+    for out, values in ((ids, np.repeat(number, size)), (positions, inside)):
+        if out.size:
+            flat = out.reshape(-1)
+            flat[:] = 0
+            flat[np.repeat(target[:made], size) + inside] = values
+    if bounds.size:
+        offsets[0], offsets[1:] = 0, np.cumsum(counts + 1 + (filled < width))
+        bounds[: offsets[-1]] = width
+        bounds[offsets[:-1]] = 0
+        bounds[offsets[:-1][sample] + number] = place + size
+    return made
+
+
+def _cut(
+    begins: Integers, ends: Integers, first: Integers, behind: Integers, low: Integers, width: int
+) -> tuple[Integers, Integers, Integers]:
+    """Return sample, begin and length of pieces: intervals from `low` on, at most `width` elements for each sample."""
     sample = np.repeat(np.arange(len(first)), behind - first)
     entry = np.arange(len(sample)) - np.repeat(np.cumsum(behind - first) - behind, behind - first)
-    from_, to = np.maximum(begins[entry], low[sample]), np.minimum(ends[entry], high[sample])
+    from_, to = np.maximum(begins[entry], low[sample]), ends[entry]
     there = to > from_
-    sample, from_, to = sample[there], from_[there], to[there]
-    counts[:] = np.bincount(sample, minlength=len(first))
-    size = to.astype(np.float64) - from_  # without an overflow
-    full = np.bincount(sample, size, minlength=len(first)) > width
-    if len(sample) > sizes[0] or full.any():
-        raise ValueError(f"range {int(full.argmax())} of the request does not fit the output")
-    made, before = len(sample), np.cumsum(to - from_) - (to - from_)
-    firsts = np.cumsum(counts) - counts
-    filled[:] = np.bincount(sample, size, minlength=len(first)).astype(np.int64)
-    begin[:made], length[:made] = from_, to - from_
-    target[:made] = sample * width + before - (np.cumsum(filled) - filled)[sample]
-    number[:made] = np.arange(made) - firsts[sample] + 1
-    return made
+    sample, from_ = sample[there], from_[there]
+    size = np.minimum((to[there].astype(np.uint64) - from_.astype(np.uint64)), width).astype(np.int64)
+    before = np.cumsum(size) - size
+    starts = np.zeros(len(first), np.int64)
+    np.add.at(starts, sample, size)
+    room = width - (before - (np.cumsum(starts) - starts)[sample])
+    size = np.minimum(size, room)
+    kept = size > 0
+    return sample[kept], from_[kept], size[kept]
 
 
 def gaps(target: Integers, length: Integers, value: bytes, out: NDArray[Any]) -> int:
@@ -170,45 +203,6 @@ def _refuse_runs(target: Integers, length: Integers, room: int) -> None:
     outside = (target < ends[:-1]) | (target > room) | (length < 0) | (length > room - target)
     if outside.any():
         raise ValueError(f"range {int(outside.argmax())} of the request does not fit the output")
-
-
-def ramps(target: Integers, length: Integers, first: NDArray[np.int32], step: int, out: NDArray[np.int32]) -> int:
-    if not len(target) == len(length) == len(first):
-        raise ValueError("ramps: expected target, length and first of one size")
-    _refuse_runs(target, length, out.size)
-    flat = out.reshape(-1)
-    flat[:] = 0
-    inside = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
-    flat[np.repeat(target, length) + inside] = (np.repeat(first, length) + inside * step).astype(np.int32)
-    return -1
-
-
-def bounds(
-    target: Integers,
-    length: Integers,
-    counts: Integers,
-    filled: Integers,
-    width: int,
-    offsets: Integers,
-    out: NDArray[np.int32],
-) -> int:
-    if len(target) != len(length) or not len(counts) == len(filled) == len(offsets) - 1 or width < 1:
-        raise ValueError(
-            "bounds: expected pieces and samples of one size each, one more offset, and a width of at least 1"
-        )
-    padded = filled < width
-    ends, pieces = np.cumsum(counts + 1 + padded), np.cumsum(counts)
-    bad = (counts < 0) | (pieces > len(target)) | (ends > out.size)
-    if bad.any():
-        raise ValueError(f"range {int(bad.argmax())} of the request does not fit the output")
-    offsets[0], offsets[1:] = 0, ends
-    made, count = int(offsets[-1]), int(pieces[-1]) if len(pieces) else 0
-    out[:made] = width
-    out[offsets[:-1]] = 0
-    sample = np.repeat(np.arange(len(counts)), counts)
-    places = np.arange(count) + 1 + (offsets[:-1] - (pieces - counts))[sample]
-    out[places] = (target[:count] + length[:count] - sample * width).astype(np.int32)
-    return made
 
 
 def best_fit(sizes: Integers, capacity: int, bins: Integers, order: Integers) -> int:
