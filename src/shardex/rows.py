@@ -24,9 +24,12 @@ from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, d
 from shardex.progress import Bar
 from shardex.schema import (
     Array,
+    Feature,
     Features,
     Json,
+    Media,
     check_fields,
+    contains,
     infer,
     unwrap_optional,
 )
@@ -41,6 +44,7 @@ __all__ = [
     "Table",
     "are_positions",
     "lengths_in",
+    "media_in",
     "normalise",
     "slice_indices",
     "whole_number",
@@ -140,6 +144,18 @@ class AbstractRows(ABC):
     def shards(self, rows: Integers) -> list[str]:
         """Path of the file that holds (the first field of) each row, for error messages; empty if there is none."""
         return [""] * len(rows)
+
+    # -- media ---------------------------------------------------------------------------------------------
+
+    @property
+    def media_fields(self) -> Sequence[str]:
+        """Fields with images, audio or video as stored bytes, found without reading samples; by default in features."""
+        return media_in(self.features)
+
+    @property
+    def stored(self) -> AbstractRows:
+        """The same rows with media as they are stored, for whatever copies them; by default these rows themselves."""
+        return self
 
     # -- whole columns -------------------------------------------------------------------------------------
 
@@ -262,6 +278,12 @@ class AdaptedRows(AbstractRows):
         return digest(type(self.rows).__qualname__, len(self)) if found is None else found
 
     @property
+    def media_fields(self) -> Sequence[str]:
+        """Those in the features of the user's rows, if these have features: others are inferred from samples."""
+        found: Features | None = getattr(self.rows, "features", None)
+        return () if found is None else media_in(found)
+
+    @property
     def in_python(self) -> bool:
         """True unless the user's rows say otherwise."""
         return bool(getattr(self.rows, "in_python", True))
@@ -361,6 +383,16 @@ class JoinedRows(AbstractRows):
 def lengths_in(table: Table, name: str) -> Integers:
     """Return the length of the array of a field in each row of a table."""
     return table.lengths(name) if isinstance(table, AbstractRows) else _array_lengths(table, name)
+
+
+def media_in(features: Mapping[str, Feature]) -> list[str]:
+    """Return the names of fields that are or have images, audio or video.
+
+    >>> from shardex.schema import Image, Text
+    >>> media_in({"image": Image(), "caption": Text()})
+    ['image']
+    """
+    return [name for name, feature in features.items() if contains(feature, Media)]
 
 
 # -- row numbers ------------------------------------------------------------------------------------------------

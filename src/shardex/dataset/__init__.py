@@ -10,6 +10,8 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `dataset_dict`: several datasets by name
 - `load_dataset`: named splits (train, test, ...) of files
 - `splits`: which files belong to which split
+- `decoded_rows`: rows whose images, audio and video are decoded
+- `field_decoders`: how a field of media is decoded
 - `layers`: rows converted to a class, or with other names for their fields
 - `mapped_rows`: rows mapped by a function of a sample or of a batch
 - `function_calls`: calls functions of users on samples and batches, and checks what they return
@@ -35,6 +37,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 from shardex.dataset.combine import concat, join
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.dataset_dict import DatasetDict
+from shardex.dataset.decoded_rows import DecodedRows, decode_view
 from shardex.dataset.from_arrow import column_table, from_arrow, from_huggingface
 from shardex.dataset.function_calls import (
     SampleFailure,
@@ -60,6 +63,7 @@ __all__ = [
     "DataIterator",
     "Dataset",
     "DatasetDict",
+    "DecodedRows",
     "ListRows",
     "MixRows",
     "ReadSize",
@@ -73,6 +77,7 @@ __all__ = [
     "concat",
     "copied",
     "create",
+    "decode_view",
     "from_arrow",
     "from_huggingface",
     "index",

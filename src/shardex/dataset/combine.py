@@ -7,6 +7,8 @@ from typing import Any, overload
 
 from shardex.dataset.combined_rows import JoinRows, concat_rows
 from shardex.dataset.dataset import Dataset
+from shardex.dataset.decoded_rows import decodings_of, with_decodings
+from shardex.dataset.field_decoders import Decoding
 from shardex.errors import ArgumentError, SchemaError
 from shardex.samples import T_co
 
@@ -47,7 +49,10 @@ def join(*datasets: Any) -> Dataset:
         if both := seen & set(other.fields):
             raise SchemaError(f"expected fields of different names, got {min(both)!r} twice - at dataset {number}")
         seen |= set(other.fields)
-    return Dataset(JoinRows(parts))
+    every: dict[str, Decoding] = {}
+    for part in parts:
+        every |= decodings_of(part.rows, part.chosen)
+    return Dataset(with_decodings(JoinRows([part.stored for part in parts]), every))
 
 
 def _checked(datasets: tuple[Any, ...]) -> list[Dataset[Any]]:

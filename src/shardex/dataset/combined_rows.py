@@ -5,7 +5,8 @@ A part may be any view of any format. `concat_rows` checks that the parts fit to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow import concat_tables
+from shardex.dataset.decoded_rows import common_decodings, with_decodings
 from shardex.dataset.typed_views import typed_view
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Columns, Integers, Masked, digest
 from shardex.rows import AbstractRows, JoinedRows, Table
-from shardex.schema import Array, ClassLabel, Feature, Features, Optional, TimeFeature, Value, unwrap_optional
+from shardex.schema import Array, ClassLabel, Feature, Features, Media, Optional, TimeFeature, Value, unwrap_optional
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
@@ -47,6 +49,22 @@ class ConcatRows(AbstractRows):
         """Fields that are optional in some parts but not in all."""
         every = [{n for n, one in part.features.items() if isinstance(one, Optional)} for part in self.parts]
         return frozenset(set().union(*every)) - every[0].intersection(*every)
+
+    @property
+    def media_fields(self) -> Sequence[str]:
+        """Those of the first part, unless a part has decoded them."""
+        names = [frozenset(part.media_fields) for part in self.parts]
+        return [name for name in self.parts[0].media_fields if all(name in some for some in names)]
+
+    @property
+    def stored(self) -> AbstractRows:
+        """The stored rows of all parts."""
+        parts = [part.stored for part in self.parts]
+        return self if all(map(operator.is_, parts, self.parts)) else self.of(parts)
+
+    def of(self, parts: Sequence[Dataset[Any]]) -> ConcatRows:
+        """Return rows like these of other parts."""
+        return ConcatRows(parts)
 
     @property
     def in_python(self) -> bool:
@@ -139,6 +157,17 @@ class JoinRows(JoinedRows):
         return Features({name: feature for part in self.parts for name, feature in part.features.items()})
 
     @property
+    def media_fields(self) -> Sequence[str]:
+        """Those of all parts."""
+        return [name for part in self.parts for name in part.media_fields]
+
+    @property
+    def stored(self) -> AbstractRows:
+        """The stored rows of all parts."""
+        parts = [part.stored for part in self.parts]
+        return self if all(map(operator.is_, parts, self.parts)) else JoinRows(parts)
+
+    @property
     def in_python(self) -> bool:
         """True if it is true for any part."""
         return any(part.in_python for part in self.parts)
@@ -180,7 +209,7 @@ def _check_same_types(first: Dataset[Any], other: Dataset[Any], number: int) -> 
 def _stacked_feature(feature: Feature) -> Feature | None:
     """Return the feature of a field of numbers, arrays or times, without `Optional`; None for other fields."""
     inner = unwrap_optional(feature)
-    return inner if isinstance(inner, Value | Array | ClassLabel | TimeFeature) else None
+    return inner if isinstance(inner, Value | Array | ClassLabel | TimeFeature | Media) else None
 
 
 def concat_rows(datasets: Sequence[Dataset[Any]]) -> AbstractRows:
@@ -191,8 +220,14 @@ def concat_rows(datasets: Sequence[Dataset[Any]]) -> AbstractRows:
             known, found = ", ".join(first), ", ".join(other.fields)
             raise SchemaError(f"expected the fields of the first dataset ({known}), got {found} - at dataset {number}")
         _check_same_types(datasets[0], other, number)
-    rows = ConcatRows([other if other.fields == first else other.select(*first) for other in datasets])
-    return with_common_type(rows, datasets)
+    parts = [other if other.fields == first else other.select(*first) for other in datasets]
+    return combined(parts, lambda stored: with_common_type(ConcatRows(stored), stored))
+
+
+def combined(parts: Sequence[Dataset[Any]], make: Callable[[Sequence[Dataset[Any]]], AbstractRows]) -> AbstractRows:
+    """Return what `make` makes of the stored rows of parts, decoded as in each of them; of the parts if they differ."""
+    decodings = common_decodings([(part.rows, part.chosen) for part in parts])
+    return make(parts) if not decodings else with_decodings(make([part.stored for part in parts]), decodings)
 
 
 def with_common_type(rows: AbstractRows, parts: Sequence[Dataset[Any]]) -> AbstractRows:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from shardex.dataset import to_arrow as stream
 from shardex.dataset.combined_rows import concat_rows
 from shardex.dataset.dataset_dict import DatasetDict
+from shardex.dataset.decoded_rows import decode_view, over_stored
 from shardex.dataset.huggingface import to_huggingface
 from shardex.dataset.layers import Layer, RenamedRows, sample_type_of
 from shardex.dataset.pack import Strategy, packs_of
@@ -381,7 +382,8 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         >>> sx.open([{"img": 1, "y": 2}]).rename(img="image")[0]
         DictSample(image=1, y=2)
         """
-        return self._over(RenamedRows(self._rows, new_names(self.fields, {**(names or {}), **more})))
+        renamed = new_names(self.fields, {**(names or {}), **more})
+        return self._over(over_stored(self._rows, lambda rows: RenamedRows(rows, renamed), renamed))
 
     def sort(self, *fields: str | Sequence[str], descending: bool = False) -> Dataset[T_co]:
         """Return a view in the order of the values of a field, or of several; samples with equal values stay in order.
@@ -519,6 +521,35 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         [1, 1, 2, 2, 2, 2, 2, 2]
         """
         return self.through(*weighted_order(self, weights, length, seed, replacement))
+
+    # -- media -----------------------------------------------------------------------------------------------
+
+    @property
+    def media_fields(self) -> Sequence[str]:
+        """Fields with images, audio or video as stored bytes."""
+        found = self._rows.media_fields
+        return found if self._fields is None else [name for name in found if name in self._fields]
+
+    @property
+    def stored(self) -> Dataset[T_co]:
+        """The same view with media as they are stored: bytes. Whatever copies data reads this one."""
+        rows = self._rows.stored
+        return self if rows is self._rows else Dataset(rows, self._order, self._fields, self._notes)
+
+    def decode(self, form: Any = None, /, **fields: Any) -> Dataset[T_co]:
+        """Return a view with images, audio and video decoded in another form, for all fields or by field.
+
+        The form is "numpy" (images have height, width and channels, the default), "torch" (channels first), "pil", or
+        "bytes" (or False) for the stored bytes. Images may have steps instead, in a list: `Resize`, `CenterCrop`,
+        `Pad`; random ones are given to a `Loader`.
+
+        >>> import numpy as np, shardex as sx, tempfile
+        >>> image = np.zeros((4, 6, 3), np.uint8)
+        >>> ds = sx.write(tempfile.mkdtemp() + "/d", [{"image": image}], {"image": sx.Image()})
+        >>> ds[0].image.shape, ds.decode(image=[sx.Resize((2, 2))])[0].image.shape, ds.decode(False)[0].image[1:4]
+        ((4, 6, 3), (2, 2, 3), b'PNG')
+        """
+        return Dataset(decode_view(self, form, fields), self._order, self._fields, self._notes)
 
     # -- typed and mapped views ---------------------------------------------------------------------------
 

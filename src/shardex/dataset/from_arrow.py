@@ -17,6 +17,7 @@ from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.combine import join
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.dataset_dict import DatasetDict
+from shardex.dataset.decoded_rows import decoded
 from shardex.dataset.huggingface import import_datasets, rows_of
 from shardex.dataset.memory_rows import ColumnRows
 from shardex.errors import ArgumentError, FormatError, SchemaError
@@ -53,7 +54,7 @@ def from_arrow(data: Any, schema: Any = None) -> Dataset:
     """
     if isinstance(data, Dataset):
         return data
-    return Dataset(ArrowRows(_table(data), None if schema is None else Features.of(schema)))
+    return Dataset(decoded(ArrowRows(_table(data), None if schema is None else Features.of(schema))))
 
 
 def is_table(data: Any) -> bool:
@@ -96,10 +97,10 @@ def from_columns(columns: Mapping[str, Any]) -> Dataset:
     tables = {name: table for name, column in columns.items() if (table := column_table(name, column)) is not None}
     rest = {name: column for name, column in columns.items() if name not in tables}
     if not tables:
-        return Dataset(ColumnRows(columns))
+        return Dataset(decoded(ColumnRows(columns)))
     parts = [from_arrow(table) for table in tables.values()]
     if rest:
-        parts.append(Dataset(ColumnRows(rest)))
+        parts.append(Dataset(decoded(ColumnRows(rest))))
     lengths = {name: len(part) for part in parts for name in part.fields}
     if len({*lengths.values()}) > 1:
         raise SchemaError(f"expected columns of one length, got {lengths}")
@@ -167,4 +168,5 @@ def from_huggingface(data: Any) -> Any:
     """
     if isinstance(data, import_datasets("from_huggingface").DatasetDict):
         return DatasetDict({str(name): from_huggingface(one) for name, one in data.items()})
-    return Dataset(*rows_of(data))
+    rows, order = rows_of(data)
+    return Dataset(decoded(rows), order)

@@ -202,7 +202,9 @@ def copied(value: Any) -> Any:
         return {name: copied(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(map(copied, value)) if type(value) in (list, tuple) else value
-    return value.copy() if hasattr(value, "copy") else value
+    if hasattr(value, "copy"):
+        return value.copy()
+    return value.clone() if hasattr(value, "clone") else value  # a tensor
 
 
 def copied_lists(columns: Columns) -> Columns:

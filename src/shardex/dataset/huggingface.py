@@ -202,7 +202,7 @@ def to_huggingface(view: Dataset[Any]) -> Any:
 
     Data that came from Hugging Face is returned unchanged, with the order as indices.
     """
-    datasets = import_datasets("to_huggingface")
+    datasets, view = import_datasets("to_huggingface"), view.stored
     if isinstance(view.rows, HuggingFaceRows):
         return _back_to_hf(view, view.rows)
     arrow = table(view)

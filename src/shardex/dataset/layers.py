@@ -124,6 +124,12 @@ class TypedRows(Layer):
         return record_of(self._type).features
 
     @property
+    def stored(self) -> AbstractRows:
+        """Samples of the same class, of the stored rows below."""
+        below = self.below.stored
+        return self if below is self.below else TypedRows(below, self._type, self._chosen)
+
+    @property
     def in_python(self) -> bool:
         """That of the rows below."""
         return self.below.in_python
@@ -203,6 +209,17 @@ class RenamedRows(Layer):
     def fingerprint(self) -> str:
         """Fingerprint of the rows below: the samples are the same."""
         return self.below.fingerprint
+
+    @property
+    def media_fields(self) -> Sequence[str]:
+        """Those of the rows below under their new names."""
+        return [self._names[old] for old in self.below.media_fields if old in self._names]
+
+    @property
+    def stored(self) -> AbstractRows:
+        """The stored rows below under the new names."""
+        below = self.below.stored
+        return self if below is self.below else RenamedRows(below, self._names)
 
     def old_name(self, name: str) -> str:
         """Return the name that a field has in the rows below."""

@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from shardex.dataset.decoded_rows import StoredMedia
+from shardex.dataset.field_decoders import Decoding, FieldDecoder, decoder_of, is_decoded
 from shardex.dataset.function_calls import batch_result, copied, copied_lists, counted, place_of_rows
 from shardex.dataset.layers import Layer, layers_of, sample_type_of
 from shardex.dataset.read_size import byte_size
 from shardex.errors import FormatError, SchemaError, ShardexError
-from shardex.kernel import MISSING, Column, Columns, Integers, Masked, TimeArray, digest, values_of
-from shardex.rows import AbstractRows
+from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, TimeArray, digest, values_of
+from shardex.rows import AbstractRows, media_in
 from shardex.samples import Batch, ClassFitter, DictSample, fields_of, is_sample_class, record_of
 from shardex.schema import (
     Array,
@@ -65,18 +67,43 @@ class MappedRows(Layer):
         fields: Sequence[str] | None = None,
         sample_type: type[Any] | None = None,
         schema: Features | None = None,
+        stored: bool = False,
     ) -> None:
         self.below = below
         self.function = function
         self._chosen = None if fields is None else tuple(fields)
         self._type = sample_type
         self._schema = schema
+        self._keeps_stored = stored
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = (
             self.__dict__.get("features") if self._type is DictSample else None
         )  # other processes need not find them
-        return type(self), (self.below, self.function, self._chosen, self._type, self._schema or known)
+        schema = self._schema or known
+        return type(self), (self.below, self.function, self._chosen, self._type, schema, self._keeps_stored)
+
+    @property
+    def stored(self) -> AbstractRows:
+        """The same results with media as bytes: the stored ones of those that the function passed on unchanged."""
+        if self._keeps_stored or not StoredMedia(self.below, self._chosen).names:
+            return self
+        return type(self)(self.below, self.function, self._chosen, self._type, self.features, True)
+
+    @property
+    def media_fields(self) -> Sequence[str]:
+        """None if results have decoded media."""
+        return media_in(self.features) if self._keeps_stored else ()
+
+    @cached_property
+    def _media(self) -> dict[str, FieldDecoder]:
+        """Fields of media that results have in decoded form."""
+        some = {} if self._keeps_stored else {n: f for n, f in self.features.items() if is_decoded(f)}
+        return {name: decoder_of(feature, Decoding()) for name, feature in some.items()}
+
+    @cached_property
+    def _stored_media(self) -> StoredMedia:
+        return StoredMedia(self.below, self._chosen)
 
     @property
     def sample_type(self) -> type[Any]:
@@ -140,7 +167,7 @@ class MappedRows(Layer):
         found = self._results(rows)
         if self._type is not DictSample and is_sample_class(self.sample_type):
             names = check_fields(list(self.features), fields)
-            return self._fitter.columns(found, names, lambda k: self._place(int(rows[k])))
+            return self._of_class(found, names, rows)
         names = check_fields(list(self.features), fields)
         return self._fitted(found, names, rows, every=fields is None)
 
@@ -160,15 +187,49 @@ class MappedRows(Layer):
     def _results(self, rows: Integers) -> Columns:
         """Return the results of the function for these rows, as they are; `MISSING` where one lacks a field."""
         given = self._values(rows)
+        before = list(map(self._stored_media.copies, given)) if self._keeps_stored else ()
         with counted():
             results = [self._call(values, row) for values, row in zip(given, rows.tolist(), strict=True)]
-        return Columns.from_samples([fields_of(one) for one in results])
+        found = [fields_of(one) for one in results]
+        if self._keeps_stored:
+            found = list(map(self._stored_media.in_sample, found, before, rows.tolist()))
+        return Columns.from_samples(found)
+
+    def _of_class(self, found: Columns, names: Sequence[str], rows: Integers) -> Columns:
+        """Return results that are instances of a class as columns."""
+        plain = [name for name in names if name not in self._media]
+        columns = self._fitter.columns(found, plain, lambda k: self._place(int(rows[k])))
+        if len(plain) == len(names):
+            return columns
+        media = {
+            n: self._media_column(found.data.get(n, [None] * len(rows)), n, rows) for n in names if n in self._media
+        }
+        return Columns({**columns.data, **media}, len(rows)).select(names)
+
+    def _media_column(self, column: Column, name: str, rows: Integers) -> Column:
+        """Return results of a field of media in decoded form: arrays are, bytes and files are decoded."""
+        feature, decoder = self.features[name], self._media[name]
+        if isinstance(column, np.ndarray | Ragged):
+            return Masked.whole(column) if isinstance(feature, Optional) else column
+        found = []
+        for k, value in enumerate(values_of(column)):
+            if (value is None or value is MISSING) and not isinstance(feature, Optional):
+                raise SchemaError(f"expected {feature}, got none - at {self._place(int(rows[k]))}, field {name}")
+            try:
+                found.append(None if value is MISSING else decoder.result(value))
+            except (FormatError, SchemaError) as error:
+                raise type(error)(f"{error} - at {self._place(int(rows[k]))}, field {name}") from None
+        return Columns({"": found}, len(found)).stack().data[""]
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Call the function for one sample."""
+        if self._keeps_stored:
+            return self.read(np.array([row]), fields).sample(0)
         values = fields_of(self._call(self.below.sample(row, self._chosen), row))
         if self._type is not DictSample and is_sample_class(self.sample_type):
             names = check_fields(list(self.features), fields)
+            if self._media:
+                return self._of_class(Columns.from_samples([values]), names, np.array([row])).sample(0)
             return self._fitter.sample(values, names, lambda _: self._place(row))
         checks = self._checks
         if fields is None and values.keys() == checks.keys() and all(fits(values[n]) for n, fits in checks.items()):
@@ -179,7 +240,7 @@ class MappedRows(Layer):
     @cached_property
     def _checks(self) -> dict[str, Callable[[Any], bool]]:
         """For each field a fast function that is True if a value needs no conversion."""
-        return {name: _fits_exactly(feature) for name, feature in self.features.items()}
+        return {n: _is_array if n in self._media else _fits_exactly(f) for n, f in self.features.items()}
 
     def _fitted(self, found: Columns, names: list[str], rows: Integers, *, every: bool) -> Columns:
         """Return results converted to the features; `every`: refuse other fields than these."""
@@ -200,6 +261,8 @@ class MappedRows(Layer):
         return Columns(columns, len(rows))
 
     def _column(self, column: Column, name: str, rows: Integers) -> Column:
+        if name in self._media:
+            return self._media_column(column, name, rows)
         feature, fits = self.features[name], self._checks[name]
         if not isinstance(column, list):
             if (cast := _cast(column, feature)) is not None:
@@ -263,7 +326,11 @@ class BatchMappedRows(MappedRows):
     def _results(self, rows: Integers) -> Columns:
         if not len(rows):
             return Columns({}, 0)  # functions need not work for no samples
-        return self._call_batch(self.below.read(rows, self._chosen), rows)
+        given = self.below.read(rows, self._chosen)
+        if not self._keeps_stored:
+            return self._call_batch(given, rows)
+        before = self._stored_media.copies(given.data)
+        return self._stored_media.in_columns(self._call_batch(given, rows), before, rows)
 
     def _call_batch(self, given: Columns, rows: Integers) -> Columns:
         """Call the function for the columns of these rows; its results must be as many."""
@@ -361,6 +428,10 @@ def _cast_labels(column: Column, feature: Feature, classes: int) -> Column | Non
         return None
     labels = values.astype(np.int32, copy=False)
     return Masked(labels, column.mask) if isinstance(column, Masked) and isinstance(feature, Optional) else labels
+
+
+def _is_array(value: Any) -> bool:
+    return type(value) is np.ndarray
 
 
 def _fits_exactly(feature: Feature) -> Callable[[Any], bool]:

@@ -54,6 +54,12 @@ class ListRows(AbstractRows):
         """Features that fit all samples."""
         return infer(self.samples)
 
+    @property
+    def media_fields(self) -> Sequence[str]:
+        """Fields whose first value is a PIL image: others hold no media, and all samples need not be looked at."""
+        first = self.samples[0] if len(self.samples) else {}
+        return [name for name, value in first.items() if _is_picture(value)]
+
     @cached_property
     def _known_features(self) -> Mapping[str, Feature]:
         """The features; empty if a field has values of several kinds."""
@@ -106,6 +112,10 @@ class ListRows(AbstractRows):
         return lists | {name: feature for name, feature in known if contains(feature, Media)}
 
 
+def _is_picture(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "PIL"
+
+
 def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
@@ -150,6 +160,12 @@ class ColumnRows(AbstractRows):
     def features(self) -> Features:
         """Features of the arrays' dtypes and shapes, and those that fit all values of lists."""
         return Features({name: _memory_feature(name, column) for name, column in self.columns.data.items()})
+
+    @property
+    def media_fields(self) -> Sequence[str]:
+        """Fields whose first value is a PIL image."""
+        lists = {name: column for name, column in self.columns.data.items() if isinstance(column, list)}
+        return [name for name, column in lists.items() if column and _is_picture(column[0])]
 
     @cached_property
     def fingerprint(self) -> str:

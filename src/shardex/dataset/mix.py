@@ -14,6 +14,7 @@ from typing import Any, cast
 from shardex.dataset.combine import concat
 from shardex.dataset.combined_rows import ConcatRows, with_common_type
 from shardex.dataset.dataset import Dataset
+from shardex.dataset.decoded_rows import decodings_of, with_decodings
 from shardex.dataset.layers import innermost_rows
 from shardex.errors import ArgumentError
 from shardex.order import Mix, whole_weights
@@ -29,6 +30,10 @@ class MixRows(ConcatRows):
     def __init__(self, parts: Sequence[Dataset[Any]], names: Sequence[str]) -> None:
         super().__init__(parts)
         self.names = list(names)
+
+    def of(self, parts: Sequence[Dataset[Any]]) -> MixRows:
+        """Return the same mixture of other parts."""
+        return MixRows(parts, self.names)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -55,7 +60,8 @@ def mix(
     [0, 1, 2, -1, 3, 4, 5, -2, 6, 7, 8, -1]
     """
     named = _named(datasets)
-    rows = MixRows(cast(ConcatRows, innermost_rows(concat(list(named.values())).rows)).parts, list(named))
+    parts = cast(ConcatRows, innermost_rows((whole := concat(list(named.values()))).rows)).parts
+    rows = MixRows(parts, list(named))
     if length is None:
         length = len(rows)
     if length < 0:
@@ -64,7 +70,8 @@ def mix(
         seed = operator.index(seed)
     start = 0, _whole(rows.sizes, weights)
     order = Mix(tuple(rows.sizes.values()), (start,), length, seed)
-    return Dataset(with_common_type(rows, list(named.values())), order, notes=(f"mixed from {', '.join(named)}",))
+    mixed = with_decodings(with_common_type(rows, parts), decodings_of(whole.rows))
+    return Dataset(mixed, order, notes=(f"mixed from {', '.join(named)}",))
 
 
 def reweighted(mixture: Dataset[T_co], position: int, weights: Weights) -> Dataset[T_co]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
 from shardex.dataset.dataset import Dataset
+from shardex.dataset.decoded_rows import decoded
 from shardex.dataset.from_arrow import ArrowStream, HubDataset, from_columns, from_table, is_table
 from shardex.dataset.layers import TypedRows
 from shardex.dataset.memory_rows import ListRows
@@ -14,7 +15,7 @@ from shardex.dataset.typed_views import check_type, features_wanted_by
 from shardex.errors import ArgumentError
 from shardex.files import What
 from shardex.formats import open_rows
-from shardex.rows import AbstractRows, Rows
+from shardex.rows import AbstractRows, AdaptedRows, Rows
 from shardex.samples import T_co, fields_of, is_sample_class
 from shardex.schema import Features
 from shardex.workers import ExecutorLike
@@ -58,7 +59,7 @@ def open(
     DictSample(x=1, name='a')
     """
     rows = _rows_of(what, sample_type, format, schema, options)
-    opened: Dataset[Any] = rows if isinstance(rows, Dataset) else Dataset(rows)
+    opened: Dataset[Any] = rows if isinstance(rows, Dataset) else Dataset(decoded(_abstract(rows)))
     return opened if sample_type is None else opened.as_type(sample_type)
 
 
@@ -82,6 +83,10 @@ def _rows_of(what: Any, sample_type: Any, format: str | None, schema: Any, optio
     if schema is not None:
         options["schema"] = Features.of(schema)
     return open_rows(what, format, wanted=features_wanted_by(sample_type), **options)
+
+
+def _abstract(rows: Rows) -> AbstractRows:
+    return rows if isinstance(rows, AbstractRows) else AdaptedRows(rows)
 
 
 def _in_memory(what: Any, schema: Any) -> Any:

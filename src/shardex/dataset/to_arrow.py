@@ -33,6 +33,7 @@ def batches(view: Dataset[Any]) -> pa.RecordBatchReader:
     >>> batches(open([{"x": 1}, {"x": 2}])).read_all().to_pydict()
     {'x': [1, 2]}
     """
+    view = view.stored
     if isinstance(view.rows, ArrowRows) and (stored := stored_table(view)) is not None:
         return stored.to_reader()
     features, chunks = view.features, view.chunks(size=_MIN_ROWS)
@@ -100,6 +101,7 @@ def _exceeds_float(column: pa.ChunkedArray) -> bool:
 
 def stored_table(view: Dataset[Any]) -> pa.Table | None:
     """Return the stored columns of a view of consecutive rows, in the types of `batches`; None if there are none."""
+    view = view.stored
     rows, order = view.rows, view.order
     if not isinstance(order, Span) or order.step != 1:
         return None

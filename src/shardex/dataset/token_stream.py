@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex.dataset.decoded_rows import undecoded
 from shardex.dataset.layers import TypedRows, innermost_rows
 from shardex.dataset.token_runs import Runs, check_lengths, locate_runs
 from shardex.errors import ArgumentError, RowError, SchemaError, unknown_field
@@ -85,7 +86,7 @@ def without_class(documents: Dataset[Any]) -> Dataset[Any]:
 
     Classes rarely say how many dimensions arrays have, and samples that are made of documents are untyped anyway.
     """
-    rows = documents.rows
+    rows = undecoded(documents.rows)
     if not isinstance(rows, TypedRows) or any(name not in rows.below.features for name in documents.fields):
         return documents
     pairs = [(unwrap_optional(rows.features[n]), unwrap_optional(rows.below.features[n])) for n in documents.fields]

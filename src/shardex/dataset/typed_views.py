@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shardex.dataset.layers import TypedRows, sample_type_of
+from shardex.dataset.decoded_rows import typed_rows
+from shardex.dataset.layers import sample_type_of
 from shardex.dataset.mapped_rows import BatchMappedRows, MappedRows, unchanged
 from shardex.errors import ArgumentError, LensError, SchemaError
 from shardex.rows import AbstractRows
@@ -28,6 +29,9 @@ from shardex.samples import (
     type_name,
 )
 from shardex.schema import Feature, Features, Optional, describe
+
+if TYPE_CHECKING:
+    from shardex.dataset.dataset import Dataset
 
 
 def check_type(kind: Any) -> None:
@@ -67,7 +71,7 @@ def typed_view(rows: AbstractRows, fields: Sequence[str] | None, kind: Any) -> A
         return rows
     if is_sample_class(current) and is_sample_class(kind):
         FieldSubset(current, kind)  # its error names the fields of the two classes that do not fit
-    return TypedRows(rows, kind, fields) if is_sample_class(kind) else MappedRows(rows, _untyped, fields, DictSample)
+    return typed_rows(rows, kind, fields) if is_sample_class(kind) else MappedRows(rows, _untyped, fields, DictSample)
 
 
 def _untyped(sample: Any) -> DictSample:
@@ -80,7 +84,7 @@ def lens_view(rows: AbstractRows, fields: Sequence[str] | None, lens: Lens[Any, 
         raise LensError(f"expected a lens, made by @lens or Lens(...), got {type_name(type(lens))}")
     current, source = sample_type_of(rows, fields), lens.source
     if is_sample_class(source) and not (current is source or issubclass(current, source)):
-        rows, fields = TypedRows(rows, source, fields), None
+        rows, fields = typed_rows(rows, source, fields), None
     return MappedRows(rows, lens, fields, lens.view if is_sample_class(lens.view) or lens.view is DictSample else None)
 
 
@@ -98,17 +102,18 @@ def mapped_view(
 # -- putting views back ----------------------------------------------------------------------------------------
 
 
-def put_views(
-    views: Iterable[Any], lens: Lens[Any, Any], sources: Iterable[Mapping[str, Any]] | None
-) -> Iterator[Mapping[str, Any]]:
-    """Yield each source sample with its view put back; without sources, samples made from views alone."""
-    if sources is None:
+def put_views(views: Iterable[Any], lens: Lens[Any, Any], onto: Dataset[Any] | None) -> Iterator[Mapping[str, Any]]:
+    """Yield each sample of a dataset with its view put back; without one, samples made from views alone."""
+    if onto is None:
         for view in views:
             yield fields_of(lens.put(_typed_view(view, lens)))
         return
+    stored = onto.stored
+    sources = (sample for some in onto.chunks() for sample in some.to_samples())
     try:
-        for view, source in zip(views, sources, strict=True):
-            yield {**source, **changes(source, view, lens)}
+        for number, (view, source) in enumerate(zip(views, sources, strict=True)):
+            whole = source if stored is onto else stored.sample(number)  # media that do not change keep their bytes
+            yield {**whole, **changes(source, view, lens)}
     except ValueError as error:
         if not str(error).startswith("zip()"):
             raise

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.arrow import is_queryable
+from shardex.dataset.decoded_rows import undecoded
 from shardex.dataset.layers import TypedRows
 from shardex.dataset.token_stream import source_rows
 from shardex.errors import ArgumentError, SchemaError, ShardexError, unknown_field
@@ -29,8 +30,8 @@ T = TypeVar("T")
 
 PLUMBING = frozenset(
     (
-        *("advise", "chosen", "chunks", "column", "extracted", "in_python", "notes"),
-        *("order", "present", "rows", "sample", "sql_columns", "through"),
+        *("advise", "chosen", "chunks", "column", "extracted", "in_python", "media_fields", "notes"),
+        *("order", "present", "rows", "sample", "sql_columns", "stored", "through"),
     )
 )
 """Methods of `Dataset` that other parts of shardex call; `dir` leaves them out."""
@@ -139,8 +140,8 @@ def headline(view: Dataset[Any]) -> str:
 
 
 def _kind(view: Dataset[Any]) -> str:
-    rows = view.rows
-    return f"Dataset[{rows.sample_type.__name__}]" if isinstance(rows, TypedRows) and view.chosen is None else "Dataset"
+    typed = isinstance(undecoded(view.rows), TypedRows) and view.chosen is None
+    return f"Dataset[{view.sample_type.__name__}]" if typed else "Dataset"
 
 
 def _count(view: Dataset[Any]) -> str:

@@ -73,11 +73,14 @@ def write(
     source = samples_of(samples)
     if transform is None and through is None and mode != "append":
         options = {**_stored_metadata(source, format), **options}
+    if not steps.any and isinstance(source, Dataset):
+        source = source.stored  # media are copied as they are
     in_parts = steps.any or workers is not None or executor is not None or on_error != "raise"
     if in_parts and (through is not None or onto is not None):
         raise ArgumentError("expected through= and onto= without functions and workers, got both")
     if in_parts or (through is None and _is_large(os.fspath(path), source, steps, format, mode, options)):
         whole = source if isinstance(source, Dataset) else _opened(source)
+        whole = whole if steps.any else whole.stored
         result = write_in_parts(
             os.fspath(path),
             whole,
@@ -139,8 +142,7 @@ def _write_stream(
         schema = given.features
     if through is not None:
         schema = schema or (Features.of(through.source) if is_sample_class(through.source) else None)
-        sources = None if onto is None else (sample for some in onto.chunks() for sample in some.to_samples())
-        source = put_views(source, through, sources)
+        source = put_views(source, through, onto)
     elif onto is not None:
         raise ArgumentError("expected through=, a lens that puts views into samples, together with onto=, got none")
     elif isinstance(source, Dataset) and source.sample_type is DictSample:

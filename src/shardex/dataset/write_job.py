@@ -70,7 +70,7 @@ class WriteJob:
     def __call__(self, part: Part) -> FinishedPart:
         """Write the samples of a part to the folder of the job."""
         inner = self.folder.new_part(part.number)
-        results = Results(self.source, self.steps, part.begin, part.end)
+        results = Results(self.source, self.steps, part.begin, part.end, stored=True)
         try:
             with Writer(self.folder.path(inner), self.schema, self.format, "create", self.options) as out:
                 self._write(results, out, part)
@@ -260,7 +260,7 @@ def part_rows(source: Dataset[Any], steps: Steps, options: Mapping[str, Any]) ->
     below, fields = below_functions(source.rows, source.chosen)
     rows = rows_per_part(
         len(source),
-        _sample_bytes(below, fields, source.order),
+        _sample_bytes(below.stored, fields, source.order),
         shard_rows=options.get("shard_rows"),
         shard_size=options.get("shard_size"),
         calls_function=steps.any or below is not source.rows,

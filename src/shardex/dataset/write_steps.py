@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardex.dataset.dataset import Dataset
+from shardex.dataset.decoded_rows import StoredMedia
 from shardex.dataset.function_calls import (
     SampleFailure,
     batch_result,
@@ -70,8 +71,10 @@ class Steps:
 class Results:
     """The results for a range of samples: columns or lists of samples, each with the range of rows it is made from."""
 
-    def __init__(self, source: Dataset[Any], steps: Steps, begin: int, end: int) -> None:
+    def __init__(self, source: Dataset[Any], steps: Steps, begin: int, end: int, *, stored: bool = False) -> None:
+        """:param stored: media that functions pass on unchanged are the stored bytes, as they are written"""
         self._source, self._steps = source, steps
+        self._media = StoredMedia(source) if stored and steps.any else None
         self._begin, self._end = begin, end
         self._in_memory = not isinstance(innermost_rows(source.rows), ShardRows)
         self.left_out: list[LeftOut] = []
@@ -153,9 +156,13 @@ class Results:
         steps = self._steps
         if self._in_memory and steps.any:
             sample = _copied_sample(sample)
+        before = None if self._media is None else self._media.copies(fields_of(sample))
         if steps.filter is not None and not _is_true(call_function(steps.filter, sample, place), steps.filter, place):
             return ()
-        return (sample,) if steps.transform is None else sample_results(steps.transform, sample, place)
+        results = (sample,) if steps.transform is None else sample_results(steps.transform, sample, place)
+        if self._media is None or not before:
+            return results
+        return [self._media.in_sample(fields_of(one), before, row) for one in results]
 
     def _batch(self, begin: int, end: int) -> Iterator[tuple[int, int, Columns]]:
         """Yield the results for a batch; if samples with errors are left out, for each sample alone after an error."""
@@ -184,6 +191,7 @@ class Results:
         if self._in_memory:
             columns = copied_lists(columns)
         batch = Batch(columns, self._source.sample_type)
+        before = Columns({} if self._media is None else self._media.copies(columns.data), len(columns))
         if steps.filter is not None:
             mask = np.asarray(call_function(steps.filter, batch, place))
             if mask.shape != (len(batch),) or mask.dtype != np.bool_:
@@ -191,12 +199,18 @@ class Results:
                     f"expected {len(batch)} booleans from {steps.filter!r} (batched=True), got {mask.dtype} of shape "
                     f"{list(mask.shape)} - at {place()}"
                 )
-            rows = rows[mask]
+            rows, before = rows[mask], before.take(np.flatnonzero(mask))
             batch = Batch(batch.columns.take(np.flatnonzero(mask)), self._source.sample_type)
-        if steps.transform is None:
-            return batch.columns
-        if not len(batch):
+        if not len(batch) and steps.transform is not None:
             return Columns({}, 0)  # functions need not work for no samples
+        made = batch.columns if steps.transform is None else self._transformed(batch, rows, place)
+        if self._media is None or len(made) != len(rows):
+            return made
+        return self._media.in_columns(made, before.data, rows)
+
+    def _transformed(self, batch: Batch[Any], rows: Integers, place: Callable[[], str]) -> Columns:
+        steps = self._steps
+        assert steps.transform is not None
         try:
             return batch_result(steps.transform, batch, place, copy=False).columns  # written before the next call
         except SampleFailure as failure:

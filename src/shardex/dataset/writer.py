@@ -127,7 +127,8 @@ class Writer(AllOrNothing):
         """Append many samples: of an iterable, a DataFrame, `Columns`, or a dict of columns."""
         if isinstance(samples, Columns):
             return self._extend(samples)
-        for sample in samples_of(samples):
+        many = samples_of(samples)
+        for sample in many.stored if isinstance(many, Dataset) else many:  # media are copied as they are
             if self._shards is None or self._closed or self._complete is not None:
                 self.append(self._mapping(sample))
                 continue
@@ -168,6 +169,8 @@ def samples_of(samples: Any) -> Any:
     ([DictSample(x=1), DictSample(x=2)], [{'x': 1}])
     """
     paths = list(samples[:1]) if isinstance(samples, list | tuple) else [samples]
+    if isinstance(samples, Dataset):
+        return samples
     if any(isinstance(one, str | os.PathLike) for one in paths):
         return open_dataset(samples)
     rows = isinstance(samples, Rows) and not isinstance(samples, Dataset)

@@ -179,6 +179,11 @@ class CsvRows(NumberedLines):
             return self._schema
         return fields_of(self._found.kinds if self._found else {}, self._parser.columns)
 
+    @property
+    def media_fields(self) -> Sequence[str]:
+        """None: cells are text."""
+        return ()
+
     @cached_property
     def _found(self) -> RecordFields | None:
         if self._schema is not None:

@@ -41,6 +41,7 @@ from shardex.formats.record_fields import (
 )
 from shardex.formats.registry import ShardRows
 from shardex.kernel import MISSING, Bytes, Columns, Integers, Ranges, Segments, take
+from shardex.rows import media_in
 from shardex.schema import (
     Features,
     check_fields,
@@ -265,6 +266,11 @@ class DictRows(RecordRows):
         if self._schema is not None:
             return self._schema
         return self._found.features(self._value_field) if self._found else self._features_of_first()
+
+    @property
+    def media_fields(self) -> Sequence[str]:
+        """Those in the schema: keys that are found in records have no media."""
+        return () if self._schema is None else media_in(self._schema)
 
     @cached_property
     def _found(self) -> RecordFields | None:

@@ -51,6 +51,7 @@ from shardex.formats.tar_members import (
     warn_if_truncated,
 )
 from shardex.kernel import MISSING, Bytes, Column, Columns, Integers, Ranges, Segments
+from shardex.rows import media_in
 from shardex.schema import (
     MSGPACK,
     Feature,
@@ -183,6 +184,11 @@ class TarRows(ExtractedRows):
             return Features({KEY: Text(), **self._found_in_maps.features("msgpack"), **self._schema})
         fields = {name: self._feature(name, extension) for name, extension in self._extension_of.items()}
         return Features({KEY: Text(), **fields})
+
+    @property
+    def media_fields(self) -> Sequence[str]:
+        """Those of media by their extension or the schema; keys of MessagePack maps have none."""
+        return media_in(self._schema if self._as_map else self.features)
 
     @cached_property
     def _found_in_maps(self) -> RecordFields:

@@ -23,7 +23,9 @@ from shardex.schema import (
     Bytes,
     ClassLabel,
     Feature,
+    Image,
     Json,
+    Media,
     Optional,
     Sequence,
     Struct,
@@ -118,6 +120,8 @@ class ColumnForms:
 
     def _column(self, name: str, column: NDArray[Any] | Ragged | Masked, lengths: Lengths) -> Column:
         values, mask = (column.column, column.mask) if isinstance(column, Masked) else (column, None)
+        if isinstance(self._features.get(name), Image) and values.ndim == (3 if isinstance(values, Ragged) else 4):
+            return self._images(name, values, mask, lengths)
         if isinstance(values, np.ndarray) and (values.ndim == 1 or self._is_fixed(name, values)):
             if self._transformed and values.ndim == 1:
                 values = self._restored(name, values)
@@ -198,6 +202,15 @@ class ColumnForms:
         fits = sizes.shape[1] == len(feature.shape) and all((sizes[:, k] == feature.shape[k]).all() for k in fixed)
         return feature if fits and not several else None
 
+    def _images(self, name: str, values: NDArray[Any] | Ragged, mask: Mask | None, lengths: Lengths) -> Column:
+        """Return images in the form that was chosen; otherwise as one array, which needs images of one size."""
+        ragged = self._ragged
+        if name in ragged if isinstance(ragged, Mapping) else ragged is not None:
+            return self._arrays(name, values, mask, lengths)
+        if isinstance(values, Ragged):
+            values = _of_one_size(name, values, mask)
+        return values if mask is None else Masked(values, mask).filled(self._filler(name, values.dtype, 0))
+
     # -- lists ---------------------------------------------------------------------------------------------------
 
     def _from_list(self, name: str, column: list[Any]) -> Column:
@@ -252,7 +265,10 @@ def _final(feature: Feature) -> type | None:
     """
     if isinstance(feature, Value | ClassLabel) or (isinstance(feature, Array) and feature.fixed and feature.shape):
         return np.ndarray
-    return list if isinstance(unwrap_optional(feature), Text | Bytes | Json | Struct) else None
+    inner = unwrap_optional(feature)
+    if isinstance(inner, Media) and inner.decode:
+        return None
+    return list if isinstance(inner, Text | Bytes | Json | Struct) else None
 
 
 def _dtype_of(feature: Feature | None) -> np.dtype[Any] | None:
@@ -306,6 +322,21 @@ def _shapes(rows: Ragged) -> Integers:
 def _examples(shapes: Integers) -> str:
     different = np.unique(shapes, axis=0)
     return " and ".join(str(tuple(shape)) for shape in different[[0, -1]].tolist())
+
+
+def _of_one_size(name: str, images: Ragged, mask: Mask | None) -> NDArray[Any]:
+    """Return images that lie end to end as one array; missing ones are black."""
+    shapes = _shapes(images)
+    present = shapes if mask is None else shapes[mask]
+    if len(different := np.unique(present, axis=0)) > 1:
+        raise SchemaError(
+            f"expected images of one size to stack them, got {_examples(present)} - at field {name}; make them one size "
+            f'with decode={{"{name}": [sx.Resize((height, width))]}} (or sx.CenterCrop, sx.RandomResizedCrop, sx.Pad), '
+            f'or choose ragged={{"{name}": "list"}} for a list of arrays, "pad" to pad them with zeros'
+        )
+    shape = different[0].tolist() if len(different) else [0, 0, 0]
+    stacked = images.values.reshape(-1, *shape)
+    return stacked if mask is None else Masked.spread(stacked, mask).column  # type: ignore[no-any-return]
 
 
 def _several_sizes(name: str, found: str) -> SchemaError:

@@ -156,8 +156,10 @@ class LoadedBatch(Batch[T_co]):
             return super().mask_of(name)
         column = self.columns[name]
         shape = getattr(column.values if isinstance(column, Masked) else column, "shape", None)
-        longest = sizes.reshape(len(self), -1).max(axis=0, initial=0).tolist() if shape is None else shape[1:]
-        return self._output(value_mask(sizes, longest))
+        largest = sizes.reshape(len(self), -1).max(axis=0, initial=0).tolist()
+        if shape is not None and len(largest) == 3 and tuple(shape[1:]) == (largest[2], *largest[:2]) != (*largest,):
+            return self._output(np.moveaxis(value_mask(sizes, largest), -1, -3))  # images with their channels first
+        return self._output(value_mask(sizes, largest if shape is None else shape[1:]))
 
     def _output(self, array: Any) -> Any:
         return array if self._to_tensor is None else self._to_tensor(array)

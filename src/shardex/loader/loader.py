@@ -136,6 +136,7 @@ class Loader(Generic[B_co]):
         max_tokens: int | None = None,
         bucket: int | None = None,
         length_of: str | None = None,
+        decode: Any = None,
     ) -> None:
         """
         :param dataset: a `Dataset`, or anything that `open` takes
@@ -164,7 +165,8 @@ class Loader(Generic[B_co]):
             nearly as random as a full shuffle, and much faster on cold disks and object stores
         :param on_error: "raise"; or "skip" to replace a sample that cannot be read or transformed by another one; or a
             function that is called with each `BadSample` before it is replaced
-        :param to: "torch" for tensors that share the memory of the arrays; with `pin_memory` in pinned memory
+        :param to: "torch" for tensors that share the memory of the arrays; with `pin_memory` in pinned memory. Images
+            have their channels first, unless a transform returned them
         :param max_tokens: largest number of tokens in a batch, which has as many samples as fit: the number of samples
             times the length of the longest if they are padded, the sum of their lengths with ``ragged="pack"`` or
             "list"; an empty sample counts as one token
@@ -173,6 +175,9 @@ class Loader(Generic[B_co]):
             padding
         :param length_of: field whose length `max_tokens` and `bucket` use; by default the only field of arrays that
             differ in length, or the one called "tokens" or "inputs"
+        :param decode: how images, audio and video are decoded, by field or for all, as for `Dataset.decode`:
+            ``{"image": [RandomResizedCrop(224), Flip()]}``. The chances of random steps depend on seed, epoch and
+            position only; fields with the same steps have the same ones
         """
         data = dataset if isinstance(dataset, Dataset) else open(dataset)
         rank, world_size = resolve_rank(rank, world_size)
@@ -202,11 +207,13 @@ class Loader(Generic[B_co]):
             max_tokens=max_tokens,
             bucket=bucket,
             length_of=length_of,
+            decode=decode,
         )
         self._recipe = Recipe(data, options)
         if fill is not None or isinstance(ragged, Mapping):
             _ = self._recipe.forms  # raises if they do not suit the fields
         self._warn_of_continuing = True
+        _ = self._recipe.source  # raises if media cannot be decoded like this
         self._recipe.view(0)  # raises if this order cannot be shuffled in blocks
         self._run = RunState(self._recipe.steps(), options.epochs)
         self._executor: Executor | None = None
@@ -414,7 +421,7 @@ class Loader(Generic[B_co]):
             return prepared.data
         if self._options.to == "numpy":
             return LoadedBatch(prepared.data, prepared, origin)
-        tensors = to_tensors(prepared.data, self._options.pin_memory)
+        tensors = to_tensors(prepared.data, self._options.pin_memory, self._recipe.pictures)
         return LoadedBatch(tensors, prepared, origin, require_torch().from_numpy)
 
     def _say_continued(self) -> None:

@@ -41,6 +41,7 @@ class LoaderArguments(TypedDict, total=False):
     max_tokens: int | None
     bucket: int | None
     length_of: str | None
+    decode: Any
 
 
 _NUMBERS = {"seed": None, "world_size": 1, "rank": None, "workers": 0, "window": 1}
@@ -81,6 +82,7 @@ class LoaderOptions:
     max_tokens: int | None = None
     bucket: int | None = None
     length_of: str | None = None
+    decode: Any = None
 
     def __post_init__(self) -> None:
         for name, least in {**_NUMBERS, **_NUMBERS_OR_NONE}.items():

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from shardex.dataset import Dataset, MixRows, innermost_rows
+from shardex.dataset import Dataset, DecodedRows, MixRows, decode_view, innermost_rows
 from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.kernel import Columns, Integers, Ragged
 from shardex.loader.column_forms import ColumnForms
@@ -48,9 +48,9 @@ def takes_generator(transform: Callable[..., Any]) -> bool:
     return len(needed) == 2
 
 
-def random_generator(seed: int, epoch: int, position: int) -> np.random.Generator:
-    """Return the random generator of one position; it depends on nothing else."""
-    key = hashlib.blake2b(f"shardex rng {seed} {epoch}".encode(), digest_size=8).digest()
+def random_generator(seed: int, epoch: int, position: int, purpose: str = "shardex rng") -> np.random.Generator:
+    """Return the random generator of one position for a purpose; it depends on nothing else."""
+    key = hashlib.blake2b(f"{purpose} {seed} {epoch}".encode(), digest_size=8).digest()
     return np.random.Generator(np.random.Philox(key=np.array([int.from_bytes(key, "little"), position], np.uint64)))
 
 
@@ -78,7 +78,7 @@ class Recipe:
     @cached_property
     def in_python(self) -> bool:
         """True if making a batch holds the GIL most of the time."""
-        return self.options.transform is not None or self.options.collate is not None or self.dataset.in_python
+        return self.options.transform is not None or self.options.collate is not None or self.source.in_python
 
     @cached_property
     def sample_type(self) -> type[Any]:
@@ -97,7 +97,7 @@ class Recipe:
     @cached_property
     def reads_independently(self) -> bool:
         """True if the values of a row do not depend on which rows are read together."""
-        return not self.in_python
+        return not self.in_python and not self.source.stored.in_python
 
     @cached_property
     def forms(self) -> ColumnForms:
@@ -108,7 +108,7 @@ class Recipe:
     def _features(self) -> Mapping[str, Feature]:
         """Features of the fields; empty if they would be inferred from samples that are bad."""
         try:
-            return self.dataset.features
+            return self.source.features
         except Exception:
             return {}
 
@@ -186,8 +186,48 @@ class Recipe:
         if (view := self._views.get(epoch)) is None:
             order = self.dataset.order.for_epoch(epoch, self.shuffle)
             self._views.clear()
-            view = self._views[epoch] = Dataset(self.dataset.rows, order, self.dataset.chosen)
+            view = self._views[epoch] = Dataset(self.source.rows, order, self.dataset.chosen)
         return view
+
+    # -- media -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def source(self) -> Dataset[Any]:
+        """The dataset with media decoded as the options say; its random steps need `read`."""
+        decode, data = self.options.decode, self.dataset
+        as_arrays = isinstance(data.rows, DecodedRows) and self.options.to == "torch"  # tensors of whole batches
+        if decode is None and not as_arrays:
+            return data
+        form, fields = (None, decode) if isinstance(decode, Mapping) else (decode, {})
+        rows = decode_view(data, form, fields, random=True)
+        if as_arrays and isinstance(rows, DecodedRows):
+            rows = rows.in_form("torch", "numpy")
+        return Dataset(rows, data.order, data.chosen, data.notes)
+
+    @cached_property
+    def _random(self) -> DecodedRows | None:
+        """The rows that decode media with random steps."""
+        rows = self.source.rows
+        return rows if isinstance(rows, DecodedRows) and rows.random else None
+
+    @cached_property
+    def pictures(self) -> frozenset[str]:
+        """Fields whose arrays have their channels last."""
+        if self.options.transform is not None or not isinstance(self.source.rows, DecodedRows):
+            return frozenset()
+        return frozenset(self.source.rows.pictures)
+
+    def read(self, epoch: int, positions: Integers) -> Columns:
+        """Read the samples at these positions; random steps depend on seed, epoch and position."""
+        view, fields, seed = self.view(epoch), self.options.fields, self.options.seed
+        if self._random is None:
+            return view.read(positions, fields)
+        numbers = view.order.rows(positions)
+        columns = self._random.below.read(numbers, view.chosen if fields is None else fields)
+        places = positions.tolist()
+        return self._random.decode(
+            columns, numbers, lambda k: random_generator(seed, epoch, places[k], "shardex media rng")
+        )
 
     def sample_numbers(self, epoch: int, positions: Integers) -> Integers:
         """Return the number of each sample in the dataset; in a mixture, in its source."""
@@ -287,7 +327,7 @@ class Recipe:
             return None
         try:
             with spent.reading():
-                columns = self.view(plan.epoch).read(positions, self.options.fields)
+                columns = self.read(plan.epoch, positions)
                 for column in columns.data.values():
                     if isinstance(column, Ragged):
                         _ = column.lengths  # computed once for all batches, which get parts of them
@@ -340,7 +380,7 @@ class _BatchBuilder:
         """Read the positions and call `finish`; if either fails, replace the positions that fail."""
 
         def read(positions: Integers) -> Any:
-            return finish(self.view.read(positions, self.options.fields))
+            return finish(self.recipe.read(self.epoch, positions))
 
         try:
             return read(self.positions)
@@ -433,7 +473,7 @@ class _BatchBuilder:
 
     def _read_and_transform(self, positions: Integers) -> Any:
         """Read and transform the sample at one position."""
-        return self._transform(int(positions[0]), self.view.read(positions, self.options.fields).sample(0))
+        return self._transform(int(positions[0]), self.recipe.read(self.epoch, positions).sample(0))
 
     def _transform(self, position: int, values: dict[str, Any]) -> Any:
         transform, sample = self.options.transform, self.recipe.make_sample(values)

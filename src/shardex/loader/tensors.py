@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -60,13 +61,26 @@ def require_torch() -> Any:
     return torch
 
 
-def to_tensors(columns: Columns, pin: bool = False) -> Columns:
+def to_tensors(columns: Columns, pin: bool = False, pictures: Collection[str] = ()) -> Columns:
     """Return columns with each column of numbers as a tensor over the same memory; text and objects stay lists.
 
-    Dates and times are int64 tensors of their units; NaT is the lowest number.
+    Dates and times are int64 tensors of their units; NaT is the lowest number. The channels of `pictures` are moved to
+    the front, without a copy: torch calls this memory format channels_last.
     """
     torch = require_torch()
-    return Columns({name: _tensor(torch, column, name, pin) for name, column in columns.data.items()}, len(columns))
+    found = {name: _tensor(torch, column, name, pin) for name, column in columns.data.items()}
+    for name in pictures:
+        if name in found:
+            found[name] = _channels_first(found[name])
+    return Columns(found, len(columns))
+
+
+def _channels_first(column: Any) -> Any:
+    if isinstance(column, Masked):
+        return Masked(_channels_first(column.values), column.mask)
+    if isinstance(column, list):
+        return [value if value is None else value.movedim(-1, -3) for value in column]
+    return column.movedim(-1, -3)
 
 
 def as_arrays(values: list[Any]) -> list[Any]:

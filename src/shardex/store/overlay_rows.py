@@ -165,4 +165,5 @@ class EditedRows(ShardRows):
 
 def live_rows(rows: AbstractRows) -> LiveRows:
     """Return which physical rows of a version are not deleted."""
+    rows = rows.stored
     return rows.live if isinstance(rows, EditedRows) else LiveRows(len(rows), np.empty(0, np.int64))
