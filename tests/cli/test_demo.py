@@ -47,7 +47,7 @@ def test_report(made: tuple[Path, list[demo.Row]]) -> None:
 
 
 def test_images_are_png(made: tuple[Path, list[demo.Row]]) -> None:
-    for sample in sx.open(made[0] / "images"):
+    for sample in sx.open(made[0] / "images").decode(False):
         width, height, pixels = read_png(sample.png)
         assert (width, height, len(pixels)) == (32, 32, 32 * (1 + 3 * 32))
         assert 0 <= sample.cls < 4

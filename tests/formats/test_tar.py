@@ -298,7 +298,7 @@ def test_extension_gives_the_field_type(tmp_path: Path) -> None:
     rows = open_tar(pack(tmp_path / "x.tar", files))
     assert (
         str(rows.features)
-        == "__key__ text, json json, txt text, cls int64, npy any[...], jpg bytes or none, seg.json json"
+        == "__key__ text, json json, txt text, cls int64, npy any[...], jpg image(format='jpeg') or none, seg.json json"
     )
     columns = rows.read(np.array([1, 0, 1]))
     assert columns["__key__"] == ["1", "0", "1"]

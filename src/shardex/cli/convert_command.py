@@ -161,7 +161,7 @@ def extent(target: str, format: str) -> Extent:
     """Return the size of a dataset, zeros if there is none."""
     place = place_of(target)
     try:
-        rows = open_dataset(target, format=format).rows
+        rows = open_dataset(target, format=format).stored.rows
     except NotFoundError:
         return Extent()
     assert isinstance(rows, ShardRows)

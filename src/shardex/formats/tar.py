@@ -2,8 +2,9 @@
 
 The key of ``dir/000123.seg.json`` is ``dir/000123``, its extension ``seg.json``, as in WebDataset: the key ends at the
 first dot of the file's name, the rest is the extension in lower case. A sample has the field `__key__` and one field
-per extension, decoded by the last part of it (``json``, ``txt``, ``cls``, ``npy``, ``msgpack``; others stay bytes) or
-as the schema says. If ``msgpack`` is the only extension (as atdata writes), the fields of that map are the fields.
+per extension, decoded by the last part of it (``json``, ``txt``, ``cls``, ``npy``, ``npz``, ``msgpack``, images, audio
+and video; others stay bytes) or as the schema says: ``schema={"jpg": bytes}`` keeps bytes. If ``msgpack`` is the only
+extension (as atdata writes), the fields of that map are the fields.
 
 A field is written with the extension ``name.type``, because a tar stores only names: an array ``history`` becomes
 ``history.npy`` and is read under that name, unless the schema given to `open` calls it ``history``. With
@@ -54,12 +55,14 @@ from shardex.kernel import MISSING, Bytes, Column, Columns, Integers, Ranges, Se
 from shardex.rows import media_in
 from shardex.schema import (
     MSGPACK,
+    NPZ,
     Feature,
     Features,
     Json,
     Optional,
     Text,
     check_fields,
+    codec_for_extension,
     fit_column,
     to_columns,
     to_sample,
@@ -167,8 +170,8 @@ class TarRows(ExtractedRows):
         """Return the extension of each field: its name, or the extension that it would be written with."""
         found: dict[str, str | None] = {}
         for name, feature in self._schema.items():
-            candidates = (name.lower(), tar_fields.extension_of(name, feature).lower())
-            found[name] = next((extension for extension in candidates if extension in self.extensions), None)
+            known = tar_fields.candidates(name, feature)
+            found[name] = next((extension for extension in known if extension in self.extensions), None)
             if found[name] is None and not isinstance(feature, Optional) and len(self):
                 raise SchemaError(
                     f"{self.files}: expected the field {name!r}, got only {', '.join(self.extensions)} in the tars"
@@ -223,7 +226,19 @@ class TarRows(ExtractedRows):
         if extension is None or name in self._schema:
             return self._schema[name]
         feature = tar_fields.feature_of_extension(extension)
+        if codec_for_extension(extension) is NPZ:
+            feature = self._npz_feature(name, extension)
         return feature if self.index.spans[f"{extension}.offset"][0] else Optional(feature)
+
+    def _npz_feature(self, name: str, extension: str) -> Feature:
+        """Return the feature of the first `.npz` of an extension."""
+        row = int(np.argmax(self.index.read(f"{extension}.offset", np.arange(len(self))) != 0))
+        number, at = self.index.values(row)
+        held = self.hold(np.array([row]), [name])
+        view = self._view(extension, number, at)
+        feature: Feature = tar_fields.value(tar_fields.npz_feature, view, extension, lambda _: self.location(row))
+        del held
+        return feature
 
     def location(self, row: int) -> str:
         """File and key of a row, for error messages."""

@@ -22,6 +22,7 @@ from shardex.schema import (
     JSON,
     MSGPACK,
     NPY,
+    NPZ,
     NUMBER,
     RAW,
     TEXT,
@@ -33,6 +34,7 @@ from shardex.schema import (
     Features,
     Json,
     Map,
+    Media,
     Opaque,
     Optional,
     Sequence,
@@ -41,7 +43,9 @@ from shardex.schema import (
     Value,
     codec_for_extension,
     contains,
+    extensions_of_media,
     fit,
+    media_of_extension,
     npy_header,
     to_columns,
     unwrap_optional,
@@ -62,22 +66,47 @@ _FEATURES: dict[Codec, Feature] = {
 def feature_of_extension(extension: str) -> Feature:
     """Return the feature of values with this extension; bytes if it is unknown.
 
-    >>> str(feature_of_extension("seg.json")), str(feature_of_extension("cls")), str(feature_of_extension("jpg"))
-    ('json', 'int64', 'bytes')
+    >>> [str(feature_of_extension(one)) for one in ("seg.json", "cls", "png", "bin")]
+    ['json', 'int64', 'image', 'bytes']
     """
-    return _FEATURES.get(codec_for_extension(extension), Bytes())
+    return _FEATURES.get(codec_for_extension(extension)) or media_of_extension(extension) or Bytes()
+
+
+def candidates(field: str, feature: Feature) -> list[str]:
+    """Return the extensions that a field of a schema may have in a tar, the most likely one first.
+
+    >>> candidates("history", Array()), candidates("image", Optional(Image()))[:3]
+    (['history', 'history.npy'], ['image', 'image.png', 'image.jpg'])
+    """
+    inner = unwrap_optional(feature)
+    if isinstance(inner, Media):
+        return [field.lower(), *(f"{field.lower()}.{one}" for one in extensions_of_media(inner))]
+    return [field.lower(), extension_of(field, feature).lower()]
+
+
+def npz_feature(data: memoryview) -> Feature:
+    """Return the feature of the arrays in an `.npz`: arrays of these names and dtypes, of any shape."""
+    dtypes = {name: array.dtype for name, array in NPZ.decode(data).items()}
+    found = {name: Array(dtype.name if dtype.kind in "biufc" else None) for name, dtype in dtypes.items()}
+    return Struct(found) if found else Json()
 
 
 def extension_of(field: str, feature: Feature) -> str:
     """Return the extension that a field is written with: its name, followed by an extension for the type if needed.
 
-    Bytes keep their name, which is assumed to match their encoding.
+    Bytes keep their name, which is assumed to match their encoding. An image gets the extension that its feature names,
+    whatever the encoding of its bytes is: all values of a field have the same one.
 
     >>> [extension_of(*one) for one in (("history", Array()), ("npy", Array()), ("jpg", Bytes()), ("id", Text()))]
     ['history.npy', 'npy', 'jpg', 'id.txt']
     """
-    match unwrap_optional(feature):
+    match inner := unwrap_optional(feature):
+        case Media():
+            known = extensions_of_media(inner)
+            return field if field.rpartition(".")[2].lower() in known else f"{field}.{known[0]}"
         case Bytes():
+            return field
+        case Struct() if codec_for_extension(field) is NPZ:
             return field
         case Array():
             suffix, codecs = "npy", [NPY]
@@ -109,6 +138,8 @@ def encode(value: Any, extension: str, feature: Feature) -> bytes:
     if isinstance(inner, Array):
         return NPY.encode(value)
     codec = _codec(extension, feature)
+    if codec is NPZ:
+        return codec.encode(value)
     if codec is JSON and isinstance(inner, Map | Sequence | Struct):
         refuse_lost_shape(value, inner, extension)
     return codec.encode(value)
@@ -179,7 +210,7 @@ def _codec(extension: str, feature: Feature) -> Codec:
             return RAW
         case Value() | ClassLabel():
             return named if named is JSON else NUMBER
-    return named if named is MSGPACK else JSON
+    return named if named in (MSGPACK, NPZ) else JSON
 
 
 def _stacked(ranges: Ranges, feature: Array) -> NDArray[Any] | None:

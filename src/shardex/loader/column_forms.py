@@ -330,13 +330,13 @@ def _of_one_size(name: str, images: Ragged, mask: Mask | None) -> NDArray[Any]:
     present = shapes if mask is None else shapes[mask]
     if len(different := np.unique(present, axis=0)) > 1:
         raise SchemaError(
-            f"expected images of one size to stack them, got {_examples(present)} - at field {name}; make them one size "
-            f'with decode={{"{name}": [sx.Resize((height, width))]}} (or sx.CenterCrop, sx.RandomResizedCrop, sx.Pad), '
+            f"expected images of one size to stack them, got {_examples(present)} - at field {name}; make them one "
+            f'size with decode={{"{name}": [sx.Resize((height, width))]}} (or CenterCrop, RandomResizedCrop, Pad), '
             f'or choose ragged={{"{name}": "list"}} for a list of arrays, "pad" to pad them with zeros'
         )
     shape = different[0].tolist() if len(different) else [0, 0, 0]
     stacked = images.values.reshape(-1, *shape)
-    return stacked if mask is None else Masked.spread(stacked, mask).column  # type: ignore[no-any-return]
+    return stacked if mask is None else Masked.spread(stacked, mask).column
 
 
 def _several_sizes(name: str, found: str) -> SchemaError:

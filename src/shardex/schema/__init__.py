@@ -22,6 +22,7 @@ from shardex.schema.codecs import (
     JSON,
     MSGPACK,
     NPY,
+    NPZ,
     NUMBER,
     RAW,
     TEXT,
@@ -81,7 +82,17 @@ from shardex.schema.leaf_features import (
     Value,
     dtype_text,
 )
-from shardex.schema.media_features import IMAGE_MODES, NO_MEDIA, Audio, Image, Media, Video, fit_media
+from shardex.schema.media_features import (
+    IMAGE_MODES,
+    NO_MEDIA,
+    Audio,
+    Image,
+    Media,
+    Video,
+    extensions_of_media,
+    fit_media,
+    media_of_extension,
+)
 from shardex.schema.plain_form import other_metadata, plain_form, plain_metadata
 from shardex.schema.time_features import UNITS, Date, Duration, Time, TimeFeature, Timestamp
 
@@ -92,6 +103,7 @@ __all__ = [
     "MSGPACK",
     "NO_MEDIA",
     "NPY",
+    "NPZ",
     "NUMBER",
     "RAW",
     "SCALARS",
@@ -132,6 +144,7 @@ __all__ = [
     "dtype_bounds",
     "dtype_text",
     "encode_plain_json",
+    "extensions_of_media",
     "feature_of",
     "fit",
     "fit_array",
@@ -151,6 +164,7 @@ __all__ = [
     "list_items",
     "located",
     "map_items",
+    "media_of_extension",
     "nested_features",
     "npy_header",
     "other_metadata",

@@ -13,6 +13,9 @@ import io
 import math
 import re
 import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -25,6 +28,10 @@ from shardex.errors import FormatError, SchemaError, UnsafeError
 NPY_MAGIC = b"\x93NUMPY"
 _MOST_EMPTY = 1 << 20
 _LONGEST_HEADER = 64 << 10
+_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
+"""That of all members, as `np.savez` writes it: equal arrays are equal bytes."""
+_MOST_COMPRESSED = 1100
+"""Deflate compresses to no less than a 1032nd."""
 _READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 _COMPACT_DTYPE = re.compile(rb"[<>|]([biufcSU][0-9]{1,9}|[mM]8(\[[0-9]{0,9}[A-Za-z]{1,2}\])?)")
 
@@ -52,6 +59,50 @@ def decode_npy(data: Any) -> NDArray[Any]:
     view = memoryview(data).cast("B")
     start, dtype, shape, fortran = npy_header(view)
     return _array_over(view[start:], dtype, shape, "F" if fortran else "C")
+
+
+def encode_npz(value: Any) -> bytes:
+    """Return the bytes that `np.savez` writes for a dict of arrays.
+
+    >>> decode_npz(encode_npz({"x": [1, 2], "y": 0.5}))
+    {'x': array([1, 2]), 'y': array(0.5)}
+    """
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise SchemaError(f"expected a dict of arrays, got {type(value).__name__}")
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, one in value.items():
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy", _ZIP_DATE), encode_npy(one))
+    return out.getvalue()
+
+
+def decode_npz(data: Any) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an `.npz` by name.
+
+    >>> decode_npz(b"no archive")
+    Traceback (most recent call last):
+    shardex.errors.FormatError: expected the arrays of an .npz, got 10 bytes: File is not a zip file
+    """
+    raw = bytes(data)
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            return {_npz_name(one): decode_npy(_unzipped(archive, one)) for one in archive.infolist()}
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error) as error:
+        raise FormatError(f"expected the arrays of an .npz, got {len(raw)} bytes: {error}") from None
+
+
+def _npz_name(member: zipfile.ZipInfo) -> str:
+    if not member.filename.endswith(".npy"):
+        raise FormatError(f"expected .npy members in an .npz, got {member.filename!r}")
+    return member.filename.removesuffix(".npy")
+
+
+def _unzipped(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """Return the bytes of a member, at most as many as a compressed one of its size can have."""
+    most = max(1, member.compress_size) * _MOST_COMPRESSED
+    if member.file_size > most:
+        raise FormatError(f"expected at most {most} bytes in {member.filename!r}, got {member.file_size}")
+    return archive.read(member)
 
 
 def encode_compact(value: Any) -> bytes:

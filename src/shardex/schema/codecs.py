@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from shardex.errors import FormatError, SchemaError
-from shardex.schema.array_codecs import decode_compact, decode_npy, encode_compact, encode_npy
+from shardex.schema.array_codecs import decode_compact, decode_npy, decode_npz, encode_compact, encode_npy, encode_npz
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,6 +201,7 @@ def _encode_raw(value: Any) -> bytes:
 
 COMPACT = Codec(encode_compact, decode_compact)
 NPY = Codec(encode_npy, decode_npy)
+NPZ = Codec(encode_npz, decode_npz)
 NUMBER = Codec(_encode_number, _decode_number)
 RAW = Codec(_encode_raw, bytes)
 TEXT = Codec(_encode_text, _decode_text)
@@ -210,6 +211,7 @@ CODECS = {
     "json": JSON,
     "msgpack": MSGPACK,
     "npy": NPY,
+    "npz": NPZ,
     "number": NUMBER,
     "raw": RAW,
     "text": TEXT,
@@ -217,6 +219,7 @@ CODECS = {
 
 _EXTENSIONS = {
     "npy": NPY,
+    "npz": NPZ,
     **dict.fromkeys(("json", "jsn"), JSON),
     **dict.fromkeys(("msgpack", "mp", "msg"), MSGPACK),
     **dict.fromkeys(("txt", "text", "transcript"), TEXT),

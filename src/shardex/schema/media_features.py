@@ -279,3 +279,33 @@ def _checked_size(given: Any) -> tuple[int, int] | None:
     if min(height, width) < 1:
         raise SchemaError(f"expected a size such as (height, width), both 1 or more, got {given!r}")
     return height, width
+
+
+# -- extensions of files ----------------------------------------------------------------------------------------
+
+_OF_EXTENSION: dict[str, Media] = {
+    **dict.fromkeys(("jpg", "jpeg"), Image(format="jpeg")),
+    **dict.fromkeys(("tif", "tiff"), Image(format="tiff")),
+    **{name: Image(format=name) for name in ("png", "webp", "bmp", "gif")},
+    **{name: Audio(format=name) for name in _AUDIO_FORMATS},
+    **dict.fromkeys(("mp4", "mkv", "webm", "avi", "mov"), Video()),
+}
+
+
+def media_of_extension(extension: str) -> Media | None:
+    """Return the feature of files with this extension, by its last part; None if they are no media.
+
+    >>> media_of_extension("left.JPG"), media_of_extension("json")
+    (Image(format='jpeg'), None)
+    """
+    return _OF_EXTENSION.get(extension.rpartition(".")[2].lower())
+
+
+def extensions_of_media(feature: Media) -> list[str]:
+    """Return the extensions of files that a feature describes; first the one that its arrays are encoded as.
+
+    >>> extensions_of_media(Audio(format="wav"))
+    ['wav', 'flac', 'ogg', 'mp3']
+    """
+    found = [name for name, one in _OF_EXTENSION.items() if type(one) is type(feature)]
+    return sorted(found, key=lambda name: getattr(_OF_EXTENSION[name], "format", "") != getattr(feature, "format", ""))
