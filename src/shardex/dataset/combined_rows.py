@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,19 @@ from shardex.dataset.typed_views import typed_view
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Columns, Integers, Masked, digest
 from shardex.rows import AbstractRows, JoinedRows, Table
-from shardex.schema import Array, ClassLabel, Feature, Features, Media, Optional, TimeFeature, Value, unwrap_optional
+from shardex.schema import (
+    Array,
+    Audio,
+    ClassLabel,
+    Feature,
+    Features,
+    Image,
+    Media,
+    Optional,
+    TimeFeature,
+    Value,
+    unwrap_optional,
+)
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
@@ -209,6 +222,8 @@ def _check_same_types(first: Dataset[Any], other: Dataset[Any], number: int) -> 
 def _stacked_feature(feature: Feature) -> Feature | None:
     """Return the feature of a field of numbers, arrays or times, without `Optional`; None for other fields."""
     inner = unwrap_optional(feature)
+    if isinstance(inner, Image | Audio):
+        return replace(inner, format=type(inner)().format)  # what arrays are encoded as does not matter here
     return inner if isinstance(inner, Value | Array | ClassLabel | TimeFeature | Media) else None
 
 

@@ -278,10 +278,11 @@ def decode_view(view: Dataset[Any], form: Any, fields: Mapping[str, Any], *, ran
 class StoredMedia:
     """The stored bytes of media that a function got decoded: a result that has the same pixels gets the same bytes."""
 
-    def __init__(self, rows: AbstractRows, fields: Sequence[str] | None = None) -> None:
+    def __init__(self, rows: AbstractRows, results: Mapping[str, Feature]) -> None:
+        """:param results: features of the results, of which only media are kept as bytes"""
         self._rows = rows.stored
         known = () if self._rows is rows else self._rows.media_fields
-        self.names = [name for name in known if fields is None or name in fields]
+        self.names = [name for name in media_in(results) if name in known]
 
     def copies(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return copies of the decoded media of a sample, or of columns, as the function may change its argument."""

@@ -86,7 +86,7 @@ class MappedRows(Layer):
     @property
     def stored(self) -> AbstractRows:
         """The same results with media as bytes: the stored ones of those that the function passed on unchanged."""
-        if self._keeps_stored or not StoredMedia(self.below, self._chosen).names:
+        if self._keeps_stored or self.below.stored is self.below or not self._stored_media.names:
             return self
         return type(self)(self.below, self.function, self._chosen, self._type, self.features, True)
 
@@ -103,7 +103,7 @@ class MappedRows(Layer):
 
     @cached_property
     def _stored_media(self) -> StoredMedia:
-        return StoredMedia(self.below, self._chosen)
+        return StoredMedia(self.below, self.features)
 
     @property
     def sample_type(self) -> type[Any]:

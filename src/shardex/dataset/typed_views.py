@@ -14,7 +14,7 @@ from shardex.dataset.decoded_rows import typed_rows
 from shardex.dataset.layers import sample_type_of
 from shardex.dataset.mapped_rows import BatchMappedRows, MappedRows, unchanged
 from shardex.errors import ArgumentError, LensError, SchemaError
-from shardex.rows import AbstractRows
+from shardex.rows import AbstractRows, media_in
 from shardex.samples import (
     LENSES,
     ClassFitter,
@@ -162,9 +162,10 @@ def _typed_sample(source: Mapping[str, Any], kind: Any) -> Any:
     if kind is DictSample:
         return DictSample(source)
     record = record_of(kind)
-    return record.make(
-        ClassFitter(record, stored=True).sample(source, record.names, lambda _: "the sample to put into")
-    )
+    media = {name: source[name] for name in media_in(record.features) if name in source}  # decoded, as the view's are
+    names = [name for name in record.names if name not in media]
+    fitted = ClassFitter(record, stored=True).sample(source, names, lambda _: "the sample to put into")
+    return record.make({**fitted, **media})
 
 
 def _typed_view(view: Any, lens: Lens[Any, Any]) -> Any:

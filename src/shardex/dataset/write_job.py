@@ -70,7 +70,7 @@ class WriteJob:
     def __call__(self, part: Part) -> FinishedPart:
         """Write the samples of a part to the folder of the job."""
         inner = self.folder.new_part(part.number)
-        results = Results(self.source, self.steps, part.begin, part.end, stored=True)
+        results = Results(self.source, self.steps, part.begin, part.end, Features.of(self.schema))
         try:
             with Writer(self.folder.path(inner), self.schema, self.format, "create", self.options) as out:
                 self._write(results, out, part)

@@ -30,6 +30,7 @@ from shardex.formats import ShardRows
 from shardex.jobs import LeftOut
 from shardex.kernel import Columns, Integers
 from shardex.samples import Batch, DictSample, fields_of, is_sample_class
+from shardex.schema import Feature
 from shardex.workers import raise_if_cancelled
 
 _AT_ONCE = 16
@@ -71,10 +72,12 @@ class Steps:
 class Results:
     """The results for a range of samples: columns or lists of samples, each with the range of rows it is made from."""
 
-    def __init__(self, source: Dataset[Any], steps: Steps, begin: int, end: int, *, stored: bool = False) -> None:
-        """:param stored: media that functions pass on unchanged are the stored bytes, as they are written"""
+    def __init__(
+        self, source: Dataset[Any], steps: Steps, begin: int, end: int, schema: Mapping[str, Feature] | None = None
+    ) -> None:
+        """:param schema: of what is written: media that functions pass on unchanged are then the stored bytes"""
         self._source, self._steps = source, steps
-        self._media = StoredMedia(source) if stored and steps.any else None
+        self._media = None if schema is None or not steps.any else StoredMedia(source, schema)
         self._begin, self._end = begin, end
         self._in_memory = not isinstance(innermost_rows(source.rows), ShardRows)
         self.left_out: list[LeftOut] = []

@@ -38,9 +38,10 @@ def source(data: Any) -> ShardexDatasource:
 
     ``ray.data.read_datasource(sx.ray.source(ds))`` reads it in parallel: fields of a fixed shape are tensors, the
     number of rows is known without reading, and `select_columns` and filters by expressions read only what they need.
-    Secrets are not sent to the nodes; set them in the environment of the cluster (``AWS_ACCESS_KEY_ID``, ...).
+    Images and other media are their stored bytes. Secrets are not sent to the nodes; set them in the environment of
+    the cluster (``AWS_ACCESS_KEY_ID``, ...).
     """
-    return ShardexDatasource(data if isinstance(data, Dataset) else open(data))
+    return ShardexDatasource((data if isinstance(data, Dataset) else open(data)).stored)
 
 
 class ShardexDatasource(Datasource):  # type: ignore[misc]  # Ray is not type-checked

@@ -21,7 +21,7 @@ import numpy as np
 
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING
-from shardex.schema import COMPACT, Array, ClassLabel, Feature, Features, describe, feature_of, hints_of
+from shardex.schema import COMPACT, Array, ClassLabel, Feature, Features, Media, describe, feature_of, hints_of
 
 Convert = Callable[[Any], Any]
 T = TypeVar("T")
@@ -81,6 +81,8 @@ def _of_tuple(arguments: tuple[Any, ...], json: bool) -> Conversion:
 
 def _of_annotated(hint: Any, notes: tuple[Any, ...], json: bool) -> Conversion:
     """Return the conversion of ``Annotated[...]``; a `ClassLabel` in it is stored as a number."""
+    if any(isinstance(one, Media) for one in notes):
+        return Conversion()  # encoded bytes or decoded values
     conversion = conversion_of(hint, json)
     if (array := next((one for one in notes if isinstance(one, Array)), None)) is not None:
         return _json_array(array) if json else conversion if conversion.plain else Conversion(_array)

@@ -38,7 +38,7 @@ def adopt(
     >>> list(sx.open(base + "/beside", trust_paths=True))
     [DictSample(text='a b', words=2), DictSample(text='c', words=1)]
     """
-    shards = open_dataset(what, format=format, schema=schema, **options)
+    shards = open_dataset(what, format=format, schema=schema, **options).stored
     rows = shards.rows
     if not isinstance(rows, ShardRows):
         raise ArgumentError(f"expected shards in files, got {type(rows).__name__}")

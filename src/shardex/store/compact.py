@@ -75,7 +75,7 @@ def compact(
         manifest = read_manifest(place, version)
         if any(fragment.adopted is not None for fragment in manifest.fragments):
             raise ArgumentError(f"{place.url}: expected a dataset without adopted shards to compact, got one with them")
-        return version, manifest, open_dataset(place.url, version=version, trust_paths=trust_paths)
+        return version, manifest, open_dataset(place.url, version=version, trust_paths=trust_paths).stored
 
     version, base, ds = at_latest(place, open_version, latest)
     discard_outdated(place.url, version)

@@ -165,7 +165,9 @@ class Edit(AllOrNothing):
 
     def extend(self, samples: Any) -> None:
         """Add many samples: of an iterable, a dataset, a DataFrame, or a dict of columns."""
-        for sample in Bar(samples_of(samples), desc="append", unit=" samples", disable=self._quiet, leave=False):
+        many = samples_of(samples)
+        many = many.stored if isinstance(many, Dataset) else many  # media are copied as they are
+        for sample in Bar(many, desc="append", unit=" samples", disable=self._quiet, leave=False):
             self.append(sample)
 
     def update(self, where: Any, /, **values: Any) -> None:

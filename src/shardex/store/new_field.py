@@ -93,7 +93,7 @@ def each_value(name: str, values: Any) -> Iterable[Any]:
     if isinstance(values, Dataset):
         if len(values.fields) != 1:
             raise SchemaError(f"expected a dataset of one field, got the fields {', '.join(values.fields)}")
-        return (sample[values.fields[0]] for sample in values)
+        return (sample[values.fields[0]] for sample in values.stored)  # media are copied as they are
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise SchemaError(f"expected an array, an iterable, a dataset or a function, got {type(values).__name__}")
     return values

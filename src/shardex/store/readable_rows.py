@@ -171,7 +171,7 @@ def open_readable_files(what: What, **options: Any) -> Iterator[ReadableFiles]:
     files = find(what)
     format = options.pop("format", None) or recognise(files)
     try:
-        dataset = open_dataset(what, format=format, **options)
+        dataset = open_dataset(what, format=format, **options).stored
         files.source.for_each(partial(format_named(format).check_end, files.source), files.paths)
     except (ArgumentError, SchemaError):  # the options are wrong, not the files
         raise
@@ -206,7 +206,7 @@ def _open_files(files: Files, format: str, options: dict[str, Any], folder: str,
         os.rename(alone, good[-1])
     try:
         if good:
-            dataset = open_dataset(links if files.folder else good, format=format, **options)
+            dataset = open_dataset(links if files.folder else good, format=format, **options).stored
         else:  # the files belong together
             dataset = _open_damaged(files, format, {**options, **container.options_for_damaged})
     except ShardexError:
@@ -219,7 +219,7 @@ def _open_files(files: Files, format: str, options: dict[str, Any], folder: str,
 def _open_damaged(files: Files, format: str, options: dict[str, Any]) -> Dataset:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the caller reports what is damaged
-        return open_dataset(files.what, format=format, **options)
+        return open_dataset(files.what, format=format, **options).stored
 
 
 def _link_or_copy(files: Files, number: int, target: str) -> None:

@@ -3,7 +3,7 @@
 import json
 
 import numpy as np
-import simplejpeg
+import simplejpeg  # type: ignore[import-untyped]
 import webdataset
 
 import shardex as sx
