@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -307,6 +308,20 @@ def test_a_broken_link_is_named(tmp_path: Path) -> None:
         sx.open(tmp_path)
 
 
+def test_linked_folders_are_read(tmp_path: Path) -> None:
+    make(tmp_path / "real", "cat/1.png", "dog/1.png", "fox/1.png")
+    folder = make(tmp_path / "some", "cat/1.png")
+    (folder / "dog").symlink_to(tmp_path / "real" / "dog")
+    (folder / "loop").symlink_to(folder)
+    assert stored(folder).read(np.arange(2), ["path"])["path"] == ["cat/1.png", "dog/1.png"]
+    shutil.rmtree(folder / "cat")
+    (folder / "fox").symlink_to(tmp_path / "real" / "fox")
+    assert stored(folder).read(np.arange(2), ["path", "label"]).to_samples() == [
+        {"path": "dog/1.png", "label": 0},
+        {"path": "fox/1.png", "label": 1},
+    ]
+
+
 def test_only_the_files_of_the_fields_are_read(tmp_path: Path) -> None:
     make(tmp_path, "1.png", "2.png")
     (tmp_path / "1.txt").write_text("one")
@@ -424,3 +439,24 @@ def test_folders_that_cannot_be_written(tmp_path: Path) -> None:
         write(image, {"image": sx.Image()}, mode="append")
     with pytest.warns(UserWarning, match=r"1 of 2 classes have no samples and so no folders \(b\)"):
         write({**image, "label": 0}, {"image": sx.Image(), "label": sx.ClassLabel(("a", "b"))})
+
+
+# -- remote ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_in_a_bucket_needs_no_request_for_each_file(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path / "cache"))
+    schema = {"image": sx.Image(), "label": sx.ClassLabel(("cat", "dog")), "n": int}
+    sx.write(f"{bucket}/pets", [{"image": png(k), "label": k % 2, "n": k} for k in range(40)], schema, format="folder")
+    rows: Any = stored(f"{bucket}/pets")
+    traffic = rows.files.source.remote.traffic
+    assert len(rows) == 40 and traffic.requests < 20
+    before = traffic.requests
+    assert rows.read(np.arange(40), ["image"])["image"] == [png(k) for k in [*range(0, 40, 2), *range(1, 40, 2)]]
+    assert traffic.requests == before + 40
+    assert sample(rows, 20) == {"image": png(1), "label": 1, "path": "dog/000000001.png", "n": 1}
+    assert traffic.requests == before + 40
+    ds = sx.open(f"{bucket}/pets")
+    assert pickle.loads(pickle.dumps(ds)).fingerprint == ds.fingerprint

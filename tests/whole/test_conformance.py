@@ -216,6 +216,22 @@ def columns_tar(folder: Path) -> Case:
     return Case(sx.write(folder, samples, schema, format="columns_tar", samples_per_shard=4).rows, samples)
 
 
+def media_folder(folder: Path) -> Case:
+    """Files of media as bytes, with classes, captions and metadata."""
+    samples: Samples = []
+    for k in range(11):
+        path = f"{'ab'[k // 6]}/né{k}.PNG"
+        samples.append({"image": bytes([k]) * (1 + k % 3 * 4000), "label": k // 6, "path": path})
+        samples[-1] |= {"text": None if k % 3 else f"né {k}", "n": k, "maybe": None if k % 2 else k / 2}
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(samples[-1]["image"])
+        if samples[-1]["text"] is not None:
+            (folder / path).with_suffix(".txt").write_text(samples[-1]["text"], "utf-8")
+    lines = [{"file_name": one["path"], "n": one["n"], "maybe": one["maybe"]} for one in samples]
+    (folder / "metadata.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in reversed(lines)))
+    return Case(sx.open(folder, schema={"image": bytes}).rows, samples)
+
+
 def singles(count: int = 11) -> Samples:
     """Scalars, where the types in a column and in a sample could differ."""
     return [{"v": np.array(k + 0.5), "f": float(np.float32(k + 0.1)), "c": k % 2} for k in range(count)]
@@ -356,6 +372,7 @@ MAKERS: list[Callable[[Path], Case]] = [
     data_forager,
     bins,
     columns_tar,
+    media_folder,
     arrow_singles,
     jsonl_singles,
     bins_singles,

@@ -29,6 +29,7 @@ OPTIONS: dict[str, Any] = {
     "tar_of_maps": {"schema": MIXED},
     "text_documents": {"lines": False},
     "nanogpt": {"window": 3},
+    "media_folder": {"schema": {"image": bytes}},
 }
 
 

@@ -6,6 +6,7 @@ cache folder.
 Writing: a format writes its shards into a `Stage`, a temporary folder that becomes the dataset in one step.
 
 - `find`: paths, globs, brace patterns and URLs to `Files`
+- `folder_listing`: the files of a local folder with sizes and times, saved for later opens
 - `compressed_files`: presents compressed files as their content
 - `patterns`: natural order, braces, wildcards and words for splits in names
 - `scan`: scans many files in threads or processes
@@ -21,6 +22,7 @@ from shardex.files.all_or_nothing import AllOrNothing
 from shardex.files.append_records import CLAIM, visible_paths
 from shardex.files.checksums import with_checksums
 from shardex.files.find import STORE_FOLDER, Files, What, display_name, find
+from shardex.files.folder_listing import FolderListing, forget, list_folder
 from shardex.files.patterns import expand_braces, named_split, natural_order
 from shardex.files.sample_index import Index, IndexedFile
 from shardex.files.scan import Scan, scan_all
@@ -33,6 +35,7 @@ __all__ = [
     "STORE_FOLDER",
     "AllOrNothing",
     "Files",
+    "FolderListing",
     "Index",
     "IndexedFile",
     "Scan",
@@ -46,6 +49,8 @@ __all__ = [
     "display_name",
     "expand_braces",
     "find",
+    "forget",
+    "list_folder",
     "load_sidecars",
     "named_split",
     "natural_order",

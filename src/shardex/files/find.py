@@ -20,6 +20,7 @@ from itertools import takewhile
 from shardex.errors import AccessDeniedError, ArgumentError, NotFoundError, ShardexError
 from shardex.files.append_records import visible_matches, visible_paths
 from shardex.files.compressed_files import present_content
+from shardex.files.folder_listing import FolderListing, load_listing
 from shardex.files.patterns import expand_braces, has_wildcards, literal_prefix, matching, natural_order
 from shardex.sources import (
     CachedSource,
@@ -42,6 +43,7 @@ What = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 _NOT_DATA = re.compile(r"(^|/)[._]")
+_EXTENSION = re.compile(r"\.[^./]+")
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,21 @@ class Files:
     @cached_property
     def paths(self) -> tuple[str, ...]:
         """Paths relative to the source, in the order of their samples; a folder is listed on the first access."""
-        return tuple(natural_order(visible_paths(self.source))) if self.listed is None else self.listed
+        if self.listed is not None:
+            return self.listed
+        if (saved := self.saved_listing) is not None:
+            return saved.paths[: saved.own]
+        return tuple(natural_order(visible_paths(self.source)))
+
+    @property
+    def is_local_folder(self) -> bool:
+        """True if the paths are all files below a local folder."""
+        return self.folder and self.listed is None and not self.source.is_remote
+
+    @cached_property
+    def saved_listing(self) -> FolderListing | None:
+        """The saved list of the files of a local folder of very many, if it is up to date."""
+        return load_listing(self) if self.is_local_folder else None
 
     def __str__(self) -> str:
         what, count = (self.what, 1) if isinstance(self.what, str) else (self.what[0], len(self.what))
@@ -80,10 +96,20 @@ class Files:
 
     def having(self, *extensions: str) -> Files:
         """Return the data files with one of these extensions; hidden files and files in hidden folders are not data."""
-        matching_paths = (
-            p for p in self.paths if p.lower().endswith(extensions) and not (self.folder and _NOT_DATA.search(p))
-        )
-        return replace(self, listed=tuple(matching_paths))
+        if all(map(_EXTENSION.fullmatch, extensions)) and self.extensions.isdisjoint(extensions):
+            return replace(self, listed=())
+        if extensions == ("",):
+            return replace(self, listed=tuple(self._shown))
+        return replace(self, listed=tuple(path for path in self._shown if path.lower().endswith(extensions)))
+
+    @cached_property
+    def extensions(self) -> frozenset[str]:
+        """What follows the last dot in the paths of data files, with the dot, in lower case."""
+        return frozenset({path[path.rfind(".") :].lower() for path in self._shown})
+
+    @cached_property
+    def _shown(self) -> Sequence[str]:
+        return [path for path in self.paths if not _NOT_DATA.search(path)] if self.folder else self.paths
 
 
 def find(

@@ -16,15 +16,17 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import pyarrow as pa
 import xxhash
 
 from shardex.errors import ChecksumError, FormatError, NotFoundError, ShardexError, SourceError, storage_errors
-from shardex.files.find import Files
 from shardex.sources import LocalSource
+
+if TYPE_CHECKING:
+    from shardex.files.find import Files
 
 Decoded = TypeVar("Decoded")
 

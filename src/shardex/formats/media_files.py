@@ -22,6 +22,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 """Extensions of each kind of media, in lower case."""
 _KIND_OF = {extension: kind for kind, some in KINDS.items() for extension in some}
+EXTENSIONS = tuple(_KIND_OF)
 _FEATURES: dict[str, Feature] = {"image": Image(), "audio": Audio(), "video": Video()}
 
 CAPTIONS: dict[str, tuple[str, Feature]] = {".txt": ("text", Text()), ".json": ("json", Json())}
@@ -84,17 +85,18 @@ class MediaFiles:
         >>> found.kinds, found.captions, found.tables, found.others
         ({'image': ['a.jpg', 'b.JPG']}, {'.txt': {'a': 'a.txt'}}, ['metadata.csv'], ['README.md'])
         """
-        found = cls()
+        found, purpose = cls(), dict[str, str]()
         for path in filter(is_shown, paths):
-            stem, extension = os.path.splitext(path)
-            if (kind := _KIND_OF.get(extension.lower())) is not None:
+            end = path[path.rfind(".") :]
+            if end not in purpose:
+                purpose[end] = _KIND_OF.get(end.lower(), end.lower())
+            kind = purpose[end]
+            if kind in KINDS:
                 found.kinds.setdefault(kind, []).append(path)
-            elif extension.lower() in CAPTIONS:
-                found.captions.setdefault(extension.lower(), {})[stem] = path
-            elif is_metadata(path):
-                found.tables.append(path)
+            elif kind in CAPTIONS:
+                found.captions.setdefault(kind, {})[path[: -len(end)]] = path
             else:
-                found.others.append(path)
+                (found.tables if is_metadata(path) else found.others).append(path)
         return found
 
     def chosen(self, where: str, kind: str | None) -> str:
@@ -119,6 +121,8 @@ class MediaFiles:
 
     def captions_of(self, media: Sequence[str]) -> dict[str, list[str | None]]:
         """Return for each extension of captions the path of the caption of each media file, None if it has none."""
+        if not self.captions:
+            return {}
         stems = [os.path.splitext(path)[0] for path in media]
         found = {extension: [some.get(stem) for stem in stems] for extension, some in sorted(self.captions.items())}
         return {extension: paths for extension, paths in found.items() if any(paths)}

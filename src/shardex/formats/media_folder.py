@@ -9,8 +9,10 @@ open, so there may be millions. `media_files` says what names mean, `media_metad
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -18,15 +20,25 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import ArgumentError, FormatError, RowError, SchemaError, ShardexError, UnknownKeyError
-from shardex.files import Files
-from shardex.formats.media_files import CAPTIONS, MediaFiles, class_names, media_feature
+from shardex.errors import (
+    ArgumentError,
+    FormatError,
+    NotFoundError,
+    RowError,
+    SchemaError,
+    ShardexError,
+    StaleIndexError,
+    TruncatedShardError,
+    UnknownKeyError,
+)
+from shardex.files import Files, FolderListing, forget, list_folder
+from shardex.formats.media_files import CAPTIONS, EXTENSIONS, MediaFiles, class_names, media_feature
 from shardex.formats.media_metadata import Metadata, names_files, open_metadata
 from shardex.formats.media_writer import MediaWriter, join
 from shardex.formats.registry import Format, ShardRows
 from shardex.kernel import Column, Columns, Integers
 from shardex.schema import Bytes, ClassLabel, Feature, Features, Optional, Text, check_fields
-from shardex.sources import ByteRange, Source
+from shardex.sources import ByteRange, Source, Stat
 from shardex.workers import ExecutorLike
 
 _SHARDS = (".tar", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson", ".csv", ".tsv", ".npy", ".bin")
@@ -35,7 +47,11 @@ _SHARDS = (".tar", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".jsonl", ".
 
 def recognise(files: Files) -> int:
     """Recognise media files without shards of other formats; a table of metadata that names files makes it sure."""
+    if not files.extensions.isdisjoint(EXTENSIONS) and files.extensions.isdisjoint(_SHARDS):
+        return 1
     found = MediaFiles.of(files.paths)
+    if not found.kinds and files.is_local_folder and _has_linked_folders(files.source.url):
+        found = MediaFiles.of(list_folder(files).paths)
     if not found.kinds or any(path.lower().endswith(_SHARDS) for path in found.others):
         return 0
     if not found.tables:
@@ -63,7 +79,11 @@ def open(
     of the classes in the order of their numbers, by default all in alphabetical order. ``unmatched="skip"`` leaves out
     rows of metadata without a file and files without a row. A schema gives other features to some fields.
     """
-    found = MediaFiles.of(files.paths)
+    if rebuild and files.is_local_folder:
+        forget(files)
+        files = replace(files)  # without the paths of the saved listing
+    listing = list_folder(files) if files.is_local_folder else None
+    found = MediaFiles.of(files.paths if listing is None else listing.in_order)
     chosen = found.chosen(str(files), kind)
     wanted = Features({} if schema is None else Features.of(schema))
     media, metadata = found.kinds[chosen], None
@@ -73,7 +93,14 @@ def open(
     has_labels = metadata is not None and "label" in metadata.features and label is None
     names = None if has_labels else class_names(str(files), media, label, classes)
     captions = {CAPTIONS[extension]: paths for extension, paths in found.captions_of(media).items()}
-    return MediaRows(files, chosen, media, _class_numbers(files, media, names, classes), captions, metadata, wanted)
+    return MediaRows(
+        files, listing, chosen, media, _class_numbers(files, media, names, classes), captions, metadata, wanted
+    )
+
+
+def _has_linked_folders(root: str) -> bool:
+    with os.scandir(root) as entries:
+        return any(entry.is_symlink() and entry.is_dir() for entry in entries)
 
 
 def _class_numbers(
@@ -100,11 +127,23 @@ def _class_numbers(
 class WholeFiles:
     """Files that are values of a field, with their sizes and tags; None for a sample without one."""
 
-    def __init__(self, source: Source, paths: Sequence[str | None]) -> None:
+    def __init__(self, source: Source, paths: Sequence[str | None], listing: FolderListing | None) -> None:
         self._source, self.paths = source, paths
         there = [path for path in paths if path is not None]
-        stats = iter(source.listed_stats(there))
-        self.stats = [None if path is None else next(stats) for path in paths]
+        if listing is not None:
+            numbers = np.array([listing.numbers[path] for path in there], np.int64)
+            sizes, tags = listing.sizes[numbers], listing.modified[numbers]
+            for missing in np.flatnonzero(tags < 0).tolist():
+                source.stat(there[missing])  # raises for a link to nothing
+        else:
+            stats = source.listed_stats(there)
+            sizes, tags = np.array([one.size for one in stats], np.int64), np.array([one.tag for one in stats])
+        self._number = np.cumsum(self.present) - 1
+        self._sizes, self._tags = sizes, tags
+
+    def _stat(self, row: int) -> Stat:
+        number = self._number.item(row)
+        return Stat(self._sizes.item(number), str(self._tags[number]))
 
     @cached_property
     def present(self) -> NDArray[np.bool_]:
@@ -114,7 +153,7 @@ class WholeFiles:
     def load(self, rows: Integers) -> list[bytes | None]:
         """Return the contents of the files of these samples."""
         numbers = rows.tolist()
-        pairs = [(path, stat) for k in numbers if (path := self.paths[k]) is not None if (stat := self.stats[k])]
+        pairs = [(path, self._stat(k)) for k in numbers if (path := self.paths[k]) is not None]
         loaded = self._source.load_all([path for path, _ in pairs], [stat for _, stat in pairs])
         if len(loaded) == len(numbers):
             return list(loaded)
@@ -124,18 +163,18 @@ class WholeFiles:
     def advise(self, rows: Integers) -> None:
         """Start to read the files of these samples."""
         for k in rows.tolist():
-            if (path := self.paths[k]) is not None and (stat := self.stats[k]) is not None:
-                self._source.fetch(path, [ByteRange(0, stat.size)], wait=False)
+            if (path := self.paths[k]) is not None:
+                self._source.fetch(path, [ByteRange(0, self._stat(k).size)], wait=False)
 
     def name(self, row: int) -> str:
         """Return the full path of the file of a sample."""
         path = self.paths[row]
         return "" if path is None else self._source.full_name(path)
 
-    def described(self) -> list[tuple[str, int, str] | None]:
-        """Return path, size and tag of each file."""
-        pairs = zip(self.paths, self.stats, strict=True)
-        return [None if path is None or stat is None else (path, stat.size, stat.tag) for path, stat in pairs]
+    def update(self, digest: Any) -> None:
+        """Add paths, sizes and tags to a digest."""
+        for part in (self.paths, self._sizes.tolist(), list(map(str, self._tags.tolist()))):
+            digest.update(msgspec.json.encode(part))
 
 
 class MediaRows(ShardRows):
@@ -146,6 +185,7 @@ class MediaRows(ShardRows):
     def __init__(
         self,
         files: Files,
+        listing: FolderListing | None,
         kind: str,
         media: Sequence[str],
         label: tuple[ClassLabel, Integers] | None,
@@ -154,9 +194,9 @@ class MediaRows(ShardRows):
         schema: Features,
     ) -> None:
         self.files, self._kind, self._metadata = files, kind, metadata
-        self._media = WholeFiles(files.source, media)
+        self._media = WholeFiles(files.source, media, listing)
         self._paths, self._label = media, label
-        self._captions = {name: WholeFiles(files.source, paths) for (name, _), paths in captions.items()}
+        self._captions = {name: WholeFiles(files.source, paths, listing) for (name, _), paths in captions.items()}
         found: dict[str, Feature] = {kind: media_feature(kind)}
         if label is not None:
             found["label"] = label[0]
@@ -180,7 +220,7 @@ class MediaRows(ShardRows):
         """A short text that changes when files, their sizes or times, or the tables change."""
         found = hashlib.sha256(msgspec.json.encode(["folder 1", self._kind, self.features.to_json()]))
         for some in (self._media, *self._captions.values()):
-            found.update(msgspec.json.encode(some.described()))
+            some.update(found)
         if self._metadata is not None:
             found.update(msgspec.json.encode([self._metadata.fingerprint, self._metadata.row_of.tolist()]))
         return found.hexdigest()[:16]
@@ -216,17 +256,25 @@ class MediaRows(ShardRows):
         if name == "label" and self._label is not None:
             return self._label[1][rows]
         if name == self._kind:
-            values = self._media.load(rows)
+            values = self._load(self._media, rows)
             if not all(values):
                 self._refuse_empty(values, rows)
             return values
         captions = self._captions[name]
-        values = captions.load(rows)
+        values = self._load(captions, rows)
         decode = _decode_text if name == "text" else _decode_json
         return [
             None if value is None else decode(value, captions.name(row))
             for value, row in zip(values, rows.tolist(), strict=True)
         ]
+
+    def _load(self, some: WholeFiles, rows: Integers) -> list[bytes | None]:
+        try:
+            return some.load(rows)
+        except (StaleIndexError, TruncatedShardError, NotFoundError):
+            if self.files.is_local_folder:
+                forget(self.files)  # so that the next open looks at all files
+            raise
 
     def _refuse_empty(self, values: Sequence[bytes | None], rows: Integers) -> None:
         row = next(row for value, row in zip(values, rows.tolist(), strict=True) if not value)

@@ -77,7 +77,7 @@ class CachedSource(Source):
         self._cache.register(self)
         self._stats: dict[str, Stat] = {}
         self._listed: dict[str, Stat] = {}
-        """Size and tag of files as they were listed last."""
+        """Size and tag of all files as they were listed last."""
         self._keys: dict[str, str] = {}
         self._paths: dict[str, str] = {}
         """Cache key by path, and path by cache key."""
@@ -98,7 +98,7 @@ class CachedSource(Source):
         """Return the paths of all remote files that begin with `prefix`."""
         if (found := self.remote.listing(prefix)) is None:
             return self.remote.paths(prefix)
-        self._listed = found
+        self._listed = self._listed if prefix else found
         return list(found)
 
     def stat(self, path: str) -> Stat:
