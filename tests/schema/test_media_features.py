@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +11,18 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from shardex.errors import SchemaError
-from shardex.media import decode_image, encode_image, image_info
+from shardex.errors import MissingExtraError, SchemaError
+from shardex.media import (
+    audio_info,
+    decode_audio,
+    decode_frames,
+    decode_image,
+    encode_audio,
+    encode_image,
+    encode_video,
+    image_info,
+    video_info,
+)
 from shardex.schema import (
     Audio,
     Bytes,
@@ -30,6 +41,9 @@ from shardex.schema import (
     infer,
 )
 
+SOUND = encode_audio(np.arange(100, dtype=np.int16), "wav", rate=8000)
+FILM = encode_video(np.zeros((3, 16, 16, 3), np.uint8))
+
 
 @pytest.mark.parametrize(
     ("feature", "plain"),
@@ -41,6 +55,13 @@ from shardex.schema import (
         (Audio(16000, mono=True), {"kind": "audio", "rate": 16000, "mono": True}),
         (Video(8, sampling="random"), {"kind": "video", "frames": 8, "sampling": "random"}),
         (Video(size=[2, 3], stride=4), {"kind": "video", "stride": 4, "size": [2, 3]}),
+        (Audio(frames=9, sampling="random"), {"kind": "audio", "frames": 9, "sampling": "random"}),
+        (Audio(frames=9, begin=1, pad="loop"), {"kind": "audio", "frames": 9, "begin": 1, "pad": "loop"}),
+        (
+            Video(sampling="start", begin=2, pad="loop"),
+            {"kind": "video", "sampling": "start", "begin": 2, "pad": "loop"},
+        ),
+        (Video(format="mkv", rate=29.97), {"kind": "video", "format": "mkv", "rate": 29.97}),
     ],
 )
 def test_json_form_has_the_options_that_are_not_the_default_and_reads_back(
@@ -82,6 +103,17 @@ def test_repr_and_text_show_what_is_not_the_default() -> None:
         lambda: Video(stride=0),
         lambda: Video(stride=None),  # type: ignore[arg-type]
         lambda: Video(sampling="best"),
+        lambda: Video(frames=4, stride=2),
+        lambda: Video(frames=4, sampling="center", begin=2),
+        lambda: Video(frames=4, begin=2),
+        lambda: Video(begin=-1),
+        lambda: Video(pad="zero"),
+        lambda: Video(format="gif"),
+        lambda: Video(rate=0),
+        lambda: Audio(frames=0),
+        lambda: Audio(sampling="uniform"),
+        lambda: Audio(frames=4, sampling="center", begin=2),
+        lambda: Audio(pad="repeat"),
     ],
 )
 def test_wrong_options_raise(make: Any) -> None:
@@ -119,10 +151,33 @@ def test_bytes_and_files_are_stored_untouched(tmp_path: Path) -> None:
     assert fit({"a": COLOUR}, Struct({"a": Image(), "b": Optional(Image())})) == {"a": PNG, "b": None}
 
 
-@pytest.mark.parametrize("feature", [Audio(), Video()])
-def test_bytes_of_audio_and_video_are_stored_untouched(feature: Media, tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"RIFF1234")
-    assert [fit(one, feature) for one in (b"RIFF1234", tmp_path / "x")] == [b"RIFF1234"] * 2
+@pytest.mark.parametrize(("feature", "data"), [(Audio(), SOUND), (Video(), FILM)])
+def test_bytes_of_audio_and_video_are_stored_untouched(feature: Media, data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(data)
+    given = [data, memoryview(data), tmp_path / "x", {"bytes": data, "path": "y"}, {"path": tmp_path / "x"}]
+    assert [fit(one, feature) for one in given] == [data] * len(given)
+    assert fit(b"damaged", feature, stored=True) == b"damaged"
+
+
+def test_arrays_of_audio_and_video_are_encoded() -> None:
+    wave = np.array([[0.5, -0.25]] * 10, np.float32)
+    for value in (wave, (wave, 8000), {"array": wave, "sampling_rate": 8000}):
+        data = fit(value, Audio(16000, format="wav"))
+        assert np.array_equal(decode_audio(data), wave)
+        assert audio_info(data).rate == (16000 if value is wave else 8000)
+    frames = np.arange(240, dtype=np.uint8).reshape(2, 5, 8, 3)
+    data = fit(frames, Video(format="mkv", rate=10))
+    assert np.array_equal(decode_frames(data), frames) and video_info(data).rate == 10
+
+
+@pytest.mark.parametrize(("package", "feature", "data"), [("soundfile", Audio(), SOUND), ("av", Video(), FILM)])
+def test_bytes_need_no_extra(monkeypatch: pytest.MonkeyPatch, package: str, feature: Media, data: bytes) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    assert fit(data, feature) == data
+    with pytest.raises(SchemaError, match="cut off"):
+        fit(data[:-1], feature)
+    with pytest.raises(MissingExtraError, match="pip install"):
+        fit(np.zeros((1, 8, 8, 3), np.uint8) if package == "av" else (np.zeros(9, np.int16), 8000), feature)
 
 
 def test_arrays_are_encoded_in_the_format_of_the_feature() -> None:
@@ -149,7 +204,15 @@ def test_arrays_are_encoded_in_the_format_of_the_feature() -> None:
         (7, Image(), "got int"),
         (None, Image(), "expected image, got none"),
         ({"label": 3}, Image(), '"bytes" or a "path"'),
-        (b"", Audio(), "expected audio"),
+        (b"", Audio(), "expected an audio file"),
+        (FILM, Audio(), "of the kind mp4"),
+        (np.zeros(5, np.float32), Audio(), "expected a rate"),
+        (np.full(5, 2.0), Audio(8000), "from -1 to 1"),
+        (7, Audio(8000), "got int64"),
+        (SOUND, Video(), "of the kind wav"),
+        (FILM[:-9], Video(), "cut off"),
+        (np.zeros((1, 8, 8, 3)), Video(), "expected a video as uint8"),
+        (None, Video(), "expected video, got none"),
         ("no/such.mp4", Video(), "No such file"),
     ],
 )

@@ -19,7 +19,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, storage_errors
-from shardex.media.containers import AUDIO_CONTAINERS, check_complete, container_of
+from shardex.media.containers import AUDIO_CONTAINERS, known_container
 from shardex.media.frame_choice import at_least, begin_of_window, one_of
 from shardex.media.mpeg_audio import with_length
 from shardex.media.resample import Frames, input_range, resample, resampled_length
@@ -180,12 +180,7 @@ def _soundfile() -> Any:
 
 def _checked_container(data: bytes) -> str:
     """Return the container of an audio file that is complete, as far as its header says."""
-    container = container_of(data)
-    if container not in AUDIO_CONTAINERS:
-        found = f"a file of the kind {container}" if container else f"{len(data):,} bytes: {bytes(data[:16])!r}"
-        raise FormatError(f"expected an audio file ({', '.join(AUDIO_CONTAINERS)}), got {found if data else '0 bytes'}")
-    check_complete(data, container)
-    return container
+    return known_container(data, "an audio file", AUDIO_CONTAINERS)
 
 
 def _read(file: Any, info: AudioInfo, begin: int, end: int) -> Frames:
@@ -232,7 +227,7 @@ def encode_audio(value: Any, format: str = "flac", *, rate: int | None = None) -
         with storage_errors(value, "read"), open(value, "rb") as file:
             value = file.read()
     if isinstance(value, bytes | bytearray | memoryview):
-        audio_info(data := bytes(value))
+        _check_bytes(data := bytes(value))
         return data
     if isinstance(value, dict) and "array" in value:
         value, rate = value["array"], value.get("sampling_rate", rate)
@@ -242,6 +237,14 @@ def encode_audio(value: Any, format: str = "flac", *, rate: int | None = None) -
     if rate is None:
         raise SchemaError("expected a rate with the array: (array, 16000), or a feature such as Audio(rate=16000)")
     return _encode_array(_checked_array(value), _checked_rate(rate), format)
+
+
+def _check_bytes(data: bytes) -> None:
+    """Check the bytes of an audio file; without soundfile, only their container."""
+    try:
+        audio_info(data)
+    except MissingExtraError:
+        _checked_container(data)
 
 
 def _checked_rate(rate: Any) -> int:

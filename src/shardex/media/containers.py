@@ -6,7 +6,7 @@ that decode return what is left of a file that was cut off, without an error. `a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from shardex.errors import FormatError
@@ -49,6 +49,22 @@ _MAGIC = {
     b"\x30\x26\xb2\x75\x8e\x66\xcf\x11": "asf",
 }
 _MP4_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"moof", b"styp")
+
+
+def known_container(data: bytes, what: str, known: Sequence[str]) -> str:
+    """Return the container of a file that is complete, as far as its header says; an error if it is not of `known`.
+
+    >>> known_container(b"fLaC", "a video", ["mp4"])
+    Traceback (most recent call last):
+    ...
+    shardex.errors.FormatError: expected a video (mp4), got a file of the kind flac
+    """
+    container = container_of(data)
+    if container is None or container not in known:
+        found = f"a file of the kind {container}" if container else f"{len(data):,} bytes: {bytes(data[:16])!r}"
+        raise FormatError(f"expected {what} ({', '.join(known)}), got {found if data else '0 bytes'}")
+    check_complete(data, container)
+    return container
 
 
 def check_complete(data: bytes, container: str) -> None:

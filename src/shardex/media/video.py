@@ -18,10 +18,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from shardex.errors import ArgumentError, FormatError, SchemaError, storage_errors
+from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, storage_errors
 from shardex.media.frame_choice import at_least, choose_frames, one_of
 from shardex.media.image_files import MAX_PIXELS
-from shardex.media.video_track import VideoTrack, opened_track, pyav
+from shardex.media.video_track import VideoTrack, checked_container, opened_track, pyav
 
 Pixels = NDArray[np.uint8]
 
@@ -187,12 +187,20 @@ def encode_video(value: Any, format: str = "mp4", *, rate: float | Fraction = 25
         with storage_errors(value, "read"), open(value, "rb") as file:
             value = file.read()
     if isinstance(value, bytes | bytearray | memoryview):
-        video_info(data := bytes(value))
+        _check_bytes(data := bytes(value))
         return data
     one_of(format, tuple(_ENCODERS), "format")
     if at_least(quality, 0, "quality") > 51:
         raise ArgumentError(f"expected a quality from 0 to 51, got {quality}")
     return _encode_array(_checked_array(value), format, _checked_rate(rate), quality)
+
+
+def _check_bytes(data: bytes) -> None:
+    """Check the bytes of a video file; without PyAV, only their container."""
+    try:
+        video_info(data)
+    except MissingExtraError:
+        checked_container(data)
 
 
 def _checked_rate(rate: float | Fraction) -> Fraction:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shardex.errors import ArgumentError, FormatError, MissingExtraError
-from shardex.media.containers import VIDEO_CONTAINERS, check_complete, container_of
+from shardex.media.containers import VIDEO_CONTAINERS, known_container
 
 _NEAR = 8
 """Number of packets up to the next key frame that are decoded rather than skipped."""
@@ -33,17 +33,18 @@ def pyav() -> Any:
     return av
 
 
+def checked_container(data: bytes) -> str:
+    """Return the container of a video file that is complete, as far as its header says."""
+    return known_container(data, "a video file", VIDEO_CONTAINERS)
+
+
 @contextmanager
 def opened_track(data: bytes, max_pixels: int, threads: int | None = None) -> Iterator[VideoTrack]:
     """Open the video track of a file; errors of FFmpeg in the block become errors that say what was found."""
     av = pyav()
     if threads is not None and (isinstance(threads, bool) or threads < 1):
         raise ArgumentError(f"expected threads to be 1 or more, got {threads!r}")
-    container = container_of(data)
-    if container not in VIDEO_CONTAINERS:
-        found = f"a file of the kind {container}" if container else f"{len(data):,} bytes: {bytes(data[:16])!r}"
-        raise FormatError(f"expected a video file ({', '.join(VIDEO_CONTAINERS)}), got {found if data else '0 bytes'}")
-    check_complete(data, container)
+    container = checked_container(data)
     track = None
     try:
         track = VideoTrack(data, container, max_pixels, threads)

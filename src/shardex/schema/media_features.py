@@ -17,15 +17,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy as np
 
-from shardex.errors import MissingExtraError, SchemaError, ShardexError, storage_errors
-from shardex.media import encode_image
+from shardex.errors import MissingExtraError, SchemaError, ShardexError
+from shardex.media import encode_audio, encode_image, encode_video
 from shardex.schema.leaf_features import Bytes
 
 IMAGE_MODES = ("RGB", "L", "RGBA")
 _IMAGE_FORMATS = ("png", "jpeg", "webp", "tiff", "bmp", "gif")
 _SHORT_FORMATS = {"jpg": "jpeg", "tif": "tiff"}
 _AUDIO_FORMATS = ("flac", "wav", "ogg", "mp3")
-_SAMPLINGS = ("uniform", "start", "center", "random")
+_VIDEO_FORMATS = ("mp4", "mkv")
+_WINDOW_SAMPLINGS = ("start", "center", "random")
+_SAMPLINGS = ("uniform", *_WINDOW_SAMPLINGS)
+_AUDIO_PADS = ("error", "zero", "loop")
+_VIDEO_PADS = ("error", "repeat", "loop")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -103,10 +107,12 @@ class Image(Media):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Audio(Media):
-    """A sound: stored as FLAC, WAV, MP3, ..., decoded to a float32 array of samples and channels.
+    """A sound: stored as FLAC, WAV, MP3, ..., decoded to a float32 array of frames and channels.
 
-    It is decoded to `rate` samples per second (None: the rate of the file), with `mono` to one channel. Arrays that are
-    written are encoded as `format`.
+    It is decoded to `rate` frames per second (None: the rate of the file), with `mono` to one channel. `frames` is the
+    length of the decoded window (None: all); `sampling` says where it is: "start" (at frame `begin`), "center" or
+    "random" (in a loader); `pad` what follows if the sound is shorter: "error", "zero" or "loop". Arrays that are
+    written have the shape (frames,) or (frames, channels) and this rate, and are encoded as `format`.
 
     >>> str(Audio()), str(Audio(16000, mono=True))
     ('audio', 'audio(rate=16000, mono=True)')
@@ -116,21 +122,32 @@ class Audio(Media):
     rate: int | None = None
     mono: bool = False
     format: str = "flac"
+    frames: int | None = None
+    sampling: str = "start"
+    begin: int = 0
+    pad: str = "error"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", _checked_count(self.rate, "a rate in samples per second"))
+        object.__setattr__(self, "rate", _checked_count(self.rate, "a rate in frames per second"))
         if not isinstance(self.mono, bool):
             raise SchemaError(f"expected mono to be True or False, got {self.mono!r}")
         _one_of(self.format, _AUDIO_FORMATS, "formats")
+        object.__setattr__(self, "frames", _checked_count(self.frames, "a number of frames"))
+        _one_of(self.sampling, _WINDOW_SAMPLINGS, "samplings")
+        _one_of(self.pad, _AUDIO_PADS, "values of pad")
+        _check_begin(self)
         self._check_decode()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Video(Media):
-    """A video: stored as MP4, WebM, ..., decoded to a uint8 array of frames, height, width and channels.
+    """A video: stored as MP4, WebM, ..., decoded to a uint8 array of frames, height, width and channels (RGB).
 
     `frames` is the number of decoded frames (None: all), `stride` the distance between them; `sampling` says which:
-    "uniform" (over the whole video), "start", "center" or "random". Frames are resized to `size` (height, width).
+    "uniform" (over the whole video), "start" (from frame `begin` on), "center" or "random" (in a loader); `pad` what
+    follows if there are fewer: "error", "repeat" (the last one) or "loop". Frames are resized to `size` (height,
+    width). Arrays that are written have `rate` frames per second and are encoded as `format`: "mp4" (H.264) or "mkv"
+    (FFV1, which keeps every pixel).
 
     >>> str(Video()), str(Video(frames=8, size=(112, 112)))
     ('video', 'video(frames=8, size=(112, 112))')
@@ -141,6 +158,10 @@ class Video(Media):
     stride: int = 1
     sampling: str = "uniform"
     size: tuple[int, int] | None = None
+    begin: int = 0
+    pad: str = "error"
+    format: str = "mp4"
+    rate: float = 25
 
     if TYPE_CHECKING:  # at run time the one of the dataclass
 
@@ -150,6 +171,10 @@ class Video(Media):
             stride: int = 1,
             sampling: str = "uniform",
             size: SequenceOf[SupportsIndex] | None = None,
+            begin: int = 0,
+            pad: str = "error",
+            format: str = "mp4",
+            rate: float = 25,
             *,
             decode: bool = True,
         ) -> None: ...
@@ -161,7 +186,28 @@ class Video(Media):
             raise SchemaError("expected a stride of 1 or more, got None")
         _one_of(self.sampling, _SAMPLINGS, "samplings")
         object.__setattr__(self, "size", _checked_size(self.size))
+        _one_of(self.pad, _VIDEO_PADS, "values of pad")
+        _one_of(self.format, _VIDEO_FORMATS, "formats")
+        if isinstance(self.rate, bool) or not isinstance(self.rate, int | float) or not 0 < self.rate <= 1000:
+            raise SchemaError(f"expected a rate above 0 and up to 1000 frames per second, got {self.rate!r}")
+        if self.frames is not None and self.sampling == "uniform" and self.stride != 1:
+            raise SchemaError(
+                f"expected no stride with sampling='uniform', which spreads {self.frames} frames over the whole video, "
+                f"got {self.stride}: give sampling='start', 'center' or 'random'"
+            )
+        _check_begin(self)
         self._check_decode()
+
+
+def _check_begin(feature: Audio | Video) -> None:
+    """Check where frames begin; "center" and "random" say so themselves, and "uniform" frames begin at the first."""
+    begin = feature.begin
+    if isinstance(begin, bool) or not isinstance(begin, int) or begin < 0:
+        raise SchemaError(f"expected begin to be a frame number of 0 or more, got {begin!r}")
+    if begin and feature.sampling != "start" and (feature.frames is not None or feature.sampling != "uniform"):
+        raise SchemaError(
+            f"expected begin only with sampling='start', got begin={begin}, sampling={feature.sampling!r}"
+        )
 
 
 # -- values ---------------------------------------------------------------------------------------------------
@@ -192,7 +238,7 @@ def fit_media(value: Any, feature: Media, *, stored: bool = False) -> Any:
     """
     if value is NO_MEDIA:
         return b""
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and not (isinstance(feature, Audio) and value.get("array") is not None):
         value = _of_mapping(value, feature)
     if stored and value is not None and not isinstance(value, str | os.PathLike | bytearray | memoryview):
         return value
@@ -238,12 +284,11 @@ def _encoded(value: Any, feature: Media) -> bytes:
         if isinstance(value, np.ndarray) and value.dtype == np.uint16 and feature.mode is not None:
             raise SchemaError(f"expected uint8 for mode {feature.mode!r}, got uint16 (mode=None keeps 16 bits)")
         return encode_image(value, feature.format, mode=feature.mode)
-    if isinstance(value, str | os.PathLike):
-        with storage_errors(value, "read the file"), open(value, "rb") as file:
-            value = file.read()
-    if not isinstance(value, bytes | bytearray | memoryview) or not len(value):
-        raise SchemaError(f"expected {feature} as bytes or a path, got {_described(value)}")
-    return bytes(value)
+    if isinstance(feature, Audio):
+        return encode_audio(value, feature.format, rate=feature.rate)
+    if isinstance(feature, Video):
+        return encode_video(value, feature.format, rate=feature.rate)
+    raise SchemaError(f"expected an image, audio or video, got the feature {feature!r}")
 
 
 # -- options --------------------------------------------------------------------------------------------------
