@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shardex.media import encode_image
+from shardex.media import encode_audio, encode_image
 from shardex.schema import (
     UNITS,
     Array,
@@ -64,6 +64,9 @@ NAMES = st.text(min_size=1, max_size=8)
 
 MEDIA = [Image(decode=False), Image("L", (2, 3), "jpeg", decode=False), Audio(8000, decode=False)]
 IMAGES = [encode_image(np.full((2, 3), number, np.uint8), form) for number, form in enumerate(("png", "jpeg", "gif"))]
+SOUNDS = [
+    encode_audio(np.full(number, number, np.int16), form, rate=8000) for number, form in ((3, "wav"), (9, "flac"))
+]
 
 shapes = st.lists(st.none() | st.integers(0, 3), max_size=3).map(tuple)
 arrays = st.builds(Array, st.sampled_from(DTYPES), st.none() | shapes)
@@ -154,7 +157,7 @@ def values(feature: Feature) -> st.SearchStrategy[Any]:
         case Image():
             return st.sampled_from(IMAGES)
         case Media():
-            return st.binary(min_size=1, max_size=20)
+            return st.sampled_from(SOUNDS)
         case Bytes():
             return st.binary(max_size=20)
         case Json():

@@ -281,7 +281,8 @@ def test_options_of_media_that_hugging_face_lacks_come_back(tmp_path: Path) -> N
         "audio": Audio(8000, mono=True, format="wav", decode=False),
         "video": Video(3, sampling="random", decode=False),
     }
-    ds = sx.write(tmp_path / "d", [{"image": PNG, "audio": b"RIFF", "video": b"ftyp"}], schema=schema)
+    sample = {"image": PNG, "audio": np.zeros(9, np.int16), "video": np.zeros((3, 8, 8, 3), np.uint8)}
+    ds = sx.write(tmp_path / "d", [sample], schema=schema)
     hub = ds.to_huggingface()
     assert hub.features["image"].mode == "L" and hub.features["audio"].sampling_rate == 8000
     assert sx.from_huggingface(hub).features == Features(schema)
