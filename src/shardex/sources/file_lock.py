@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from shardex.errors import storage_errors
+from shardex.sources.local import sync_folder
 
 _SHORTEST, _LONGEST = 0.02, 0.5
 """Seconds between two attempts to take the lock, while `waiting` is called."""
@@ -36,10 +37,12 @@ class LockedFile:
     """Set it to leave the file with its content for the next holder, as if this process had died."""
 
     def note(self, content: bytes) -> None:
-        """Write something into the file, for those who wait, and for the next holder if this process dies."""
+        """Write something durably into the file, for those who wait, and for the next holder if this process dies."""
         with storage_errors(self.path, "write"):
             os.ftruncate(self.descriptor, 0)
             os.pwrite(self.descriptor, content, 0)
+            os.fsync(self.descriptor)
+            sync_folder(os.path.dirname(self.path))
 
     def noted(self) -> bytes:
         """Return the content of the file that has the path now."""

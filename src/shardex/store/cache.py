@@ -37,7 +37,7 @@ from shardex.kernel import digest
 from shardex.progress import Bar
 from shardex.samples import is_sample_class
 from shardex.schema import Features
-from shardex.sources import LocalSource, LockedFile, is_url, locked_file, make_folder
+from shardex.sources import LocalSource, LockedFile, absolute_path, is_url, locked_file, make_folder, redact_url
 from shardex.store.encode_ahead import encode_ahead
 from shardex.store.manifest import files_of, read_manifest
 from shardex.store.version_numbers import latest_version
@@ -113,14 +113,15 @@ def cache(
 
 
 def _local_place(folder: str | os.PathLike[str]) -> LocalSource:
-    if is_url(path := os.fspath(folder)):
+    path = os.fspath(folder)
+    if is_url(path) and not path.startswith("file://"):
         raise ArgumentError(
-            f"expected a local folder for a cache, because one process at a time builds it, got {path!r}; write a "
-            "finished cache to a URL with write(url, dataset)"
+            "expected a local folder for a cache, because one process at a time builds it, got "
+            f"{redact_url(path)!r}; write a finished cache to a URL with write(url, dataset)"
         )
-    if os.path.isfile(path):
+    if os.path.isfile(path := os.path.realpath(absolute_path(path))):
         raise AlreadyExistsError(errno.EEXIST, "expected a folder for a cache, got a file", path)
-    return LocalSource(os.path.realpath(path))
+    return LocalSource(path)
 
 
 def _check_options(on_change: str, shard_size: int, keep: int, workers: int | None) -> None:
