@@ -3,7 +3,7 @@
 ```` ```python ```` blocks are executed. In ```` ```console ```` blocks each ``$ command`` must succeed and print the
 output shown under it; ``...`` matches any text within a line or, alone on a line, any number of lines. A block is
 skipped only if its fence gives a reason: ```` ```python no-run: needs a cluster ````. Those that need a Ray cluster run
-where there is one.
+where there is one. The PNG files that a page shows are those that its blocks write under the same name.
 """
 
 import os
@@ -17,7 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
+
+from shardex.media import decode_image
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -104,6 +107,15 @@ def test_blocks_of_page_run(path: Path, module: ModuleType) -> None:
         else:
             for command, shown in commands_of(block.text):
                 run_command(command, shown, where)
+    for picture in re.findall(r"!\[[^]]*\]\(([^)]+\.png)\)", path.read_text("utf-8")):
+        check_picture(path.parent / picture, Path(picture).name)
+
+
+def check_picture(committed: Path, made: str) -> None:
+    """Check that the blocks of a page have written the picture that the page shows; letters may differ a little."""
+    pytest.importorskip("PIL")
+    shown, found = (decode_image(Path(one).read_bytes()).astype(np.int64) for one in (committed, made))
+    assert shown.shape == found.shape and abs(shown - found).mean() < 3, f"{committed.name}: copy it from {made}"
 
 
 def test_blocks_that_need_ray_run(ray_cluster: Any, module: ModuleType) -> None:
