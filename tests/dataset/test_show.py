@@ -10,6 +10,7 @@ import pytest
 import shardex as sx
 from shardex.errors import ArgumentError
 from shardex.kernel import Columns, Integers
+from shardex.media import encode_image
 from shardex.rows import AbstractRows
 from shardex.schema import Features, check_fields
 
@@ -140,3 +141,54 @@ def test_splits(ds: sx.Dataset) -> None:
     assert len(sx.DatasetDict(train=ds).show(2)) == 2
     with pytest.raises(AttributeError, match="expected a split for 'show'"):
         splits.show()
+
+
+# -- media ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> sx.Dataset:
+    samples = [{"image": encode_image(RED + k, "jpeg"), "label": k % 2} for k in range(5)]
+    return sx.write(tmp_path / "photos", samples, {"image": sx.Image(), "label": LABELS}, progress=False)
+
+
+def test_images_are_shown_in_every_form(photos: sx.Dataset) -> None:
+    for form in ("numpy", "torch", "pil", False):
+        view = photos.decode(form)
+        for page in (
+            view.show()._repr_html_(),
+            view._repr_html_(),
+            view[0]._repr_html_(),
+            view[:2].show()._repr_html_(),
+        ):
+            assert "<img" in page and 'sx-failed"' not in page
+    page = photos.rename(image="photo").select("photo").show()._repr_html_()
+    assert page.count("<img") == 5
+
+
+def test_images_are_shown_after_their_steps(photos: sx.Dataset, tmp_path: Path) -> None:
+    page = photos.decode(image=[sx.Resize((10, 20))]).show(1)._repr_html_()
+    assert 'title="10 x 20"' in page and 'title="30 x 40"' in photos.show(1)._repr_html_()
+    sized = sx.write(tmp_path / "sized", photos, {"image": sx.Image(size=(8, 9)), "label": LABELS}, progress=False)
+    assert 'title="8 x 9"' in sized.show(1)._repr_html_()
+
+
+def test_batches_of_images(photos: sx.Dataset) -> None:
+    steps = {"image": [sx.RandomResizedCrop(16), sx.Flip()]}
+    for to in ("numpy", "torch"):
+        batch = next(iter(sx.Loader(photos, 4, decode=steps, to=to)))
+        page = batch.show()._repr_html_()
+        assert page.count("<img") == page.count('title="16 x 16"') == 4 and ">dog<" in page
+        assert batch._repr_html_().count("<img") == 3
+
+
+def test_broken_image_is_shown_with_its_error(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for k in range(4):
+        data = encode_image(RED, "jpeg")
+        (folder / f"{k}.jpg").write_bytes(data if k != 2 else data[:200])
+    for view in (sx.open(folder), sx.open(folder).decode(image=[sx.Resize((10, 20))])):
+        for page in (view.show()._repr_html_(), view[1:]._repr_html_()):
+            assert page.count("<img") >= 2 and page.count('class="sx-failed"') == 1
+        view.show(path=tmp_path / "a.png")

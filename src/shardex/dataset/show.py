@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardex.dataset.decoded_rows import DecodedRows, with_decodings
 from shardex.dataset.views import headline
 from shardex.display import MAX_SAMPLES, Failed, Figure, overview_html
 from shardex.rows import whole_number
-from shardex.schema import Features, Video, contains
+from shardex.schema import Feature, Features, Video, contains, nested_features
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
@@ -58,12 +59,27 @@ def _quickly(samples: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _samples(view: Dataset[Any], count: int, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
+    view = _undecoded(view)
     view.advise(np.arange(count), fields)
     for position in range(count):
         try:
             yield view.sample(position, fields)
         except Exception:
             yield {name: _value(view, position, name) for name in fields}
+
+
+def _undecoded(view: Dataset[Any]) -> Dataset[Any]:
+    """Return the view with media as stored bytes, unless they are changed: a thumbnail needs a part of the work."""
+    rows = view.rows
+    if not isinstance(rows, DecodedRows):
+        return view
+    features = rows.features
+    changed = {name: one for name, one in rows.decodings.items() if one.steps or _has_size(features[name])}
+    return type(view)(with_decodings(rows.below, changed), view.order, view.chosen)
+
+
+def _has_size(feature: Feature) -> bool:
+    return any(getattr(one, "size", None) is not None for _, one in nested_features(feature, ""))
 
 
 def _value(view: Dataset[Any], position: int, name: str) -> Any:
