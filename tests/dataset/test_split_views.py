@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import shardex as sx
+from shardex.dataset.split_views import codes_of
 from shardex.errors import ArgumentError, FieldError, SchemaError
 
 DAY = dt.timedelta(days=1)
@@ -76,6 +77,19 @@ class TestStratified:
         for part in ds.split(0.5, stratify="y", seed=1):
             found = values(part, "y")
             assert [found.count(one) for one in (None, 0, 2)] == [10, 5, 5]
+
+    def test_columns_of_several_chunks(self) -> None:
+        chunks = [["a", None, "b"], [], ["c", "a", None], [None, "d"]]
+        plain = pa.chunked_array(chunks, pa.string())
+        times = pa.chunked_array([[0, None], [5], [0, 5, None, 5, 1]], pa.timestamp("s"))
+        for column, labels in (
+            (plain, [one for chunk in chunks for one in chunk]),
+            (plain.dictionary_encode(), [one for chunk in chunks for one in chunk]),
+            (times, [0, None, 5, 0, 5, None, 5, 1]),
+        ):
+            codes, count = codes_of(sx.open(pa.table({"y": column})), "y", "stratify", optional=True)
+            pairs = {*zip(codes.tolist(), labels, strict=True)}
+            assert len(pairs) == count == len({*labels}) and {code for code, _ in pairs} == {*range(count)}
 
     def test_only_the_fields_that_divide_are_read(self) -> None:
         below = sx.open(samples())

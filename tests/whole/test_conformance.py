@@ -331,6 +331,20 @@ def windows_in_documents(folder: Path) -> Case:
     return Case(TOKEN_VIEWS["windows_in_documents"](documents(folder)), samples)
 
 
+def sliding(folder: Path) -> Case:
+    """Rows of two groups, in turn, with descending times."""
+    rows = [{"g": "ab"[k % 2], "t": -k, "x": np.float32(k)} for k in range(21)]
+    ds = sx.write(folder, rows, {"g": str, "t": int, "x": "float32"}, format="parquet")
+    samples: Samples = []
+    for group, last in (("a", 20), ("b", 19)):
+        for begin in range(last, 5, -2):
+            numbers = np.arange(begin, begin - 8, -2)
+            fields: dict[str, Any] = {"t": -numbers, "x": numbers.astype(np.float32)}
+            history = {name: array[:3] for name, array in fields.items()}
+            samples.append({"g": group, **history, **{f"{name}_future": array[3:] for name, array in fields.items()}})
+    return Case(ds.sliding(3, 1, group="g", time="t"), samples)
+
+
 def packed(folder: Path) -> Case:
     samples: Samples = []
     for begin in range(0, 50, 7):
@@ -387,6 +401,7 @@ MAKERS: list[Callable[[Path], Case]] = [
     joined,
     windows,
     windows_in_documents,
+    sliding,
     packed,
 ]
 

@@ -7,12 +7,14 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `dataset`: the class `Dataset`
 - `open`: files, rows and lists to a `Dataset`; `index` also saves an index for SQL or checksums
 - `views`: sorted views, field errors, the text that describes a view, and iterators over batches
+- `split_views`: splits by class, group or time; samplings by class or weight
+- `sliding`: windows over rows that are sorted by time, as samples
 - `dataset_dict`: several datasets by name
 - `load_dataset`: named splits (train, test, ...) of files
 - `splits`: which files belong to which split
 - `decoded_rows`: rows whose images, audio and video are decoded
 - `field_decoders`: how a field of media is decoded
-- `layers`: rows converted to a class, or with other names for their fields
+- `layers`: rows converted to a class, or with other names for their fields; the base class of windows
 - `mapped_rows`: rows mapped by a function of a sample or of a batch
 - `function_calls`: calls functions of users on samples and batches, and checks what they return
 - `typed_views`: finds the layer for a type or lens, and writes changed views back

@@ -22,10 +22,11 @@ from shardex.dataset.combined_rows import concat_rows
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.decoded_rows import decode_view, over_stored
 from shardex.dataset.huggingface import to_huggingface
-from shardex.dataset.layers import Layer, RenamedRows, sample_type_of
+from shardex.dataset.layers import Layer, RenamedRows, sample_type_of, source_rows
 from shardex.dataset.pack import Strategy, packs_of
 from shardex.dataset.read_size import read_chunks, sample_chunks
 from shardex.dataset.show import overview, show
+from shardex.dataset.sliding import Missing, sliding_rows
 from shardex.dataset.split_views import By, balanced_order, split_view, weighted_order
 from shardex.dataset.sql import (
     Limits,
@@ -37,7 +38,6 @@ from shardex.dataset.sql import (
     view_matching,
     view_present,
 )
-from shardex.dataset.token_stream import source_rows
 from shardex.dataset.typed_views import check_callable, lens_view, mapped_view, typed_view
 from shardex.dataset.views import (
     PLUMBING,
@@ -632,6 +632,43 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         """Return a dataset over a layer of this one's rows, in the order of this view."""
         fields = self._fields if rows is self._rows else None
         return Dataset(rows, self._order, fields, (*self._notes, note) if note else self._notes)
+
+    # -- windows -------------------------------------------------------------------------------------------
+
+    def sliding(
+        self,
+        length: int,
+        horizon: int = 0,
+        stride: int = 1,
+        *,
+        group: str | Sequence[str] | None = None,
+        time: str | None = None,
+        missing: Missing = "drop",
+    ) -> Dataset:
+        """Return a view whose samples are windows of `length` rows and the `horizon` rows after them.
+
+        Rows are sorted by the field `time` (without it they stay in order) inside of each `group`: a field, or several.
+        A window has rows of one group; windows of a group begin `stride` rows apart. A group that is shorter than a
+        window has none.
+
+        A sample has the values of each field as one array: ``x`` of the first rows and, with a horizon, ``x_future`` of
+        the rows after them; the fields of the group have one value. Fields of numbers, classes, times and arrays of
+        one shape are stacked, others are left out.
+
+        `missing` says what becomes of windows in which a value is None or NaN: ``"drop"`` leaves them out, ``"error"``
+        raises an error (for both, fields that can have such values are read now), ``"keep"`` keeps them, as NaN or NaT;
+        a missing integer then is an error of the read.
+
+        Nothing is copied: the view has two numbers for each row, and any window can be read.
+
+        >>> import shardex as sx
+        >>> ds = sx.open([{"day": k // 2, "shop": "ab"[k % 2], "sales": 10 * k} for k in range(10)])
+        >>> windows = ds.sliding(3, horizon=1, group="shop", time="day")
+        >>> len(windows), windows[0].shop, windows[0].sales.tolist(), windows[0].sales_future.tolist()
+        (4, 'a', [0, 20, 40], [60])
+        """
+        rows, text = sliding_rows(self, length, horizon, stride, group, time, missing)
+        return Dataset(rows, None, None, (*self._notes, text))
 
     # -- tokens --------------------------------------------------------------------------------------------
 

@@ -22,8 +22,8 @@ _EXAMPLE = "train"
 class DatasetDict(dict[str, "Dataset"]):
     """Splits by name, each a `Dataset`.
 
-    `select`, `drop`, `rename`, `sort`, `take`, `skip`, `shuffle`, `where`, `map`, `filter` and `as_type` apply to all
-    splits and return a `DatasetDict`. `ordered`, `shuffled`, `head` and `show` work if there is only one split.
+    `select`, `drop`, `rename`, `sort`, `take`, `skip`, `shuffle`, `sliding`, `where`, `map`, `filter` and `as_type`
+    apply to all splits and return a `DatasetDict`. `ordered`, `shuffled`, `head` and `show` work if there is only one.
 
     >>> from shardex import open
     >>> splits = DatasetDict(train=open([{"x": 1, "y": 2}, {"x": 3, "y": 4}]), test=open([{"x": 5, "y": 6}]))
@@ -79,6 +79,10 @@ class DatasetDict(dict[str, "Dataset"]):
     def shuffle(self, seed: int = 0, epoch: int = 0) -> Self:
         """Shuffle each split."""
         return self.each("shuffle", seed, epoch)
+
+    def sliding(self, length: int, *arguments: Any, **options: Any) -> Self:
+        """View each split as windows of rows."""
+        return self.each("sliding", length, *arguments, **options)
 
     def where(self, text: str, *arguments: Any, **options: Any) -> Self:
         """Choose the samples of each split for which an SQL condition holds."""

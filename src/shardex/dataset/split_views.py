@@ -56,11 +56,12 @@ def codes_of(view: Dataset[Any], by: By, what: str, *, optional: bool = False) -
         if by.shape != (len(view),):
             raise ArgumentError(f"expected an array of {len(view)} values for {what}, got shape {by.shape}")
         return renumbered(np.unique(by, return_inverse=True)[1])
-    codes = np.zeros(len(view), np.int64)
-    for column in column_values(view, field_names([by]), what, optional=optional):
-        more = _column_codes(column)
-        codes, _ = renumbered(codes * (int(more.max(initial=0)) + 1) + more)
-    return renumbered(codes)
+    columns = column_values(view, field_names([by]), what, optional=optional)
+    codes, count = _column_codes(columns[0])
+    for column in columns[1:]:
+        more, different = _column_codes(column)
+        codes, count = renumbered(codes * different + more)
+    return codes, count
 
 
 def column_values(
@@ -79,28 +80,39 @@ def column_values(
     for name in names:
         if pa.types.is_nested(table[name].type):
             raise _not_single(name, what, features[name])
-        if not optional and table[name].null_count:
-            missing = np.flatnonzero(~view.present(name))
-            raise SchemaError(
-                f"expected a value in every sample for {what}, got none in {len(missing)} of {len(view)}, the first is "
-                f"sample {missing[0]} - at field {name}; leave them out by ds.where('\"{name}\" IS NOT NULL')"
-            )
+        if not optional:
+            _check_present(table[name], name, what)
     return [table[name] for name in names]
+
+
+def _check_present(column: pa.ChunkedArray, name: str, what: str) -> None:
+    import pyarrow.compute as pc
+
+    missing = pc.is_null(column, nan_is_null=True)
+    if count := pc.sum(missing).as_py():
+        raise SchemaError(
+            f"expected a value in every sample for {what}, got none in {count} of {len(column)}, the first is sample "
+            f"{pc.index(missing, True).as_py()} - at field {name}; leave them out by ds.where('\"{name}\" IS NOT NULL')"
+        )
 
 
 def _not_single(name: str, what: str, feature: object) -> SchemaError:
     return SchemaError(f"expected a field of numbers, text, bytes or times for {what}, got {feature} - at field {name}")
 
 
-def _column_codes(column: pa.ChunkedArray) -> Integers:
+def _column_codes(column: pa.ChunkedArray) -> tuple[Integers, int]:
+    """Return a number for each value, as they appear, the last one for a missing value, and how many there are."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    encoded = column.dictionary_encode(null_encoding="encode").unify_dictionaries()
-    chunks = [chunk.indices for chunk in encoded.chunks]  # to_numpy would import pandas
-    parts = [
-        np.frombuffer(chunk.buffers()[1], np.int32, len(chunk), 4 * chunk.offset) for chunk in chunks if len(chunk)
-    ]
-    return np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int64)
+    encoded = column.dictionary_encode().unify_dictionaries()
+    count = len(encoded.chunk(0).dictionary) if encoded.num_chunks else 0
+    parts = [numbers_of(one.indices.fill_null(count), np.int32) for one in encoded.chunks]
+    return np.concatenate([np.empty(0, np.int64), *parts]), count + bool(column.null_count)
+
+
+def numbers_of(array: pa.Array, dtype: Any) -> NDArray[Any]:
+    """Return the numbers of an Arrow array without nulls; its to_numpy would import pandas."""
+    return np.frombuffer(array.buffers()[1] or b"", dtype)[array.offset :][: len(array)]
 
 
 # -- splits -----------------------------------------------------------------------------------------------------
@@ -189,29 +201,37 @@ def _split_by_time(view: Dataset[Any], given: Any, time: str, within: By | None,
         if len(given) or within is not None:
             raise ArgumentError("expected neither shares nor within= together with at=, got one of them")
         return _cut_at(view, time, at)
-    order, starts, changes = sorted_runs(view, within, time)
+    order, starts = sorted_runs(view, within, time, "within")
     parts = np.empty(len(view), np.int64)
-    parts[order] = parts_by_time(starts, changes, share_list(_numbers(given)))
+    parts[order] = parts_by_time(starts, _changes(view, time, order), share_list(_numbers(given)))
     by_time = order if within is None else sorted_positions(view, [time], descending=False)
     return _parts_of(view, given, by_time, parts[by_time])
 
 
-def sorted_runs(view: Dataset[Any], group: By | None, time: str | None) -> tuple[Integers, Integers, Integers]:
-    """Return the positions of a view sorted by group, then by time; where each group begins; where the time changes.
+def sorted_runs(view: Dataset[Any], group: By | None, time: str | None, what: str) -> tuple[Integers, Integers]:
+    """Return the positions of a view sorted by group, then by time, and where each group begins among them.
 
-    Groups come in the order of their first samples. Without a time the samples of a group stay in order.
+    Groups come in the order of their first samples. Without a time the samples of a group stay in order. `what` is the
+    name of the argument `group` for errors.
     """
-    order, times = np.arange(len(view)), np.arange(len(view))
+    order = np.arange(len(view))
     if time is not None:
-        times, _ = codes_of(view, time, "time")
+        column_values(view, [time], "time")  # raises if a time is missing
         order = sorted_positions(view, [time], descending=False)
     if group is None:
-        starts = np.array([0, len(view)])
-    else:
-        groups, count = codes_of(view, group, "group" if time is None else "within")
-        order = order[np.argsort(groups[order], kind="stable")]
-        starts = ends_of(np.bincount(groups, minlength=count))
-    return order, starts, np.flatnonzero(np.diff(times[order])) + 1
+        return order, np.array([0, len(view)])
+    groups, count = codes_of(view, group, what)
+    keys = groups.astype(np.uint16) if count <= 1 << 16 else groups  # numpy sorts small numbers much faster
+    return order[np.argsort(keys[order], kind="stable")], ends_of(np.bincount(groups, minlength=count))
+
+
+def _changes(view: Dataset[Any], time: str, order: Integers) -> Integers:
+    """Return where the time of sorted samples differs from the time before."""
+    import pyarrow.compute as pc
+
+    (column,) = column_values(view, [time], "time")
+    times = column.take(pa.array(order)).combine_chunks()
+    return np.flatnonzero(numbers_of(pc.not_equal(times[1:], times[:-1]).cast(pa.int8()), np.int8)) + 1
 
 
 def _cut_at(view: Dataset[Any], field: str, at: Any) -> Any:
@@ -296,10 +316,7 @@ def _weights(view: Dataset[Any], weights: Any) -> NDArray[np.float64]:
             raise SchemaError(
                 f"expected a field of numbers for weighted, got {column.type} - at field {weights}"
             ) from None
-        parts = [
-            np.frombuffer(one.buffers()[1], np.float64, len(one), 8 * one.offset) for one in found.chunks if len(one)
-        ]
-        values = np.concatenate([np.empty(0), *parts])
+        values = np.concatenate([np.empty(0), *(numbers_of(one, np.float64) for one in found.chunks)])
     else:
         try:
             values = np.array(weights, np.float64)

@@ -12,7 +12,7 @@ look at documents. Otherwise documents are read and cut.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.dataset.decoded_rows import undecoded
-from shardex.dataset.layers import TypedRows, innermost_rows
+from shardex.dataset.layers import ComposedRows, TypedRows
 from shardex.dataset.token_runs import Runs, check_lengths, locate_runs
-from shardex.errors import ArgumentError, RowError, SchemaError, unknown_field
+from shardex.errors import ArgumentError, SchemaError, unknown_field
 from shardex.kernel import (
     MISSING,
     Column,
@@ -33,7 +33,7 @@ from shardex.kernel import (
     ends_of,
     pooled_empty,
 )
-from shardex.rows import AbstractRows, whole_number
+from shardex.rows import whole_number
 from shardex.schema import Array, Features, Json, check_fields, unwrap_optional
 from shardex.schema import Sequence as ListOf
 
@@ -337,17 +337,16 @@ def fitting(name: str, value: Any, dtype: np.dtype[Any]) -> int:
 # -- rows --------------------------------------------------------------------------------------------------------
 
 
-def source_rows(rows: AbstractRows) -> AbstractRows:
-    """Return the rows under all layers, windows and packs."""
-    inner = innermost_rows(rows)
-    return source_rows(inner.documents.rows) if isinstance(inner, StreamRows) else inner
-
-
-class StreamRows(AbstractRows):
+class StreamRows(ComposedRows):
     """Rows whose samples are made of runs of the stream of some documents."""
 
     documents: Dataset[Any]
     stream: TokenStream
+
+    @property
+    def source(self) -> Dataset[Any]:
+        """The documents."""
+        return self.documents
 
     @abstractmethod
     def begins(self, rows: Integers) -> Integers:
@@ -370,26 +369,9 @@ class StreamRows(AbstractRows):
             arrays.append(self.stream.field)
         return list(dict.fromkeys(arrays))
 
-    @property
-    def in_python(self) -> bool:
-        """That of the documents."""
-        return self.documents.in_python
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """What was stored with the documents."""
-        return self.documents.metadata
-
     def shards(self, rows: Integers) -> list[str]:
         """Path of the file that holds the first document of each row."""
         if not len(rows) or not len(self.stream):
             return [""] * len(rows)
         first = np.minimum(self.begins(rows), len(self.stream) - 1)
         return self.documents.shards(np.searchsorted(self.stream.starts, first, "right") - 1)
-
-    def check_rows(self, rows: Integers) -> Integers:
-        """Return row numbers as int64; raise if one is outside."""
-        rows = np.asarray(rows, np.int64)
-        if len(rows) and int(rows.view(np.uint64).max()) >= len(self):
-            raise RowError(f"expected rows from 0 to {len(self) - 1}, got {rows.min()} to {rows.max()}")
-        return rows

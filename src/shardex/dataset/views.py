@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from shardex.arrow import is_queryable
 from shardex.dataset.decoded_rows import undecoded
-from shardex.dataset.layers import TypedRows
-from shardex.dataset.token_stream import source_rows
+from shardex.dataset.layers import TypedRows, source_rows
 from shardex.errors import ArgumentError, SchemaError, ShardexError, unknown_field
 from shardex.files import display_name
 from shardex.formats import ShardRows
