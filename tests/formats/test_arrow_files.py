@@ -25,7 +25,6 @@ from pyarrow import feather
 import shardex as sx
 from shardex.arrow import BatchBuilder, DecodedTable, MappedTable, open_ipc_file
 from shardex.errors import FormatError, NotFoundError, PathError, SchemaError, StaleIndexError, TruncatedShardError
-from shardex.media import decode_image
 from shardex.schema import Features
 from shardex.sources import LocalSource
 from tests.strategies import datasets
@@ -121,15 +120,15 @@ def test_stable_datasets_images_decoded() -> None:
     names = tuple("abcdefghij")
     ds = sx.open(FIXTURES / "images", schema={"label": sx.ClassLabel(names)})
     assert dict(ds.features) == {"image": sx.Optional(sx.Image(None)), "label": sx.ClassLabel(names)}
-    stored = sx.open(FIXTURES / "images", schema={"image": sx.Image(None, decode=False)})
-    for sample, row in zip(stored, EXPECTED["images"]["rows"], strict=True):
+    for sample, row in zip(ds, EXPECTED["images"]["rows"], strict=True):
         if row["image"] is None:
             assert sample.image is None
         else:
-            pixels = decode_image(sample.image, None)
-            assert [pixels.shape[1], pixels.shape[0]] == row["image"]["size"]
-            assert pixels.shape[2] == {"L": 1, "RGB": 3, "RGBA": 4}[row["image"]["pil_mode"]]
-            assert digest(pixels.tobytes()) == row["image"]["sha256_pixels"]
+            assert [sample.image.shape[1], sample.image.shape[0]] == row["image"]["size"]
+            assert sample.image.shape[2] == {"L": 1, "RGB": 3, "RGBA": 4}[row["image"]["pil_mode"]]
+            assert digest(sample.image.tobytes()) == row["image"]["sha256_pixels"]
+    rgb = sx.open(FIXTURES / "images", schema={"image": sx.Image(size=(8, 6))})
+    assert [sample.image.shape for sample in rgb[:5]] == [(8, 6, 3)] * 5 and rgb[5].image is None
 
 
 EMPTY = {"cache_format_version": 1, "schema_fingerprint": "697da224a9618283", "num_rows": 0, "num_shards": 0}
@@ -157,19 +156,21 @@ def test_stable_datasets_empty_cache(tmp_path: Path, era: dict[str, Any]) -> Non
 def test_stable_datasets_of_the_first_format() -> None:
     expected = EXPECTED["v37ff322"]["rows"]
     schema = {"vol": sx.Array("float32", (2, 2, 2)), "label": sx.ClassLabel(("a", "b")), "seq": list[int]}
-    found = read(FIXTURES / "v37ff322", schema=schema)
-    assert len(found) == EXPECTED["v37ff322"]["len"]
-    for sample, row in zip(found, expected, strict=True):
-        arrays = {"vol": sample.vol, "image": None if sample.image is None else png(sample.image)}
-        for name, array in arrays.items():
+    ds = sx.open(FIXTURES / "v37ff322", schema={**schema, "image": sx.Image()})
+    assert len(ds) == EXPECTED["v37ff322"]["len"]
+    for sample, row in zip(ds, expected, strict=True):
+        for name in ("vol", "image"):
             if row[name] is None:
-                assert array is None
+                assert sample[name] is None
             else:
-                assert array is not None
-                assert (list(array.shape), array.dtype.str) == (row[name]["shape"], row[name]["dtype"])
-                assert digest(array.tobytes()) == row[name]["sha256"]
+                assert (list(sample[name].shape), sample[name].dtype.str) == (row[name]["shape"], row[name]["dtype"])
+                assert digest(sample[name].tobytes()) == row[name]["sha256"]
         rest = ("label", "video", "seq", "s")
         assert {name: sample[name] for name in rest} == {name: row[name] for name in rest}
+    stored = read(FIXTURES / "v37ff322", schema=schema)
+    assert [one.image is not None and digest(png(one.image).tobytes()) for one in stored] == [
+        row["image"] is not None and row["image"]["sha256"] for row in expected
+    ]
 
 
 def test_metadata_json_gives_order_and_row_counts(tmp_path: Path) -> None:

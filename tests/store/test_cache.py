@@ -22,6 +22,7 @@ from shardex.errors import (
     SchemaError,
     VersionExpired,
 )
+from shardex.media import encode_image
 from shardex.store import history, leftovers
 from tests.waiting import becomes_true
 
@@ -118,6 +119,15 @@ def test_a_generator_object_needs_a_fingerprint(tmp_path: Path) -> None:
 def test_a_dataset_is_an_iterable(tmp_path: Path) -> None:
     ds = sx.write(tmp_path / "d", [sample(n) for n in range(4)], FIELDS)
     assert numbers(sx.cache(ds, FIELDS, tmp_path / "c")) == [0, 1, 2, 3]
+
+
+def test_images_of_a_dataset_stay_as_they_are(tmp_path: Path) -> None:
+    jpeg = encode_image(np.arange(192, dtype=np.uint8).reshape(8, 8, 3), "jpeg")
+    ds = sx.write(tmp_path / "d", [{"image": jpeg}], {"image": sx.Image()})
+    assert ds[0].image.shape == (8, 8, 3)
+    for generator in (ds, lambda: ds):
+        cached = sx.cache(generator, {"image": sx.Image()}, tmp_path / "c")
+        assert cached.stored[0].image == jpeg and np.array_equal(cached[0].image, ds[0].image)
 
 
 @dataclass

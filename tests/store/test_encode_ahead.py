@@ -97,6 +97,20 @@ def test_the_same_bytes_with_and_without_workers(
         np.testing.assert_array_equal(decode_image(caches[1][69].image, None), pixels(69))
 
 
+def one_sound(count: int) -> Iterator[Any]:
+    shared = np.zeros((100, 2), np.float32)
+    for n in range(count):
+        shared[:] = n / count
+        yield {"sound": (shared, 8000) if n % 2 else {"array": shared, "sampling_rate": 8000}}
+
+
+def test_sounds(tmp_path: Path) -> None:
+    fields = {"sound": sx.Audio(decode=False)}
+    one, three = (sx.cache(lambda: one_sound(70), fields, tmp_path / f"{n}", workers=n) for n in (1, 3))
+    assert [sample.sound for sample in one] == [sample.sound for sample in three]
+    assert len({sample.sound for sample in three}) == 70
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_image_that_does_not_fit(tmp_path: Path, workers: int) -> None:
     def wrong(value: Any) -> list[dict[str, Any]]:

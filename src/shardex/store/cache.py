@@ -176,6 +176,7 @@ class _Origin:
             made = self.generator() if is_function else self.generator
             if not isinstance(made, Iterable):
                 raise ArgumentError(f"expected {self.name} to return an iterator of samples, got {made!r}")
+            made = made.stored if isinstance(made, Dataset) else made  # media are copied as they are
             with ExitStack() as stack:
                 if isgenerator(made):
                     stack.callback(made.close)

@@ -7,7 +7,7 @@ sample. A few groups of samples for each thread are in memory.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +72,8 @@ def _size(value: Any) -> int:
     """Return about how much memory a value takes, if it may be much."""
     if isinstance(value, bytes | str):
         return len(value)
+    if isinstance(value, dict | list | tuple):
+        return sum(map(_size, value.values() if isinstance(value, dict) else value))
     if (size := getattr(value, "nbytes", None)) is not None:
         return int(size)
     return 4 * int(value.width * value.height) if hasattr(value, "width") else 0
@@ -91,6 +93,8 @@ def _own_media(value: Any, feature: Feature, name: str, number: int) -> Any:
         return value.copy()
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
+    if isinstance(value, tuple) or (isinstance(value, Mapping) and isinstance(value.get("array"), np.ndarray)):
+        return copied(value)  # an array with its rate
     in_memory = getattr(value, "format", "") is None and hasattr(value, "copy")  # of Pillow, and not from a file
     return value.copy() if in_memory else _fitted(value, feature, name, number)
 
