@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import shardex as sx
 from shardex.errors import (
@@ -44,6 +45,7 @@ FORMATS = (
     "megatron",
     "npy",
     "data_forager",
+    "folder",
 )
 
 
@@ -75,6 +77,8 @@ def for_format(format: str) -> Any:
         return lambda sample: {"x": sample.x}
     if format == "text":
         return lambda sample: {"text": sample.s}
+    if format == "folder":
+        return lambda sample: {"image": Image.new("L", (1, 1), sample.n % 256), "n": sample.n}
     if format == "csv":
         return lambda sample: {"n": 2 * sample.n, "s": sample.s}
     return double

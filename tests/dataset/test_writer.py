@@ -19,8 +19,10 @@ from shardex.errors import (
     FormatError,
     SchemaError,
     ShardexError,
+    StaleIndexError,
     UnknownFormatError,
 )
+from shardex.media import encode_image
 
 FORMATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("arrow", {"x": int}, {"x": 1}),
@@ -35,6 +37,7 @@ FORMATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("npy", {"tokens": sx.Array("uint16", (2,))}, {"tokens": np.array([1, 2], np.uint16)}),
     ("data_forager", {"tokens": sx.Array("uint16", (2,))}, {"tokens": np.array([1, 2], np.uint16)}),
     ("columns_tar", {"x": sx.Array()}, {"x": np.array([1])}),
+    ("folder", {"image": sx.Image()}, {"image": encode_image(np.zeros((1, 1, 3), np.uint8))}),
 ]
 each_format = pytest.mark.parametrize(("format", "schema", "sample"), FORMATS, ids=[name for name, *_ in FORMATS])
 
@@ -84,7 +87,7 @@ def test_path_that_is_no_utf8(tmp_path: Path, format: str, schema: Any, sample: 
     for mode in ("create", "overwrite"):
         ds = sx.write(path, [sample] * 3, schema, format=format, mode=mode)
         assert len(ds) == len(list(ds)) == 3 and repr(ds)
-    if format not in ("bins", "columns_tar", "data_forager"):
+    if format not in ("bins", "columns_tar", "data_forager", "folder"):
         assert len(sx.write(path, [sample] * 3, schema, format=format, mode="append")) == 6
     assert sx.verify(path) == []
 
@@ -122,8 +125,12 @@ def test_modes(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
     reader = sx.open(path, format=format)
     first = reader[0]
     assert len(sx.write(path, [sample], schema, format=format, mode="overwrite")) == 1
-    assert reader[0] == first
-    if format in ("bins", "columns_tar", "data_forager"):
+    if format == "folder":  # its files are not mapped
+        with pytest.raises(StaleIndexError, match="it has changed since"):
+            reader.stored[0]
+    else:
+        assert reader[0] == first
+    if format in ("bins", "columns_tar", "data_forager", "folder"):
         with pytest.raises(ArgumentError, match="append"):
             sx.create(path, schema, format=format, mode="append")
     else:

@@ -13,15 +13,19 @@ import pytest
 
 import shardex as sx
 from shardex.errors import ArgumentError, ChecksumError, ShardexError, StaleIndexError
+from shardex.media import encode_image
 from shardex.sources.checked_source import BLOCK
 
-FORMATS = ["tar", "jsonl", "text", "csv", "parquet", "bins", "tokens", "megatron", "npy"]
+FORMATS = ["tar", "jsonl", "text", "csv", "parquet", "bins", "tokens", "megatron", "npy", "folder"]
 
 
 def write(folder: Path, format: str, rows: int = 30) -> sx.Dataset:
     if format in ("tokens", "megatron", "npy"):
         windows: list[Any] = [{"tokens": np.full(64, k, "u2")} for k in range(rows)]
         return sx.write(folder, windows, {"tokens": sx.Array("uint16", (64,))}, format=format)
+    if format == "folder":
+        images: list[Any] = [{"image": encode_image(np.full((2, 2, 3), k, np.uint8)), "n": k} for k in range(5)]
+        return sx.write(folder, images, {"image": sx.Image(), "n": int}, format=format)
     if format == "text":
         return sx.write(folder, [{"text": f"number {k}"} for k in range(rows)], format=format)
     options: dict[str, Any] = {"splits": 3} if format == "bins" else {}

@@ -22,8 +22,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardex.errors import ArgumentError, NotFoundError, SourceError, TruncatedShardError
-from shardex.sources import ByteRange, CachedSource, Source
+from shardex.errors import ArgumentError, NotFoundError, SourceError, StaleIndexError, TruncatedShardError
+from shardex.sources import ByteRange, CachedSource, Source, Stat, cached_source
 from shardex.sources.memory import MemorySource
 from shardex.sources.page_file import PAGE
 from tests.fake_remote import FakeRemote, missing_pages_filled
@@ -532,3 +532,19 @@ def test_fetch_many_returns_whether_nothing_was_missing(remote: FakeRemote, fold
     assert not source.fetch_many(wanted, wait=False)  # the download has only started
     assert not source.fetch_many(wanted) or held[:PAGE] == DATA[:PAGE]
     assert source.fetch_many(wanted) and source.fetch_many(wanted, wait=False)
+
+
+def test_whole_files_are_loaded_together(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_source, "_LOADED_AT_ONCE", 8)
+    (tmp_path / "store").mkdir()
+    for number in range(20):
+        (tmp_path / "store" / f"{number}").write_bytes(bytes([number]) * (number * 1000))
+    remote = FakeRemote(tmp_path / "store", delay=0.01)
+    source = CachedSource(remote, folder)
+    names = [f"{number}" for number in (*range(19, -1, -1), 3, 3)]
+    known = source.stats(names)
+    for _ in range(2):
+        assert source.load_all(names, known) == [bytes([int(name)]) * (int(name) * 1000) for name in names]
+    assert len(remote.reads) == 19 and remote.most_running > 1  # an empty file needs no request
+    with pytest.raises(StaleIndexError, match="store/5: expected the file as when it was opened"):
+        source.load_all(["5"], [Stat(5000, "another tag")])

@@ -14,8 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardex.errors import AccessDeniedError, NotFoundError, SourceError, StorageFullError
-from shardex.sources import ByteRange, LocalSource, make_folder
+from shardex.errors import (
+    AccessDeniedError,
+    NotFoundError,
+    SourceError,
+    StaleIndexError,
+    StorageFullError,
+    TruncatedShardError,
+)
+from shardex.sources import ByteRange, LocalSource, local, make_folder
 from tests.resident_pages import PAGE, become_resident, evict, resident_pages
 
 linux = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
@@ -302,3 +309,25 @@ def test_only_regular_files_are_opened(tmp_path: Path, kind: str) -> None:
     for read in (lambda: place.map("a"), lambda: place.load("a"), lambda: place.read("a", [ByteRange(0, 1)])):
         with pytest.raises(SourceError, match=r"regular file|No such device"):
             read()
+
+
+@pytest.mark.parametrize("wait", [0, 1000], ids=["threads", "one thread"])
+def test_many_files_are_loaded_in_order(tmp_path: Path, wait: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_WAITED", wait)
+    source, names = LocalSource(tmp_path), [f"{k}.bin" for k in range(50)]
+    for number, name in enumerate(names):
+        (tmp_path / name).write_bytes(bytes([number]) * number)
+    some = [names[k] for k in (*range(49, -1, -1), 3, 3)]
+    for count in (0, 1, 4, 5, 20, 52):
+        loaded = source.load_all(some[:count], source.stats(some[:count]))
+        assert loaded == [(tmp_path / name).read_bytes() for name in some[:count]]
+    known = source.stats(names)
+    (tmp_path / "7.bin").write_bytes(b"short")
+    (tmp_path / "8.bin").write_bytes(b"long enough")
+    (tmp_path / "9.bin").unlink()
+    os.mkfifo(tmp_path / "9.bin")
+    (tmp_path / "10.bin").unlink()
+    errors = {7: TruncatedShardError, 8: StaleIndexError, 9: SourceError, 10: NotFoundError}
+    for number, error in errors.items():
+        with pytest.raises(error, match=rf"/{number}\.bin"):
+            source.load_all([*names[20:40], names[number]], [*known[20:40], known[number]])

@@ -13,16 +13,20 @@ import pytest
 import shardex as sx
 from shardex.errors import AlreadyExistsError, ArgumentError, PathError, StaleIndexError
 from shardex.formats import open_rows
+from shardex.media import encode_image
 from shardex.sources import place_of
 from shardex.store.manifest import Foreign, Fragment, Manifest, publish
 
-FORMATS = ["jsonl", "csv", "tar", "parquet", "tokens", "bins"]
+FORMATS = ["jsonl", "csv", "tar", "parquet", "tokens", "bins", "folder"]
 
 
 def shards(folder: Path, format: str) -> tuple[str, list[dict[str, Any]]]:
     if format == "tokens":
         samples: list[dict[str, Any]] = [{"tokens": np.full(4, k, np.uint16)} for k in range(10)]
         sx.write(folder / "data", samples, {"tokens": sx.Array("uint16", (4,))}, format=format)
+    elif format == "folder":
+        samples = [{"image": encode_image(np.full((2, 3, 3), k, np.uint8)), "n": k} for k in range(10)]
+        sx.write(folder / "data", samples, {"image": sx.Image(), "n": int}, format=format)
     else:
         samples = [{"text": f"t{k}", "n": k} for k in range(10)]
         sx.write(folder / "data", samples, {"text": str, "n": int}, format=format)

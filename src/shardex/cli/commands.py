@@ -119,7 +119,7 @@ def info(what: What, format: Format = None, option: Options = None, as_json: AsJ
         "format": rows.opened.format,
         "version": rows.pinned.get("version"),
         "samples": len(rows),
-        "shards": len(rows.shard_names()),
+        "shards": rows.shard_count,
         "bytes": _bytes_on_disk(rows),
         "fingerprint": rows.fingerprint,
     }

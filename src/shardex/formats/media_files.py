@@ -13,17 +13,13 @@ from itertools import takewhile
 
 from shardex.errors import ArgumentError, UnknownFormatError
 from shardex.files import named_split
-from shardex.schema import Audio, Feature, Image, Json, Text, Video
+from shardex.schema import Audio, Feature, Image, Json, Media, Text, Video, extensions_of_media
 
-KINDS: dict[str, tuple[str, ...]] = {
-    "image": (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif"),
-    "audio": (".flac", ".wav", ".mp3", ".ogg", ".opus", ".aif", ".aiff", ".m4a"),
-    "video": (".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".mpg", ".mpeg"),
-}
+_FEATURES: dict[str, Media] = {"image": Image(), "audio": Audio(), "video": Video()}
+KINDS = {kind: tuple(f".{one}" for one in extensions_of_media(feature)) for kind, feature in _FEATURES.items()}
 """Extensions of each kind of media, in lower case."""
 _KIND_OF = {extension: kind for kind, some in KINDS.items() for extension in some}
 EXTENSIONS = tuple(_KIND_OF)
-_FEATURES: dict[str, Feature] = {"image": Image(), "audio": Audio(), "video": Video()}
 
 CAPTIONS: dict[str, tuple[str, Feature]] = {".txt": ("text", Text()), ".json": ("json", Json())}
 """For each extension of files beside media: the field that they become, and its feature."""
@@ -107,6 +103,8 @@ class MediaFiles:
             return kind
         if kind is None and len(self.kinds) == 1:
             return next(iter(self.kinds))
+        if not self.kinds and self.tables and not self.others:  # as a writer leaves it that got no samples
+            return kind or "image"
         most = sorted(self.kinds, key=lambda name: -len(self.kinds[name]))
         counts = " and ".join(f"{len(self.kinds[name])} of {name} (such as {self.kinds[name][0]})" for name in most)
         if not self.kinds or kind is not None:

@@ -86,8 +86,8 @@ def open(
     found = MediaFiles.of(files.paths if listing is None else listing.in_order)
     chosen = found.chosen(str(files), kind)
     wanted = Features({} if schema is None else Features.of(schema))
-    media, metadata = found.kinds[chosen], None
-    if found.tables:
+    media, metadata = found.kinds.get(chosen, []), None
+    if found.tables and (media or any(files.source.stat(table).size for table in found.tables)):
         how: Any = {"rebuild": rebuild, "progress": progress, "workers": workers, "executor": executor}
         metadata, media = open_metadata(files, found.tables, media, wanted, unmatched, **how)
     has_labels = metadata is not None and "label" in metadata.features and label is None
@@ -228,6 +228,11 @@ class MediaRows(ShardRows):
     def shard_names(self) -> list[str]:
         """Paths of the files, as error messages show them."""
         return list(map(self.files.source.full_name, self._paths))
+
+    @property
+    def shard_count(self) -> int:
+        """Number of files."""
+        return len(self)
 
     def shards(self, rows: Integers) -> list[str]:
         """Path of the file of each row."""

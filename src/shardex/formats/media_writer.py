@@ -123,7 +123,7 @@ class MediaWriter(SampleWriter):
         self._classes.add(label)
 
     def _finish(self) -> None:
-        if self._table.rows:
+        if self._table.rows or not self._written:  # a folder without samples has an empty table
             self._table.finish()
         names = () if self._label is None else self._label.names
         if lost := [name for number, name in enumerate(names) if number not in self._classes]:

@@ -177,6 +177,11 @@ class ShardRows(AbstractRows):
     def shard_names(self) -> list[str]:
         """Paths of the files, as error messages show them."""
 
+    @property
+    def shard_count(self) -> int:
+        """Number of files."""
+        return len(self.shard_names())
+
     def __reduce__(self) -> tuple[Any, ...]:
         keys = keyring()
         return _open_again, (self.opened, self.fingerprint, keys) if keys else (self.opened, self.fingerprint)

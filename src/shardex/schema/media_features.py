@@ -329,11 +329,13 @@ def _checked_size(given: Any) -> tuple[int, int] | None:
 # -- extensions of files ----------------------------------------------------------------------------------------
 
 _OF_EXTENSION: dict[str, Media] = {
-    **dict.fromkeys(("jpg", "jpeg"), Image(format="jpeg")),
+    **dict.fromkeys(("jpg", "jpeg", "jfif"), Image(format="jpeg")),
     **dict.fromkeys(("tif", "tiff"), Image(format="tiff")),
     **{name: Image(format=name) for name in ("png", "webp", "bmp", "gif")},
+    **dict.fromkeys(("ppm", "pgm"), Image()),
     **{name: Audio(format=name) for name in _AUDIO_FORMATS},
-    **dict.fromkeys(("mp4", "mkv", "webm", "avi", "mov"), Video()),
+    **dict.fromkeys(("opus", "aif", "aiff"), Audio()),
+    **dict.fromkeys(("mp4", "mkv", "webm", "avi", "mov", "m4v", "mpg", "mpeg"), Video()),
 }
 
 
@@ -350,7 +352,7 @@ def extensions_of_media(feature: Media) -> list[str]:
     """Return the extensions of files that a feature describes; first the one that its arrays are encoded as.
 
     >>> extensions_of_media(Audio(format="wav"))
-    ['wav', 'flac', 'ogg', 'mp3']
+    ['wav', 'flac', 'ogg', 'mp3', 'opus', 'aif', 'aiff']
     """
     found = [name for name, one in _OF_EXTENSION.items() if type(one) is type(feature)]
     return sorted(found, key=lambda name: getattr(_OF_EXTENSION[name], "format", "") != getattr(feature, "format", ""))

@@ -34,6 +34,9 @@ _WRITEBACK_EVERY = 2 << 20
 _BUFFER = 64 << 10
 _GAP = 16 << 10
 _LARGEST_READ = 8 << 20
+_READ_ONLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_READERS = 16
+"""Threads that read files at the same time."""
 _TRIED, _WAITED = 4, 0.001
 """Files that are read before the others, and seconds for each of them from which on threads read the others."""
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
@@ -116,19 +119,18 @@ class LocalSource(Place):
     def load_all(self, paths: Sequence[str], known: Sequence[Stat]) -> list[bytes]:
         """Read whole files; in threads if the first ones had to wait for the disk or the network."""
 
-        def load(number: int) -> bytes:
-            full = self.path(paths[number])
-            with storage_errors(full, "read"), open_regular(full) as descriptor:
-                found = os.fstat(descriptor)
-                check_unchanged_file(full, known[number], _stat_of(found))
-                return _pread(descriptor, ByteRange(0, found.st_size), full)
+        def load(some: range) -> list[bytes]:
+            return [_load(full := self.path(paths[k]), known[k]) or _load_or_explain(full, known[k]) for k in some]
 
         numbers, begin = range(len(paths)), time.monotonic()
-        first = [load(number) for number in numbers[:_TRIED]]
-        rest = numbers[_TRIED:]
+        first, rest = load(numbers[:_TRIED]), numbers[_TRIED:]
         if time.monotonic() - begin < _TRIED * _WAITED or not rest:
-            return first + [load(number) for number in rest]
-        return first + run_all(load, rest)
+            return first + load(rest)
+        parts = run_all(load, [rest[k::_READERS] for k in range(min(_READERS, len(rest)))])
+        found = first + [b""] * len(rest)
+        for k, part in enumerate(parts):
+            found[_TRIED + k :: _READERS] = part
+        return found
 
     def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
         """With ``wait=False`` ask the system to read these ranges ahead; otherwise do nothing."""
@@ -291,6 +293,32 @@ def _stat_of(found: os.stat_result) -> Stat:
     return Stat(found.st_size, str(found.st_mtime_ns), found.st_mtime, identity)
 
 
+def _load(full: str, known: Stat) -> bytes:
+    """Return the content of a file that is as it is known to be; nothing if it is not, or if it cannot be read."""
+    try:
+        descriptor = os.open(full, _READ_ONLY)
+    except OSError:
+        return b""
+    try:
+        found = os.fstat(descriptor)
+        if found.st_size != known.size or str(found.st_mtime_ns) != known.tag or not stat.S_ISREG(found.st_mode):
+            return b""
+        data = os.read(descriptor, known.size)
+        return data if len(data) == known.size else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def _load_or_explain(full: str, known: Stat) -> bytes:
+    """Return the content of a file; raise an error that says why it cannot be read, or that it has changed."""
+    with storage_errors(full, "read"), open_regular(full) as descriptor:
+        found = os.fstat(descriptor)
+        check_unchanged_file(full, known, _stat_of(found))
+        return _pread(descriptor, ByteRange(0, found.st_size), full)
+
+
 def _pread(descriptor: int, wanted: ByteRange, full: str) -> bytes:
     if wanted.end > (size := os.fstat(descriptor).st_size):
         raise TruncatedShardError(f"{full}: expected bytes {wanted.begin} to {wanted.end}, got a file of {size} bytes")
@@ -362,7 +390,7 @@ def sync_folder(folder: str) -> None:
 @contextmanager
 def open_regular(path: str) -> Iterator[int]:
     """Open a file for reading; refuse pipes, sockets and devices, whose reads may wait for ever or have effects."""
-    with open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK) as descriptor:
+    with open_descriptor(path, _READ_ONLY) as descriptor:
         _check_regular(os.fstat(descriptor).st_mode)
         yield descriptor
 
