@@ -40,6 +40,9 @@ from shardex.rows import Rows
 from shardex.samples import Batch, DictSample, Lens, PackableSample, lens, packable
 from shardex.schema import (
     Array,
+    Array2D,
+    Array3D,
+    Array4D,
     Audio,
     Bytes,
     ClassLabel,
@@ -84,6 +87,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Array",
+    "Array2D",
+    "Array3D",
+    "Array4D",
     "Audio",
     "Batch",
     "Bytes",

@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from shardex.errors import FieldError, FormatError, SchemaError
 from shardex.schema import (
     Array,
+    Array2D,
+    Array3D,
+    Array4D,
     Bytes,
     ClassLabel,
     Feature,
@@ -61,6 +64,8 @@ INT, FLOAT = Value("int64"), Value("float64")
         ("text", Text()),
         ("bytes", Bytes()),
         ("json", Json()),
+        ("string", Text()),
+        ("binary", Bytes()),
         (typing.Optional[int], Optional(INT)),  # noqa: UP045 - people still write it
         (typing.Union[None, str], Optional(Text())),  # noqa: UP007
         (int | None, Optional(INT)),
@@ -227,6 +232,14 @@ def test_field_names_are_text(name: Any) -> None:
         lambda: Array(None, (3,)),
         lambda: ClassLabel(("a", "a")),
         lambda: ClassLabel("cat"),
+        lambda: ClassLabel(3),  # type: ignore[arg-type]
+        ClassLabel,
+        lambda: ClassLabel(num_classes=-1),
+        lambda: ClassLabel(num_classes=2.0),  # type: ignore[arg-type]
+        lambda: ClassLabel(["a"], num_classes=2),
+        lambda: Array2D((2, 3, 4)),
+        lambda: Array3D((2,), "int8"),
+        lambda: Value("string"),
         lambda: ClassLabel((1, 2)),  # type: ignore[arg-type]
     ],
 )
@@ -427,7 +440,20 @@ def test_a_schema_that_contains_itself_raises() -> None:
         Features.of({"tree": Tree})
 
 
-@pytest.mark.parametrize("name", ["string", "timestamp[us]", "object"])
+@pytest.mark.parametrize("name", ["strings", "timestamp[us]", "object"])
 def test_names_that_are_no_dtypes_raise_with_advice(name: str) -> None:
     with pytest.raises(SchemaError, match=r"expected one of the dtypes .*; for others pass a type such as str"):
         Features.of({"x": name})
+
+
+def test_class_labels_by_number_have_digits_as_names() -> None:
+    label = ClassLabel(num_classes=3)
+    assert label == ClassLabel(("0", "1", "2")) and label.num_classes == 3
+    assert label.to_json() == {"kind": "class", "names": ["0", "1", "2"]}
+    assert pickle.loads(pickle.dumps(label)) == dataclasses.replace(ClassLabel(["a"]), names=("0", "1", "2")) == label
+
+
+def test_arrays_by_number_of_dimensions() -> None:
+    assert Array2D((28, None)) == Array("uint8", (28, None))
+    assert Array3D(shape=(3, 32, 32), dtype="float32") == Array("float32", (3, 32, 32))
+    assert Array4D((None, 3, 4, 5), np.int16) == Array("int16", (None, 3, 4, 5))

@@ -332,7 +332,7 @@ _PLAIN_TYPES: dict[Any, Feature] = {
     types.NoneType: Null(),
 }
 _NAMED: dict[str, Feature] = {kind.__name__: _PLAIN_TYPES[kind] for kind in (int, float, str, bytes)}
-_NAMED |= {"text": Text(), "json": Json(), "date": Date()}
+_NAMED |= {"text": Text(), "string": Text(), "binary": Bytes(), "json": Json(), "date": Date()}
 _NAMED |= {f"datetime64[{unit}]": Timestamp(unit) for unit in UNITS} | {"datetime64[D]": Date()}
 _NAMED |= {f"timedelta64[{unit}]": Duration(unit) for unit in UNITS}
 
@@ -370,7 +370,7 @@ def feature_of(hint: Any) -> Feature:
 def _of_feature_class(kind: type[Feature]) -> Feature:
     try:
         return kind()
-    except TypeError:
+    except TypeError:  # also a SchemaError
         raise SchemaError(f"expected a feature such as {kind.__name__}(...), got the class {kind.__name__}") from None
 
 

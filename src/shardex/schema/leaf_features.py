@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
@@ -58,7 +59,8 @@ class Value(Feature):
         if isinstance(given, type | np.dtype):
             object.__setattr__(self, "dtype", dtype_text(given))
         if self.dtype not in SCALARS:
-            raise SchemaError(f"expected one of the dtypes {', '.join(SCALARS)}, got {self.dtype!r}")
+            hint = {"string": ": text is Text()", "binary": ": bytes are Bytes()"}.get(str(self.dtype), "")
+            raise SchemaError(f"expected one of the dtypes {', '.join(SCALARS)}, got {self.dtype!r}{hint}")
 
     def __str__(self) -> str:
         return self.dtype
@@ -136,6 +138,32 @@ class Array(Feature):
         return self.shape is not None and self.shape[:1] == (None,) and all(self.shape[1:])
 
 
+def Array2D(shape: SequenceOf[SupportsIndex | None], dtype: DTypeLike = "uint8") -> Array:
+    """Return an `Array` of two dimensions; the name and arguments of Hugging Face `datasets`.
+
+    >>> str(Array2D((28, 28), "uint8"))
+    'uint8[28, 28]'
+    """
+    return _array_of_rank(2, shape, dtype)
+
+
+def Array3D(shape: SequenceOf[SupportsIndex | None], dtype: DTypeLike = "uint8") -> Array:
+    """Return an `Array` of three dimensions; the name and arguments of Hugging Face `datasets`."""
+    return _array_of_rank(3, shape, dtype)
+
+
+def Array4D(shape: SequenceOf[SupportsIndex | None], dtype: DTypeLike = "uint8") -> Array:
+    """Return an `Array` of four dimensions; the name and arguments of Hugging Face `datasets`."""
+    return _array_of_rank(4, shape, dtype)
+
+
+def _array_of_rank(rank: int, shape: SequenceOf[SupportsIndex | None], dtype: DTypeLike) -> Array:
+    array = Array(dtype, shape)
+    if len(array.shape or ()) != rank:
+        raise SchemaError(f"expected a shape of {rank} dimensions, got {array.shape}")
+    return array
+
+
 def is_storable(dtype: np.dtype[Any]) -> bool:
     """Return True if `Array` supports this dtype: native numbers of at most 64 bits, complex, booleans, times.
 
@@ -169,29 +197,29 @@ def _checked_shape(shape: Any) -> tuple[int | None, ...]:
     return sizes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class ClassLabel(Feature):
-    """One of several named classes, stored as its number.
+    """One of several named classes, stored as its number. With `num_classes` their names are "0", "1", and so on.
 
     >>> label = ClassLabel(("cat", "dog")); label.number("dog"), label.name(0)
     (1, 'cat')
+    >>> ClassLabel(num_classes=2)
+    ClassLabel(names=('0', '1'))
     """
 
     kind: ClassVar[str] = "class"
     names: tuple[str, ...]
 
-    if TYPE_CHECKING:  # at run time the one of the dataclass
-
-        def __init__(self, names: SequenceOf[str]) -> None: ...
-
-    def __post_init__(self) -> None:
-        names: Any = self.names
-        if isinstance(names, str) or not all(isinstance(name, str) for name in names) or len({*names}) != len(names):
-            raise SchemaError(f"expected a list of different class names, got {names!r}")
-        object.__setattr__(self, "names", tuple(names))
+    def __init__(self, names: SequenceOf[str] | None = None, num_classes: SupportsIndex | None = None) -> None:
+        object.__setattr__(self, "names", _class_names(names, num_classes))
 
     def __str__(self) -> str:
         return f"class of {len(self.names)}"
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.names)
 
     def number(self, name: str) -> int:
         """Return the number of a class."""
@@ -205,6 +233,26 @@ class ClassLabel(Feature):
         if not 0 <= number < len(self.names):
             raise SchemaError(f"expected a class number below {len(self.names)}, got {number}")
         return self.names[number]
+
+
+def _class_names(names: Any, count: Any) -> tuple[str, ...]:
+    """Return the names of classes, given as such or by their number."""
+    if names is None:
+        try:
+            number = operator.index(count)
+        except TypeError:
+            number = -1
+        if number < 0:
+            raise SchemaError(f"expected the names of classes, or num_classes, got {names!r} and {count!r}")
+        return tuple(map(str, range(number)))
+    if not isinstance(names, Iterable):
+        raise SchemaError(f"expected a list of class names, got {names!r} (their number is num_classes=...)")
+    found = tuple(names)
+    if isinstance(names, str) or not all(isinstance(name, str) for name in found) or len({*found}) != len(found):
+        raise SchemaError(f"expected a list of different class names, got {names!r}")
+    if count is not None and count != len(found):
+        raise SchemaError(f"expected as many names as num_classes, got {len(found)} names and {count!r}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
