@@ -80,9 +80,9 @@ def _of_tuple(arguments: tuple[Any, ...], json: bool) -> Conversion:
 
 
 def _of_annotated(hint: Any, notes: tuple[Any, ...], json: bool) -> Conversion:
-    """Return the conversion of ``Annotated[...]``; a `ClassLabel` in it is stored as a number."""
+    """Return the conversion of ``Annotated[...]``; a `ClassLabel` in it is stored as a number, media as they are."""
     if any(isinstance(one, Media) for one in notes):
-        return Conversion()  # encoded bytes or decoded values
+        return Conversion()
     conversion = conversion_of(hint, json)
     if (array := next((one for one in notes if isinstance(one, Array)), None)) is not None:
         return _json_array(array) if json else conversion if conversion.plain else Conversion(_array)

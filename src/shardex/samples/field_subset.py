@@ -24,6 +24,7 @@ from shardex.schema import (
     Feature,
     Json,
     Map,
+    Media,
     Opaque,
     Optional,
     Sequence,
@@ -81,6 +82,10 @@ def may_fit(have: Feature, want: Feature) -> bool:
             return may_fit(have.feature, want.feature)
         case Struct(), Struct():
             return not schema_conflicts(have.fields, want.fields)
+        case Media(), Bytes() if type(want) is Bytes:
+            return not have.decode
+        case Media(), _:
+            return type(have) is type(want)
         case Bytes() | Sequence(), Array():
             return True  # compact bytes, or a list of numbers
         case (Array(), Sequence()) | (Text(), ClassLabel()):

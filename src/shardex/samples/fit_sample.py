@@ -14,8 +14,10 @@ from shardex.kernel import MISSING, Column, Columns, values_of
 from shardex.samples.class_record import Record, record_of
 from shardex.schema import (
     Json,
+    Media,
     Optional,
     cast_column,
+    contains,
     describe,
     fit,
     fit_column,
@@ -50,16 +52,22 @@ def sample_from(kind: type[T], data: Mapping[str, Any], *, stored: bool = False)
     if unknown := [str(name) for name in data if name not in record.features]:
         has = ", ".join(record.names)
         raise SchemaError(f"expected the fields {has} of {kind.__name__}, got {', '.join(unknown)} too")
-    return record.make(fitted(record, record.plain(data), stored=stored))
+    return record.make(_fitted(record, record.plain(data), stored=stored))
 
 
-def fitted(record: Record[Any], values: Mapping[str, Any], *, stored: bool = False) -> dict[str, Any]:
-    """Return plain values converted to their features, with defaults for missing ones; `stored` as in `packed`."""
+def _fitted(
+    record: Record[Any], values: Mapping[str, Any], *, stored: bool = False, encoded: bool = False
+) -> dict[str, Any]:
+    """Return plain values converted to their features, with defaults for missing ones; `stored` as in `sample_from`.
+
+    Images, audio and video stay as they are, unless they must be `encoded`.
+    """
     out = {}
     for name, feature in record.features.items():
         try:
             value = values[name] if name in values else record.default(name)
-            out[name] = fit(value, feature, stored=stored and plain_form(feature) is not None)
+            as_stored = stored and plain_form(feature) is not None
+            out[name] = fit(value, feature, stored=as_stored or (not encoded and contains(feature, Media)))
         except SchemaError as error:
             raise located(error, f"field {name} of {record.kind.__name__}") from None
     return out
@@ -67,7 +75,7 @@ def fitted(record: Record[Any], values: Mapping[str, Any], *, stored: bool = Fal
 
 def packed_values(record: Record[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return plain values in the form that MessagePack holds."""
-    out = fitted(record, values)
+    out = _fitted(record, values, encoded=True)
     for name, feature in record.features.items():
         if (convert := plain_form(feature)) is not None and not isinstance(unwrap_optional(feature), Json):
             out[name] = convert(out[name])
