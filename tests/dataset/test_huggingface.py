@@ -279,7 +279,7 @@ def test_options_of_media_that_hugging_face_lacks_come_back(tmp_path: Path) -> N
     schema = {
         "image": Image("L", (28, 28), "jpeg", decode=False),
         "audio": Audio(8000, mono=True, format="wav", decode=False),
-        "video": Video(3, sampling="random", decode=False),
+        "video": Video(3, sampling="random", rate=30, decode=False),
     }
     sample = {"image": PNG, "audio": np.zeros(9, np.int16), "video": np.zeros((3, 8, 8, 3), np.uint8)}
     ds = sx.write(tmp_path / "d", [sample], schema=schema)

@@ -13,12 +13,13 @@ import pytest
 
 import shardex as sx
 from shardex.errors import SchemaError
-from shardex.media import encode_image
+from shardex.media import encode_audio, encode_image
 from shardex.schema import Audio, ClassLabel, Features, Image, Optional, Sequence, Struct
 
 PIXELS = np.arange(36, dtype=np.uint8).reshape(3, 4, 3)
 PNG, JPEG = encode_image(PIXELS), encode_image(PIXELS, "jpeg")
 GREY = encode_image(PIXELS[..., 0])
+WAV = encode_audio(np.zeros((8, 1), np.float32), "wav", rate=8000)
 SCHEMA = {
     "image": Image(decode=False),
     "label": ClassLabel(num_classes=3),
@@ -34,14 +35,14 @@ def given(folder: Path) -> list[dict[str, Any]]:
     return [
         {"image": PIXELS, "label": 0, "thumb": None, "many": [PIXELS, JPEG], "part": {"image": PNG}},
         {"image": folder / "x.jpg", "label": 1, "thumb": PIXELS[..., 0], "many": [], "part": {"image": PIXELS}},
-        {"image": PIL.Image.fromarray(PIXELS), "label": 2, "many": [JPEG], "part": {"image": JPEG, "sound": b"RIFF"}},
+        {"image": PIL.Image.fromarray(PIXELS), "label": 2, "many": [JPEG], "part": {"image": JPEG, "sound": WAV}},
     ]
 
 
 EXPECTED = [
     {"image": PNG, "label": 0, "thumb": None, "many": [PNG, JPEG], "part": {"image": PNG, "sound": None}},
     {"image": JPEG, "label": 1, "thumb": GREY, "many": [], "part": {"image": PNG, "sound": None}},
-    {"image": PNG, "label": 2, "thumb": None, "many": [JPEG], "part": {"image": JPEG, "sound": b"RIFF"}},
+    {"image": PNG, "label": 2, "thumb": None, "many": [JPEG], "part": {"image": JPEG, "sound": WAV}},
 ]
 
 

@@ -104,18 +104,16 @@ def media_to_hf(feature: Media) -> tuple[str, dict[str, Any]]:
     ('Image', {'decode': True, 'mode': 'L', 'id': 'shardex {"size":[28,28]}'})
     """
     options: dict[str, Any] = {"decode": feature.decode}
+    shared = ["kind", "decode"]
     if isinstance(feature, Image):
         options["mode"] = feature.mode
+        shared += ["mode"]
     elif isinstance(feature, Audio):
         options |= {"sampling_rate": feature.rate, "num_channels": 1 if feature.mono else None}
-    own = {name: one for name, one in feature.to_json().items() if name not in _SHARED}
-    if own:
+        shared += ["rate", "mono"]
+    if own := {name: one for name, one in feature.to_json().items() if name not in shared}:
         options["id"] = _OPTIONS + msgspec.json.encode(own).decode()
     return type(feature).__name__, options
-
-
-_SHARED = ("kind", "decode", "mode", "rate", "mono")
-"""Options that features of Hugging Face have too."""
 
 
 def _array(dtype: str, shape: list[int | None]) -> Array | None:
