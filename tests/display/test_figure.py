@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardex.display import MAX_SAMPLES, Failed, Figure, overview_html
+from shardex.display import MAX_SAMPLES, Failed, Figure, overview_html, png_figure
 from shardex.errors import ArgumentError, NotFoundError
-from shardex.media import decode_image, encode_image
+from shardex.media import decode_image, encode_image, image_info
 from shardex.schema import ClassLabel, Image, Text
 
 HOSTILE = "<script>alert('\"&')</script><img src=x onerror=alert(1)>\x00\u202e\ud800"
@@ -117,6 +117,13 @@ def test_png(tmp_path: Path, sample: dict[str, Any], count: int) -> None:
     Figure.of([sample] * count, {}).save(tmp_path / "a.png")
     found = decode_image((tmp_path / "a.png").read_bytes())
     assert found.shape[1] <= 1_024 and (found[0, 0] == 255).all()
+
+
+def test_png_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(png_figure, "_MAX_PIXELS", 2_000_000)
+    Figure.of([{f"f{k}": "x" * 1_000 for k in range(100)}] * MAX_SAMPLES, {}).save(tmp_path / "a.png")
+    info = image_info((tmp_path / "a.png").read_bytes())
+    assert info.height * info.width < 7_000_000  # one more row than fits
 
 
 def test_png_has_the_pixels_of_the_images(tmp_path: Path) -> None:

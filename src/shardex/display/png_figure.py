@@ -16,6 +16,8 @@ from shardex.errors import MissingExtraError
 _GAP = 8
 _BETWEEN = 2
 """Pixels between cards, and between the parts of a card."""
+_MAX_PIXELS = 20_000_000
+"""Size of a page, after which no more rows of samples are drawn."""
 _TEXT = 12
 """Height of letters."""
 _LINE = 16
@@ -43,40 +45,51 @@ class _Painter:
         self._image: Any = Image
         self._draw: Any = ImageDraw
         self._font: Any = ImageFont.load_default(_TEXT)
+        self._widths: dict[str, float] = {}
         self._width = width
         self._columns = columns
 
     def paint(self, title: str, cards: Sequence[Card]) -> bytes:
-        """Return the figure as a PNG."""
-        painted = [self._card(card) for card in cards]
-        rows = [painted[k : k + self._columns] for k in range(0, len(painted), self._columns)]
-        cell, heights = self._width + 2 * _GAP, [max(one.height for one in row) + 2 * _GAP for row in rows]
+        """Return the figure as a PNG; cards that would make it too large are counted instead."""
+        cell = self._width + 2 * _GAP
         wide = _GAP + max(1, min(self._columns, len(cards))) * (cell + _GAP)
-        head = self._words(title, _GREY, wide - 2 * _GAP)
-        whole = self._blank(wide, head.height + 2 * _GAP + sum(height + _GAP for height in heights))
-        whole.paste(head, (_GAP, _GAP))
-        draw, y = self._draw.Draw(whole), head.height + 2 * _GAP
-        for row, height in zip(rows, heights, strict=True):
-            for number, one in enumerate(row):
-                x = _GAP + number * (cell + _GAP)
-                draw.rectangle((x, y, x + cell - 1, y + height - 1), outline=_EDGE)
-                whole.paste(one, (x + _GAP, y + _GAP))
-            y += height + _GAP
+        parts, shown, height = [self._words(title, _GREY, wide - 2 * _GAP)], 0, 0
+        while shown < len(cards) and height < _MAX_PIXELS // wide:
+            parts.append(self._row(cards[shown : shown + self._columns], cell, wide - 2 * _GAP))
+            shown, height = min(len(cards), shown + self._columns), height + parts[-1].height
+        if shown < len(cards):
+            parts.append(self._words(f"{len(cards) - shown:,} more do not fit on this page", _GREY, wide - 2 * _GAP))
         out = io.BytesIO()
-        whole.save(out, "PNG", optimize=True)
+        self._stacked(parts, wide, _GAP, _GAP).save(out, "PNG", optimize=True)
         return out.getvalue()
+
+    def _row(self, cards: Sequence[Card], cell: int, width: int) -> Any:
+        """Return cards side by side, each in a frame."""
+        painted = [self._stacked(self._parts(card), self._width, _BETWEEN) for card in cards]
+        height = max(one.height for one in painted) + 2 * _GAP
+        whole = self._blank(width, height)
+        draw = self._draw.Draw(whole)
+        for number, one in enumerate(painted):
+            x = number * (cell + _GAP)
+            draw.rectangle((x, 0, x + cell - 1, height - 1), outline=_EDGE)
+            whole.paste(one, (x + _GAP, _GAP))
+        return whole
+
+    def _stacked(self, parts: Sequence[Any], width: int, gap: int, margin: int = 0) -> Any:
+        """Return images one below the other."""
+        y = margin
+        whole = self._blank(width, max(1, sum(part.height + gap for part in parts) - gap + 2 * margin))
+        for part in parts:
+            whole.paste(part, (margin, y))
+            y += part.height + gap
+        return whole
 
     def _blank(self, width: int, height: int) -> Any:
         return self._image.new("RGB", (width, height), "white")
 
-    def _card(self, card: Card) -> Any:
+    def _parts(self, card: Card) -> list[Any]:
         alone = sum(isinstance(picture, Thumbnail) for picture in card.values()) == 1
-        parts = [part for name, picture in card.items() for part in self._field(name, picture, alone)]
-        whole, y = self._blank(self._width, max(1, sum(part.height + _BETWEEN for part in parts) - _BETWEEN)), 0
-        for part in parts:
-            whole.paste(part, (0, y))
-            y += part.height + _BETWEEN
-        return whole
+        return [part for name, picture in card.items() for part in self._field(name, picture, alone)]
 
     def _field(self, name: str, picture: Picture, alone: bool) -> list[Any]:
         """Return the parts that show a field, one below the other; an image needs no name if it is the only one."""
@@ -121,27 +134,25 @@ class _Painter:
 
     def _lines(self, text: str, width: int) -> list[str]:
         """Cut a text into lines that fit, between words where possible."""
-        lines, line = [], ""
-        for word in _printable(text).split():
-            joined = f"{line} {word}" if line else word
-            if self._font.getlength(joined) <= width:
-                line = joined
-                continue
-            lines += [line] if line else []
-            line = word
-            while self._font.getlength(line) > width and len(lines) < _MAX_LINES:
-                fits = self._fitting(line, width)
-                lines.append(line[:fits])
-                line = line[fits:]
-            if len(lines) >= _MAX_LINES:
-                break
-        lines.append(line)
-        return lines if len(lines) <= _MAX_LINES else [*lines[: _MAX_LINES - 1], "..."]
+        lines, rest = list[str](), " ".join(_printable(text).split())
+        while rest and len(lines) < _MAX_LINES:
+            fits = self._fitting(rest, width)
+            if fits < len(rest) and rest[fits] != " " and " " in rest[1:fits]:
+                fits = rest.rindex(" ", 1, fits)
+            lines.append(rest[:fits])
+            rest = rest[fits:].lstrip()
+        return [*lines[:-1], "..."] if rest else lines or [""]
 
-    def _fitting(self, word: str, width: int) -> int:
-        """Return how many letters of a word fit into a width, at least one."""
-        lengths = np.cumsum([self._font.getlength(letter) for letter in word])
-        return max(1, int(np.searchsorted(lengths, width)))
+    def _fitting(self, text: str, width: int) -> int:
+        """Return how many letters of a text fit into a width, at least one."""
+        used = 0.0
+        for number, letter in enumerate(text):
+            if letter not in self._widths:
+                self._widths[letter] = self._font.getlength(letter)
+            used += self._widths[letter]
+            if used > width and number:
+                return number
+        return len(text)
 
 
 def _printable(text: str) -> str:

@@ -11,12 +11,13 @@ import os
 import typing
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, cast
 
 import numpy as np
 
 from shardex.display import Figure, overview_html
-from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, unknown_field
+from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError, unknown_field
 from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged
 from shardex.rows import whole_number
 from shardex.samples.class_record import is_sample_class, record_of
@@ -264,7 +265,9 @@ class Batch(Generic[T_co]):
 
     def _features(self) -> Mapping[str, Feature]:
         """Return the features of the fields, if they are known."""
-        return {} if self._source is None else cast(Mapping[str, Feature], self._source.features)
+        with suppress(ShardexError):
+            return {} if self._source is None else cast(Mapping[str, Feature], self._source.features)
+        return {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Batch, (self.columns, self.sample_type)
