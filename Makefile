@@ -5,14 +5,15 @@ JOBS ?= 3
 BIN := .venv/bin
 CORE := .venv/.core
 READY := .venv/.ready
-KERNEL := src/shardex/kernel/_gather
+KERNELS := src/shardex/kernel/_gather src/shardex/media/_resize
 SANITIZED := build/sanitize
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # The hypothesis profile "ci" draws the same examples in every run.
 PYTEST := $(BIN)/pytest --hypothesis-profile=ci -n $(JOBS)
 # Tests whose results depend on which kernel copies the bytes; they run again on the numpy kernel.
 KERNEL_TESTS := tests/kernel tests/dataset/test_pack.py tests/order/test_order.py tests/arrow/test_field_readers.py tests/arrow/test_mapped_table.py \
-	tests/formats/test_jsonl.py tests/formats/test_tokens.py tests/whole/test_conformance.py
+	tests/formats/test_jsonl.py tests/formats/test_tokens.py tests/whole/test_conformance.py \
+	tests/media/test_image_resize.py tests/media/test_image_steps.py
 # Random attacks: some seconds in `make test`, minutes and other examples each time in `make faults`.
 ATTACKS := tests/whole/test_arrow_types.py tests/whole/test_random_schemas.py tests/whole/test_random_conditions.py
 # Install Debian packages if that is possible; a missing package is no error.
@@ -24,12 +25,12 @@ APT = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -
 help:    ## show this list
 	@sed -n 's/^\([a-z]*\): .*## /\1\t/p' Makefile | expand -t 10
 
-$(CORE): pyproject.toml setup.py constraints.txt $(KERNEL).c
+$(CORE): pyproject.toml setup.py constraints.txt $(KERNELS:=.c)
 	@command -v cc >/dev/null || $(APT) gcc libc6-dev python3-dev; } || true
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	rm -f $(KERNEL)*.so
+	rm -f $(KERNELS:=*.so)
 	$(PIP) --editable .
-	@ls $(KERNEL)*.so >/dev/null 2>&1 || echo "no C compiler: shardex uses its numpy kernel"
+	@ls $(KERNELS:=*.so) >/dev/null 2>&1 || echo "no C compiler: shardex uses numpy and Pillow instead of its kernels"
 	@touch $@
 
 $(READY): $(CORE)
@@ -66,15 +67,16 @@ sanitize: setup    ## the kernel's tests under the address and undefined behavio
 	rm -rf $(SANITIZED)
 	mkdir -p $(SANITIZED)
 	cp -r src/shardex $(SANITIZED)
-	rm -f $(SANITIZED)/shardex/kernel/_gather*.so
+	rm -f $(SANITIZED)/shardex/*/_*.so
 	SHARDEX_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --force --build-lib $(SANITIZED) --build-temp $(SANITIZED)/temp
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) \
-	$(PYTEST) -n 0 -q --capture=sys tests/kernel/test_gather.py tests/kernel/test_pieces.py
+	$(PYTEST) -n 0 -q --capture=sys tests/kernel/test_gather.py tests/kernel/test_pieces.py \
+	tests/media/test_image_resize.py
 
 bench: setup    ## measure shardex and its peers on the same data
 	$(PIP) --editable '.[bench]'
 	$(BIN)/python benchmarks/run.py
 
 clean:    ## remove everything that was built, including .venv
-	rm -rf .venv build dist src/*.egg-info $(KERNEL)*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist src/*.egg-info $(KERNELS:=*.so) .pytest_cache .mypy_cache .ruff_cache .hypothesis

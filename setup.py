@@ -1,6 +1,7 @@
-"""Build the copy kernel, the only compiled part; everything else is in pyproject.toml.
+"""Build the copy kernel and the resize kernel, the only compiled parts; everything else is in pyproject.toml.
 
-The kernel is optional: without a C compiler the install succeeds and `shardex.kernel` uses its numpy kernel.
+Both are optional: without a C compiler the install succeeds, `shardex.kernel` uses its numpy kernel, and
+`shardex.media` resizes images with Pillow.
 """
 
 import os
@@ -19,14 +20,18 @@ if sanitize:
     # Python's own flags define signed overflow (-fwrapv); here it is an error to find.
     flags += ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-wrapv", "-g", "-O1"]
 
-kernel = Extension(
-    "shardex.kernel._gather",
-    ["src/shardex/kernel/_gather.c"],
-    define_macros=[("Py_LIMITED_API", "0x030B0000")] if limited else [],
-    extra_compile_args=flags,
-    extra_link_args=flags,
-    py_limited_api=limited,
-    optional=not sanitize,  # a sanitizer run without the kernel would prove nothing
-)
+kernels = [
+    Extension(
+        f"shardex.{room}.{name}",
+        [f"src/shardex/{room}/{name}.c"],
+        define_macros=[("Py_LIMITED_API", "0x030B0000")] if limited else [],
+        extra_compile_args=flags,
+        extra_link_args=flags,
+        libraries=["m"] if sys.platform != "win32" else [],
+        py_limited_api=limited,
+        optional=not sanitize,  # a sanitizer run without the kernel would prove nothing
+    )
+    for room, name in [("kernel", "_gather"), ("media", "_resize")]
+]
 
-setup(ext_modules=[kernel], options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited else {})
+setup(ext_modules=kernels, options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited else {})

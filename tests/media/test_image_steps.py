@@ -48,7 +48,7 @@ def pil(array: NDArray[Any]) -> Image.Image:
 def test_resize_agrees_with_pillow(size: tuple[int, int], form: str) -> None:
     array = picture(300, 400)
     expected = np.asarray(pil(array).resize(size[::-1], BILINEAR))
-    assert distance(shown(array, Resize(size), form=form), expected) <= (0 if form == "png" else 6)
+    assert distance(shown(array, Resize(size), form=form), expected) <= (1 if form == "png" else 6)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_resize_agrees_with_pillow(size: tuple[int, int], form: str) -> None:
 def test_resize_of_the_shorter_side(height: int, width: int, size: tuple[int, int]) -> None:
     array = picture(height, width)
     expected = np.asarray(pil(array).resize(size[::-1], BILINEAR))
-    assert distance(shown(array, Resize(90)), expected) == 0
+    assert distance(shown(array, Resize(90)), expected) <= 1
 
 
 @pytest.mark.parametrize("form", ["png", "jpeg"])
@@ -133,7 +133,7 @@ def test_random_resized_crop_agrees_with_pillow() -> None:
     for seed in range(5):
         box = region_of(300, 400, [RandomResizedCrop((64, 80))], np.random.default_rng(seed)).box
         expected = pil(array).resize((80, 64), BILINEAR, (box[1], box[0], box[3], box[2]))
-        assert distance(shown(array, RandomResizedCrop((64, 80)), seed=seed), np.asarray(expected)) == 0
+        assert distance(shown(array, RandomResizedCrop((64, 80)), seed=seed), np.asarray(expected)) <= 1
         assert distance(shown(array, RandomResizedCrop((64, 80)), seed=seed, form="jpeg"), np.asarray(expected)) <= 6
 
 

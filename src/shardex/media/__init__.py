@@ -11,6 +11,7 @@ used.
 - `images`: encodes, decodes and describes one image
 - `image_files`: recognises the formats of image files and reads their headers; opens them with Pillow
 - `image_steps`: resize, crop, flip, pad: which part of an image is shown, and how large
+- `image_resize`: scales part of an image into a batch, with `_resize.c` or Pillow
 - `image_batches`: decodes many images in threads, straight into one array
 - `audio`: encodes, decodes and describes audio, with `resample`; `mpeg_audio` finds the length of MP3 files
 - `video`: encodes, decodes and describes video; `video_track` finds frames by their numbers

@@ -102,6 +102,7 @@ class _Job:
         self.values, self.mode, self.steps, self.max_pixels, self.threads = values, mode, steps, max_pixels, threads
         self.generators = generators if callable(generators) or generators is None else generators.__getitem__
         self._regions: dict[int, Region] = {}
+        self._opened: dict[int, OpenImage] = {}
 
     def run(self, numbers: Sequence[int]) -> NDArray[Any] | Ragged | list[Any]:
         """Decode the images of these numbers."""
@@ -131,16 +132,21 @@ class _Job:
 
     def _shape(self, number: int) -> tuple[int, int, int] | None:
         """Return the shape of an image after the steps if it is uint8, from its header."""
-        with _Numbered(number):
-            shape = self._open(number).shape(self.mode)
+        try:
+            image = self._opened[number] = self._open(number)
+            shape = image.shape(self.mode)
             if shape is None or not self.steps:
                 return shape
             return (*self._region(number, shape[0], shape[1]).canvas, shape[2])
+        except ShardexError as error:
+            _numbered(error, number)
+            raise
 
     def _open(self, number: int) -> OpenImage:
-        data = self.values[number]
-        assert data is not None
-        return OpenImage(data, self.max_pixels)
+        """Return an image whose header is read; it is kept no longer than until it is decoded."""
+        if self._opened and (image := self._opened.pop(number, None)):
+            return image
+        return OpenImage(self.values[number], self.max_pixels)  # type: ignore[arg-type]  # None is not among `numbers`
 
     def _region(self, number: int, height: int, width: int) -> Region:
         """Return what the steps show of an image; its chances are drawn once."""
@@ -194,8 +200,9 @@ class _Job:
         def work() -> None:
             while not errors and (row := next(rows)) < len(numbers):
                 try:
-                    with _Numbered(numbers[row]):
-                        function(row)
+                    function(row)
+                except ShardexError as error:
+                    errors[row] = _numbered(error, numbers[row])
                 except BaseException as error:
                     errors[row] = error
 
@@ -209,20 +216,10 @@ class _Job:
             raise errors[min(errors)]
 
 
-class _Numbered:
-    """Gives errors of shardex that are raised in the block the number of their image."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ShardexError):
-            error.index = self.number  # type: ignore[attr-defined]
+def _numbered(error: ShardexError, number: int) -> ShardexError:
+    """Give an error the number of its image."""
+    error.index = number  # type: ignore[attr-defined]
+    return error
 
 
 def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | Ragged | list[Any]:

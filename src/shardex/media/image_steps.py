@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, SchemaError
-from shardex.media.image_files import pillow_image
+from shardex.media.image_resize import scale_into
 
 Size = tuple[int, int]
 
@@ -98,31 +98,9 @@ class Region:
             return
         down, across = pixels.shape[0] / height, pixels.shape[1] / width
         top, left, bottom, right = self.box
-        shown = _scaled(pixels, (top * down, left * across, bottom * down, right * across), self.size)
-        target = out[:, ::-1] if self.flip else out
-        target[self.at[0] : self.at[0] + self.size[0], self.at[1] : self.at[1] + self.size[1]] = shown
-
-
-def _scaled(pixels: NDArray[Any], box: tuple[float, float, float, float], size: Size) -> NDArray[Any]:
-    """Return a box of an image at another size, by bilinear interpolation with antialiasing."""
-    top, left, bottom, right = box
-    if all(abs(edge - round(edge)) < 1e-6 for edge in box) and (round(bottom - top), round(right - left)) == size:
-        return pixels[round(top) : round(bottom), round(left) : round(right)]
-    # Pixels near the box take part in the interpolation, those farther away need not be copied into a PIL image.
-    far_y, far_x = (
-        2 + math.ceil(max(1.0, (b - a) / n)) for a, b, n in ((top, bottom, size[0]), (left, right, size[1]))
-    )
-    above, before = max(0, math.floor(top) - far_y), max(0, math.floor(left) - far_x)
-    near = pixels[above : math.ceil(bottom) + far_y, before : math.ceil(right) + far_x]
-    inside = left - before, top - above, min(right - before, near.shape[1]), min(bottom - above, near.shape[0])
-    pil = pillow_image()
-    planes = near[..., 0] if near.shape[2] == 1 else near
-    if pixels.dtype == np.uint8:
-        shown = np.asarray(pil.fromarray(planes).resize(size[::-1], pil.Resampling.BILINEAR, inside))
-    else:  # one channel of more than 8 bits
-        deep = pil.fromarray(planes.astype(np.float32)).resize(size[::-1], pil.Resampling.BILINEAR, inside)
-        shown = np.asarray(deep) if pixels.dtype.kind == "f" else np.rint(deep).astype(pixels.dtype)
-    return shown if shown.ndim == 3 else shown[..., None]
+        box = top * down, left * across, bottom * down, right * across
+        at = self.canvas[1] - self.at[1] - self.size[1] if self.flip else self.at[1]
+        scale_into(pixels, box, out, (self.at[0], at, *self.size), self.flip)
 
 
 # -- steps ----------------------------------------------------------------------------------------------------
