@@ -370,6 +370,23 @@ def test_progress_counts_samples(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == ""
 
 
+def test_a_generator_that_uses_its_own_cache(tmp_path: Path) -> None:
+    """An error, as it would wait for itself."""
+    with pytest.raises(ArgumentError, match="expected a generator that does not use the cache which it makes"):
+        sx.cache(lambda: sx.cache(Counted(), FIELDS, tmp_path / "c"), FIELDS, tmp_path / "c", fingerprint="")
+    inner = functools.partial(sx.cache, Counted(), FIELDS, tmp_path / "inner")
+    assert len(sx.cache(inner, FIELDS, tmp_path / "c", fingerprint="")) == 5
+
+
+def test_a_copy_is_no_cache(tmp_path: Path) -> None:
+    """It may have other samples."""
+    ds = sx.cache(Counted(), FIELDS, tmp_path / "c")
+    assert sx.write(tmp_path / "copy", ds.where("n > 2"), metadata={"of": "c"}).metadata == {"of": "c"}
+    assert sx.write(tmp_path / "part", ds[:2]).metadata == {}
+    with pytest.raises(AlreadyExistsError, match="has not made"):
+        sx.cache(Counted(), FIELDS, tmp_path / "part")
+
+
 # -- several builders -------------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from shardex.errors import ArgumentError
 from shardex.formats import check_options, format_named
 from shardex.progress import Bar
 from shardex.samples import DictSample, Lens, is_sample_class
-from shardex.schema import Features
+from shardex.schema import Features, copied_metadata
 from shardex.workers import ExecutorLike
 
 
@@ -100,10 +100,10 @@ def write(
 
 def _stored_metadata(source: Any, format: str) -> dict[str, Any]:
     """Return the option with the metadata of a dataset that is copied, if there is any and the format can store it."""
-    if not isinstance(source, Dataset) or not source.metadata:
+    if not isinstance(source, Dataset) or not (metadata := copied_metadata(source.metadata)):
         return {}
     takes = "metadata" in inspect.signature(format_named(format).create).parameters
-    return {"metadata": dict(source.metadata)} if takes else {}
+    return {"metadata": metadata} if takes else {}
 
 
 def _opened(samples: Any) -> Dataset[Any]:

@@ -96,13 +96,14 @@ from shardex.schema.media_features import (
     fit_media,
     media_of_extension,
 )
-from shardex.schema.plain_form import other_metadata, plain_form, plain_metadata
+from shardex.schema.plain_form import MADE_BY, copied_metadata, other_metadata, plain_form, plain_metadata
 from shardex.schema.time_features import UNITS, Date, Duration, Time, TimeFeature, Timestamp
 
 __all__ = [
     "COMPACT",
     "IMAGE_MODES",
     "JSON",
+    "MADE_BY",
     "MSGPACK",
     "NO_MEDIA",
     "NPY",
@@ -146,6 +147,7 @@ __all__ = [
     "codec_by_name",
     "codec_for_extension",
     "contains",
+    "copied_metadata",
     "describe",
     "dtype_bounds",
     "dtype_text",

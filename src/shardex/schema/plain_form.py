@@ -78,6 +78,19 @@ def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
+MADE_BY = "cache"
+"""Key of the metadata that say which generator has made exactly these samples."""
+
+
+def copied_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata for a copy of a dataset, which may have other samples: without what `cache` relies on.
+
+    >>> copied_metadata({"eos": 3, "cache": {"generator": "squares"}})
+    {'eos': 3}
+    """
+    return {name: value for name, value in metadata.items() if name != MADE_BY}
+
+
 def other_metadata(path: str, here: Mapping[str, Any], given: Mapping[str, Any]) -> SchemaError:
     """Return the error for data that is appended with other metadata than that of the dataset."""
     names = [name for name in {**here, **given} if here.get(name) != given.get(name)]

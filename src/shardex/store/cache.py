@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sized
 from contextlib import ExitStack, closing, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, partial
 from inspect import isgenerator
@@ -36,7 +37,7 @@ from shardex.files import STORE_FOLDER
 from shardex.kernel import digest
 from shardex.progress import Bar
 from shardex.samples import is_sample_class
-from shardex.schema import Features
+from shardex.schema import MADE_BY, Features
 from shardex.sources import LocalSource, LockedFile, absolute_path, is_url, locked_file, make_folder, redact_url
 from shardex.store.encode_ahead import encode_ahead
 from shardex.store.manifest import files_of, read_manifest
@@ -45,8 +46,8 @@ from shardex.store.versions import GRACE, clean
 from shardex.store.writer_heartbeat import WRITER_FILE
 from shardex.workers import function_fingerprint, unknown_objects
 
-_KEY = "cache"
-"""Key of the metadata of a dataset that say what made it."""
+_building: ContextVar[frozenset[str]] = ContextVar("_building", default=frozenset())
+"""Folders of the caches that this thread is building."""
 _CHANGES = ("rebuild", "error")
 _log = logging.getLogger("shardex")
 
@@ -98,6 +99,8 @@ def cache(
     if not os.path.exists(lock_path):  # else another process may be building it
         _refuse_change(place, problem, on_change)
     _check_place(place)
+    if place.root in _building.get():
+        raise ArgumentError(f"{place.root}: expected a generator that does not use the cache which it makes")
     with storage_errors(place.root, "create"):
         make_folder(os.path.dirname(place.root))
     with locked_file(lock_path, waiting=_Waiting(place.root, progress)) as lock:
@@ -212,7 +215,7 @@ def _find(place: LocalSource, origin: _Origin) -> tuple[Dataset | None, str]:
         found = open_dataset(place.root, format="arrow")
     except FormatError as error:
         return None, f"a valid cache, got damaged files ({error})"
-    made_by = found.metadata.get(_KEY)
+    made_by = found.metadata.get(MADE_BY)
     if not isinstance(made_by, Mapping):
         problem = "expected a cache, or no files, got a dataset that `cache` has not made; choose another folder"
         raise AlreadyExistsError(errno.EEXIST, problem, place.root)
@@ -280,12 +283,14 @@ class _Builder:
         if self.lock.left:
             self.clean_up()
         self.lock.note(_identity())
+        entered = _building.set(_building.get() | {self.place.root})
         try:
             mode = "overwrite" if latest_version(self.place) else "create"
-            options = {"shard_size": shard_size, "exact_shards": True, "metadata": {_KEY: origin.metadata}}
+            options = {"shard_size": shard_size, "exact_shards": True, "metadata": {MADE_BY: origin.metadata}}
             with Writer(self.place.root, origin.schema, "arrow", mode, options) as out:
                 _write(origin, out, workers, progress)
         finally:
+            _building.reset(entered)
             self.clean_up()
 
     def clean_up(self) -> None:

@@ -21,7 +21,7 @@ from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError
 from shardex.files import Files, What, check_mode
 from shardex.formats import open_files
 from shardex.kernel import MISSING, Columns, Integers, Masked
-from shardex.schema import JSON, Feature, Features, Json, Optional, infer_or_json
+from shardex.schema import JSON, Feature, Features, Json, Optional, copied_metadata, infer_or_json
 from shardex.sources import Place, place_of
 from shardex.store.data_file_reader import examine_files, matches_its_name
 from shardex.store.inventory import Use, data_files, native_place, uses_of
@@ -104,7 +104,7 @@ def _recover_version(
         notes.append(
             f"{manifest.key} is no longer a key: deleted samples are back and may have the same keys as others"
         )
-    given = {**key, "metadata": manifest.metadata or None}
+    given = {**key, "metadata": copied_metadata(manifest.metadata or {}) or None}
     saved, bad = out.save(rows.read, np.flatnonzero(readable), manifest.features, **given)
     for some, why in bad:
         lost.append(Lost(rows.shards(np.array([some.start]))[0].removeprefix(f"{place.url}/"), some, why))
