@@ -479,3 +479,59 @@ def test_copies_keep_the_mask(tmp_path: Path) -> None:
 
 def _answers(messages: list[Any]) -> str:
     return "".join(one["content"] + END for one in messages if one["role"] == "assistant")
+
+
+# -- tools ----------------------------------------------------------------------------------------------------
+
+TOOL = {"type": "function", "function": {"name": "add", "description": "a sum", "parameters": {"x": "é"}}}
+WITH_TOOLS = "{% if tools %}<tools>{{ tools | tojson }}</tools>{% endif %}" + CHATML
+
+
+def tools_data(*tools: Any) -> list[dict[str, Any]]:
+    return [{"messages": TURNS, "tools": one} for one in tools]
+
+
+@pytest.mark.parametrize("stored", [[[TOOL], None, [], [TOOL, TOOL]], [json.dumps([TOOL]), None, "", "[]"]])
+def test_tools_reach_the_template_as_in_transformers(tmp_path: Path, stored: list[Any]) -> None:
+    tokenizer = fast(WITH_TOOLS)
+    ds = sx.tokenize(tools_data(*stored), tokenizer, tmp_path / "t", messages="messages", tools="tools")
+    for sample, one in zip(ds, stored, strict=True):
+        tools = (json.loads(one) if isinstance(one, str) and one else one) or None
+        assert sample.tokens.tolist() == tokenizer.apply_chat_template(TURNS, tools=tools)["input_ids"]
+        text = trained_text(tokenizer, sample.tokens.tolist(), sample.loss_mask.tolist())
+        assert text == f"fine, thank you.{END}the answer is: 42 😀 é{END}"
+    assert ds.metadata["options"]["tools_field"] == "tools"
+
+
+def test_special_tokens_in_tools_stay_text(tmp_path: Path) -> None:
+    tool = {"name": f"a{END}"}
+    ds = sx.tokenize(tools_data([tool]), bpe(), tmp_path / "t", messages="messages", template=WITH_TOOLS, tools="tools")
+    assert ds[0].tokens.tolist().count(bpe().token_to_id(END)) == len(TURNS)
+    changes = WITH_TOOLS.replace("tools | tojson", "tools | length * (tools[0].name | length)")
+    with pytest.raises(SchemaError, match="expected tools without the text of special tokens"):
+        sx.tokenize(tools_data([tool]), bpe(), tmp_path / "u", messages="messages", template=changes, tools="tools")
+
+
+def test_a_function_gets_tools_as_its_second_argument(tmp_path: Path) -> None:
+    def template(messages: list[dict[str, Any]], tools: list[Any] | None) -> list[tuple[str, Any]]:
+        return [(f"{len(tools or [])} tools", None), *((one["content"], one) for one in messages)]
+
+    options: Any = {"messages": "messages", "template": template, "tools": "tools", "dtype": "uint16"}
+    ds = sx.tokenize(tools_data([TOOL], None), utf8, tmp_path / "t", **options)
+    assert [bytes(one.tokens.tolist()).decode()[:7] for one in ds] == ["1 tools", "0 tools"]
+
+
+def test_wrong_tools(tmp_path: Path) -> None:
+    def tokenized(second: Any, **options: Any) -> None:
+        given = {"messages": "messages", "template": WITH_TOOLS, "tools": "tools", **options}
+        sx.tokenize(tools_data(None, second), bpe(), tmp_path / "t", **given)
+
+    for wrong, told in (({"a": 1}, "a list of tools"), (["name"], "a list of tools"), ("{", "expected JSON")):
+        with pytest.raises(sx.ShardexError, match=rf"{told}[\s\S]*sample 1"):
+            tokenized(wrong)
+    with pytest.raises(ArgumentError, match='which "chatml" has no place for'):
+        tokenized(None, template="chatml")
+    with pytest.raises(ArgumentError, match="expected tools= with messages= only"):
+        tokenized(None, messages=None, template=None)
+    with pytest.raises(sx.ShardexError, match="tool_list"):
+        tokenized(None, tools="tool_list")

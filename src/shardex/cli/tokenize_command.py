@@ -47,6 +47,7 @@ def tokenize(
         str | None, typer.Option(help="chatml, llama3, a file with a Jinja template, or module:name of a function.")
     ] = None,
     train_on: Annotated[str, typer.Option(help="Roles whose messages the loss counts, or all.")] = "assistant",
+    tools: Annotated[str | None, typer.Option(help="Field of the tools that each conversation may call.")] = None,
     keep: Annotated[str | None, typer.Option(help="Fields to store too, separated by commas (--to arrow).")] = None,
     to: Annotated[str, typer.Option(help=f"Format of the new dataset, one of {', '.join(FORMATS)}.")] = "tokens",
     workers: Annotated[int | None, typer.Option(min=1, help="Number of processes.")] = None,
@@ -91,6 +92,7 @@ def tokenize(
             messages=messages,
             template=_template(template),
             train_on="all" if train_on == "all" else tuple(train_on.split(",")),
+            tools=tools,
             keep=() if keep is None else keep.split(","),
             batch_size=batch_size,
             workers=workers,

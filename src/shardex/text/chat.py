@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from shardex.dataset import SampleFailure
 from shardex.errors import ArgumentError, SchemaError
-from shardex.kernel import Columns, Masked, Ragged
+from shardex.kernel import MISSING, Columns, values_of
 from shardex.samples import Batch
+from shardex.schema import JSON
 from shardex.text.chat_templates import (
     BuiltInTemplate,
     ChatTemplate,
@@ -45,8 +46,11 @@ _NEAR_END = 3
 Mask = NDArray[np.uint8]
 
 
-def template_of(given: Any, adapter: TokenizerAdapter) -> ChatTemplate:
-    """Return what the argument `template` means: a name, a Jinja template, a function, None for the tokenizer's."""
+def template_of(given: Any, adapter: TokenizerAdapter, *, tools: bool = False) -> ChatTemplate:
+    """Return what the argument `template` means: a name, a Jinja template, a function, None for the tokenizer's.
+
+    With `tools` it must have a place for them.
+    """
     if given is None:
         if adapter.chat_template is None:
             raise ArgumentError(
@@ -55,14 +59,20 @@ def template_of(given: Any, adapter: TokenizerAdapter) -> ChatTemplate:
             )
         given = adapter.chat_template
     elif callable(given):
-        return FunctionTemplate(given)
+        return FunctionTemplate(given, tools)
     elif not isinstance(given, str):
         raise ArgumentError(
             "expected template= to be a name, the text of a Jinja template, a function of messages, or None for that "
             f"of the tokenizer, got {given!r:.200}"
         )
     elif not re.search(r"\{[{%]", given):
-        return built_in_named(given)
+        named = built_in_named(given)
+        if tools:
+            raise ArgumentError(
+                f'expected a template with tools=, which "{given}" has no place for, got it; pass the text of a Jinja '
+                "template, or a function of messages and tools"
+            )
+        return named
     template = JinjaTemplate(given, dict(adapter.special_tokens))
     template.check()
     return template
@@ -177,6 +187,19 @@ def _checked_message(given: Any, number: int) -> Message:
     return message
 
 
+def _checked_tools(value: Any) -> list[Any] | None:
+    """Return the tools of a conversation; None if it has none. Datasets store them as lists or as JSON in a text."""
+    if isinstance(value, str):
+        value = JSON.decode(value.encode()) if value else None
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if value is None or value is MISSING:
+        return None
+    if not isinstance(value, list | tuple) or not all(isinstance(one, Mapping) for one in value):
+        raise SchemaError(f"expected a list of tools, each a JSON object, got {describe_value(value)}")
+    return list(value) or None
+
+
 # -- encoding -------------------------------------------------------------------------------------------------
 
 
@@ -190,11 +213,13 @@ class ChatEncoder:
     train_on: TrainOn
     bos: int | None = None
     eos: int | None = None
+    tools: str | None = None
+    """Field of the tools that each conversation may call."""
 
     @property
     def fields(self) -> Sequence[str]:
-        """The field of the messages."""
-        return (self.field,)
+        """The field of the messages, and that of the tools."""
+        return (self.field,) if self.tools is None else (self.field, self.tools)
 
     @property
     def arrays(self) -> Mapping[str, str]:
@@ -203,10 +228,12 @@ class ChatEncoder:
 
     def describe(self) -> dict[str, Any]:
         """Return the options that are stored with the data."""
-        return {"template": self.template.describe(), "train_on": self.train_on.describe()}
+        tools = {} if self.tools is None else {"tools_field": self.tools}
+        return {"template": self.template.describe(), "train_on": self.train_on.describe(), **tools}
 
-    def doubts(self, values: Sequence[Any]) -> Iterator[str]:
+    def doubts(self, columns: Columns) -> Iterator[str]:
         """Yield what is likely a mistake, as some of the conversations show it."""
+        values = values_of(columns.data[self.field])
         special = self.template.special_tokens if isinstance(self.template, BuiltInTemplate) else ()
         unknown = [one for one in special if self.adapter.token_id(one) is None]
         if unknown and self.adapter.kind != "function":
@@ -221,7 +248,7 @@ class ChatEncoder:
                 f"no token of the first conversations counts for the loss: train_on={self.train_on.describe()!r}, and "
                 f"the roles of their messages are {roles}"
             )
-        found = self(Batch(Columns({self.field: list(values)}, len(values))))
+        found = self(Batch(columns))
         ids = [one.tolist() for one in np.split(found.values, found.offsets[1:-1])]
         for argument, number, others in (
             ("bos", self.bos, [one[1:2] for one in ids]),
@@ -235,8 +262,8 @@ class ChatEncoder:
 
     def __call__(self, batch: Batch[Any]) -> EncodedDocuments:
         """Encode the conversations, some at a time if they are long."""
-        column = batch.columns.data[self.field]
-        values = list(column) if isinstance(column, Masked | np.ndarray | Ragged) else column
+        values = values_of(batch.columns.data[self.field])
+        tools = [None] * len(values) if self.tools is None else values_of(batch.columns.data[self.tools])
         control = _pattern(tuple(self.adapter.control_tokens))
         chats: list[RenderedChat] = []
         ends: list[bool] = []
@@ -244,7 +271,7 @@ class ChatEncoder:
             try:
                 messages = _checked(value)
                 decision = _Decision(messages, self.train_on)
-                chats.append(self.template.render(messages, decision, control))
+                chats.append(self.template.render(messages, decision, control, _checked_tools(tools[number])))
             except Exception as error:
                 raise SampleFailure(number, error) from error
             ends.append(decision.trained[-1])

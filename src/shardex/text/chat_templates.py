@@ -50,8 +50,10 @@ class Decision(Protocol):
 class ChatTemplate(Protocol):
     """Turns messages into text; it is picklable, and equal ones have equal fingerprints."""
 
-    def render(self, messages: Sequence[Message], decision: Decision, control: re.Pattern[str] | None) -> RenderedChat:
-        """Return the text of a conversation; `control` matches the texts of special tokens."""
+    def render(
+        self, messages: Sequence[Message], decision: Decision, control: re.Pattern[str] | None, tools: Any = None
+    ) -> RenderedChat:
+        """Return the text of a conversation; `control` matches special tokens, `tools` are those it may call."""
 
     def describe(self) -> str:
         """Return what is stored with the data: a name, or the text of the template."""
@@ -142,8 +144,10 @@ class BuiltInTemplate:
 
     name: str
 
-    def render(self, messages: Sequence[Message], decision: Decision, control: re.Pattern[str] | None) -> RenderedChat:
-        """Put the parts of the format together."""
+    def render(
+        self, messages: Sequence[Message], decision: Decision, control: re.Pattern[str] | None, tools: Any = None
+    ) -> RenderedChat:
+        """Put the parts of the format together; it has no place for tools, which `tokenize` checks."""
         return _joined(BUILT_IN[self.name](messages, decision.trained), control)
 
     def describe(self) -> str:
@@ -161,14 +165,20 @@ class BuiltInTemplate:
 
 @dataclass(frozen=True)
 class FunctionTemplate:
-    """A function of the messages that returns pieces of text: (text, role), (text, message) or (text, None)."""
+    """A function of the messages that returns pieces of text: (text, role), (text, message) or (text, None).
 
-    function: Callable[[list[Message]], Iterable[Any]]
+    If conversations have tools, these are its second argument.
+    """
 
-    def render(self, messages: Sequence[Message], decision: Decision, control: re.Pattern[str] | None) -> RenderedChat:
+    function: Callable[..., Iterable[Any]]
+    with_tools: bool = False
+
+    def render(
+        self, messages: Sequence[Message], decision: Decision, control: re.Pattern[str] | None, tools: Any = None
+    ) -> RenderedChat:
         """Call the function and put its pieces together."""
         given = list(messages)
-        result = self.function(given)
+        result = self.function(given, tools) if self.with_tools else self.function(given)
         if isinstance(result, str | Mapping) or not isinstance(result, Iterable):
             raise self._wrong("a list of pieces", result)
         numbers = {id(message): number for number, message in enumerate(messages)}

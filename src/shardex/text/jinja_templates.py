@@ -42,13 +42,15 @@ class JinjaTemplate:
         """Return the text."""
         return self.text
 
-    def render(self, messages: Sequence[Message], decision: Decision, control: re.Pattern[str] | None) -> RenderedChat:
-        """Render a conversation; find what is trained on, and texts of special tokens in messages."""
-        return _Rendering(self, messages).result(decision.trained, control)
+    def render(
+        self, messages: Sequence[Message], decision: Decision, control: re.Pattern[str] | None, tools: Any = None
+    ) -> RenderedChat:
+        """Render a conversation; find what is trained on, and texts of special tokens in messages and tools."""
+        return _Rendering(self, messages, tools).result(decision.trained, control)
 
-    def text_of(self, messages: Sequence[Message], prompt: bool, marks: Marks | None = None) -> str:
+    def text_of(self, messages: Sequence[Message], prompt: bool, marks: Marks | None = None, tools: Any = None) -> str:
         """Return the text of messages; with `prompt` also that which asks for an answer."""
-        variables = {"tools": None, "documents": None, **self.variables, _MARKS: marks}
+        variables = {"documents": None, **self.variables, "tools": tools, _MARKS: marks}
         try:
             return str(_compiled(self.text).render(messages=messages, add_generation_prompt=prompt, **variables))
         except Exception as error:  # a template is code: what it raises can be anything
@@ -64,8 +66,8 @@ class JinjaTemplate:
 class _Rendering:
     """One conversation in one template."""
 
-    def __init__(self, template: JinjaTemplate, messages: Sequence[Message]) -> None:
-        self._template, self._messages = template, messages
+    def __init__(self, template: JinjaTemplate, messages: Sequence[Message], tools: Any) -> None:
+        self._template, self._messages, self._tools = template, messages, tools
         self._texts: dict[int, str] = {}
         self._full = self._up_to(len(messages))
         self._marks = _unused_marks(self._full)
@@ -80,10 +82,13 @@ class _Rendering:
     def _up_to(self, count: int) -> str:
         """Return the text of the first messages."""
         if count not in self._texts:
-            self._texts[count] = self._template.text_of(self._messages[:count], False) if count else ""
+            self._texts[count] = self._text(self._messages[:count]) if count else ""
         return self._texts[count]
 
-    # -- texts of special tokens in messages --
+    def _text(self, messages: Sequence[Message], prompt: bool = False, marks: Marks | None = None) -> str:
+        return self._template.text_of(messages, prompt, marks, self._tools)
+
+    # -- texts of special tokens in messages and tools --
 
     def _ordinary(self, control: re.Pattern[str]) -> list[Span]:
         begin, end = self._marks
@@ -99,11 +104,19 @@ class _Rendering:
         changed = [
             {k: v if k == "role" else _replaced(v, control, marked) for k, v in m.items()} for m in self._messages
         ]
-        if changed == list(self._messages):
+        tools = _replaced(self._tools, control, marked)
+        if changed == list(self._messages) and tools == self._tools:
             return []
-        text, spans = _unmarked(self._template.text_of(changed, False), *self._marks)
+        text, spans = _unmarked(self._template.text_of(changed, False, None, tools), *self._marks)
         if text != self._full:
-            first = next(n for n, (old, new) in enumerate(zip(self._messages, changed, strict=True)) if old != new)
+            first = next(
+                (n for n, (old, new) in enumerate(zip(self._messages, changed, strict=True)) if old != new), -1
+            )
+            if first < 0:
+                raise SchemaError(
+                    "expected tools without the text of special tokens, because the chat template does not keep it as "
+                    f"it is, got {_first_match(self._tools, control)!r}"
+                )
             raise SchemaError(
                 "expected messages without the text of special tokens, because the chat template does not keep it as "
                 f"it is, got {_first_match(self._messages[first], control)!r} - at message {first}"
@@ -140,7 +153,7 @@ class _Rendering:
         return True
 
     def _blocks(self, count: int) -> list[Span]:
-        marked = self._template.text_of(self._messages[:count], False, self._marks)
+        marked = self._text(self._messages[:count], marks=self._marks)
         text, spans = _unmarked(marked, *self._marks)
         if text != self._up_to(count):
             raise SchemaError(
@@ -175,7 +188,7 @@ class _Rendering:
     def _probe(self, number: int) -> str:
         """Return the text up to a message whose content is an x between marks."""
         changed: Message = {**self._messages[number], "content": "x".join(self._marks)}
-        return self._template.text_of([*self._messages[:number], changed], False)
+        return self._text([*self._messages[:number], changed])
 
     def _after_prompt(self, number: int) -> int | None:
         """Return where an answer begins: after the text that asks for it; None if the template has no such text."""
@@ -183,7 +196,7 @@ class _Rendering:
             return None
         if "add_generation_prompt" not in self._template.text:
             return None
-        prompt = self._template.text_of(self._messages[:number], True)
+        prompt = self._text(self._messages[:number], prompt=True)
         asks = len(prompt) > len(self._up_to(number)) and self._up_to(number + 1).startswith(prompt)
         return len(prompt) if asks and prompt.startswith(self._up_to(number)) else None
 

@@ -49,6 +49,7 @@ def tokenize(
     messages: str | None = None,
     template: Any = None,
     train_on: Any = ("assistant",),
+    tools: str | None = None,
     keep: str | Sequence[str] = (),
     batch_size: int = 1000,
     workers: int | None = None,
@@ -80,7 +81,8 @@ def tokenize(
     Jinja template; or a function of the messages that returns pieces (text, role), with None as the role of text that
     is never trained on. The array `loss_mask` is 1 for tokens that the loss counts: the content and the end of messages
     that are trained on. `train_on` has their roles, or is "all" or a function of a message; ``"train": false`` in a
-    message leaves it out.
+    message leaves it out. `tools` names a field with the tools that each conversation may call, as a list or as JSON in
+    a text; the template gets them, a function as its second argument.
 
     Without `workers` the threads of the tokenizer use all cores; `workers` processes have one thread each. `executor`,
     `on_error`, `mode`, the way to continue after a kill, and `options` of the format are those of `write`. The
@@ -99,7 +101,8 @@ def tokenize(
         _check_not_added(adapter, first, last)
     encoder: TextEncoder | ChatEncoder
     if messages is None:
-        for name, given in (("template", template is not None), ("train_on", train_on != ("assistant",))):
+        chat = {"template": template is not None, "train_on": train_on != ("assistant",), "tools": tools is not None}
+        for name, given in chat.items():
             if given:
                 raise ArgumentError(f'expected {name}= with messages= only, got no messages=; pass messages="messages"')
         encoder = TextEncoder(adapter, field, first, last)
@@ -107,8 +110,11 @@ def tokenize(
     else:
         if add_special_tokens:
             raise ArgumentError("expected add_special_tokens=False with messages=, got True: the template has them")
-        encoder = ChatEncoder(adapter, messages, template_of(template, adapter), TrainOn.of(train_on), first, last)
+        chosen = template_of(template, adapter, tools=tools is not None)
+        encoder = ChatEncoder(adapter, messages, chosen, TrainOn.of(train_on), first, last, tools)
         _check_messages(source, messages)
+        if tools is not None and len(source):
+            source.select(tools)  # an error for an unknown field
         _warn_of_doubts(source, encoder)
     metadata: dict[str, Any] = {
         "tokenizer": adapter.describe(),
@@ -231,8 +237,8 @@ def _check_messages(source: Dataset[Any], field: str) -> None:
 def _warn_of_doubts(source: Dataset[Any], encoder: ChatEncoder) -> None:
     """Warn of what is likely a mistake, as the first conversations show it."""
     try:
-        first = source.select(encoder.field)[:_INFER_FROM] if len(source) else ()
-        doubts = list(encoder.doubts([one[encoder.field] for one in first]))
+        first = np.arange(min(len(source), _INFER_FROM))
+        doubts = list(encoder.doubts(source.read(first, encoder.fields))) if len(source) else []
     except Exception:  # raised again with its sample, or left out, when the conversations are encoded
         return
     for doubt in doubts:
