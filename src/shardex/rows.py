@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -151,6 +151,10 @@ class AbstractRows(ABC):
     def media_fields(self) -> Sequence[str]:
         """Fields with images, audio or video as stored bytes, found without reading samples; by default in features."""
         return media_in(self.features)
+
+    def read_views(self, rows: Integers, fields: Sequence[str] | None, views: Collection[str]) -> Columns:
+        """Read like `read`, but the stored media of the fields `views` may be views of files instead of copies."""
+        return self.read(rows, fields)
 
     @property
     def stored(self) -> AbstractRows:
@@ -343,6 +347,17 @@ class JoinedRows(AbstractRows):
         data: dict[str, Column] = {}
         for table, some in self._groups(names):
             data.update(table.read(rows, some).data)
+        return Columns(data, len(rows)).select(names)
+
+    def read_views(self, rows: Integers, fields: Sequence[str] | None, views: Collection[str]) -> Columns:
+        """Read from each table the fields that it has, with views of mapped files."""
+        rows, names = np.ascontiguousarray(rows, np.int64), check_fields(self._names, fields)
+        data: dict[str, Column] = {}
+        for table, some in self._groups(names):
+            if isinstance(table, DecodedTable):
+                data.update(table.read(rows, some).data)
+            else:
+                data.update(table.read_views(rows, some, views).data)
         return Columns(data, len(rows)).select(names)
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:

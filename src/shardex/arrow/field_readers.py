@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -206,6 +206,10 @@ class FieldReader:
         features = {self._name: self._feature}
         found = take_rows(rows, self._chunks.starts, features, self._open, self._chunks.name, self._values)
         return found.data[self._name]
+
+    def views(self, rows: Integers) -> Column:
+        """Return the values of these rows; those of bytes without a copy, if that is possible."""
+        return self.read(rows)
 
     def advise(self, rows: Integers) -> None:
         """Start to download the values of rows of open batches; does nothing here, since Arrow hides the ranges."""
@@ -410,6 +414,10 @@ class _BytesReader(FieldReader):
             return super().read(rows)  # finds the bad row
         return stack_arrays(values, self._feature) if isinstance(self._feature, Array) else values
 
+    def views(self, rows: Integers) -> Column:
+        plain = self._decode is None and not self._text
+        return cast("Column", self._lists.ranges(rows).views()) if plain else self.read(rows)
+
     def advise(self, rows: Integers) -> None:
         self._lists.advise(rows)
 
@@ -438,6 +446,9 @@ class _MediaReader(_BytesReader):
     def read(self, rows: Integers) -> Column:
         found = super().read(rows)
         return FieldReader.read(self, rows) if self._has_inner_nulls and len(rows) else found
+
+    def views(self, rows: Integers) -> Column:
+        return self.read(rows) if self._has_inner_nulls else super().views(rows)
 
     def getter(self, chunk: int) -> Getter:
         return FieldReader.getter(self, chunk) if self._has_inner_nulls else super().getter(chunk)

@@ -7,7 +7,7 @@ the buffers; no Arrow object is created per sample.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,14 @@ class MappedTable:
         columns = Columns({name: self._readers[name].read(rows) for name in fields}, len(rows))
         del held
         return columns
+
+    def read_views(self, rows: Integers, fields: Sequence[str], views: Collection[str]) -> Columns:
+        """Return these fields of these rows; values of bytes in the fields `views` are views of files if possible."""
+        if self._is_remote:
+            return self.read(rows, fields)  # the cache may drop what nobody holds
+        readers = {name: self._readers[name] for name in fields}
+        data = {name: one.views(rows) if name in views else one.read(rows) for name, one in readers.items()}
+        return Columns(data, len(rows))
 
     def _fetch(self, rows: Integers) -> Any:
         """Download the closed batches of these rows at once; the returned object keeps them in the cache."""

@@ -115,7 +115,11 @@ class DecodedRows(Layer):
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Read the columns below and decode those of media, many values at a time."""
-        return self.decode(self.below.read(rows, fields), rows)
+        return self.decode(self.stored_columns(rows, fields), rows)
+
+    def stored_columns(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Read the columns below, for `decode`: stored bytes that are decoded at once need not be copied."""
+        return self.below.read_views(rows, fields, self._decoders)
 
     def decode(self, columns: Columns, rows: Integers, generators: Generators | None = None) -> Columns:
         """Decode the media in columns that the rows below have returned; `generators` are for random steps."""

@@ -170,7 +170,7 @@ class ImageDecoder(FieldDecoder):
 
     def column(self, values: Sequence[Any], generators: Generators | None = None) -> Column:
         """Return the images as one array if all have one size, otherwise as a `Ragged`; tensors as a list."""
-        stored = [value if isinstance(value, bytes) else encode_image(value) for value in values]
+        stored = [value if isinstance(value, bytes | memoryview) else encode_image(value) for value in values]
         found = decode_images(stored, generators=generators, **self._options)
         convert = _CONVERSIONS.get(self.decoding.form)
         return found if convert is None else [convert(one) for one in found]

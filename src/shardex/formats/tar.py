@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -59,6 +59,7 @@ from shardex.schema import (
     Feature,
     Features,
     Json,
+    Media,
     Optional,
     Text,
     check_fields,
@@ -273,6 +274,10 @@ class TarRows(ExtractedRows):
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Read these samples, with one gather per field."""
+        return self.read_views(rows, fields, ())
+
+    def read_views(self, rows: Integers, fields: Sequence[str] | None, views: Collection[str]) -> Columns:
+        """Read these samples; values of bytes in the fields `views` are views of the tars."""
         rows = np.asarray(rows, np.int64)
         names = check_fields(self._names, fields)
         start = self.index.read("start", rows)  # raises for rows outside
@@ -283,17 +288,28 @@ class TarRows(ExtractedRows):
             if name == KEY:
                 columns[name] = self._keys(which, start)
             elif name not in columns:
-                columns[name] = self._column(self._extension_of[name], self.features[name], rows, which, start)
+                columns[name] = self._column(
+                    self._extension_of[name], self.features[name], rows, which, start, name in views
+                )
         del held
         return Columns({name: columns[name] for name in names}, len(rows))
 
     def _column(
-        self, extension: str | None, feature: Feature, rows: Integers, which: Integers, start: Integers
+        self,
+        extension: str | None,
+        feature: Feature,
+        rows: Integers,
+        which: Integers,
+        start: Integers,
+        view: bool = False,
     ) -> Column:
         if extension is None:
             return fit_column([None] * len(rows), feature, str, "", stored=True)
         offset, length = self.index.read(f"{extension}.offset", rows), self.index.read(f"{extension}.length", rows)
         ranges = Ranges(self.data, which, start + offset, length)
+        mapped = self.data.fetch is None  # a cache may drop what nobody holds
+        if view and mapped and isinstance(feature, Media) and (offset != 0).all():
+            return cast(Column, ranges.views())
         return tar_fields.optional_column(ranges, offset != 0, extension, feature, self._where(rows))
 
     def _keys(self, which: Integers, start: Integers) -> list[Any]:

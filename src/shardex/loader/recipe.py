@@ -223,7 +223,7 @@ class Recipe:
         if self._random is None:
             return view.read(positions, fields)
         numbers = view.order.rows(positions)
-        columns = self._random.below.read(numbers, view.chosen if fields is None else fields)
+        columns = self._random.stored_columns(numbers, view.chosen if fields is None else fields)
         places = positions.tolist()
         return self._random.decode(
             columns, numbers, lambda k: random_generator(seed, epoch, places[k], "shardex media rng")
