@@ -3,11 +3,15 @@
 `Shardex` is the library with its defaults; `Sharded` is the same with the series cut into 256 shards, `Passes` with
 epochs by `Dataset.shuffled` instead of the loader. The harness puts its own folder on `sys.path`, from which
 `adapters.base` comes.
+
+Images are stored as `sx.Image`. Everything but `loader_dec` reads the stored bytes, as the harness compares them with
+the source. For `loader_dec` it asks for batches to which its decoder was applied, and gets those that the library has
+decoded: the same pixels. For `epoch_dec` it decodes the batches of `epoch` itself, in one thread, whatever the library
+can do; `benchmarks/images.py` measures epochs that the library decodes.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +21,7 @@ from adapters.base import Adapter, owned
 SCHEMAS: dict[str, dict[str, Any]] = {
     "series": {"history": ("float32", (100,)), "target": ("float32", (50,)), "length": "int32", "source": str},
     "ragged": {"tokens": ("int32", (None,))},
-    "images": {"image": bytes, "label": "int32"},
+    "images": {"image": None, "label": "int32"},
     "jsonl": {"id": int, "text": str, "source": str, "score": float},
     "tokens": {"tokens": ("uint16", (W.WINDOW,))},
 }
@@ -42,6 +46,8 @@ class Shardex(Adapter):
             sx.open(str(path))
             return
         schema = {name: sx.Array(*kind) if isinstance(kind, tuple) else kind for name, kind in SCHEMAS[self.w].items()}
+        if self.w == "images":
+            schema["image"] = sx.Image()
         options = {} if self.shards is None else {"shard_rows": -(-src.n // self.shards)}
         sx.write(self.dir, src, schema, progress=False, **options)
 
@@ -52,7 +58,8 @@ class Shardex(Adapter):
     def open(self) -> None:
         import shardex as sx
 
-        self.ds = sx.open(str(self.dir / "data.jsonl") if self.w == "jsonl" else str(self.dir))
+        self.decoded = sx.open(str(self.dir / "data.jsonl") if self.w == "jsonl" else str(self.dir))
+        self.ds = self.decoded.stored
 
     def __len__(self) -> int:
         return len(self.ds)
@@ -83,16 +90,16 @@ class Shardex(Adapter):
         import shardex as sx
 
         for part in sx.Loader(self.ds, batch, shuffle=True, seed=seed):
-            yield collated(self.w, None, part)
+            yield collated(self.w, part)
 
     def loader(self, seed: int, batch: int, workers: int, post: Any = None) -> Any:
         import shardex as sx
 
-        decode = partial(collated, self.w, post) if post else None
-        options = {"workers": workers, "worker_type": "process", "to": "torch", "collate": decode}
-        with sx.Loader(self.ds, batch, shuffle=True, seed=seed, **options) as loader:
+        data = self.ds if post is None else self.decoded
+        options = {"workers": workers, "worker_type": "process", "to": "torch"}
+        with sx.Loader(data, batch, shuffle=True, seed=seed, **options) as loader:
             for part in loader:
-                yield part if decode else collated(self.w, None, part)
+                yield collated(self.w, part)
 
     def add_field(self, name: str, values: np.ndarray) -> None:
         import shardex as sx
@@ -103,12 +110,12 @@ class Shardex(Adapter):
             tx.add_field(name, "float32", values)
 
 
-def collated(workload: str, post: Any, batch: Any) -> Any:
+def collated(workload: str, batch: Any) -> Any:
     """A batch as the harness wants it."""
     columns = dict(batch.columns.data)
     if workload == "ragged":
         columns["lengths"] = batch.lengths_of("tokens")
-    return post(columns) if post else columns
+    return columns
 
 
 class Passes(Shardex):
