@@ -240,6 +240,13 @@ class TestSampling:
             rest.append([batch.x.tolist() for batch in resumed])
         assert [a + b for a, b in zip(*rest, strict=True)] == alone[11:]
 
+    @pytest.mark.parametrize("shuffle", [False, True])
+    def test_origin_has_the_numbers_in_the_dataset_that_is_drawn_from(self, ds: sx.Dataset, shuffle: bool) -> None:
+        for base in (ds, ds[50:150], ds.sort("weight")):
+            for view in (base.balanced("label", 32), base.weighted("weight", 32)):
+                for batch in sx.Loader(view, 16, shuffle=shuffle, epochs=2, fields=["x"]):
+                    assert base[batch.origin.rows]["x"].tolist() == batch.x.tolist()
+
     def test_worker_processes_draw_the_same(self) -> None:
         view = sx.open(samples()).weighted("weight", 40)
         batches = [[b.x.tolist() for b in sx.Loader(view, 8, epochs=2)]]

@@ -37,7 +37,7 @@ class BatchOrigin:
 
     @cached_property
     def rows(self) -> Integers:
-        """Number of each sample in the dataset of the loader; in a mixture, in its source."""
+        """Number of each sample in the dataset: that of the loader, a source of a mixture, or what draws are from."""
         return self._recipe.sample_numbers(self.epoch, self.positions)
 
     @property

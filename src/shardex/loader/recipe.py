@@ -230,7 +230,7 @@ class Recipe:
         )
 
     def sample_numbers(self, epoch: int, positions: Integers) -> Integers:
-        """Return the number of each sample in the dataset; in a mixture, in its source."""
+        """Return the number of each sample in the dataset; in a mixture, in its source; of draws, in their dataset."""
         return self.dataset.order.sample_numbers(positions, epoch, self.shuffle)
 
     def sources(self, epoch: int, positions: Integers) -> list[str]:

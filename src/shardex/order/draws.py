@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shardex.kernel import Integers
 from shardex.order.mix_order import passes
-from shardex.order.order import Order, Shuffle, keyed_permutation, map_groups
+from shardex.order.order import Blocks, Order, Shuffle, keyed_permutation, map_groups
 
 Floats = NDArray[np.float64]
 
@@ -50,6 +50,10 @@ class _Draws(Order):
     def in_epoch(self, epoch: int) -> Order:
         """Return the draw of an epoch of a run."""
         return self.later(epoch)
+
+    def sample_numbers(self, positions: Integers, epoch: int, shuffle: Shuffle | Blocks | None = None) -> Integers:
+        """Return the number of the sample at each position of an epoch in the dataset that is drawn from."""
+        return self.for_epoch(epoch, shuffle).rows(positions)
 
     def _shuffled(self, positions: Integers) -> Integers:
         return Shuffle(self.length, self.seed, self.epoch).rows(positions)

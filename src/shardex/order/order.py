@@ -325,6 +325,10 @@ class Chain(Order):
         """Return the chain with the outer order of a later epoch; `inner` stays."""
         return Chain(self.outer.later(epochs), self.inner)
 
+    def sample_numbers(self, positions: Integers, epoch: int, shuffle: Shuffle | Blocks | None = None) -> Integers:
+        """Return the numbers by the outer order, which chooses among the samples of a dataset."""
+        return self.outer.sample_numbers(positions, epoch, shuffle)
+
     def in_epoch(self, epoch: int) -> Order:
         """Return the chain of the two orders in an epoch."""
         outer, inner = self.outer.in_epoch(epoch), self.inner.in_epoch(epoch)
