@@ -10,6 +10,7 @@ import numpy as np
 import PIL.Image
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.errors import SchemaError
@@ -192,6 +193,32 @@ def test_classes_of_samples_have_images(tmp_path: Path) -> None:
     assert sx.open(tmp_path / "d").as_type(Picture)[0].image == ds.as_type(Encoded)[0].image == PNG
     with pytest.raises(SchemaError, match=r"field image is image\(decode=False\), not text"):
         sx.open(tmp_path / "d").as_type(Words)
+
+
+@dataclass
+class Arrays:
+    image: NDArray[np.uint8]
+    many: list[np.ndarray]
+    thumb: np.ndarray | None = None
+
+
+@dataclass
+class Floats:
+    image: NDArray[np.float32]
+
+
+def test_classes_have_images_as_arrays(tmp_path: Path) -> None:
+    schema = {"image": Image(), "many": Sequence(Image()), "thumb": Optional(Image("L")), "label": int}
+    sample = {"image": PIXELS, "many": [PIXELS], "thumb": None, "label": 3}
+    sx.write(tmp_path / "d", [sample, {**sample, "thumb": PIXELS[..., 0]}], schema)
+    views: list[Any] = [sx.open(tmp_path / "d", Arrays), sx.open(tmp_path / "d").as_type(Arrays)]
+    for ds in views:
+        assert np.array_equal(ds[0].image, PIXELS) and np.array_equal(ds[1].many[0], PIXELS)
+        assert ds[0].thumb is None and np.array_equal(ds[1].thumb[..., 0], PIXELS[..., 0])
+        assert np.array_equal(ds.read([1, 0])["image"], [PIXELS, PIXELS])
+        assert ds.features == Features.of({name: schema[name] for name in ("image", "many", "thumb")})
+    with pytest.raises(SchemaError, match=r"field image is image, not float32\[\.\.\.\]"):
+        sx.open(tmp_path / "d", Floats)
 
 
 def test_an_instance_keeps_the_image_that_it_was_given() -> None:

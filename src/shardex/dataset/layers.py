@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from shardex.errors import RowError, SchemaError
 from shardex.kernel import Columns, Integers
 from shardex.rows import AbstractRows, Keyed
-from shardex.samples import ClassFitter, DictSample, record_of, schema_conflicts
+from shardex.samples import ClassFitter, DictSample, feature_in_class, record_of, schema_conflicts
 from shardex.schema import (
     Features,
     check_fields,
@@ -138,7 +138,9 @@ class TypedRows(Layer):
         self._names = record.names
         self._all_stored = [name for name in record.names if name in have]
         self._sample_below = below.sample
-        self._fitter = ClassFitter(record, stored=True)
+        stored = {name: feature_in_class(have[name], record.features[name]) for name in self._all_stored}
+        self._features = Features({**record.features, **stored})
+        self._fitter = ClassFitter(record, stored=True, features=self._features)
         self.make = record.make  # type: ignore[method-assign]  # one call less for each sample
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -155,8 +157,8 @@ class TypedRows(Layer):
 
     @property
     def features(self) -> Features:
-        """Features of the class."""
-        return record_of(self._type).features
+        """Features of the class; those of the rows below for images that it has as arrays."""
+        return self._features
 
     @property
     def stored(self) -> AbstractRows:

@@ -15,7 +15,7 @@ between two types, or takes a subset of the fields if there is no path.
 """
 
 from shardex.samples.class_record import is_sample_class, record_of
-from shardex.samples.field_subset import FieldSubset, schema_conflicts
+from shardex.samples.field_subset import FieldSubset, feature_in_class, schema_conflicts
 from shardex.samples.fit_sample import ClassFitter, sample_from
 from shardex.samples.lens import LENSES, Lens, lens
 from shardex.samples.lens_graph import type_name
@@ -31,6 +31,7 @@ __all__ = [
     "Lens",
     "PackableSample",
     "T_co",
+    "feature_in_class",
     "fields_of",
     "is_sample_class",
     "lens",

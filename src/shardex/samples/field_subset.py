@@ -32,6 +32,7 @@ from shardex.schema import (
     Text,
     Timestamp,
     Value,
+    contains,
     unwrap_optional,
 )
 
@@ -84,6 +85,8 @@ def may_fit(have: Feature, want: Feature) -> bool:
             return not schema_conflicts(have.fields, want.fields)
         case Media(), Bytes() if type(want) is Bytes:
             return not have.decode
+        case Media(), Array():  # what it is decoded to
+            return have.decode and want.shape is None and want.dtype in (None, have.decoded_dtype)
         case Media(), _:
             return type(have) is type(want)
         case Bytes() | Sequence(), Array():
@@ -91,6 +94,21 @@ def may_fit(have: Feature, want: Feature) -> bool:
         case (Array(), Sequence()) | (Text(), ClassLabel()):
             return True
     return type(have) is type(want)
+
+
+def feature_in_class(have: Feature, want: Feature) -> Feature:
+    """Return the feature of a stored field in samples of a class: what the class wants.
+
+    Images, audio and video that a class wants as arrays keep their feature: they are bytes until they are decoded.
+
+    >>> from shardex.schema import Image
+    >>> str(feature_in_class(Optional(Image("L")), Array("uint8"))), str(feature_in_class(Bytes(), Array()))
+    ("image(mode='L')", 'any[...]')
+    """
+    if not contains(have, Media) or contains(want, Bytes):
+        return want
+    inner = unwrap_optional(have)
+    return Optional(inner) if isinstance(want, Optional) else inner
 
 
 def _same_kind(have: str, want: str) -> bool:

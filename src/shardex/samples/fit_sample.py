@@ -13,6 +13,7 @@ from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Column, Columns, values_of
 from shardex.samples.class_record import Record, record_of
 from shardex.schema import (
+    Features,
     Json,
     Media,
     Optional,
@@ -98,10 +99,12 @@ class ClassFitter:
     shardex.errors.SchemaError: expected int64, got str 'a' - at sample 0, field x of Point
     """
 
-    def __init__(self, record: Record[Any], *, stored: bool) -> None:
+    def __init__(self, record: Record[Any], *, stored: bool, features: Features | None = None) -> None:
+        """Prepare for values of a class; `features` replace those of the class."""
         self._record = record
         self._stored = stored
-        self._unchanged = {name: fits_unchanged(feature) for name, feature in record.features.items()}
+        self._features = record.features if features is None else features
+        self._unchanged = {name: fits_unchanged(feature) for name, feature in self._features.items()}
 
     def sample(self, values: Mapping[str, Any], names: Sequence[str], where: Where) -> dict[str, Any]:
         """Return the values of these fields of one sample."""
@@ -118,7 +121,7 @@ class ClassFitter:
         return Columns(data, len(columns))
 
     def _fit(self, name: str, value: Any, k: int, where: Where) -> Any:
-        feature = self._record.features[name]
+        feature = self._features[name]
         try:
             if value is MISSING or (value is None and not isinstance(feature, Optional | Json)):
                 value = self._record.default(name)
@@ -127,7 +130,7 @@ class ClassFitter:
             raise located(error, f"{where(k)}, field {name} of {self._record.kind.__name__}") from None
 
     def _column(self, name: str, column: Column, where: Where) -> Column:
-        feature = self._record.features[name]
+        feature = self._features[name]
         if isinstance(column, list):
             if not is_stacked(feature) and all(map(self._unchanged[name], column)):
                 return column

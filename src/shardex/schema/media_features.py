@@ -42,6 +42,11 @@ class Media(Bytes):
     kind: ClassVar[str] = "media"
     decode: bool = dataclasses.field(default=True, kw_only=True)
 
+    @property
+    def decoded_dtype(self) -> str:
+        """Dtype of decoded values; that of images without a mode may be another one."""
+        return "float32" if self.kind == "audio" else "uint8"
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._options_text()})"
 
