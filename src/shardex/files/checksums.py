@@ -53,8 +53,7 @@ def with_checksums(files: Files, make: bool = False, **options: Any) -> Files:
                 f"{files}: expected files without checksums, got a native dataset of shardex, which has its own"
             )
         return files
-    data = files.having("")
-    index = Index.of(data, SumScanner(), **options) if make else _saved(data)
+    index = Index.of(files.having(""), SumScanner(), **options) if make else _saved(files)
     if index is None:
         return files
     known = {file.path for file in index.files}
@@ -67,9 +66,10 @@ def with_checksums(files: Files, make: bool = False, **options: Any) -> Files:
 
 def _saved(files: Files) -> Index | None:
     """Return the saved checksums; raises if a file has changed since. Files added later have none."""
-    index = Index.saved(files, SumScanner())
-    paths = set(files.paths)
-    for file in index.files if index is not None else ():
+    if (index := Index.saved(files, SumScanner())) is None:
+        return None
+    paths = set(files.having("").paths)
+    for file in index.files:
         if file.path in paths and not file.has_stat(files.source.stat(file.path)):
             raise StaleIndexError(
                 f"{files.source.url}/{file.path}: expected the file as it was when its checksums were made, but "

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,10 +55,20 @@ class FolderListing:
         """All paths in natural order."""
         return self.paths if self.own == len(self.paths) else natural_order(self.paths)
 
-    @cached_property
-    def numbers(self) -> dict[str, int]:
-        """The number of each path."""
-        return {path: number for number, path in enumerate(self.paths)}
+    def numbers(self, paths: Sequence[str]) -> Integers:
+        """Return the number of each path; without a table of all paths if they are in the same order."""
+        if len(paths) == len(self.paths) and tuple(paths) == self.paths:
+            return np.arange(len(paths))
+        found, at, every = list[int](), 0, self.paths
+        try:
+            for path in paths:
+                while every[at] != path:
+                    at += 1
+                found.append(at)
+        except IndexError:
+            number_of = {path: number for number, path in enumerate(every)}
+            found = [number_of[path] for path in paths]
+        return np.array(found, np.int64)
 
 
 # -- looking at files -----------------------------------------------------------------------------------------------

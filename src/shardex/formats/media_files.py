@@ -57,6 +57,12 @@ def is_shown(path: str) -> bool:
     return not path.startswith((".", "__MACOSX/")) and "/." not in path
 
 
+def _has_hidden(paths: Sequence[str]) -> bool:
+    """Return whether one of very many files may be hidden, faster than one by one."""
+    every = "\n".join(("", *paths))
+    return "\n." in every or "/." in every or "\n__MACOSX/" in every
+
+
 def is_metadata(path: str) -> bool:
     """Return whether a file is a table with more fields of the media files."""
     return path.rpartition("/")[2].lower() in METADATA
@@ -74,7 +80,7 @@ class MediaFiles:
     others: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, paths: Iterable[str]) -> MediaFiles:
+    def of(cls, paths: Sequence[str]) -> MediaFiles:
         """Sort files by their names.
 
         >>> found = MediaFiles.of(["a.jpg", "a.txt", "b.JPG", "README.md", "metadata.csv"])
@@ -82,7 +88,12 @@ class MediaFiles:
         ({'image': ['a.jpg', 'b.JPG']}, {'.txt': {'a': 'a.txt'}}, ['metadata.csv'], ['README.md'])
         """
         found, purpose = cls(), dict[str, str]()
-        for path in filter(is_shown, paths):
+        shown = list(filter(is_shown, paths)) if _has_hidden(paths) else paths
+        ends = {path[path.rfind(".") :] for path in shown}
+        if len(only := {_KIND_OF.get(end.lower()) for end in ends}) == 1 and (kind := only.pop()) is not None:
+            found.kinds[kind] = list(shown)
+            return found
+        for path in shown:
             end = path[path.rfind(".") :]
             if end not in purpose:
                 purpose[end] = _KIND_OF.get(end.lower(), end.lower())
@@ -135,7 +146,7 @@ def split_folders(media: Sequence[str]) -> list[str]:
     >>> split_folders(["train/cat/a.jpg", "val/cat/b.jpg"]), split_folders(["train/a.jpg", "extra/b.jpg"])
     (['train', 'val'], [])
     """
-    folders = dict.fromkeys(path.partition("/")[0] for path in _below_shared(media))
+    folders = dict.fromkeys([path.partition("/")[0] for path in _below_shared(media)])
     if len(folders) < 2 or not all(map(named_split, folders)):
         return []
     return [_shared(media) + folder for folder in folders]
@@ -162,20 +173,20 @@ def class_names(
     if label is None and not known:
         _refuse_splits(where, media)
     inner = media if label is not None or known else _below_shared(media)
-    folders = [path.rpartition("/")[0] for path in inner]
-    if label is None and not any(folders):
+    bare = [number for number, path in enumerate(inner) if "/" not in path]
+    if label is None and len(bare) == len(inner):
         return None
-    if not all(folders):
-        lost = [path for path, folder in zip(media, folders, strict=True) if not folder]
+    if bare:
+        lost = [media[number] for number in bare]
         raise UnknownFormatError(
             f"{where}: expected all files in folders of classes, or none, got {len(lost)} of {len(media)} outside of "
             f"them, such as {lost[0]}; open with label=False, or name the files by a pattern such as "
             f'"{os.path.join(where, _shared(media), "*/*")}"'
         )
-    if label == "path":
-        return folders
-    last = label == "parent"
-    return [folder.rpartition("/")[2] if last else folder.partition("/")[0] for folder in folders]
+    if label is None or label == "top":
+        return [path.partition("/")[0] for path in inner]
+    folders = [path.rpartition("/")[0] for path in inner]
+    return folders if label == "path" else [folder.rpartition("/")[2] for folder in folders]
 
 
 def classes_of_splits(splits: Iterable[Sequence[str]]) -> list[str]:
@@ -212,6 +223,6 @@ def _shared(media: Sequence[str]) -> str:
     return "".join(f"{one}/" for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _below_shared(media: Sequence[str]) -> list[str]:
+def _below_shared(media: Sequence[str]) -> Sequence[str]:
     above = len(_shared(media))
-    return [path[above:] for path in media]
+    return [path[above:] for path in media] if above else media

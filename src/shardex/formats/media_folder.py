@@ -131,7 +131,7 @@ class WholeFiles:
         self._source, self.paths = source, paths
         there = [path for path in paths if path is not None]
         if listing is not None:
-            numbers = np.array([listing.numbers[path] for path in there], np.int64)
+            numbers = listing.numbers(there)
             sizes, tags = listing.sizes[numbers], listing.modified[numbers]
             for missing in np.flatnonzero(tags < 0).tolist():
                 source.stat(there[missing])  # raises for a link to nothing
