@@ -23,9 +23,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardex.errors import ArgumentError, NotFoundError, SourceError, StaleIndexError, TruncatedShardError
-from shardex.sources import ByteRange, CachedSource, Source, Stat, cached_source
+from shardex.sources import ByteRange, CachedSource, Source, Stat, cached_source, page_cache
 from shardex.sources.memory import MemorySource
-from shardex.sources.page_file import PAGE
+from shardex.sources.page_file import PAGE, PagedFile
 from tests.fake_remote import FakeRemote, missing_pages_filled
 from tests.waiting import becomes_true
 
@@ -548,3 +548,23 @@ def test_whole_files_are_loaded_together(tmp_path: Path, folder: Path, monkeypat
     assert len(remote.reads) == 19 and remote.most_running > 1  # an empty file needs no request
     with pytest.raises(StaleIndexError, match="store/5: expected the file as when it was opened"):
         source.load_all(["5"], [Stat(5000, "another tag")])
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_many_files_cost_no_more_than_few(on_disk: bool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that nobody reads are forgotten, and a download does not look at all other files."""
+    counted = count()
+    resident: Any = PagedFile.resident
+    monkeypatch.setattr(PagedFile, "resident", property(lambda file: (next(counted), resident.fget(file))[1]))
+    monkeypatch.setattr(page_cache, "_MANY_FILES", 8)
+    remote = MemorySource({str(k): bytes([k]) * 100 for k in range(60)})
+    source = CachedSource(remote, folder if on_disk else False)
+    source._cache._sweep_at = 8
+    names = list(remote.files)
+    for k in range(0, 60, 4):
+        source.load_all(names[k : k + 4], source.stats(names[k : k + 4]))
+    assert next(counted) == 0
+    assert len(source._cache._files) <= (16 if on_disk else 60)
+    fetched = source.fetched
+    assert source.load_all(names, source.stats(names)) == [bytes([k]) * 100 for k in range(60)]
+    assert source.fetched == fetched

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from shardex.errors import ArgumentError
-from shardex.sources.page_file import PagedFile
+from shardex.sources.page_file import PAGE, PagedFile
 
 if TYPE_CHECKING:
     from shardex.sources.cached_source import CachedSource
@@ -31,6 +31,8 @@ _MAX_IN_MEMORY = 4 << 30
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _MOST_WAITS, _WAIT, _PAUSE = 250, 0.002, 10.0
 """How often readers wait for others to end, for how many seconds, and seconds until they wait again."""
+_MANY_FILES = 4096
+"""Number of files from which on those that nobody reads are forgotten now and then; what they hold is on the disk."""
 _FILL_AFTER_EVICTION = 0.9
 """Eviction frees space down to this fraction of the limit, so that not every download has to evict files."""
 
@@ -66,6 +68,9 @@ class PageCache:
         self._limit: int | None = None
         self._bytes_since_scan: int | None = None
         """Bytes written since the folder was last listed; None before the first time."""
+        self._most_in_memory = self._in_memory()
+        """Bytes that pages in memory take at most: counted when that exceeds the limit, as there may be many files."""
+        self._sweep_at = _MANY_FILES
         self._over_limit = False
         """True if nothing more could be evicted, because all files were held; tried again when a file is opened."""
         for file in self._files.values():
@@ -93,6 +98,8 @@ class PageCache:
         with self._lock:
             file = self._files.get(key)
             if file is None:
+                if len(self._files) >= self._sweep_at:
+                    self._forget_unread()
                 place = os.path.join(self.folder, key) if self._folder_is_usable() and self.folder is not None else None
                 file = self._files[key] = PagedFile(size, place)
                 file.key = key
@@ -106,6 +113,11 @@ class PageCache:
                 with suppress(OSError):  # the time of its last use, for evictions by other processes
                     os.utime(file.path, follow_symlinks=False)
             return file, view
+
+    def _forget_unread(self) -> None:
+        """Forget files that nobody reads: opening them again reads from the disk which pages they have."""
+        self._files = {key: file for key, file in self._files.items() if file.is_held or file.pending}
+        self._sweep_at = max(_MANY_FILES, 2 * len(self._files))
 
     def await_retired(self, key: str) -> None:
         """Before a new reader opens a file: give the others a moment to end, if the memory of its pages is needed.
@@ -168,11 +180,15 @@ class PageCache:
     def make_room(self, adding: int, keep: PagedFile) -> None:
         """Evict files before `adding` bytes are written to `keep`, which is itself evicted last."""
         with self._lock:
-            in_memory = sum(file.resident for file in self._files.values())
-            if not self._folder_is_usable() or in_memory > _MAX_IN_MEMORY:
-                self._make_room_in_memory(in_memory + adding, keep)
+            self._most_in_memory += adding + PAGE
+            if self._most_in_memory > (_MAX_IN_MEMORY if self._folder_is_usable() else self.limit):
+                self._make_room_in_memory(self._in_memory() + adding, keep)
+                self._most_in_memory = self._in_memory() + adding + PAGE
             if self._folder_is_usable() and self.folder is not None:
                 self._make_room_on_disk(self.folder, adding, keep)
+
+    def _in_memory(self) -> int:
+        return sum(file.resident for file in self._files.values())
 
     def _make_room_in_memory(self, total: int, keep: PagedFile) -> None:
         limit = self.limit if not self._folder_is_usable() else _MAX_IN_MEMORY
