@@ -259,10 +259,10 @@ CACHED = {"old": range(6), "new": range(100, 112)}
 
 
 def cache_samples(name: str, seconds: float, say: Callable[[str], None]) -> Iterator[Sample]:
-    """Make samples, each after a pause; say so."""
+    """Make samples and say so, each before a pause."""
     for n in CACHED[name]:
-        time.sleep(seconds)
         say(f"made {n}")
+        time.sleep(seconds)
         yield {"n": n, "image": np.full((9, 9, 3), n, np.uint8), "s": f"text {n}" * n}
 
 

@@ -435,3 +435,42 @@ def test_a_valid_cache_is_read_while_another_is_built(tmp_path: Path) -> None:
 
     assert numbers(sx.cache(other, FIELDS, tmp_path / "c", fingerprint="other")) == [9]
     check_clean(tmp_path / "c")
+
+
+# -- what a killed process leaves ---------------------------------------------------------------------------------
+
+
+def leave(folder: Path, host: str) -> list[Path]:
+    """Leave the files of a build that was killed on a machine: a lock, a temporary file, a data file."""
+    lock = folder.parent / f".{folder.name}.lock"
+    lock.write_text(f"12345@{host}")
+    data = folder / "data" / f"{'0' * 32}-{'1' * 16}.arrow"
+    temporary = folder / f".{'a' * 16}.tmp"
+    data.parent.mkdir(parents=True, exist_ok=True)
+    for path in (data, temporary):
+        path.write_bytes(b"half")
+    return [lock, data, temporary]
+
+
+@pytest.mark.parametrize("then", ["none", "same", "other"])
+def test_leftovers_are_removed_by_the_next_start(tmp_path: Path, then: str) -> None:
+    if then != "none":
+        sx.cache(Counted(), FIELDS, tmp_path / "c")
+    left = leave(tmp_path / "c", os.uname().nodename)
+    assert len(sx.cache(Counted(add=then == "other"), FIELDS, tmp_path / "c")) == 5
+    assert not any(path.exists() for path in left)
+    check_clean(tmp_path / "c")
+
+
+def test_files_of_another_machine_stay_for_an_hour(tmp_path: Path) -> None:
+    """It may be building still: some file systems do not share locks."""
+    sx.cache(Counted(), FIELDS, tmp_path / "c")
+    left = leave(tmp_path / "c", "another-machine")
+    for add in (0, 1, 1, 2):
+        assert len(sx.cache(Counted(add=add), FIELDS, tmp_path / "c")) == 5
+        assert all(path.exists() for path in left[1:])
+    for path in (*left, *(tmp_path / "c" / "data").iterdir()):
+        os.utime(path, (0, 0))
+    assert len(sx.cache(Counted(add=2), FIELDS, tmp_path / "c")) == 5
+    assert not any(path.exists() for path in left)
+    check_clean(tmp_path / "c")

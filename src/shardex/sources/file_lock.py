@@ -44,6 +44,11 @@ class LockedFile:
             os.fsync(self.descriptor)
             sync_folder(os.path.dirname(self.path))
 
+    @property
+    def age(self) -> float:
+        """Seconds since something was noted in the file."""
+        return time.time() - os.fstat(self.descriptor).st_mtime
+
     def noted(self) -> bytes:
         """Return the content of the file that has the path now."""
         try:

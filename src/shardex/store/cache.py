@@ -110,7 +110,7 @@ def cache(
         if found is None:
             _refuse_change(place, problem, on_change)
             builder.build(origin, workers=workers, shard_size=shard_size, progress=progress)
-        else:
+        elif lock.left:
             builder.clean_up()
     return open_dataset(place.root, format="arrow") if found is None else found
 
@@ -282,7 +282,8 @@ class _Builder:
         origin.check_known()
         if self.lock.left:
             self.clean_up()
-        self.lock.note(_identity())
+        elsewhere = [one for one in self.lock.left.split() if _host(one) != _host(_identity())]
+        self.lock.note(b" ".join([_identity(), *elsewhere]))
         entered = _building.set(_building.get() | {self.place.root})
         try:
             mode = "overwrite" if latest_version(self.place) else "create"
@@ -296,9 +297,10 @@ class _Builder:
     def clean_up(self) -> None:
         """Remove old versions and files that no version names; of other machines only those that are old.
 
-        If this fails, the file of the lock stays, so that the next start tries again.
+        If this fails, the file of the lock stays, so that the next start tries again. It also stays for some time if
+        a process of another machine may be building: that machine may not see our locks.
         """
-        builders = filter(None, (self.lock.left, self.lock.noted()))
+        builders = [*self.lock.left.split(), *self.lock.noted().split()]
         alone = self.lock.is_locked and all(_host(one) == _host(_identity()) for one in builders)
         try:
             if latest_version(self.place):
@@ -306,7 +308,7 @@ class _Builder:
             elif alone:
                 self.place.remove_all(filter(WRITER_FILE.fullmatch, self.place.paths()))
                 self.place.remove_empty_folders("data", STORE_FOLDER)
-            self.lock.stays = False
+            self.lock.stays = not alone and self.lock.age < GRACE
         except ShardexError:
             self.lock.stays = True
 
@@ -340,7 +342,7 @@ def _finish_interrupted(place: LocalSource, lock_path: str, keep: int) -> None:
 
 
 def _identity() -> bytes:
-    """Return what a builder notes in the file of its lock."""
+    """Return what a builder notes in the file of its lock, before those of other machines that may still build."""
     return f"{os.getpid()}@{os.uname().nodename}".encode()
 
 
@@ -356,10 +358,10 @@ class _Waiting:
         self._shown = progress is not False and (progress or sys.stderr.isatty())
         self._said = False
 
-    def __call__(self, identity: bytes) -> None:
+    def __call__(self, noted: bytes) -> None:
         if not self._said:
             self._said = True
-            process, _, host = identity.decode(errors="replace").partition("@")
+            process, _, host = noted.decode(errors="replace").partition(" ")[0].partition("@")
             who = f"process {process} on {host}" if host else "another process"
             text = f"{self._folder}: waiting for {who}, which builds this cache"
             _log.info("%s", text)
