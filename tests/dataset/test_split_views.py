@@ -223,7 +223,9 @@ class TestSampling:
         ],
     )
     @pytest.mark.parametrize("shuffle", [False, True])
-    def test_run_is_resumed_with_other_ranks_and_workers(self, ds: sx.Dataset, make: Any, shuffle: bool) -> None:
+    def test_run_is_resumed_with_other_ranks(self, make: Any, shuffle: bool) -> None:
+        ds = sx.open(samples())
+
         def loader(**options: Any) -> sx.Loader:
             return sx.Loader(make(ds), shuffle=shuffle, epochs=3, fields=["x"], **options)
 
@@ -241,7 +243,8 @@ class TestSampling:
         assert [a + b for a, b in zip(*rest, strict=True)] == alone[11:]
 
     @pytest.mark.parametrize("shuffle", [False, True])
-    def test_origin_has_the_numbers_in_the_dataset_that_is_drawn_from(self, ds: sx.Dataset, shuffle: bool) -> None:
+    def test_origin_has_the_numbers_in_the_dataset_that_is_drawn_from(self, shuffle: bool) -> None:
+        ds = sx.open(samples())
         for base in (ds, ds[50:150], ds.sort("weight")):
             for view in (base.balanced("label", 32), base.weighted("weight", 32)):
                 for batch in sx.Loader(view, 16, shuffle=shuffle, epochs=2, fields=["x"]):
@@ -253,6 +256,31 @@ class TestSampling:
         with sx.Loader(view, 8, epochs=2, workers=1, worker_type="process") as loader:
             batches.append([b.x.tolist() for b in loader])
         assert batches[0] == batches[1]
+
+    def test_samples_that_values_choose_are_the_same_in_every_epoch(self) -> None:
+        ds = sx.open(samples())
+        views = [
+            ds.balanced("label").where("x >= 100"),
+            ds.weighted("weight").filter(lambda sample: sample.x >= 100),
+            ds.balanced("label").sort("x", descending=True)[:20],
+            ds.balanced("label").split(time="x", at=100)[1],
+            ds.balanced("label").split(time="x", at=100)[1].weighted("weight"),
+        ]
+        for view in views:
+            found = [batch.x.tolist() for batch in sx.Loader(view, len(view), epochs=3, fields=["x"])]
+            assert len(found) == 3 and min(itertools.chain(*found)) >= 100
+        uneven = ds.weighted((np.arange(200) % 5 == 0) * 1.0, 90).balanced("label", 30)
+        for batch in sx.Loader(uneven, 30, epochs=3, fields=["label"]):
+            assert {batch.label.count(one) for one in batch.label} == {15}
+
+    def test_batches_by_tokens_of_draws(self) -> None:
+        ds = sx.open([{"x": k, "ids": np.arange(k % 7 + 1), "w": float(k % 3)} for k in range(60)])
+        epochs = []
+        for _ in range(2):
+            loader = sx.Loader(ds.weighted("w"), max_tokens=20, epochs=2, fields=["x", "ids"], length_of="ids")
+            epochs.append([batch.x.tolist() for batch in loader])
+        assert epochs[0] == epochs[1] and sum(map(len, epochs[0])) == 120
+        assert all(x % 3 for batch in epochs[0] for x in batch)
 
     def test_state_of_other_weights_is_refused(self, ds: sx.Dataset) -> None:
         state = sx.Loader(ds.weighted("weight", 40), 8).state_dict()

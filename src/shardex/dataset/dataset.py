@@ -347,6 +347,16 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         notes = (*self._notes, note) if note else self._notes
         return Dataset(self._rows, chain(order, self._order), self._fields, notes)
 
+    def fixed(self) -> Dataset[T_co]:
+        """Return this view in its present order; draws and random offsets are then the same in every epoch of a run.
+
+        Views that are chosen by the values of samples need that: values at other positions would differ.
+        """
+        order = self._order
+        if order.in_epoch(1) is order:
+            return self
+        return Dataset(self._rows, Pick(order.rows(np.arange(len(order)))), self._fields, self._notes)
+
     def _view(self, where: Any) -> Dataset[T_co]:
         if isinstance(where, slice):
             start, stop, step = slice_indices(where, len(self))
@@ -395,7 +405,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         array([3, 2, 1])
         """
         order = Pick(sorted_positions(self, names := field_names(fields), descending))
-        return self.through(order, f"sorted by {', '.join(names)}{', descending' * bool(descending)}")
+        return self.fixed().through(order, f"sorted by {', '.join(names)}{', descending' * bool(descending)}")
 
     def __add__(self, other: Dataset[T_co]) -> Dataset[T_co]:  # type: ignore[override]
         """Return the samples of this dataset, then those of another with the same fields, as `concat` does."""
@@ -497,7 +507,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         >>> sorted(ds["label"].tolist())
         [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]
         """
-        return self.through(*balanced_order(self, by, length, seed))
+        return self.fixed().through(*balanced_order(self, by, length, seed))
 
     def weighted(
         self,
@@ -520,7 +530,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         >>> sorted(ds.weighted("w", 8)["x"].tolist())
         [1, 1, 2, 2, 2, 2, 2, 2]
         """
-        return self.through(*weighted_order(self, weights, length, seed, replacement))
+        return self.fixed().through(*weighted_order(self, weights, length, seed, replacement))
 
     # -- media -----------------------------------------------------------------------------------------------
 
@@ -626,7 +636,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         quiet = None if progress is None else not progress
         samples = Bar(self, total=len(self), desc="filter", unit=" samples", disable=quiet, leave=False)
         chosen = Pick(np.flatnonzero([bool(predicate(sample)) for sample in samples]))
-        return self.through(chosen, note("filtered by", function_name(predicate)))
+        return self.fixed().through(chosen, note("filtered by", function_name(predicate)))
 
     def _over(self, rows: AbstractRows, note: str = "") -> Dataset[Any]:
         """Return a dataset over a layer of this one's rows, in the order of this view."""
@@ -793,7 +803,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         [7, 9]
         """
         query, limits = condition(text, self._sql_features), Limits(timeout, memory_limit)
-        return self.through(Pick(view_matching(self, query, params, limits)), note("where", text))
+        return self.fixed().through(Pick(view_matching(self, query, params, limits)), note("where", text))
 
     def sql(
         self, text: str, params: Params = None, *, timeout: float | None = None, memory_limit: str | None = None

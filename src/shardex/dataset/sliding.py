@@ -134,7 +134,7 @@ class SlidingRows(ComposedRows):
     def _plan(self) -> tuple[Integers | None, Integers]:
         """Return the sorted rows (None if they are sorted as they are), and where each window begins among them."""
         options = self.options
-        order, starts = sorted_runs(self._source, list(options.group) or None, options.time, "group")
+        order, starts = sorted_runs(self._source, list(options.group) or None, options.time)
         begins = options.begins(np.diff(starts))
         if options.missing != "keep" and (bad := self._incomplete()) is not None:
             before = ends_of(bad[order].astype(np.int64))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shardex.arrow import is_queryable
 from shardex.dataset.dataset_dict import DatasetDict
-from shardex.dataset.views import field_names, note, sorted_positions
+from shardex.dataset.views import field_names, note, sorted_rows
 from shardex.errors import ArgumentError, SchemaError
 from shardex.kernel import Integers, ends_of
 from shardex.order import (
@@ -139,9 +139,9 @@ def split_view(
                 "expected no seed=, stratify= or group= together with time=, which orders the samples, got one; "
                 "within= cuts every group by itself"
             )
-        return _split_by_time(view, given, time, within, at)
+        return _split_by_time(view.fixed(), given, time, within, at)
     if stratify is not None or group is not None:
-        return _split_by_value(view, given, seed, stratify, group)
+        return _split_by_value(view.fixed(), given, seed, stratify, group)
     shuffled = view if seed is None else view.shuffle(seed)
     bounds = split_bounds(len(view), _numbers(given))
     return _named(given, [shuffled[a:b] for a, b in itertools.pairwise(bounds)])
@@ -201,23 +201,29 @@ def _split_by_time(view: Dataset[Any], given: Any, time: str, within: By | None,
         if len(given) or within is not None:
             raise ArgumentError("expected neither shares nor within= together with at=, got one of them")
         return _cut_at(view, time, at)
-    order, starts = sorted_runs(view, within, time, "within")
+    column, by_time = _sorted_times(view, time)
+    order, starts = _by_group(view, within, by_time, "within")
     parts = np.empty(len(view), np.int64)
-    parts[order] = parts_by_time(starts, _changes(view, time, order), share_list(_numbers(given)))
-    by_time = order if within is None else sorted_positions(view, [time], descending=False)
+    parts[order] = parts_by_time(starts, _changes(column, order), share_list(_numbers(given)))
     return _parts_of(view, given, by_time, parts[by_time])
 
 
-def sorted_runs(view: Dataset[Any], group: By | None, time: str | None, what: str) -> tuple[Integers, Integers]:
+def sorted_runs(view: Dataset[Any], group: By | None, time: str | None) -> tuple[Integers, Integers]:
     """Return the positions of a view sorted by group, then by time, and where each group begins among them.
 
-    Groups come in the order of their first samples. Without a time the samples of a group stay in order. `what` is the
-    name of the argument `group` for errors.
+    Groups come in the order of their first samples. Without a time the samples of a group stay in order.
     """
-    order = np.arange(len(view))
-    if time is not None:
-        column_values(view, [time], "time")  # raises if a time is missing
-        order = sorted_positions(view, [time], descending=False)
+    return _by_group(view, group, np.arange(len(view)) if time is None else _sorted_times(view, time)[1], "group")
+
+
+def _sorted_times(view: Dataset[Any], time: str) -> tuple[pa.ChunkedArray, Integers]:
+    """Return a field of times and the positions in their order; a missing time is an error."""
+    (column,) = column_values(view, [time], "time")
+    return column, sorted_rows(pa.table({time: column}), [time])
+
+
+def _by_group(view: Dataset[Any], group: By | None, order: Integers, what: str) -> tuple[Integers, Integers]:
+    """Return positions sorted by group, otherwise in this order, and where each group begins among them."""
     if group is None:
         return order, np.array([0, len(view)])
     groups, count = codes_of(view, group, what)
@@ -225,13 +231,12 @@ def sorted_runs(view: Dataset[Any], group: By | None, time: str | None, what: st
     return order[np.argsort(keys[order], kind="stable")], ends_of(np.bincount(groups, minlength=count))
 
 
-def _changes(view: Dataset[Any], time: str, order: Integers) -> Integers:
-    """Return where the time of sorted samples differs from the time before."""
+def _changes(column: pa.ChunkedArray, order: Integers) -> Integers:
+    """Return where the value of sorted samples differs from the value before."""
     import pyarrow.compute as pc
 
-    (column,) = column_values(view, [time], "time")
-    times = column.take(pa.array(order)).combine_chunks()
-    return np.flatnonzero(numbers_of(pc.not_equal(times[1:], times[:-1]).cast(pa.int8()), np.int8)) + 1
+    values = column.take(pa.array(order)).combine_chunks()
+    return np.flatnonzero(numbers_of(pc.not_equal(values[1:], values[:-1]).cast(pa.int8()), np.int8)) + 1
 
 
 def _cut_at(view: Dataset[Any], field: str, at: Any) -> Any:
@@ -239,14 +244,13 @@ def _cut_at(view: Dataset[Any], field: str, at: Any) -> Any:
     import pyarrow.compute as pc
 
     begins = list(at.values()) if isinstance(at, Mapping) else [None, *(at if isinstance(at, list | tuple) else [at])]
-    (column,) = column_values(view, [field], "time")
+    column, order = _sorted_times(view, field)
     bounds = [
         0 if one is None else int(pc.sum(pc.less(column, _as_time(one, column.type, field))).as_py() or 0)
         for one in begins
     ]
     if bounds != sorted(bounds) or None in begins[1:]:
         raise ArgumentError(f"expected times that ascend for at, got {begins!r:.200}")
-    order = sorted_positions(view, [field], descending=False)
     parts = [view.through(Pick(order[a:b])) for a, b in itertools.pairwise([*bounds, len(view)])]
     return _named(at, parts)
 

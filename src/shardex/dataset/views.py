@@ -82,8 +82,6 @@ def sorted_positions(view: Dataset[Any], fields: Sequence[str], descending: bool
     """Return all positions in the order of these fields' values: equal ones stay in order, NaN and None come last."""
     if not fields:
         raise ArgumentError("expected at least one field to sort by, got none")
-    import pyarrow.compute as pc
-
     features = {**view.extracted, **view.features}
     check_fields(list(features), fields)
     for name in fields:
@@ -94,12 +92,19 @@ def sorted_positions(view: Dataset[Any], fields: Sequence[str], descending: bool
     for column in table.schema:
         if pa.types.is_nested(column.type):
             raise _not_sortable(column.name, str(features[column.name]))
+    return sorted_rows(table, fields, descending)
+
+
+def sorted_rows(table: pa.Table, fields: Sequence[str], descending: bool = False) -> Integers:
+    """Return the rows of a table in the order of these columns."""
+    import pyarrow.compute as pc
+
     order = "descending" if descending else "ascending"
     try:
         found = pc.sort_indices(table, sort_keys=[(name, order) for name in fields])
     except pa.ArrowException as error:
         raise SchemaError(f"expected fields that can be sorted, got {', '.join(fields)}: {error}") from None
-    return np.frombuffer(found.buffers()[1], np.uint64, len(view)).astype(np.int64)  # to_numpy would import pandas
+    return np.frombuffer(found.buffers()[1], np.uint64, len(table)).astype(np.int64)  # to_numpy would import pandas
 
 
 def _not_sortable(name: str, found: str) -> SchemaError:
