@@ -72,10 +72,12 @@ class DecodedRows(Layer):
 
     @cached_property
     def features(self) -> Features:
-        """Features of the rows below; those of media that stay bytes say so."""
+        """Features of the rows below; those of media that stay bytes, or have other options, say so."""
         below = self.below.features
-        raw = {name for name, one in self.decodings.items() if one.form == "bytes"}
-        return Features({n: _as_stored(f) if n in raw else f for n, f in below.items()}) if raw else below
+        special = {n: d for n, d in self.decodings.items() if d.form == "bytes" or d.feature is not None}
+        if not special:
+            return below
+        return Features({n: _as_decoded(f, special[n]) if n in special else f for n, f in below.items()})
 
     @property
     def in_python(self) -> bool:
@@ -90,14 +92,14 @@ class DecodedRows(Layer):
 
     @property
     def random(self) -> bool:
-        """True if a field has random steps: then only `decode` with generators works."""
-        return any(one.random for one in self.decodings.values())
+        """True if a field has random steps or frames: then only `decode` with generators works."""
+        return any(one.random for one in self._decoders.values())
 
     @property
-    def pictures(self) -> list[str]:
-        """Fields of arrays whose channels are last: images and videos."""
-        arrays = [name for name, one in self.decodings.items() if one.form == "numpy"]
-        return [name for name in arrays if isinstance(unwrap_optional(self.below.features[name]), Image | Video)]
+    def channel_axes(self) -> dict[str, int]:
+        """Fields of arrays whose channels are last, and where tensors have them: before height, or before frames."""
+        arrays = {n: unwrap_optional(self.below.features[n]) for n, d in self.decodings.items() if d.form == "numpy"}
+        return {n: -3 if isinstance(f, Image | Video) else -2 for n, f in arrays.items() if isinstance(f, Media)}
 
     def in_form(self, old: str, new: str) -> DecodedRows:
         """Return rows that decode the fields of one form in another."""
@@ -194,11 +196,13 @@ class DecodedRows(Layer):
         return self.below.lengths(name)
 
 
-def _as_stored(feature: Feature) -> Feature:
-    """Return the feature of a field whose media stay bytes."""
+def _as_decoded(feature: Feature, decoding: Decoding) -> Feature:
+    """Return the feature of a field with other options, or whose media stay bytes."""
     if isinstance(feature, Optional):
-        return Optional(_as_stored(feature.feature))
-    return replace(feature, decode=False) if isinstance(feature, Media) else feature
+        return Optional(_as_decoded(feature.feature, decoding))
+    if not isinstance(feature, Media):
+        return feature
+    return replace(decoding.feature or feature, decode=decoding.form != "bytes")
 
 
 # -- which rows are decoded -----------------------------------------------------------------------------------
@@ -270,8 +274,8 @@ def decode_view(view: Dataset[Any], form: Any, fields: Mapping[str, Any], *, ran
     for name, one in chosen.items():
         if one.random and not random:
             raise ArgumentError(
-                f"expected steps without chance, got {one.steps} for {name}; give random ones to the loader: "
-                f"Loader(ds, ..., decode={{{name!r}: [...]}})"
+                f"expected decoding without chance, got {one.feature or one.steps} for {name}; give it to the loader: "
+                f"Loader(ds, ..., decode={{{name!r}: ...}})"
             )
     return with_decodings(rows, {**before, **chosen})
 

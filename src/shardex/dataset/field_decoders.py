@@ -9,18 +9,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from shardex.errors import ArgumentError, MissingExtraError, ShardexError, nearest
 from shardex.kernel import Column, Columns
-from shardex.media import ImageStep, Resize, decode_images, encode_image
-from shardex.schema import Feature, Image, Map, Media, Optional, Struct, nested_features, unwrap_optional
+from shardex.media import ImageStep, Resize, decode_audios, decode_images, decode_videos, encode_image
+from shardex.schema import (
+    Audio,
+    Feature,
+    Image,
+    Map,
+    Media,
+    Optional,
+    Struct,
+    Video,
+    fit_media,
+    nested_features,
+    unwrap_optional,
+)
 from shardex.schema import Sequence as ListOf
 
 FORMS = ("numpy", "torch", "pil", "bytes")
-"""Forms of decoded media: arrays (height, width, channels), tensors (channels first), PIL images, stored bytes."""
+"""Forms of decoded media: arrays (channels last), tensors (channels before height, width or frames of audio), PIL
+images, stored bytes."""
 
 Generators = Callable[[int], np.random.Generator]
 """Returns the random generator of a value by its number."""
@@ -28,19 +41,20 @@ Generators = Callable[[int], np.random.Generator]
 
 @dataclass(frozen=True)
 class Decoding:
-    """The form of the values of a field of media, and the steps after decoding.
+    """The form of the values of a field of media, the steps after decoding, and options instead of the stored ones.
 
-    >>> Decoding("torch").random
-    False
+    >>> Decoding("torch").random, Decoding(feature=Video(8, sampling="random")).random
+    (False, True)
     """
 
     form: str = "numpy"
     steps: tuple[ImageStep, ...] = ()
+    feature: Media | None = None
 
     @property
     def random(self) -> bool:
-        """True if a step needs a random generator."""
-        return any(step.random for step in self.steps)
+        """True if a step, or the options, need a random generator."""
+        return any(step.random for step in self.steps) or is_random(self.feature)
 
 
 def is_decoded(feature: Feature) -> bool:
@@ -50,6 +64,11 @@ def is_decoded(feature: Feature) -> bool:
     (True, False)
     """
     return any(type(one) in _DECODERS and one.decode for _, one in nested_features(feature, ""))  # type: ignore[attr-defined]
+
+
+def is_random(feature: Feature | None) -> bool:
+    """Return whether a feature decodes frames that are chosen by chance."""
+    return isinstance(feature, Audio | Video) and feature.sampling == "random"
 
 
 # -- choices of users ------------------------------------------------------------------------------------------
@@ -62,8 +81,9 @@ def parse_decodings(
 
     Without `form` the other fields are decoded as `before`, or as their features say.
 
-    >>> parse_decodings({"a": Image(), "b": Image()}, None, {"b": False})
-    {'a': Decoding(form='numpy', steps=()), 'b': Decoding(form='bytes', steps=())}
+    >>> found = parse_decodings({"a": Image(), "b": Image()}, None, {"b": False})
+    >>> found["a"].form, found["b"].form
+    ('numpy', 'bytes')
     """
     for name in fields:
         if name not in known:
@@ -91,18 +111,27 @@ def _parse(given: Any, default: Decoding, name: str) -> Decoding:
             shown = ", ".join(map(repr, FORMS))
             raise ArgumentError(f"expected one of the forms {shown}, got {given!r} for {name}{nearest(given, FORMS)}")
         return Decoding(given)
+    if isinstance(given, Media):
+        return Decoding(_form_after(default) if given.decode else "bytes", (), given)
     steps = tuple(given) if isinstance(given, list | tuple) else (given,)
     for step in steps:
         if not isinstance(step, ImageStep):
             raise ArgumentError(
-                f"expected a form ({', '.join(FORMS)}), False, or steps such as sx.Resize(256), got {step!r:.200} for "
-                f"{name}"
+                f"expected a form ({', '.join(FORMS)}), False, steps such as sx.Resize(256), or options such as "
+                f"sx.Audio(rate=16000), got {step!r:.200} for {name}"
             )
-    return Decoding("numpy" if default.form == "bytes" else default.form, steps)
+    return Decoding(_form_after(default), steps, default.feature)
+
+
+def _form_after(default: Decoding) -> str:
+    """Return the form of a field for which steps or options were given."""
+    return "numpy" if default.form == "bytes" else default.form
 
 
 def _check(name: str, feature: Feature, decoding: Decoding) -> None:
-    """Raise for steps or forms that only images have."""
+    """Raise for options of another kind of media, and for steps or forms that only images have."""
+    if decoding.feature is not None and type(decoding.feature) is not type(unwrap_optional(feature)):
+        raise ArgumentError(f"expected options of {feature}, got {decoding.feature!r} - at field {name}")
     if isinstance(unwrap_optional(feature), Image):
         if decoding.form == "bytes" and decoding.steps:
             raise ArgumentError(f"expected steps for decoded images, got the form 'bytes' - at field {name}")
@@ -118,8 +147,13 @@ class FieldDecoder:
     """Decodes the values of one field of media; here value by value, as most media are."""
 
     def __init__(self, feature: Feature, decoding: Decoding) -> None:
-        self.feature = unwrap_optional(feature)
+        self.feature = decoding.feature or unwrap_optional(feature)
         self.decoding = decoding
+
+    @property
+    def random(self) -> bool:
+        """True if values are decoded with random generators."""
+        return self.decoding.random or is_random(self.feature)
 
     def column(self, values: Sequence[Any], generators: Generators | None = None) -> Column:
         """Return all values decoded; an error has the number of its value as the attribute `index`."""
@@ -180,13 +214,54 @@ class ImageDecoder(FieldDecoder):
         return self.column([value])[0]
 
 
-def _to_tensor(pixels: Any) -> Any:
-    """Return the tensor (channels, height, width) of an image, which shares its memory; frames stay in front."""
+class ClipDecoder(FieldDecoder):
+    """Decodes audio or video: many at a time, in threads."""
+
+    feature: Audio | Video
+    options: ClassVar[tuple[str, ...]]
+    """Names of the options of the feature that decoding takes."""
+    decode_many: ClassVar[Callable[..., Any]]
+
+    def column(self, values: Sequence[Any], generators: Generators | None = None) -> Column:
+        """Return one array if the options say that all have one shape, otherwise a `Ragged`; tensors as a list."""
+        stored = [value if isinstance(value, bytes) else fit_media(value, self.feature) for value in values]
+        options = {name: getattr(self.feature, name) for name in self.options}
+        found = type(self).decode_many(stored, generators=generators, **options)
+        return [_to_tensor(one, self.axis) for one in found] if self.decoding.form == "torch" else found
+
+    def value(self, value: Any) -> Any:
+        """Return one value decoded."""
+        return self.column([value])[0]
+
+    axis: ClassVar[int]
+    """Where tensors have their channels."""
+
+
+class AudioDecoder(ClipDecoder):
+    """Decodes audio."""
+
+    feature: Audio
+    options = ("rate", "mono", "begin", "frames", "sampling", "pad")
+    decode_many = decode_audios
+    axis = -2
+
+
+class VideoDecoder(ClipDecoder):
+    """Decodes videos."""
+
+    feature: Video
+    options = ("frames", "stride", "sampling", "begin", "pad", "size")
+    decode_many = decode_videos
+    axis = -3
+
+
+def _to_tensor(values: Any, axis: int = -3) -> Any:
+    """Return the tensor of an image, audio or video, which shares its memory, with the channels moved from the end."""
     try:
         import torch
     except ImportError:
         raise MissingExtraError("torch", "torch", 'decode("torch")') from None
-    return torch.from_numpy(pixels).movedim(-1, -3)
+    return torch.from_numpy(values).movedim(-1, axis)
 
 
 def _to_pil(pixels: Any) -> Any:
@@ -197,7 +272,11 @@ def _to_pil(pixels: Any) -> Any:
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {"torch": _to_tensor, "pil": _to_pil}
 
-_DECODERS: dict[type[Feature], type[FieldDecoder]] = {Image: ImageDecoder}
+_DECODERS: dict[type[Feature], type[FieldDecoder]] = {
+    Image: ImageDecoder,
+    Audio: AudioDecoder,
+    Video: VideoDecoder,
+}
 
 
 def decoder_of(feature: Feature, decoding: Decoding) -> FieldDecoder:

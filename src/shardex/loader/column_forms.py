@@ -20,6 +20,7 @@ from shardex.loader.options import LoaderOptions
 from shardex.loader.tensors import as_arrays
 from shardex.schema import (
     Array,
+    Audio,
     Bytes,
     ClassLabel,
     Feature,
@@ -32,6 +33,7 @@ from shardex.schema import (
     Text,
     TimeFeature,
     Value,
+    Video,
     fit_column,
     is_stacked,
     stack_arrays,
@@ -51,6 +53,8 @@ class ColumnForms:
         self._to_tensors = options.to == "torch"
         self._ragged, self._fill = options.ragged, options.fill
         self._features = {name: unwrap_optional(one) for name, one in features.items()}
+        self._media = {n: size for n, f in self._features.items() if (size := _dimensions(f))}
+        """Dimensions of fields of images and others that have one shape."""
         self._final = {} if self._transformed else {n: kind for n, f in features.items() if (kind := _final(f))}
         """The type of columns that are read in their form, and need no look at each batch."""
         if not self._transformed and features:
@@ -120,7 +124,7 @@ class ColumnForms:
 
     def _column(self, name: str, column: NDArray[Any] | Ragged | Masked, lengths: Lengths) -> Column:
         values, mask = (column.column, column.mask) if isinstance(column, Masked) else (column, None)
-        if isinstance(self._features.get(name), Image) and values.ndim == (3 if isinstance(values, Ragged) else 4):
+        if (kind := self._media.get(name)) and values.ndim == kind + (not isinstance(values, Ragged)):
             return self._images(name, values, mask, lengths)
         if isinstance(values, np.ndarray) and (values.ndim == 1 or self._is_fixed(name, values)):
             if self._transformed and values.ndim == 1:
@@ -185,6 +189,8 @@ class ColumnForms:
             return shapes[:, 0] if feature.ragged else shapes
         chosen = self._is_chosen(name)
         if isinstance(values, Ragged) and values.shapes is not None and not chosen:
+            if isinstance(self._features.get(name), Audio):
+                _of_one_size(name, values, mask)
             raise _several_sizes(name, f"arrays of shapes {_examples(values.shapes)}")
         return shapes if chosen and shapes.shape[1] > 1 else shapes[:, 0]
 
@@ -271,6 +277,17 @@ def _final(feature: Feature) -> type | None:
     return list if isinstance(inner, Text | Bytes | Json | Struct) else None
 
 
+def _dimensions(feature: Feature) -> int:
+    """Return the number of dimensions of media that have one shape: images, videos, audio of one length; 0 of others.
+
+    >>> _dimensions(Image()), _dimensions(Audio(frames=100)), _dimensions(Audio())
+    (3, 2, 0)
+    """
+    if isinstance(feature, Audio):
+        return 0 if feature.frames is None else 2
+    return 3 if isinstance(feature, Image) else 4 if isinstance(feature, Video) else 0
+
+
 def _dtype_of(feature: Feature | None) -> np.dtype[Any] | None:
     if isinstance(feature, Value | Array | TimeFeature):
         return None if feature.dtype is None else np.dtype(feature.dtype)
@@ -325,18 +342,27 @@ def _examples(shapes: Integers) -> str:
 
 
 def _of_one_size(name: str, images: Ragged, mask: Mask | None) -> NDArray[Any]:
-    """Return images that lie end to end as one array; missing ones are black."""
+    """Return images, or other media, that lie end to end as one array; missing ones are black."""
     shapes = _shapes(images)
     present = shapes if mask is None else shapes[mask]
     if len(different := np.unique(present, axis=0)) > 1:
+        what, advice = _MEDIA_ADVICE[shapes.shape[1]]
         raise SchemaError(
-            f"expected images of one size to stack them, got {_examples(present)} - at field {name}; make them one "
-            f'size with decode={{"{name}": [sx.Resize((height, width))]}} (or CenterCrop, RandomResizedCrop, Pad), '
-            f'or choose ragged={{"{name}": "list"}} for a list of arrays, "pad" to pad them with zeros'
+            f"expected {what} to stack them, got {_examples(present)} - at field {name}; make them one size with "
+            f'decode={{"{name}": {advice}, or choose ragged={{"{name}": "list"}} for a list of arrays, "pad" to pad '
+            "them with zeros"
         )
-    shape = different[0].tolist() if len(different) else [0, 0, 0]
+    shape = different[0].tolist() if len(different) else [0] * shapes.shape[1]
     stacked = images.values.reshape(-1, *shape)
     return stacked if mask is None else Masked.spread(stacked, mask).column
+
+
+_MEDIA_ADVICE = {
+    2: ("audio of one number of channels", "sx.Audio(mono=True, ...)}"),
+    3: ("images of one size", "[sx.Resize((height, width))]} (or CenterCrop, RandomResizedCrop, Pad)"),
+    4: ("videos of one number of frames and one size", "sx.Video(frames=..., size=(height, width))}"),
+}
+"""By the number of dimensions: what batches need, and how to get it."""
 
 
 def _several_sizes(name: str, found: str) -> SchemaError:

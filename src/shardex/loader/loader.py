@@ -421,7 +421,7 @@ class Loader(Generic[B_co]):
             return prepared.data
         if self._options.to == "numpy":
             return LoadedBatch(prepared.data, prepared, origin)
-        tensors = to_tensors(prepared.data, self._options.pin_memory, self._recipe.pictures)
+        tensors = to_tensors(prepared.data, self._options.pin_memory, self._recipe.channel_axes)
         return LoadedBatch(tensors, prepared, origin, require_torch().from_numpy)
 
     def _say_continued(self) -> None:

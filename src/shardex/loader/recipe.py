@@ -211,11 +211,11 @@ class Recipe:
         return rows if isinstance(rows, DecodedRows) and rows.random else None
 
     @cached_property
-    def pictures(self) -> frozenset[str]:
-        """Fields whose arrays have their channels last."""
+    def channel_axes(self) -> dict[str, int]:
+        """Fields whose arrays have their channels last, and where tensors have them."""
         if self.options.transform is not None or not isinstance(self.source.rows, DecodedRows):
-            return frozenset()
-        return frozenset(self.source.rows.pictures)
+            return {}
+        return self.source.rows.channel_axes
 
     def read(self, epoch: int, positions: Integers) -> Columns:
         """Read the samples at these positions; random steps depend on seed, epoch and position."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -61,26 +61,27 @@ def require_torch() -> Any:
     return torch
 
 
-def to_tensors(columns: Columns, pin: bool = False, pictures: Collection[str] = ()) -> Columns:
+def to_tensors(columns: Columns, pin: bool = False, channel_axes: Mapping[str, int] | None = None) -> Columns:
     """Return columns with each column of numbers as a tensor over the same memory; text and objects stay lists.
 
-    Dates and times are int64 tensors of their units; NaT is the lowest number. The channels of `pictures` are moved to
-    the front, without a copy: torch calls this memory format channels_last.
+    Dates and times are int64 tensors of their units; NaT is the lowest number. Channels are moved to the axes
+    given for some fields, without a copy: torch calls this memory format channels_last.
     """
     torch = require_torch()
     found = {name: _tensor(torch, column, name, pin) for name, column in columns.data.items()}
-    for name in pictures:
+    for name, axis in (channel_axes or {}).items():
         if name in found:
-            found[name] = _channels_first(found[name])
+            found[name] = _with_channels(found[name], axis)
     return Columns(found, len(columns))
 
 
-def _channels_first(column: Any) -> Any:
+def _with_channels(column: Any, axis: int) -> Any:
+    """Return tensors with their last axis moved; rows that lie end to end stay as they are."""
     if isinstance(column, Masked):
-        return Masked(_channels_first(column.values), column.mask)
+        return Masked(_with_channels(column.values, axis), column.mask)
     if isinstance(column, list):
-        return [value if value is None else value.movedim(-1, -3) for value in column]
-    return column.movedim(-1, -3)
+        return [value if value is None else value.movedim(-1, axis) for value in column]
+    return column if isinstance(column, Packed) else column.movedim(-1, axis)
 
 
 def as_arrays(values: list[Any]) -> list[Any]:

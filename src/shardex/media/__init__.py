@@ -15,12 +15,16 @@ used.
 - `image_batches`: decodes many images in threads, straight into one array
 - `audio`: encodes, decodes and describes audio, with `resample`; `mpeg_audio` finds the length of MP3 files
 - `video`: encodes, decodes and describes video; `video_track` finds frames by their numbers
+- `clip_batches`: decodes many audio files or videos in threads
 - `frame_choice`: which frames of a video, or which window of an audio, are decoded
+- `decode_threads`: the threads in which batches are decoded
 - `containers`: recognises the containers of audio and video, and files that were cut off
 """
 
 from shardex.media.audio import AudioInfo, audio_info, decode_audio, encode_audio
-from shardex.media.image_batches import decode_images, decode_threads, set_decode_threads
+from shardex.media.clip_batches import decode_audios, decode_videos
+from shardex.media.decode_threads import decode_threads, set_decode_threads
+from shardex.media.image_batches import decode_images
 from shardex.media.image_files import MAX_PIXELS, ImageInfo, image_info
 from shardex.media.image_steps import (
     CenterCrop,
@@ -51,10 +55,12 @@ __all__ = [
     "audio_info",
     "check_steps",
     "decode_audio",
+    "decode_audios",
     "decode_frames",
     "decode_image",
     "decode_images",
     "decode_threads",
+    "decode_videos",
     "encode_audio",
     "encode_image",
     "encode_video",

@@ -1,58 +1,22 @@
 """Many images at once: decoded in threads, straight into the memory of the batch.
 
-simplejpeg and Pillow release the GIL while they decode. The calling thread works, too; the others belong to a pool that
-is started when it is first needed, and again in a forked process.
+simplejpeg and Pillow release the GIL while they decode. `decode_threads` has the threads, `images` decodes one image.
 """
 
 from __future__ import annotations
 
-import itertools
-import os
-import sys
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.errors import ArgumentError, ShardexError
+from shardex.errors import ShardexError
 from shardex.kernel import Masked, Ragged, ends_of, pooled_empty, with_missing
+from shardex.media.decode_threads import Generators, decode_threads, for_each, numbered
 from shardex.media.image_files import MAX_PIXELS, Buffer
 from shardex.media.image_steps import ImageStep, Region, check_steps, region_of, size_after
 from shardex.media.images import CHANNELS, OpenImage, check_mode
-from shardex.workers import cores
-
-Generators = Sequence[np.random.Generator] | Callable[[int], np.random.Generator]
-
-_wanted_threads: int | None = None
-_pools: dict[int, ThreadPoolExecutor] = {}
-_POOL_SIZE = 64
-"""Largest number of threads; they are started one by one as they are needed."""
-
-
-def set_decode_threads(count: int | None) -> None:
-    """Set how many threads decode the images of a batch; None restores the default.
-
-    The default is the number of cores that this process may use, and 1 in worker processes, which share them.
-    """
-    global _wanted_threads  # noqa: PLW0603
-    if count is not None and not 1 <= count <= _POOL_SIZE:
-        raise ArgumentError(f"expected 1 to {_POOL_SIZE} threads, got {count}")
-    _wanted_threads = count
-
-
-def decode_threads() -> int:
-    """Return how many threads decode the images of a batch."""
-    if _wanted_threads is not None:
-        return _wanted_threads
-    processes = sys.modules.get("multiprocessing.process")
-    if processes is not None and processes.current_process().daemon:  # a worker of a DataLoader of torch
-        return 1
-    return min(cores(), int(pa.cpu_count()), _POOL_SIZE)  # our workers limit Arrow to one thread
 
 
 def decode_images(
@@ -139,7 +103,7 @@ class _Job:
                 return shape
             return (*self._region(number, shape[0], shape[1]).canvas, shape[2])
         except ShardexError as error:
-            _numbered(error, number)
+            numbered(error, number)
             raise
 
     def _open(self, number: int) -> OpenImage:
@@ -193,33 +157,7 @@ class _Job:
         return None if fits else target
 
     def _for_each(self, function: Callable[[int], None], numbers: Sequence[int]) -> None:
-        """Call a function for each row, in threads; raise the error of the first row that has one."""
-        errors: dict[int, BaseException] = {}
-        rows = itertools.count()  # its `next` is atomic
-
-        def work() -> None:
-            while not errors and (row := next(rows)) < len(numbers):
-                try:
-                    function(row)
-                except ShardexError as error:
-                    errors[row] = _numbered(error, numbers[row])
-                except BaseException as error:
-                    errors[row] = error
-
-        helpers = _start(work, min(self.threads, len(numbers)) - 1)
-        work()
-        for helper in helpers:
-            if not helper.cancel():
-                helper.result()
-        if errors:
-            # Rows are begun in order, so every row before the first error was decoded.
-            raise errors[min(errors)]
-
-
-def _numbered(error: ShardexError, number: int) -> ShardexError:
-    """Give an error the number of its image."""
-    error.index = number  # type: ignore[attr-defined]
-    return error
+        for_each(function, numbers, self.threads)
 
 
 def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | Ragged | list[Any]:
@@ -229,21 +167,3 @@ def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | Ragged | list[Any]
     if len({array.shape for array in arrays}) == 1:
         return np.stack(arrays)
     return Ragged.from_arrays(arrays, shaped=True)
-
-
-def _start(work: Callable[[], None], count: int) -> list[Future[None]]:
-    """Start threads that work; fewer if the process may not start more."""
-    futures: list[Future[None]] = []
-    if count < 1 or not threading.main_thread().is_alive():
-        return futures
-    with suppress(RuntimeError):  # no more threads, or the interpreter is about to exit
-        futures.extend(_pool().submit(work) for _ in range(count))
-    return futures
-
-
-def _pool() -> ThreadPoolExecutor:
-    """Return the threads of this process; a fork does not copy those of its parent."""
-    key = os.getpid()
-    if key not in _pools:
-        _pools.setdefault(key, ThreadPoolExecutor(_POOL_SIZE, "shardex decode"))
-    return _pools[key]

@@ -1,0 +1,100 @@
+"""Threads that decode the images, audio files or videos of a batch.
+
+The libraries release the GIL while they decode. The calling thread works, too; the others belong to a pool that is
+started when it is first needed, and again in a forked process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+
+from shardex.errors import ArgumentError, ShardexError
+from shardex.workers import cores
+
+Generators = Sequence[np.random.Generator] | Callable[[int], np.random.Generator]
+
+_wanted_threads: int | None = None
+_pools: dict[int, ThreadPoolExecutor] = {}
+_POOL_SIZE = 64
+"""Largest number of threads; they are started one by one as they are needed."""
+
+
+def set_decode_threads(count: int | None) -> None:
+    """Set how many threads decode the media of a batch; None restores the default.
+
+    The default is the number of cores that this process may use, and 1 in worker processes, which share them.
+    """
+    global _wanted_threads  # noqa: PLW0603
+    if count is not None and not 1 <= count <= _POOL_SIZE:
+        raise ArgumentError(f"expected 1 to {_POOL_SIZE} threads, got {count}")
+    _wanted_threads = count
+
+
+def decode_threads() -> int:
+    """Return how many threads decode the media of a batch."""
+    if _wanted_threads is not None:
+        return _wanted_threads
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.current_process().daemon:  # a worker of a DataLoader of torch
+        return 1
+    return min(cores(), int(pa.cpu_count()), _POOL_SIZE)  # our workers limit Arrow to one thread
+
+
+def for_each(function: Callable[[int], None], numbers: Sequence[int], threads: int) -> None:
+    """Call a function for each row of `numbers`, in threads; raise the error of the first row that has one.
+
+    An error of shardex gets the number of its row, out of `numbers`, as the attribute `index`.
+    """
+    errors: dict[int, BaseException] = {}
+    rows = itertools.count()  # its `next` is atomic
+
+    def work() -> None:
+        while not errors and (row := next(rows)) < len(numbers):
+            try:
+                function(row)
+            except ShardexError as error:
+                errors[row] = numbered(error, numbers[row])
+            except BaseException as error:
+                errors[row] = error
+
+    helpers = _start(work, min(threads, len(numbers)) - 1)
+    work()
+    for helper in helpers:
+        if not helper.cancel():
+            helper.result()
+    if errors:
+        # Rows are begun in order, so every row before the first error was decoded.
+        raise errors[min(errors)]
+
+
+def numbered(error: ShardexError, number: int) -> ShardexError:
+    """Give an error the number of its value."""
+    error.index = number  # type: ignore[attr-defined]
+    return error
+
+
+def _start(work: Callable[[], None], count: int) -> list[Future[None]]:
+    """Start threads that work; fewer if the process may not start more."""
+    futures: list[Future[None]] = []
+    if count < 1 or not threading.main_thread().is_alive():
+        return futures
+    with suppress(RuntimeError):  # no more threads, or the interpreter is about to exit
+        futures.extend(_pool().submit(work) for _ in range(count))
+    return futures
+
+
+def _pool() -> ThreadPoolExecutor:
+    """Return the threads of this process; a fork does not copy those of its parent."""
+    key = os.getpid()
+    if key not in _pools:
+        _pools.setdefault(key, ThreadPoolExecutor(_POOL_SIZE, "shardex decode"))
+    return _pools[key]
