@@ -224,10 +224,15 @@ class ClipDecoder(FieldDecoder):
 
     def column(self, values: Sequence[Any], generators: Generators | None = None) -> Column:
         """Return one array if the options say that all have one shape, otherwise a `Ragged`; tensors as a list."""
-        stored = [value if isinstance(value, bytes) else fit_media(value, self.feature) for value in values]
+        stored = [self._stored(value) for value in values]
         options = {name: getattr(self.feature, name) for name in self.options}
         found = type(self).decode_many(stored, generators=generators, **options)
         return [_to_tensor(one, self.axis) for one in found] if self.decoding.form == "torch" else found
+
+    def _stored(self, value: Any) -> bytes:
+        """Return the bytes of a file; views of mapped files are copied, as decoders read them in small pieces."""
+        found: bytes = bytes(value) if isinstance(value, bytes | memoryview) else fit_media(value, self.feature)
+        return found
 
     def value(self, value: Any) -> Any:
         """Return one value decoded."""
