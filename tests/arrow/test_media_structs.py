@@ -146,3 +146,12 @@ def test_other_types_are_no_media(kind: pa.DataType) -> None:
     with pytest.raises(SchemaError, match=r"expected a feature that .* can be read as, got image"):
         sx.from_arrow(pa.table({"image": pa.nulls(1, kind)}), {"image": IMAGE})
     assert sx.from_arrow(pa.table({"x": [b"a"]})).features == Features({"x": Bytes()})
+
+
+def test_null_paths_in_parquet_do_not_make_images_optional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardex.formats.parquet._PROBE_BYTES", 0)  # nothing is decoded to find nulls
+    values = [{"bytes": b"a", "path": "x.png"}, {"bytes": b"b", "path": None}]
+    table = pa.table({"image": pa.array(values, STRUCT)}).replace_schema_metadata({"huggingface": METADATA})
+    assert sx.open(write_parquet(table, tmp_path)).features == Features({"image": Image(None, decode=False)})
+    table = table.set_column(0, "image", pa.array([*values[:1], None], STRUCT))
+    assert sx.open(write_parquet(table, tmp_path)).features == Features({"image": Optional(Image(None, decode=False))})

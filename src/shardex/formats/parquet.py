@@ -38,7 +38,7 @@ from shardex.formats.registry import Format
 from shardex.formats.table_rows import TableRows, fetch_footers, file_reader, files_digest, ranges_at
 from shardex.kernel import Columns, Ranges
 from shardex.rows import Table
-from shardex.schema import Array, Decimal, Feature, Features, Struct, nested_features
+from shardex.schema import Array, Decimal, Feature, Features, Media, Struct, nested_features, unwrap_optional
 from shardex.sources import LocalSource
 
 GROUP_BYTES = 64 << 20
@@ -74,7 +74,9 @@ def open(
     partitions = PartitionRows(values, groups.rows_of_files, declared)
     declared = Features({name: feature for name, feature in declared.items() if name not in values})
     ours = b"shardex" in (groups.schema.metadata or {})
-    features = features_of_arrow(groups.schema, declared, () if ours else groups.nulls())
+    typed = features_of_arrow(groups.schema, declared)
+    media = {name for name, feature in typed.items() if isinstance(unwrap_optional(feature), Media)}
+    features = typed if ours else features_of_arrow(groups.schema, declared, groups.nulls(media))
     table = DecodedTable(
         features,
         groups.schema,
@@ -214,16 +216,18 @@ class _Groups:
         for column in map(metadata.column, leaves):
             yield file, *_chunk(column)
 
-    def nulls(self) -> set[Path]:
+    def nulls(self, media: Collection[str]) -> set[Path]:
         """Return the columns, and parts inside them, that have nulls; where that is not known, those that may have.
 
         The statistics of a nested column count nulls at all depths and empty lists together. To tell them apart, its
-        row groups that have some are decoded, up to a limit; beyond it, lists of numbers count as without nulls.
+        row groups that have some are decoded, up to a limit; beyond it, lists of numbers count as without nulls. Fields
+        of `media` have no nulls if none of their bytes are null: whether a path is null does not matter.
         """
         found: set[Path] = set()
         left = _REMOTE_PROBE_BYTES if self._is_remote else _PROBE_BYTES
         for field in self.schema:
-            leaves = [k for k, path in enumerate(self._columns) if _below(path, field.name)]
+            leaf = f"{field.name}.bytes" if field.name in media and pa.types.is_struct(field.type) else field.name
+            leaves = [k for k, path in enumerate(self._columns) if _below(path, leaf)]
             groups = [number for number in range(len(self._places)) if self._may_have_nulls(number, leaves)]
             possible = set(nullable_paths(field))
             if not groups or not possible:
