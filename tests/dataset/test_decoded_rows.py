@@ -288,6 +288,37 @@ def test_map_that_returns_bytes(ds: Dataset) -> None:
     np.testing.assert_array_equal(view.read([3, 4])["image"], PIXELS[3:5])
 
 
+def test_lenses_see_decoded_images(ds: Dataset, tmp_path: Path) -> None:
+    @sx.packable
+    class Bright:
+        image: Annotated[NDArray[np.uint8], sx.Image()]
+        mean: float
+
+    def brightness(sample: Labelled) -> Bright:
+        return Bright(sample.image, float(sample.image.mean()))
+
+    view = ds.view(sx.Lens(brightness, source=Labelled, view=Bright))
+    np.testing.assert_array_equal(view[3].image, PIXELS[3])
+    assert view[3].mean == PIXELS[3].mean()
+    np.testing.assert_array_equal(view.read([3, 4])["image"], PIXELS[3:5])
+    assert stored_images(sx.write(tmp_path / "d", view)) == JPEGS
+
+
+def test_rows_of_a_user() -> None:
+    class Rows:
+        features = sx.Features({"image": sx.Image()})
+
+        def __len__(self) -> int:
+            return len(JPEGS)
+
+        def read(self, rows: Any, fields: Any = None) -> Any:
+            return sx.Columns({"image": [JPEGS[row] for row in rows]}, len(rows))
+
+    data = sx.open(Rows())
+    np.testing.assert_array_equal(data[3].image, PIXELS[3])
+    assert stored_images(data) == JPEGS
+
+
 def test_filter_sees_decoded_images(ds: Dataset) -> None:
     bright = ds.filter(lambda sample: sample.image.mean() > PIXELS[0].mean())
     assert [sample.label for sample in bright] == [k for k in range(10) if PIXELS[k].mean() > PIXELS[0].mean()]
@@ -367,6 +398,9 @@ def test_other_tools_get_the_bytes(ds: Dataset) -> None:
     np.testing.assert_array_equal(sx.from_arrow(ds.to_arrow())[3].image, PIXELS[3])
     hf = ds.to_huggingface()
     assert stored_images(sx.from_huggingface(hf)) == JPEGS
+    assert sx.from_huggingface(hf).features["image"] == sx.Image()
+    np.testing.assert_array_equal(sx.from_huggingface(hf)[3].image, PIXELS[3])
+    np.testing.assert_array_equal(np.asarray(hf[3]["image"]), PIXELS[3])
 
 
 def test_lists_of_pil_images(tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from shardex.dataset import to_arrow as stream
 from shardex.dataset.combined_rows import concat_rows
 from shardex.dataset.dataset_dict import DatasetDict
-from shardex.dataset.decoded_rows import decode_view, over_stored
+from shardex.dataset.decoded_rows import DecodedRows, decode_view, over_stored
 from shardex.dataset.huggingface import to_huggingface
 from shardex.dataset.layers import Layer, RenamedRows, sample_type_of, source_rows
 from shardex.dataset.pack import Strategy, packs_of
-from shardex.dataset.read_size import read_chunks, sample_chunks
+from shardex.dataset.read_size import DECODED_BYTES, read_chunks, sample_chunks
 from shardex.dataset.show import overview, show
 from shardex.dataset.sliding import Missing, sliding_rows
 from shardex.dataset.split_views import By, balanced_order, split_view, weighted_order
@@ -876,7 +876,10 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
     def chunks(self, order: Order | None = None, size: int = 1) -> Iterator[Columns]:
         """Yield all samples (or those of an order of positions) as columns, in multiples of `size` samples."""
-        return read_chunks(self, Span(len(self)) if order is None else order, size)
+        whole = Span(len(self)) if order is None else order
+        if isinstance(self._rows, DecodedRows):
+            return read_chunks(self, whole, size, DECODED_BYTES)
+        return read_chunks(self, whole, size)
 
     # -- other tools ---------------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 1 << 21
 _MAX_ROWS = 1 << 12
+DECODED_BYTES = 16 << 20
+"""Size of reads of decoded media: enough images for all cores."""
 
 
 class ReadSize:
@@ -26,19 +28,20 @@ class ReadSize:
     4
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, most: int = _MAX_BYTES) -> None:
         self.size = size
+        self._most = most
         self.batches = 1
 
     def measure(self, columns: Columns) -> None:
         """Choose the number of batches for the next read from the size of the last one."""
-        rows = min(_MAX_ROWS, _MAX_BYTES * len(columns) // max(1, byte_size(columns)))
+        rows = min(_MAX_ROWS, self._most * len(columns) // max(1, byte_size(columns)))
         self.batches = max(1, min(rows // self.size, 4 * self.batches))
 
 
-def read_chunks(rows: Rows, order: Order, size: int) -> Iterator[Columns]:
-    """Read all rows of an order as columns, several batches of `size` rows at a time."""
-    start, read_size = 0, ReadSize(size)
+def read_chunks(rows: Rows, order: Order, size: int, most: int = _MAX_BYTES) -> Iterator[Columns]:
+    """Read all rows of an order as columns, several batches of `size` rows at a time, about `most` bytes."""
+    start, read_size = 0, ReadSize(size, most)
     while start < len(order):
         columns = rows.read(order.rows(np.arange(start, min(start + read_size.batches * size, len(order)))))
         yield columns
