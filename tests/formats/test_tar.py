@@ -281,6 +281,59 @@ def test_names_are_split_as_webdataset_does(name: str) -> None:
 # -- fields -----------------------------------------------------------------------------------------------------
 
 
+def npz(**arrays: Any) -> bytes:
+    out = io.BytesIO()
+    np.savez_compressed(out, **arrays)
+    return out.getvalue()
+
+
+def test_media_by_extension(tmp_path: Path) -> None:
+    extensions = ("jpg", "left.JPEG", "webp", "flac", "wav", "mp3", "mp4", "webm", "bin")
+    rows = open_tar(pack(tmp_path / "x.tar", {f"0.{one}": b"data" for one in extensions}))
+    kinds = {name: feature.kind for name, feature in rows.features.items()}
+    assert kinds == {
+        "__key__": "text",
+        **dict.fromkeys(("jpg", "left.jpeg", "webp"), "image"),
+        **dict.fromkeys(("flac", "wav", "mp3"), "audio"),
+        **dict.fromkeys(("mp4", "webm"), "video"),
+        "bin": "bytes",
+    }
+    assert rows.read(np.array([0]), ["jpg"])["jpg"] == [b"data"], "rows have the stored bytes"
+    assert rows.read_views(np.array([0]), ["jpg", "bin"], ["jpg"])["jpg"] == [memoryview(b"data")]
+    raw = sx.open(tmp_path / "x.tar", schema={"jpg": bytes, "left.jpeg": bytes, "webp": bytes})
+    assert raw.select("jpg", "left.jpeg", "webp")[0] == {"jpg": b"data", "left.jpeg": b"data", "webp": b"data"}
+    named = open_tar(tmp_path / "x.tar", schema={"left": sx.Image("L")})
+    assert named.features["left"] == sx.Image("L") and "left.jpeg" not in named.features
+
+
+def test_npz(tmp_path: Path) -> None:
+    files = {f"{k}.npz": npz(a=np.arange(k), b=np.float32(k)) for k in range(3)}
+    rows = open_tar(pack(tmp_path / "x.tar", files))
+    assert str(rows.features["npz"]) == "struct of a int64[...], b float32[...]"
+    found = all_samples(rows)
+    assert found[2]["npz"]["a"].tolist() == [0, 1] and found[2]["npz"]["b"] == np.float32(2)
+    copy = sx.write(tmp_path / "copy", sx.open(tmp_path / "x.tar"), format="tar")
+    assert_same(copy[2].npz, found[2]["npz"])
+    native = sx.write(tmp_path / "native", sx.open(tmp_path / "x.tar"))
+    assert_same(native[2].npz, found[2]["npz"])
+    with tarfile.open(tmp_path / "copy" / "shard-000000.tar") as tar:
+        member = tar.extractfile("2.npz")
+        assert member is not None and np.load(io.BytesIO(member.read()))["a"].tolist() == [0, 1]
+    bad = open_tar(pack(tmp_path / "bad.tar", {"0.npz": npz(a=[1]), "1.npz": b"no archive"}))
+    with pytest.raises(FormatError, match=r"arrays of an .npz.*sample '1', field npz"):
+        bad.sample(1)
+
+
+def test_fields_of_images_are_written_with_an_extension(tmp_path: Path) -> None:
+    image = np.zeros((4, 6, 3), np.uint8)
+    schema = {"image": sx.Image(format="jpeg"), "png": sx.Image(), "mask": sx.Optional(sx.Image("L"))}
+    data = sx.write(tmp_path / "d", [{"image": image, "png": image, "mask": image[..., 0]}], schema, format="tar")
+    assert data.fields == ["__key__", "image.jpg", "png", "mask.png"]
+    assert data[0]["image.jpg"].shape == (4, 6, 3) and data.stored[0]["image.jpg"][:2] == b"\xff\xd8"
+    again = sx.open(tmp_path / "d", schema=schema)
+    assert again.fields == ["__key__", "image", "png", "mask"] and again[0].mask.shape == (4, 6, 1)
+
+
 def test_extension_gives_the_field_type(tmp_path: Path) -> None:
     files = {
         "0.json": b'{"a": 1}',

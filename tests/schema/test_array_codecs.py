@@ -7,6 +7,7 @@ import math
 import pickle
 import struct
 import warnings
+import zipfile
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
 from shardex.errors import FormatError, SchemaError, ShardexError, UnsafeError
-from shardex.schema import COMPACT, NPY
+from shardex.schema import COMPACT, NPY, NPZ
 from shardex.schema.array_codecs import NPY_MAGIC, decode_npy, npy_header
 
 ARRAYS = [COMPACT, NPY]
@@ -297,3 +298,34 @@ def test_elements_without_bytes_are_limited(dtype: str) -> None:
     text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': (1000000000000,), }}\n".encode()
     with pytest.raises(FormatError, match="elements without bytes"):
         decode_npy(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+
+
+def test_npz() -> None:
+    arrays = {"x": np.arange(6, dtype="i2").reshape(2, 3), "y": np.array(0.5), "z": np.array(["a", "bc"])}
+    data = NPZ.encode(arrays)
+    assert data == NPZ.encode(arrays), "the same bytes every time"
+    for found in (NPZ.decode(data), dict(np.load(io.BytesIO(data)))):
+        assert found.keys() == arrays.keys()
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(found[name], array)
+            assert found[name].dtype == array.dtype
+    for wrong in (3, [1], {1: [2]}):
+        with pytest.raises(SchemaError, match="expected a dict of arrays"):
+            NPZ.encode(wrong)
+
+
+def test_bad_npz() -> None:
+    def archive(name: str, data: bytes) -> bytes:
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as made:
+            made.writestr(name, data)
+        return out.getvalue()
+
+    good = NPZ.encode({"x": np.arange(100)})
+    for bad in (b"", b"PK", good[:-30], archive("x.txt", b"text"), archive("x.npy", b"no array")):
+        with pytest.raises(FormatError):
+            NPZ.decode(bad)
+    pickled = io.BytesIO()
+    np.savez(pickled, x=np.array([{}], object))
+    with pytest.raises(UnsafeError):
+        NPZ.decode(pickled.getvalue())
