@@ -233,21 +233,26 @@ class TestEnd:
         script = tmp_path / "script.py"
         script.write_text(
             textwrap.dedent(f"""
-            import os, signal
+            import dataclasses, os, signal
             import numpy as np
             import shardex as sx
 
             factor = 2
 
-            def generate():  # of __main__, which the process does not import
-                yield os.getpid(), factor * np.ones(1000)
+            @dataclasses.dataclass
+            class Own:  # of __main__, which the process does not import
+                pid: int
+                array: np.ndarray
+
+            def generate():
+                yield Own(os.getpid(), factor * np.ones(1000))
                 while True:
                     signal.pause()
 
             values = iter(sx.prefetch(generate))
-            pid, array = next(values)
-            assert array.sum() == 2000
-            print(pid, flush=True)
+            value = next(values)
+            assert isinstance(value, Own) and value.array.sum() == 2000
+            print(value.pid, flush=True)
             {end}
             """)
         )
