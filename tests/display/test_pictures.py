@@ -153,6 +153,7 @@ def test_audio() -> None:
         (encode_audio(wave, rate=16_000), Audio(), "0.50 s at 16,000 Hz, -0.5 to 0.5"),
         (encode_audio(stereo, rate=8_000), Audio(rate=16_000), "1.00 s at 8,000 Hz, 2 channels, -0.5 to 0.5"),
         (stereo, Audio(rate=16_000), "0.50 s at 16,000 Hz, 2 channels, -0.5 to 0.5"),
+        (stereo.T, Audio(), "8,000 frames, 2 channels, -0.5 to 0.5"),
         (wave, Audio(), "8,000 frames, -0.5 to 0.5"),
     ):
         found = picture_of(value, feature)

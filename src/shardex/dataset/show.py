@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardex.dataset.decoded_rows import DecodedRows, with_decodings
+from shardex.dataset.field_decoders import Decoding
 from shardex.dataset.views import headline
 from shardex.display import MAX_SAMPLES, Failed, Figure, overview_html
 from shardex.rows import whole_number
-from shardex.schema import Feature, Features, Video, contains, nested_features
+from shardex.schema import Audio, Feature, Features, Image, Video, contains, nested_features
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
@@ -74,12 +75,21 @@ def _undecoded(view: Dataset[Any]) -> Dataset[Any]:
     if not isinstance(rows, DecodedRows):
         return view
     features = rows.features
-    changed = {name: one for name, one in rows.decodings.items() if one.steps or _has_size(features[name])}
+    changed = {name: one for name, one in rows.decodings.items() if _is_changed(features[name], one)}
     return type(view)(with_decodings(rows.below, changed), view.order, view.chosen)
 
 
-def _has_size(feature: Feature) -> bool:
-    return any(getattr(one, "size", None) is not None for _, one in nested_features(feature, ""))
+def _is_changed(feature: Feature, decoding: Decoding) -> bool:
+    """Return whether decoded values show something else than the stored ones: steps, another size, some frames."""
+    if decoding != Decoding(decoding.form):
+        return True
+    parts = [one for _, one in nested_features(feature, "") if isinstance(one, Image | Audio | Video)]
+    return any(_has_window(one) or getattr(one, "size", None) is not None for one in parts)
+
+
+def _has_window(feature: Feature) -> bool:
+    """Return whether only some frames are decoded; random ones differ with each read."""
+    return isinstance(feature, Audio | Video) and feature.frames is not None and feature.sampling != "random"
 
 
 def _value(view: Dataset[Any], position: int, name: str) -> Any:

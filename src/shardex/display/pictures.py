@@ -225,9 +225,11 @@ def _noted_array(array: NDArray[Any]) -> str:
 
 
 def _waveform(array: NDArray[Any], rate: int | None) -> Picture:
-    """Return the plot of audio: frames in rows, channels in columns."""
+    """Return the plot of audio: frames and channels."""
     if not array.size:
         return Words(_shape(array))
+    if array.ndim == 2 and array.shape[0] <= _FEW < array.shape[1]:  # channels first, as tensors have them
+        array = array.T
     channels = f", {array.shape[1]} channels" if array.ndim == 2 and array.shape[1] > 1 else ""
     seconds = f"{len(array) / rate:.2f} s at {rate:,} Hz" if rate else f"{len(array):,} frames"
     return plot_of(array, seconds + channels)
