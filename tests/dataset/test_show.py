@@ -192,3 +192,23 @@ def test_broken_image_is_shown_with_its_error(tmp_path: Path) -> None:
         for page in (view.show()._repr_html_(), view[1:]._repr_html_()):
             assert page.count("<img") >= 2 and page.count('class="sx-failed"') == 1
         view.show(path=tmp_path / "a.png")
+
+
+def test_audio_and_video(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile"), pytest.importorskip("av")
+    clip = np.stack([RED // (k + 1) for k in range(6)])
+    samples = [{"audio": np.sin(np.arange(800.0)), "video": clip}]
+    schema = {"audio": sx.Audio(8_000), "video": sx.Video()}
+    media = sx.write(tmp_path / "media", samples, schema, progress=False)
+    windows = {"audio": sx.Audio(8_000, frames=80), "video": sx.Video(frames=2, size=(10, 20))}
+    for form in ("numpy", "torch", False):
+        page = media.decode(form).show()._repr_html_()
+        assert "0.10 s at 8,000 Hz" in page and 'title="30 x 40, first frame"' in page
+    page = media.decode(**windows).show()._repr_html_()
+    assert "0.01 s at 8,000 Hz" in page and 'title="10 x 20, 1 of 2"' in page
+    assert "<svg" in media._repr_html_() and "<img" not in media._repr_html_(), "whole videos may be large"
+    random = {"audio": sx.Audio(8_000, frames=80, sampling="random"), "video": sx.Video(frames=2, sampling="random")}
+    for to in ("numpy", "torch"):
+        batch = next(iter(sx.Loader(media, 1, decode=random, to=to)))
+        page = batch.show()._repr_html_()
+        assert "<svg" in page and "<img" in page and 'class="sx-failed"' not in page
