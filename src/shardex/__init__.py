@@ -35,7 +35,18 @@ from shardex.dataset import (
 from shardex.errors import ShardexError
 from shardex.kernel import Columns, Masked, Ragged
 from shardex.loader import Loader, prefetch
-from shardex.media import CenterCrop, Flip, Pad, RandomCrop, RandomResizedCrop, Resize
+from shardex.media import (
+    CenterCrop,
+    Flip,
+    Pad,
+    RandomCrop,
+    RandomResizedCrop,
+    Resize,
+    audio_info,
+    decode_audio,
+    decode_frames,
+    video_info,
+)
 from shardex.rows import Rows
 from shardex.samples import Batch, DictSample, Lens, PackableSample, lens, packable
 from shardex.schema import (
@@ -134,11 +145,14 @@ __all__ = [
     "Video",
     "Writer",
     "adopt",
+    "audio_info",
     "cache",
     "clean",
     "compact",
     "concat",
     "create",
+    "decode_audio",
+    "decode_frames",
     "edit",
     "from_arrow",
     "from_huggingface",
@@ -158,6 +172,7 @@ __all__ = [
     "temperature",
     "tokenize",
     "verify",
+    "video_info",
     "write",
 ]
 

@@ -551,7 +551,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
         The form is "numpy" (images have height, width and channels, the default), "torch" (channels first), "pil", or
         "bytes" (or False) for the stored bytes. Images may have steps instead, in a list: `Resize`, `CenterCrop`,
-        `Pad`; random ones are given to a `Loader`.
+        `Pad`; random ones are given to a `Loader`. A feature such as ``Audio(rate=16000)`` replaces the stored options.
 
         >>> import numpy as np, shardex as sx, tempfile
         >>> image = np.zeros((4, 6, 3), np.uint8)
