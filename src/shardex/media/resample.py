@@ -21,8 +21,9 @@ _BETA = 10.06  # 100 dB
 _PASS = 0.95  # the middle of the transition, in half rates
 _PHASES = 128
 """Largest number of phases in one matrix product: more would multiply mostly zeros."""
-_CHUNK = 1 << 20
-"""Largest number of values in the left matrix of a product."""
+_PRODUCT = 1 << 18
+"""Largest number of multiplications in one matrix product: for more, OpenBLAS starts threads, which compete with those
+that decode (measured on a busy machine: 35 ms instead of 3 for five seconds from 44.1 to 16 kHz)."""
 
 
 def resampled_length(frames: int, rate: int, new_rate: int) -> int:
@@ -81,7 +82,7 @@ def _fill_phases(out: Frames, padded: Frames, up: int, down: int, phase: int) ->
     """Compute the frames of up to `_PHASES` phases in all cycles."""
     table, offset = _filter_table(up, down, phase)
     width, cycles = len(table), len(out)
-    rows = max(1, _CHUNK // width)
+    rows = max(1, _PRODUCT // table.size)
     for channel, line in enumerate(padded):
         windows = as_strided(line[offset:], (cycles, width), (down * line.itemsize, line.itemsize))
         for k in range(0, cycles, rows):
