@@ -28,6 +28,7 @@ from shardex.errors import (
 )
 from shardex.media import encode_image
 from shardex.rows import AbstractRows
+from shardex.sources import place_of
 
 
 def png(value: int) -> bytes:
@@ -165,6 +166,15 @@ def test_metadata_csv(tmp_path: Path) -> None:
         {"text": None, "score": 1.5},
     ]
     assert rows.present("text").tolist() == [False, True]
+
+
+def test_metadata_may_spell_accents_in_another_way(tmp_path: Path) -> None:
+    make(tmp_path, "e\u0301.png", "\u00fc.png")
+    (tmp_path / "metadata.csv").write_text("file_name,n\n\u00e9.png,1\nu\u0308.png,2\n", "utf-8")
+    assert stored(tmp_path).read(np.arange(2), ["path", "n"]).to_samples() == [
+        {"path": "e\u0301.png", "n": 1},
+        {"path": "\u00fc.png", "n": 2},
+    ]
 
 
 def test_metadata_in_several_folders(tmp_path: Path) -> None:
@@ -324,6 +334,24 @@ def test_linked_folders_are_read(tmp_path: Path) -> None:
     ]
 
 
+def test_names_that_are_no_utf8_raise(tmp_path: Path) -> None:
+    make(tmp_path, "1.png", "ü.png")
+    Path(os.path.join(tmp_path, os.fsdecode(b"\xff.png"))).write_bytes(png(1))
+    with pytest.raises(FormatError, match=r"expected names of files in UTF-8, got b'\\xff\.png'; rename the file"):
+        sx.open(tmp_path)
+    assert len(stored(f"{tmp_path}/[1ü].png")) == 2
+
+
+def test_single_files_and_lists(tmp_path: Path) -> None:
+    make(tmp_path, "a/1.png", "b/2.png", "b/3.png")
+    assert sample(stored(tmp_path / "b" / "3.png"), 0) == {"image": png(2), "path": "3.png"}
+    rows = stored([tmp_path / "b" / "3.png", tmp_path / "a"])
+    assert rows.read(np.arange(2), ["path", "label"]).to_samples() == [
+        {"path": "b/3.png", "label": 1},
+        {"path": "a/1.png", "label": 0},
+    ]
+
+
 def test_only_the_files_of_the_fields_are_read(tmp_path: Path) -> None:
     make(tmp_path, "1.png", "2.png")
     (tmp_path / "1.txt").write_text("one")
@@ -468,3 +496,15 @@ def test_a_folder_in_a_bucket_needs_no_request_for_each_file(
     assert traffic.requests == before + 40
     ds = sx.open(f"{bucket}/pets")
     assert pickle.loads(pickle.dumps(ds)).fingerprint == ds.fingerprint
+
+
+def test_splits_in_a_bucket(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path / "cache"))
+    place = place_of(f"{bucket}/pets")
+    for number, name in enumerate(("train/cat/1.png", "train/dog/1.png", "val/dog/1.png")):
+        place.put(name, png(number))
+    splits = sx.load_dataset(f"{bucket}/pets")
+    assert splits.num_rows == {"train": 2, "validation": 1}
+    assert splits["validation"].stored[0] == {"image": png(2), "label": 1, "path": "dog/1.png"}
+    with pytest.raises(UnknownFormatError, match=r"got the folders train, val; open all of them with sx\.load"):
+        sx.open(f"{bucket}/pets")

@@ -22,6 +22,7 @@ _SPLITS = {
 }
 """Words in names, and the splits that they mean."""
 _SPLIT = re.compile(rf"(?:^|[-_. \d])({'|'.join(_SPLITS)})(?=$|[-_. \d])", re.IGNORECASE)
+_NUMBERS = re.compile(r"(\d+)")
 _WILD = re.compile(r"[*?\[]")
 _PIECES = re.compile(r"(\*\*/|\*\*|\*|\?|\[!?[^\]]+\])")
 _REGEX = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
@@ -35,8 +36,9 @@ def natural_order(paths: Sequence[str]) -> list[str]:
     """
 
     def key(path: str) -> tuple[list[Any], str]:
-        pieces = re.split(r"(\d+)", path.casefold())
-        return [int(piece) if number % 2 else piece for number, piece in enumerate(pieces)], path
+        pieces: list[Any] = _NUMBERS.split(path.casefold())
+        pieces[1::2] = map(int, pieces[1::2])
+        return pieces, path
 
     return sorted(paths, key=key)
 

@@ -90,12 +90,25 @@ def open(
     if found.tables and (media or any(files.source.stat(table).size for table in found.tables)):
         how: Any = {"rebuild": rebuild, "progress": progress, "workers": workers, "executor": executor}
         metadata, media = open_metadata(files, found.tables, media, wanted, unmatched, **how)
+    _refuse_names(files, media)
     has_labels = metadata is not None and "label" in metadata.features and label is None
     names = None if has_labels else class_names(str(files), media, label, classes)
     captions = {CAPTIONS[extension]: paths for extension, paths in found.captions_of(media).items()}
     return MediaRows(
         files, listing, chosen, media, _class_numbers(files, media, names, classes), captions, metadata, wanted
     )
+
+
+def _refuse_names(files: Files, media: Sequence[str]) -> None:
+    """Raise for a name that is no UTF-8: it is the value of a field, and no text can hold it."""
+    try:
+        "".join(media).encode()
+    except UnicodeEncodeError:
+        bad = next(path for path in media if not path.isascii() and path.encode(errors="ignore").decode() != path)
+        raise FormatError(
+            f"{files}: expected names of files in UTF-8, got {os.fsencode(bad)!r}; rename the file, or name others "
+            "by a pattern"
+        ) from None
 
 
 def _has_linked_folders(root: str) -> bool:

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +75,7 @@ def open_metadata(
     if unmatched not in UNMATCHED:
         raise ArgumentError(f"expected unmatched to be one of {', '.join(UNMATCHED)}, got {unmatched!r}")
     rows = _open(files, tables, schema, how)
-    row_of = _row_of_each(rows, tables)
+    row_of = _in_their_spelling(_row_of_each(rows, tables), media)
     kept = [path for path in media if path in row_of]
     if len(kept) < len(media) or len(row_of) > len(kept):
         _report(rows, files, set(media), row_of, unmatched)
@@ -113,6 +114,15 @@ def _row_of_each(rows: CsvRows | JsonLines, tables: Sequence[str]) -> dict[str, 
                 f"{rows.location(row)}: expected each file once, got {name} again, as in {rows.location(other)}"
             )
     return found
+
+
+def _in_their_spelling(row_of: dict[str, int], media: Sequence[str]) -> dict[str, int]:
+    """Return the rows by paths as files have them: accents may be letters of their own in one of both."""
+    there = set(media)
+    if all(path in there for path in row_of):
+        return row_of
+    plain = {normalize("NFC", path): path for path in media if not path.isascii() and path not in row_of}
+    return {path if path in there else plain.get(normalize("NFC", path), path): row for path, row in row_of.items()}
 
 
 def _report(
