@@ -10,6 +10,7 @@ import numpy as np
 import PIL.Image
 import pyarrow as pa
 import pytest
+import torch
 from numpy.typing import NDArray
 
 import shardex as sx
@@ -226,3 +227,25 @@ def test_an_instance_keeps_the_image_that_it_was_given() -> None:
     picture = kind.from_data({"image": PIXELS, "label": 2})
     assert picture.image is PIXELS
     assert kind.from_bytes(picture.packed).image == PNG
+
+
+# -- tensors ------------------------------------------------------------------------------------------------------
+
+
+def test_tensors_are_written_with_channels_first(tmp_path: Path) -> None:
+    tensor = torch.from_numpy(PIXELS.copy()).permute(2, 0, 1)
+    samples = [{"image": tensor}, {"image": tensor[0]}, {"image": tensor[:1]}]
+    ds = sx.write(tmp_path / "d", samples, {"image": Image(decode=False)})
+    assert ds["image"] == [PNG, GREY, GREY]
+    decoded = sx.write(tmp_path / "e", samples, {"image": Image()}).decode("torch")
+    assert torch.equal(decoded[0]["image"], tensor)
+    flipped = decoded.map(lambda sample: {"image": sample["image"].flip(-1)}, schema={"image": Image()})
+    again: Any = sx.write(tmp_path / "f", flipped)
+    assert np.array_equal(again[0]["image"], PIXELS[:, ::-1])
+    sound = torch.linspace(-0.5, 0.5, 16).reshape(2, 8)
+    heard: Any = sx.write(tmp_path / "s", [{"sound": sound}], {"sound": Audio(8000, format="wav")})
+    assert torch.allclose(heard.decode("torch")[0]["sound"], sound, atol=1e-4)
+    with pytest.raises(SchemaError, match=r"expected a tensor .*channels first.*float32.*sample 0, field image"):
+        sx.write(tmp_path / "g", [{"image": tensor.float()}], {"image": Image()})
+    with pytest.raises(SchemaError, match=r"expected a tensor .*channels first.*sample 0, field image"):
+        sx.write(tmp_path / "g", [{"image": torch.zeros(8, 9, 3, dtype=torch.uint8)}], {"image": Image()})

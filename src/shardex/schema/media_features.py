@@ -285,6 +285,8 @@ def _of_mapping(value: Mapping[str, Any], feature: Media) -> Any:
 def _encoded(value: Any, feature: Media) -> bytes:
     if value is None:
         raise SchemaError(f"expected {feature}, got none (declare a field that may be missing as optional)")
+    if _is_tensor(value):
+        value = _channels_last(value, feature)
     if isinstance(feature, Image):
         if isinstance(value, np.ndarray) and value.dtype == np.uint16 and feature.mode is not None:
             raise SchemaError(f"expected uint8 for mode {feature.mode!r}, got uint16 (mode=None keeps 16 bits)")
@@ -294,6 +296,28 @@ def _encoded(value: Any, feature: Media) -> bytes:
     if isinstance(feature, Video):
         return encode_video(value, feature.format, rate=feature.rate)
     raise SchemaError(f"expected an image, audio or video, got the feature {feature!r}")
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _channels_last(tensor: Any, feature: Media) -> np.ndarray[Any, Any]:
+    """Return the array of a tensor, whose channels are before height and width, as torch has images and frames.
+
+    Sounds have them first too.
+    """
+    array: np.ndarray[Any, Any] = tensor.detach().cpu().numpy()
+    if isinstance(feature, Audio):
+        return array.T
+    grey = array.ndim == 2 and isinstance(feature, Image)
+    if array.dtype != np.uint8 or not (grey or (array.ndim > 2 and array.shape[-3] in (1, 3, 4))):
+        raise SchemaError(
+            f"expected a tensor of uint8 with the channels first, such as (3, height, width), for {feature}, "
+            f"got {array.dtype} of shape {array.shape}"
+        )
+    return array if grey else np.moveaxis(array, -3, -1)
 
 
 # -- options --------------------------------------------------------------------------------------------------
