@@ -64,6 +64,15 @@ def test_a_different_size_among_equal_ones_is_found() -> None:
         assert np.array_equal(found, decode_image(one))
 
 
+@pytest.mark.parametrize("odd", [(20, 30), (50, 37), (74, 25), (60, 60)])
+def test_smaller_and_larger_images_among_equal_ones_are_found(odd: tuple[int, int]) -> None:
+    data = [*files(3), *files(1, "jpeg", *odd), *files(3), saved(Image.fromarray(picture()).convert("CMYK"), "JPEG")]
+    batch = decode_images([*data, data[0]])
+    assert isinstance(batch, Ragged)
+    for found, one in zip(batch, [*data, data[0]], strict=True):
+        assert np.array_equal(found, decode_image(one))
+
+
 def test_channels_and_dtypes_of_the_files() -> None:
     grey, colour, deep = (encode_image(picture(channels=n)) for n in (1, 3, 1))
     deep = encode_image(picture(channels=1).astype(np.uint16) * 257)

@@ -16,7 +16,7 @@ from shardex.kernel import Masked, Ragged, ends_of, pooled_empty, with_missing
 from shardex.media.decode_threads import Generators, decode_threads, for_each, numbered
 from shardex.media.image_files import MAX_PIXELS, Buffer
 from shardex.media.image_steps import ImageStep, Region, check_steps, region_of, size_after
-from shardex.media.images import CHANNELS, OpenImage, check_mode
+from shardex.media.images import CHANNELS, OpenImage, check_mode, decode_usual_jpeg
 
 
 def decode_images(
@@ -142,6 +142,10 @@ class _Job:
 
     def _decode(self, number: int, out: NDArray[Any] | None) -> NDArray[Any] | None:
         """Decode an image into `out`; return it as an array of its own if it does not fit there."""
+        if out is not None and self.mode is not None and not self.steps:
+            data = self.values[number]
+            if data is not None and decode_usual_jpeg(data, self.mode, out):
+                return None
         image = self._open(number)
         if not self.steps:
             fits = out is not None and image.shape(self.mode) == out.shape

@@ -39,6 +39,7 @@ FORMATS: Final = {
 }
 """Module and class of Pillow that read each format."""
 
+JPEG_MAGIC: Final = b"\xff\xd8\xff"
 _MAGIC: Final = (
     (b"\x89PNG\r\n\x1a\n", "png"),
     (b"GIF87a", "gif"),
@@ -104,7 +105,7 @@ def format_of(data: Buffer) -> str:
 
     :raises FormatError: if no known format begins like that
     """
-    if data[:3] == b"\xff\xd8\xff":
+    if data[:3] == JPEG_MAGIC:
         return "jpeg"
     head = bytes(data[:32])
     for magic, name in _MAGIC:
@@ -127,10 +128,11 @@ def jpeg_info(data: Buffer) -> ImageInfo | None:
     turn = jpeg_orientation(data)
     if turn >= _SIDEWAYS:
         height, width = width, height
-    return ImageInfo("jpeg", int(height), int(width), _JPEG_MODES.get(str(space), "CMYK"), turn)
+    return ImageInfo("jpeg", int(height), int(width), JPEG_MODES.get(str(space), "CMYK"), turn)
 
 
-_JPEG_MODES = {"RGB": "RGB", "YCbCr": "RGB", "Gray": "L"}
+JPEG_MODES: Final = {"RGB": "RGB", "YCbCr": "RGB", "Gray": "L"}
+"""Pixels of JPEG files that simplejpeg decodes, and Pillow's names. CMYK it decodes as if all files were inverted."""
 
 
 def jpeg_orientation(data: Buffer) -> int:

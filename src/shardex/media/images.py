@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError, SchemaError, storage_errors
 from shardex.media.image_files import (
+    JPEG_MAGIC,
+    JPEG_MODES,
     MAX_PIXELS,
     Buffer,
     ImageInfo,
@@ -25,6 +27,7 @@ from shardex.media.image_files import (
     image_info,
     info_of,
     jpeg_info,
+    jpeg_orientation,
     open_image,
     pillow_errors,
     pillow_image,
@@ -137,6 +140,24 @@ def _decode_jpeg(
     except ValueError:
         return None
     return out if straight and out is not None else _into(out, turn_upright(pixels, info.orientation))
+
+
+def decode_usual_jpeg(data: Buffer, mode: str, out: NDArray[Any]) -> bool:
+    """Decode a JPEG file that is upright, undamaged and of exactly the size of `out`; return False for any other file.
+
+    The same as `OpenImage` does, with less around it: half of the time that a batch takes besides simplejpeg.
+    """
+    if data[:3] != JPEG_MAGIC or jpeg_orientation(data) != 1:
+        return False
+    codec = simplejpeg()
+    try:
+        height, width, space, _ = codec.decode_jpeg_header(data)
+        if (height, width) != out.shape[:2] or space not in JPEG_MODES:
+            return False
+        codec.decode_jpeg(data, _JPEG_SPACES[mode], buffer=out)
+    except ValueError:
+        return False
+    return True
 
 
 def scaled_size(size: tuple[int, int], least: tuple[int, int]) -> tuple[int, int]:
