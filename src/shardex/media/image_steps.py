@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,7 @@ from shardex.media.image_resize import scale_into
 Size = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(NamedTuple):
     """What is shown of an image: a box of it, scaled to `size`, placed at `at` on a canvas, then mirrored if `flip`."""
 
     box: tuple[float, float, float, float]
@@ -41,20 +40,15 @@ class Region:
 
     def resized(self, size: Size) -> Region:
         """Return the same box at another size; the canvas must have no padding."""
-        return replace(self, size=size, canvas=size)
+        return Region(self.box, size, (0, 0), size, self.flip, self.value)
 
     def cropped(self, top: int, left: int, size: Size) -> Region:
         """Return a window of what is shown."""
         if self.flip:
             left = self.canvas[1] - left - size[1]
         rows, columns = self._cut(0, top, size[0]), self._cut(1, left, size[1])
-        return replace(
-            self,
-            box=(rows[0], columns[0], rows[1], columns[1]),
-            size=(rows[3], columns[3]),
-            at=(rows[2], columns[2]),
-            canvas=size,
-        )
+        box = rows[0], columns[0], rows[1], columns[1]
+        return Region(box, (rows[3], columns[3]), (rows[2], columns[2]), size, self.flip, self.value)
 
     def _cut(self, axis: int, begin: int, length: int) -> tuple[float, float, int, int]:
         """Return edges in the image, place on the canvas and size, along one axis, of what a window shows."""
@@ -71,11 +65,11 @@ class Region:
         top, left = (size[0] - self.canvas[0]) // 2, (size[1] - self.canvas[1]) // 2
         if self.flip:
             left = size[1] - self.canvas[1] - left
-        return replace(self, at=(self.at[0] + top, self.at[1] + left), canvas=size, value=value)
+        return Region(self.box, self.size, (self.at[0] + top, self.at[1] + left), size, self.flip, value)
 
     def mirrored(self) -> Region:
         """Return what is shown with left and right exchanged."""
-        return replace(self, flip=not self.flip)
+        return Region(self.box, self.size, self.at, self.canvas, not self.flip, self.value)
 
     def min_size(self, height: int, width: int) -> Size:
         """Return the size of a decoded image of this height and width that is enough to show the region."""

@@ -231,7 +231,7 @@ def turn_upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
 def _into(out: NDArray[Any] | None, pixels: NDArray[Any]) -> NDArray[Any]:
     """Copy pixels into `out`, or return them as an array that is contiguous and writable."""
     if out is None:
-        return np.require(pixels, requirements=["C", "W"])
+        return pixels if pixels.flags.c_contiguous and pixels.flags.writeable else pixels.copy(order="C")
     _check_out(out, pixels.shape, pixels.dtype)
     out[...] = pixels
     return out
