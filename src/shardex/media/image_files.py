@@ -227,7 +227,7 @@ def _png_exif(data: bytes) -> bytes | None:
 def has_end(data: bytes, form: str) -> bool:
     """Return False if the last bytes of a file may be missing; for some formats only decoding tells."""
     if form in ("jpeg", "jpeg2000"):
-        return data.rfind(b"\xff\xd9", -_TRAILING) >= 0
+        return data.endswith(b"\xff\xd9") or data.rfind(b"\xff\xd9", -_TRAILING) >= 0
     if form == "png":
         return data.rfind(b"IEND", -_TRAILING) >= 0
     if form == "gif":
