@@ -22,12 +22,13 @@ from shardex.media import (
     RandomResizedCrop,
     Resize,
     check_steps,
+    decode_image,
     decode_images,
     encode_image,
     size_after,
 )
 from shardex.media.image_steps import Region, region_of
-from tests.media.pictures import distance, picture
+from tests.media.pictures import distance, picture, saved, turned
 
 BILINEAR = Image.Resampling.BILINEAR
 
@@ -68,6 +69,20 @@ def test_resize_and_centre_crop_agree_with_pillow(channels: int, form: str) -> N
     top, left = round((256 - 224) / 2), round((341 - 224) / 2)
     expected = np.asarray(whole.crop((left, top, left + 224, top + 224))).reshape(224, 224, -1)
     assert distance(shown(array, Resize(256), CenterCrop(224), form=form), expected) <= (1 if form == "png" else 6)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_steps_see_images_upright(orientation: int, form: str) -> None:
+    """Also where a JPEG file is decoded at a fraction of its size."""
+    data = saved(pil(picture(300, 400)), form, exif=turned(orientation))
+    upright = pil(decode_image(data))
+    for steps in ([Resize((40, 30))], [Resize(100), CenterCrop((90, 60))]):
+        found = np.asarray(decode_images([data], steps=steps))[0]
+        size = (40, 30) if len(steps) == 1 else (100, 133) if upright.height < upright.width else (133, 100)
+        whole = np.asarray(upright.resize(size[::-1], BILINEAR))
+        top, left = round((size[0] - found.shape[0]) / 2), round((size[1] - found.shape[1]) / 2)
+        assert distance(found, whole[top : top + found.shape[0], left : left + found.shape[1]]) <= 6
 
 
 def test_noise_is_antialiased_as_pillow_does() -> None:
