@@ -159,7 +159,8 @@ def test_killed_or_interrupted_at_random_moments(jobs: Jobs, target: Target, kin
                 heard += one.hear_all()
             assert target.found() in (target.first, "new"), (number, again)
             if kind == "SIGINT" and "done" not in heard:
-                assert os.listdir(target.parent) in ([], ["c"]), (number, heard)
+                # The interrupt may come while files are removed; then the lock says so to the next start.
+                assert set(os.listdir(target.parent)) <= {"c", ".c.lock"}, (number, heard)
         assert jobs.run("run_cache", target.folder, "new", 2, 0) == "done"
         target.check("new", number)
         target.end()

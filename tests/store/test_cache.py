@@ -273,6 +273,22 @@ def test_an_error_of_the_generator_passes(tmp_path: Path, there: bool, workers: 
         assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_an_interrupt_leaves_nothing(tmp_path: Path, there: bool) -> None:
+    def interrupted() -> Iterator[Any]:
+        yield from sized([3_000_000, 3_000_000])
+        raise KeyboardInterrupt
+
+    if there:
+        sx.cache(functools.partial(sized, [1]), {"n": int, "b": bytes}, tmp_path / "c")
+    with pytest.raises(KeyboardInterrupt):
+        sx.cache(interrupted, {"n": int, "b": bytes}, tmp_path / "c", shard_size=1_000_000)
+    if there:
+        check_clean(tmp_path / "c")
+    else:
+        assert list(tmp_path.iterdir()) == []
+
+
 def test_a_sample_that_does_not_fit(tmp_path: Path) -> None:
     wrong = [sample(0), {**sample(1), "x": np.zeros(4, np.float32)}]
     with pytest.raises(SchemaError, match=r"expected float32\[3\], got float32\[4\] - at sample 1, field x"):

@@ -284,6 +284,7 @@ class _Builder:
             self.clean_up()
         elsewhere = [one for one in self.lock.left.split() if _host(one) != _host(_identity())]
         self.lock.note(b" ".join([_identity(), *elsewhere]))
+        self.lock.stays = True  # until all is removed that may be left over
         entered = _building.set(_building.get() | {self.place.root})
         try:
             mode = "overwrite" if latest_version(self.place) else "create"
@@ -297,20 +298,19 @@ class _Builder:
     def clean_up(self) -> None:
         """Remove old versions and files that no version names; of other machines only those that are old.
 
-        If this fails, the file of the lock stays, so that the next start tries again. It also stays for some time if
-        a process of another machine may be building: that machine may not see our locks.
+        If this fails or is interrupted, the file of the lock stays, so that the next start tries again. It also stays
+        for some time if a process of another machine may be building: that machine may not see our locks.
         """
+        self.lock.stays = True
         builders = [*self.lock.left.split(), *self.lock.noted().split()]
         alone = self.lock.is_locked and all(_host(one) == _host(_identity()) for one in builders)
-        try:
+        with suppress(ShardexError):
             if latest_version(self.place):
                 _clean(self.place.root, self.keep, 0.0 if alone else GRACE)
             elif alone:
                 self.place.remove_all(filter(WRITER_FILE.fullmatch, self.place.paths()))
                 self.place.remove_empty_folders("data", STORE_FOLDER)
             self.lock.stays = not alone and self.lock.age < GRACE
-        except ShardexError:
-            self.lock.stays = True
 
 
 def _clean(folder: str, keep: int, grace: float) -> None:
