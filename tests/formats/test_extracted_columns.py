@@ -323,12 +323,12 @@ def test_file_that_is_no_sidecar_is_replaced(folder: Path) -> None:
 
 
 def tars(path: Path) -> sx.Dataset:
-    schema = {"json": sx.Json(), "meta.json": sx.Optional(sx.Json()), "png": bytes, "cls": int}
+    schema = {"json": sx.Json(), "meta.json": sx.Optional(sx.Json()), "bin": bytes, "cls": int}
     some = [
         {
             "json": {"lang": ["de", "en"][k % 2], "n": k} if k % 5 else ["no object"],
             "meta.json": None if k % 3 else {"lang": "xx", "site": f"s{k}"},
-            "png": bytes(100),
+            "bin": bytes(100),
             "cls": k,
         }
         for k in range(20)
@@ -376,7 +376,7 @@ def test_extracted_columns_of_concat_and_join(tmp_path: Path) -> None:
     assert list(both.extracted) == ["n"]
     assert [s.cls for s in both.where("n > 17")] == [18, 19, 19, 18]
     row = sx.open([{"row": k} for k in range(20)])
-    wide = sx.join(row, a.select("png"))
+    wide = sx.join(row, a.select("bin"))
     assert list(wide.extracted) == ["lang", "n"]
     assert [s.row for s in wide.where("lang = 'en' AND row > 15 AND n IS NOT NULL")] == [17, 19]
     assert [s.row for s in sx.mix([wide[:10], wide[10:]], length=20).where("n = 13")] == [13]

@@ -217,7 +217,7 @@ def test_values_of_another_type_are_refused(codec: Any, value: Any) -> None:
         ("pickle", "raw"),
         ("pyd", "raw"),
         ("pth", "raw"),
-        ("npz", "raw"),
+        ("npz", "npz"),
     ],
 )
 def test_codecs_by_extension(extension: str, name: str) -> None:
