@@ -19,3 +19,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 def _temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make temporary folders where pytest removes them, also those of examples in docstrings."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.getbasetemp()))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let tests, and the processes that they start, cache remote files where pytest removes them."""
+    os.environ["SHARDEX_CACHE"] = str(tmp_path_factory.getbasetemp() / "cache")

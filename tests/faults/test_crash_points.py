@@ -187,7 +187,9 @@ def numbers(first: int, last: int) -> list[Any]:
 def chosen(calls: list[Call]) -> list[Call]:
     """All calls; in the short form every eighth one, those that publish a manifest, and the last one."""
     return [
-        call for number, call in enumerate(calls) if FULL or number % 8 == 0 or call.name == "link" or call is calls[-1]
+        call
+        for number, call in enumerate(calls)
+        if FULL or number % 16 == 0 or call.name == "link" or call is calls[-1]
     ]
 
 

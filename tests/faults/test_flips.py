@@ -142,7 +142,7 @@ def test_truncated_files(folder: Path) -> None:
 
 
 FORMATS = [[name] for name in MAKERS] if FULL else [list(MAKERS)]
-CASES = 1500 if FULL else 20
+CASES = 1500 if FULL else 10
 ABORTS = ("level histogram size mismatch", "ColumnMetaData type does not match")
 """Known defect of pyarrow 26: `RowGroupMetaData.column` aborts the process if a Parquet footer contradicts itself."""
 

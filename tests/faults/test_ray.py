@@ -21,7 +21,7 @@ from tests.faults.processes import FULL
 from tests.ray import run_in_namespace
 from tests.waiting import becomes_true
 
-ROUNDS = 20 if FULL else 2
+ROUNDS = 20 if FULL else 1
 SECONDS = 3.0
 """A job takes about as long; it is killed within this time."""
 

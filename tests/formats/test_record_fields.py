@@ -189,7 +189,8 @@ def test_large_files_are_sampled_and_other_lines_raise(tmp_path: Path, monkeypat
         opened(path, infer_from="some")
 
 
-def test_objects_with_any_keys_are_one_value(tmp_path: Path) -> None:
+def test_objects_with_any_keys_are_one_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_fields, "MAX_KEYS", 200)  # thousands of fields take long
     samples = [{f"key{k}": k} for k in range(record_fields.MAX_KEYS + 2)]
     ds = sx.open(dump(tmp_path / "a.jsonl", samples))
     assert ds.features == Features({"value": Json()})
@@ -242,10 +243,13 @@ def test_maps_in_tars_have_the_keys_of_all_samples(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("samples", "found"),
-    [([{"": 1}], "an empty key"), ([{f"k{k}": k} for k in range(5000)], "more than 4096 different keys")],
+    [([{"": 1}], "an empty key"), ([{f"k{k}": k} for k in range(202)], "more than .* different keys")],
     ids=["empty", "many"],
 )
-def test_maps_in_tars_that_are_no_samples_are_refused(tmp_path: Path, samples: list[Any], found: str) -> None:
+def test_maps_in_tars_that_are_no_samples_are_refused(
+    tmp_path: Path, samples: list[Any], found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_fields, "MAX_KEYS", 200)  # thousands of fields take long
     dump_maps(tmp_path / "a.tar", samples)
     with pytest.raises(SchemaError, match=f"expected maps of fields, got {found}"):
         _ = sx.open(tmp_path / "a.tar").features
