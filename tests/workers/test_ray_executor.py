@@ -213,12 +213,12 @@ def test_close_ends_tasks_that_hang(ray_cluster: Any, tmp_path: Path) -> None:
     for _ in range(4):
         executor.submit(tmp_path)
     assert becomes_true(lambda: len(list(tmp_path.iterdir())) == 2)
+    workers = [psutil.Process(int(file.name)) for file in tmp_path.iterdir()]
     executor.close()
     executor.close()
     with pytest.raises(ClosedError):
         executor.submit(tmp_path)
-    pids = [int(file.name) for file in tmp_path.iterdir()]
-    assert len(pids) == 2 and becomes_true(lambda: not any(map(psutil.pid_exists, pids)))
+    wait_until_ended(workers)
 
 
 def test_connection_of_the_caller_is_left(ray_cluster: Any) -> None:
