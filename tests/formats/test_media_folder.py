@@ -418,6 +418,32 @@ def test_folders_of_splits(tmp_path: Path) -> None:
     assert len(sx.load_dataset(tmp_path, split="validation")) == 1
 
 
+def test_media_beside_folders_of_splits_raise(tmp_path: Path) -> None:
+    make(tmp_path, "train/cat/1.png", "train/dog/2.png", "val/cat/3.png", "val/dog/4.png", "unlabeled/5.png", "6.png")
+    seen = r"in the folders of splits \(train, val\), got others beside them \(6\.png, unlabeled/\); choose with"
+    for opened in (sx.load_dataset, sx.open):
+        with pytest.raises(UnknownFormatError, match=seen):
+            opened(tmp_path)
+    chosen = sx.load_dataset(tmp_path, data_files={"train": "train", "validation": "val"})
+    assert chosen.num_rows == {"train": 2, "validation": 2}
+    (tmp_path / "6.png").unlink()
+    assert sx.open(tmp_path, label="top").features["label"] == sx.ClassLabel(("train", "unlabeled", "val"))
+    (tmp_path / "unlabeled/5.png").rename(tmp_path / "unlabeled/list.xml")
+    assert sx.load_dataset(tmp_path).num_rows == {"train": 2, "validation": 2}
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "LICENSE", "classes.txt", "data.yaml", "dataset_info.json", "train.txt", "notes/train/1.json"]
+)
+def test_other_files_beside_folders_of_splits_are_left_out(tmp_path: Path, name: str) -> None:
+    make(tmp_path, "train/cat/1.png", "train/dog/2.png", "val/cat/3.png", "val/dog/4.png")
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("{}")
+    splits = sx.load_dataset(tmp_path)
+    assert splits.num_rows == {"train": 2, "validation": 2}
+    assert {str(ds.features) for ds in splits.values()} == {"image image, label class of 2, path text"}
+
+
 def test_a_split_without_classes(tmp_path: Path) -> None:
     make(tmp_path, "data/train/cat/1.png", "data/train/dog/2.png", "data/test/1.png")
     splits = sx.load_dataset(tmp_path)

@@ -33,7 +33,7 @@ from typing import Any
 
 from shardex.errors import ArgumentError, NotFoundError
 from shardex.files import Files, expand_braces, find, named_split, natural_order
-from shardex.formats import FORMATS, classes_of_splits, format_named, split_folders
+from shardex.formats import FORMATS, classes_of_splits, format_named, is_metadata, split_folders
 from shardex.sources import LocalSource, is_url, plain_name
 
 DEFAULT = "train"
@@ -245,7 +245,11 @@ class SplitFinder:
 def _media_splits(folder: Unit, files: Files) -> Splits:
     """Return the splits of a folder of media files: by its first folders, as names further inside are classes."""
     splits: Splits = {name: [] for name in _FIRST}
-    for name in split_folders([path for path in files.paths if _is_data(path)]):
+    found = split_folders(str(files), files.paths)
+    inside = tuple(f"{name}/" for name in found)
+    if any(is_metadata(path) and not path.startswith(inside) for path in files.paths):
+        return {DEFAULT: [folder]}  # a table with rows for the files of all folders
+    for name in found:
         where = f"{folder.what.rstrip('/')}/{name}"
         splits[named_split(name.rpartition("/")[2]) or DEFAULT].append(Unit(where, is_folder=True))
     return {name: some for name, some in splits.items() if some} or {DEFAULT: [folder]}

@@ -48,7 +48,7 @@ Record formats (tar, JSONL, text, CSV, tokens, bins): an index gives file, offse
 
 from shardex.formats.arrow_files import EXTENSIONS, is_empty_cache, open_files
 from shardex.formats.join_shards import STAGE
-from shardex.formats.media_files import classes_of_splits, split_folders
+from shardex.formats.media_files import classes_of_splits, is_metadata, split_folders
 from shardex.formats.registry import (
     FORMATS,
     Format,
@@ -73,6 +73,7 @@ __all__ = [
     "classes_of_splits",
     "format_named",
     "is_empty_cache",
+    "is_metadata",
     "open_files",
     "open_rows",
     "recognise",

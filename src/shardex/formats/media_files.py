@@ -140,16 +140,43 @@ class MediaFiles:
 # -- classes --------------------------------------------------------------------------------------------------------
 
 
-def split_folders(media: Sequence[str]) -> list[str]:
-    """Return the first folders of files if they are two or more and all are names of splits.
+def split_folders(where: str, paths: Sequence[str]) -> list[str]:
+    """Return the first folders of media files if they are splits: two of them or more are names of splits.
 
-    >>> split_folders(["train/cat/a.jpg", "val/cat/b.jpg"]), split_folders(["train/a.jpg", "extra/b.jpg"])
-    (['train', 'val'], [])
+    Files that are no media do not count; media files in other folders beside the splits are an error.
+
+    >>> split_folders("d", ["train/cat/a.jpg", "val/cat/b.jpg", "README.md"])
+    ['train', 'val']
+    >>> split_folders("d", ["train/a.jpg", "extra/b.jpg"]), split_folders("d", ["train_a.jpg", "test_b.jpg"])
+    ([], [])
     """
-    folders = dict.fromkeys([path.partition("/")[0] for path in _below_shared(media)])
-    if len(folders) < 2 or not all(map(named_split, folders)):
+    media = _media(paths)
+    if not media:
         return []
-    return [_shared(media) + folder for folder in folders]
+    shared = _shared(media)
+    first = dict.fromkeys([path[: path.find("/", len(shared)) + 1] or path for path in media])
+    splits = {name: split for name in first if name[-1] == "/" and (split := named_split(name[len(shared) : -1]))}
+    others = [name for name in first if name not in splits]
+    if len(splits) < 2 or (others and len({*splits.values()}) < 2):
+        return []
+    found = [name[:-1] for name in splits]
+    if others:
+        names = {split: [name[:-1] for name in splits if splits[name] == split] for split in splits.values()}
+        chosen = {split: some if len(some) > 1 else some[0] for split, some in names.items()}
+        raise UnknownFormatError(
+            f"{where}: expected media files only in the folders of splits ({', '.join(found)}), got others beside them "
+            f"({_some(others)}); choose with sx.load_dataset({where!r}, data_files={chosen}), move the others, or "
+            f'open all files as one dataset with sx.open({where!r}, label="top")'
+        )
+    return found
+
+
+def _media(paths: Sequence[str]) -> list[str]:
+    return [path for some in MediaFiles.of(paths).kinds.values() for path in some]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def class_names(
@@ -197,14 +224,14 @@ def classes_of_splits(splits: Iterable[Sequence[str]]) -> list[str]:
     """
     found = set[str]()
     for paths in splits:
-        media = [path for path in paths if is_shown(path) and kind_of_name(path) is not None]
+        media = _media(paths)
         tops = {path.partition("/")[0] for path in _below_shared(media)} if media else set()
         found |= tops if len(tops) > 1 and all("/" in path for path in _below_shared(media)) else set()
     return sorted(found)
 
 
 def _refuse_splits(where: str, media: Sequence[str]) -> None:
-    if some := split_folders(media):
+    if some := split_folders(where, media):
         raise UnknownFormatError(
             f"{where}: expected the files of one split, got the folders {', '.join(some)}; open all of them with "
             f'sx.load_dataset("{where}"), one with sx.open("{os.path.join(where, some[0])}"), or all files as one '
