@@ -73,6 +73,14 @@ def test_audio_without_frames_has_shape_0() -> None:
         decode_audio(data, frames=10, pad="loop")
 
 
+@pytest.mark.parametrize("form", ["flac", "mp3", "ogg", "wav"])
+@pytest.mark.parametrize("dtype", ["float32", "int16"])
+def test_array_without_frames_comes_back(form: str, dtype: str) -> None:
+    data = encode_audio(np.zeros((0, 2), dtype), form, rate=16000)
+    assert audio_info(data).rate == 16000
+    assert decode_audio(data).shape == (0, 2)
+
+
 # -- rates ----------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import tracemalloc
 import zlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,6 +132,32 @@ def test_small_damages_of_jpeg_files_do_not_matter() -> None:
     odd = whole[:at] + b"\0\0\0" + whole[at:]
     assert np.array_equal(decode_image(odd), decode_image(whole))
     assert encode_image(odd) == odd
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 1}], ids=str)
+def test_damaged_pixels_of_jpeg_files_are_errors(options: dict[str, Any]) -> None:
+    """libjpeg decodes them with a warning, and Pillow drops warnings."""
+    whole = saved(Image.fromarray(picture(128, 128)), "JPEG", quality=90, **options)
+    at = whole.index(b"\xff\xda") + 100
+    damaged = whole[:at] + bytes(100) + whole[at + 100 :]
+    with pytest.raises(FormatError, match=r"expected a valid jpeg image, found .*: Corrupt JPEG data"):
+        decode_image(damaged)
+    with pytest.raises(FormatError, match="Corrupt JPEG data"):
+        decode_images([whole, damaged])
+    with pytest.raises(FormatError, match="Corrupt JPEG data"):
+        decode_images([whole, damaged], steps=[Resize((8, 8))])
+
+
+def test_jpeg_header_that_claims_more_pixels_than_there_are_is_an_error() -> None:
+    with pytest.raises(FormatError, match="premature end of data segment"):
+        decode_image(jpeg(500, 400))
+
+
+def test_bytes_around_the_end_marker_of_a_jpeg_file_do_not_matter() -> None:
+    whole = FILES["JPEG"]
+    for odd in (whole[:-2] + bytes(5) + whole[-2:], whole + bytes(50), whole[:-2] + b"\xff\xff" + whole[-2:]):
+        assert np.array_equal(decode_image(odd), decode_image(whole))
+        assert encode_image(odd) == odd
 
 
 def chunks(data: bytes) -> list[bytes]:

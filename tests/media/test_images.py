@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,32 @@ def test_pil_image_of_an_unchanged_file_gives_that_file(tmp_path: Path) -> None:
         assert decode_image(changed)[5, 5, 0] > 150 > decode_image(data)[5, 5, 0]
 
 
+@pytest.mark.parametrize("form", ["TIFF", "PNG", "GIF", "WEBP"])
+def test_frames_of_a_pil_image_are_encoded_each(form: str, tmp_path: Path) -> None:
+    colours = [(10, 60, 90), (120, 70, 200), (240, 20, 30)]
+    frames = [Image.fromarray(np.full((16, 17, 3), colour, np.uint8)) for colour in colours]
+    path = tmp_path / "a"
+    path.write_bytes(saved(frames[0], form, save_all=True, append_images=frames[1:]))
+    for source in (path, io.BytesIO(path.read_bytes())):
+        with Image.open(source) as image:
+            for number in range(3):
+                image.seek(number)
+                for _ in range(2):  # the second time, its pixels are loaded
+                    assert distance(decode_image(encode_image(image)), np.asarray(frames[number])) <= 8
+                    image.load()
+        with Image.open(source) as image:
+            assert form == "WEBP" or encode_image(image) == path.read_bytes(), "the first frame is what the file shows"
+
+
+def test_frame_of_a_turned_tiff_is_turned_once() -> None:
+    frames = [Image.fromarray(picture()), Image.fromarray(255 - picture())]
+    data = saved(frames[0], "TIFF", save_all=True, append_images=frames[1:], exif=turned(6))
+    with Image.open(io.BytesIO(data)) as image:
+        image.seek(1)
+        encoded = encode_image(image)
+        assert np.array_equal(decode_image(encoded), np.asarray(image))
+
+
 def test_pil_image_without_a_file_is_encoded() -> None:
     image = Image.fromarray(picture())
     assert np.array_equal(decode_image(encode_image(image)), picture())
@@ -170,6 +197,27 @@ def test_exif_orientation_is_applied(form: str, orientation: int, mode: str | No
     assert decode_image(data, mode, out=out) is out and np.array_equal(out, found)
     info = image_info(data)
     assert (info.height, info.width, info.mode) == (*expected.shape[:2], "RGB")
+
+
+def exif_segment(order: str, kind: int, orientation: int) -> bytes:
+    """An EXIF segment with an orientation of type SHORT (3) or LONG (4)."""
+    value = struct.pack(order + "I", orientation) if kind == 4 else struct.pack(order + "HH", orientation, 0)
+    block = b"Exif\0\0" + (b"MM" if order == ">" else b"II") + struct.pack(order + "HIHHHI", 42, 8, 1, 0x112, kind, 1)
+    block += value + bytes(4)
+    return b"\xff\xe1" + struct.pack(">H", len(block) + 2) + block
+
+
+@pytest.mark.parametrize("kind", [3, 4])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_exif_orientation_in_unusual_places(order: str, kind: int) -> None:
+    data, segment = saved(Image.fromarray(picture()), "JPEG"), exif_segment(order, kind, 6)
+    table, frame, scan = (data.index(marker) for marker in (b"\xff\xdb", b"\xff\xc0", b"\xff\xda"))
+    for at, fill in ((2, b""), (table, b""), (frame, b""), (scan, b""), (2, b"\xff"), (table, b"\xff\xff\xff")):
+        turned_file = data[:at] + fill + segment + data[at:]
+        with Image.open(io.BytesIO(turned_file)) as image:
+            expected = np.asarray(ImageOps.exif_transpose(image))
+        assert expected.shape == (50, 37, 3)
+        assert distance(decode_image(turned_file), expected) <= 3
 
 
 @pytest.mark.parametrize("form", ["GIF", "TIFF", "WEBP", "PNG"])

@@ -215,7 +215,8 @@ def encode_audio(value: Any, format: str = "flac", *, rate: int | None = None) -
     """Return the bytes of an audio file; encoded bytes and the bytes of files stay as they are.
 
     An array has the shape (frames,) or (frames, channels). Integers keep their values (in FLAC up to 24 bits). Floats
-    are stored as 24 bits in FLAC, which they must fit in (-1 to 1), and as float32 in WAV.
+    are stored as 24 bits in FLAC, which they must fit in (-1 to 1), and as float32 in WAV. An array without frames is
+    stored as WAV in any case: the other encoders write no bytes for it.
 
     :param value: an array; (array, rate); a dict with "array" and "sampling_rate"; bytes; the path of a file
     :param rate: frames in a second of an array that comes without
@@ -236,7 +237,8 @@ def encode_audio(value: Any, format: str = "flac", *, rate: int | None = None) -
     one_of(format, tuple(_ENCODINGS), "format")
     if rate is None:
         raise SchemaError("expected a rate with the array: (array, 16000), or a feature such as Audio(rate=16000)")
-    return _encode_array(_checked_array(value), _checked_rate(rate), format)
+    array = _checked_array(value)
+    return _encode_array(array, _checked_rate(rate), format if len(array) else "wav")
 
 
 def _check_bytes(data: bytes) -> None:

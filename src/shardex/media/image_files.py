@@ -58,6 +58,8 @@ _ORIENTATION = 0x0112
 """The EXIF tag that says how the stored rows and columns are to be shown."""
 _SIDEWAYS = 5
 """From this EXIF orientation on, rows and columns are exchanged."""
+_INTEGERS = {3: 2, 4: 4, 8: 2, 9: 4}
+"""Types of EXIF values that are integers, and their sizes in bytes."""
 
 _CHUNK = struct.Struct(">I4s")
 _TRAILING = 4096
@@ -143,9 +145,12 @@ def jpeg_orientation(data: Buffer) -> int:
     at, last = 2, len(data) - 10
     while at <= last and data[at] == 0xFF:
         marker = data[at + 1]
+        if marker == 0xFF:  # a fill byte
+            at += 1
+            continue
         if marker == 0xE1 and data[at + 4 : at + 10] == b"Exif\0\0":
             return _exif_orientation(bytes(data[at + 10 : at + 2 + (data[at + 2] << 8 | data[at + 3])]))
-        if marker < 0xE0 or marker == 0xFF:  # tables and pixels follow, and no EXIF segment
+        if marker == 0xDA:  # the pixels
             break
         at += 2 + (data[at + 2] << 8 | data[at + 3])
     return 1
@@ -160,7 +165,8 @@ def _exif_orientation(block: bytes) -> int:
     for entry in range(at + 2, at + 2 + 12 * int.from_bytes(block[at : at + 2], order), 12):
         tag = block[entry : entry + 12]
         if len(tag) == 12 and int.from_bytes(tag[:2], order) == _ORIENTATION:
-            return valid_orientation(int.from_bytes(tag[8:10], order))
+            size = _INTEGERS.get(int.from_bytes(tag[2:4], order), 0)
+            return valid_orientation(int.from_bytes(tag[8 : 8 + size], order))
     return 1
 
 

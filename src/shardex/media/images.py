@@ -1,14 +1,16 @@
 """One image: encoded for storage, decoded into an array of pixels.
 
 JPEG files are decoded by simplejpeg (libjpeg-turbo), which releases the GIL, writes into memory of the caller and can
-decode at a half, a quarter or an eighth of the size. Pillow decodes JPEG files that simplejpeg refuses (CMYK, small
-damages that do not matter) and all other formats.
+decode at a half, a quarter or an eighth of the size. Pillow decodes JPEG files that simplejpeg refuses (CMYK, warnings
+of libjpeg that do not concern pixels) and all other formats. libjpeg decodes damaged pixels with a warning only; these
+warnings are errors here.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +48,11 @@ _WRITTEN = {"png": "PNG", "jpeg": "JPEG", "jpg": "JPEG", "webp": "WEBP", "tiff":
 _JPEG_SPACES = {"RGB": "RGB", "L": "GRAY", "RGBA": "RGBA"}
 _SUBSAMPLING = "420"
 """Colours at half the resolution, as almost all JPEG files have."""
+_DAMAGED_PIXELS = re.compile(
+    "premature end of data segment|bad Huffman code|bad arithmetic code|instead of RST|before marker 0xd[0-7]"
+)
+"""Warnings of libjpeg about compressed pixels. Others are about what does not change pixels: bytes between segments or
+in front of the end marker, a missing end marker, colour profiles, versions, parameters that are not used."""
 
 
 # -- decode ---------------------------------------------------------------------------------------------------
@@ -122,7 +129,7 @@ class OpenImage:
 def _decode_jpeg(
     data: Buffer, info: ImageInfo, mode: str | None, min_size: tuple[int, int] | None, out: NDArray[Any] | None
 ) -> NDArray[Any] | None:
-    """Decode a JPEG file with simplejpeg; return None if it refuses."""
+    """Decode a JPEG file with simplejpeg; return None if it refuses for another reason than damaged pixels."""
     space = _JPEG_SPACES.get(mode or info.mode)
     if space is None or info.mode == "CMYK":
         return None
@@ -137,7 +144,9 @@ def _decode_jpeg(
         pixels: NDArray[Any] = simplejpeg().decode_jpeg(
             data, space, min_height=least[0], min_width=least[1], buffer=out if straight else None
         )
-    except ValueError:
+    except ValueError as error:
+        if _DAMAGED_PIXELS.search(str(error)):
+            raise FormatError(f"expected a valid jpeg image, found {len(data)} bytes: {error}") from error
         return None
     return out if straight and out is not None else _into(out, turn_upright(pixels, info.orientation))
 
@@ -249,8 +258,9 @@ def encode_image(value: Any, format: str = "png", *, mode: str | None = None, qu
     """Return the bytes of an image file for bytes, a path, a PIL image or an array.
 
     Bytes and the file of a path are taken as they are, if they are an image. A PIL image that was opened from a file
-    and not changed gives that file; another one is encoded in its own format. Arrays have the shape (height, width),
-    (height, width, 1), (height, width, 3) or (height, width, 4) and uint8, or are grey of uint16 or bool.
+    and not changed gives that file; another one, and a later frame of a file, is encoded in its own format. Arrays have
+    the shape (height, width), (height, width, 1), (height, width, 3) or (height, width, 4) and uint8, or are grey of
+    uint16 or bool.
 
     :param format: of arrays and of PIL images that have none: "png", "jpeg", "webp", "tiff", "bmp"
     :param mode: to which the images will be decoded; arrays with more channels are refused
@@ -331,12 +341,15 @@ def _encode_pil(image: Image, form: str, quality: int) -> bytes:
     data = _original_file(image)
     if data is not None:
         return data
-    own = (image.format or form).lower()
-    return _save(image, _WRITTEN.get(own, "PNG"), quality)
+    own = _WRITTEN.get((image.format or form).lower(), "PNG")
+    palette = image.mode in ("1", "L", "P")
+    return _save(image, "PNG" if own == "GIF" and not palette else own, quality)  # frames of GIF files may be RGB
 
 
 def _original_file(image: Image) -> bytes | None:
-    """Return the file from which a PIL image was read, or None if there is none or the image was changed."""
+    """Return the file from which a PIL image was read, or None if there is none or it shows another image."""
+    if _frame(image):
+        return None  # the file is decoded as its first frame
     fp, name = getattr(image, "fp", None), getattr(image, "filename", "")
     if getattr(image, "tile", None) and fp is not None:  # the pixels were not decoded yet
         at = fp.tell()
@@ -348,6 +361,14 @@ def _original_file(image: Image) -> bytes | None:
         return None
     with open(name, "rb") as file:
         return _same_image(file.read(), image, loaded=True)
+
+
+def _frame(image: Image) -> int:
+    """Return the number of the frame that a PIL image shows."""
+    try:
+        return image.tell()
+    except (OSError, ValueError, AttributeError):  # the file was closed
+        return 0
 
 
 def _same_image(data: bytes, image: Image, *, loaded: bool) -> bytes | None:
@@ -362,6 +383,7 @@ def _same_image(data: bytes, image: Image, *, loaded: bool) -> bytes | None:
 
 def _save(image: Image, form: str, quality: int) -> bytes:
     """Encode a PIL image; its EXIF orientation and colour profile are kept."""
+    image.load()  # a TIFF image is turned upright by this
     options: dict[str, Any] = {"quality": quality} if form in ("JPEG", "WEBP") else {}
     if form in ("JPEG", "PNG", "WEBP", "TIFF"):
         turned = valid_orientation(image.getexif().get(0x0112)) > 1
