@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import xxhash
 
 import shardex as sx
 from shardex.errors import (
@@ -208,14 +210,17 @@ def test_a_change_is_an_error_if_asked(tmp_path: Path, features: Any, fingerprin
 
 @pytest.mark.parametrize("how", ["data", "size", "manifest"])
 def test_a_damaged_cache_is_made_again(tmp_path: Path, how: str) -> None:
+    sx.cache(Counted(add=1), FIELDS, tmp_path / "c")
+    (old,) = (tmp_path / "c" / "data").iterdir()
+    calls.count = 0
     sx.cache(Counted(), FIELDS, tmp_path / "c")
-    (data,) = (tmp_path / "c" / "data").iterdir()
+    (data,) = {*(tmp_path / "c" / "data").iterdir()} - {old}
     if how == "data":
         data.unlink()
     elif how == "size":
         data.write_bytes(data.read_bytes()[:-1])
     else:
-        (tmp_path / "c" / "_shardex" / "00000001.json").write_text("{}")
+        (tmp_path / "c" / "_shardex" / "00000002.json").write_text("{}")
     with pytest.raises(CacheChangedError, match="expected a valid cache, got damaged files"):
         sx.cache(Counted(), FIELDS, tmp_path / "c", on_change="error")
     assert numbers(sx.cache(Counted(), FIELDS, tmp_path / "c")) == [0, 1, 2, 3, 4]
@@ -324,6 +329,56 @@ def test_files_of_others_are_never_replaced(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["d", "file", "other"]
     (tmp_path / "empty").mkdir()
     assert len(sx.cache(Counted(), FIELDS, tmp_path / "empty")) == 5
+
+
+def damage(path: Path) -> None:
+    path.chmod(0o644)
+    data = bytearray(path.read_bytes())
+    data[40] ^= 1
+    path.write_bytes(data)
+
+
+def as_format(path: Path, number: int) -> None:
+    """Write a manifest as a newer shardex might: with a right checksum."""
+    manifest = json.dumps(json.loads(path.read_bytes())["manifest"] | {"shardex": number}, separators=(",", ":"))
+    path.chmod(0o644)
+    path.write_text(f'{{"xxh3":"{xxhash.xxh3_64_hexdigest(manifest.encode())}","manifest":{manifest}}}')
+
+
+@pytest.mark.parametrize(
+    ("made_by_cache", "how", "words"),
+    [
+        (False, "newest", "`cache` has not made"),
+        (False, "all", r"got damaged files that may be of another dataset .* recover\(\)"),
+        (True, "all", "got damaged files .* remove the folder if it is a cache"),
+        (False, "newer", "of this version of shardex .* format 1, got 99"),
+        (True, "newer", "of this version of shardex .* format 1, got 99"),
+    ],
+)
+def test_a_dataset_that_cannot_be_read_is_never_replaced(
+    tmp_path: Path, made_by_cache: bool, how: str, words: str
+) -> None:
+    """It may be all that the user has; only a readable version which says that it is a cache allows it."""
+    if made_by_cache:
+        sx.cache(Counted(add=1), FIELDS, tmp_path / "d")
+        sx.cache(Counted(), FIELDS, tmp_path / "d")
+    else:
+        sx.write(tmp_path / "d", [sample(0)], FIELDS)
+        sx.write(tmp_path / "d", [sample(1)], FIELDS, mode="append")
+    first, newest = sorted((tmp_path / "d" / "_shardex").glob("*.json"))
+    if how == "newer":
+        as_format(newest, 99)
+    else:
+        damage(newest)
+        if how == "all":
+            damage(first)
+    before = {path: path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file()}
+    calls.count = 0
+    for _ in range(2):
+        with pytest.raises(AlreadyExistsError, match=words):
+            sx.cache(Counted(add=2), FIELDS, tmp_path / "d", keep=1)
+    assert {path: path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file()} == before
+    assert calls.count == 0 and os.listdir(tmp_path) == ["d"]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from shardex.errors import (
     FormatError,
     NotFoundError,
     ShardexError,
+    VersionExpired,
     storage_errors,
 )
 from shardex.files import STORE_FOLDER
@@ -40,14 +41,15 @@ from shardex.samples import is_sample_class
 from shardex.schema import MADE_BY, Features
 from shardex.sources import LocalSource, LockedFile, absolute_path, is_url, locked_file, make_folder, redact_url
 from shardex.store.encode_ahead import encode_ahead
-from shardex.store.manifest import files_of, read_manifest
-from shardex.store.version_numbers import latest_version
+from shardex.store.manifest import files_of, is_intact, read_manifest
+from shardex.store.version_numbers import latest_version, versions_in
 from shardex.store.versions import GRACE, clean
 from shardex.store.writer_heartbeat import WRITER_FILE
 from shardex.workers import function_fingerprint, unknown_objects
 
 _building: ContextVar[frozenset[str]] = ContextVar("_building", default=frozenset())
 """Folders of the caches that this thread is building."""
+_NOT_A_CACHE = "expected a cache, or no files, got a dataset that `cache` has not made; choose another folder"
 _CHANGES = ("rebuild", "error")
 _log = logging.getLogger("shardex")
 
@@ -214,11 +216,11 @@ def _find(place: LocalSource, origin: _Origin) -> tuple[Dataset | None, str]:
     try:
         found = open_dataset(place.root, format="arrow")
     except FormatError as error:
+        _check_made_by_cache(place, error)
         return None, f"a valid cache, got damaged files ({error})"
     made_by = found.metadata.get(MADE_BY)
     if not isinstance(made_by, Mapping):
-        problem = "expected a cache, or no files, got a dataset that `cache` has not made; choose another folder"
-        raise AlreadyExistsError(errno.EEXIST, problem, place.root)
+        raise AlreadyExistsError(errno.EEXIST, _NOT_A_CACHE, place.root)
     if made_by.get("features") != origin.metadata["features"]:
         return None, _other_fields(origin.features, found.features)
     if made_by.get("fingerprint") != origin.metadata["fingerprint"]:
@@ -230,6 +232,31 @@ def _find(place: LocalSource, origin: _Origin) -> tuple[Dataset | None, str]:
     if damaged := _missing_file(place, found):
         return None, f"a valid cache, got damaged files ({damaged})"
     return found, ""
+
+
+def _check_made_by_cache(place: LocalSource, error: FormatError) -> None:
+    """Raise an error unless the newest version that can be read says that `cache` has made these files.
+
+    The files of a dataset that cannot be opened may be all that the user has of it.
+    """
+    for version in reversed(versions_in(place)):
+        try:
+            metadata = read_manifest(place, version).metadata
+        except VersionExpired:
+            continue
+        except FormatError as unread:
+            if not is_intact(place, version):
+                continue
+            problem = f"expected a cache of this version of shardex ({unread}); choose another folder"
+            raise AlreadyExistsError(errno.EEXIST, problem, place.root) from None
+        if not (metadata and isinstance(metadata.get(MADE_BY), Mapping)):
+            raise AlreadyExistsError(errno.EEXIST, _NOT_A_CACHE, place.root)
+        return
+    problem = (
+        f"expected a cache, or no files, got damaged files that may be of another dataset ({error}); remove the folder "
+        "if it is a cache, save its samples with recover() if not, or choose another folder"
+    )
+    raise AlreadyExistsError(errno.EEXIST, problem, place.root) from None
 
 
 def _other_fields(wanted: Features, found: Features) -> str:

@@ -227,6 +227,15 @@ def read_manifest(source: Source, version: int) -> Manifest:
     return manifest
 
 
+def is_intact(source: Source, version: int) -> bool:
+    """Return True if a manifest has its checksum: if it cannot be read all the same, a newer shardex has made it."""
+    try:
+        sealed = msgspec.json.decode(bytes(source.load(manifest_path(version))), type=_Sealed)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, NotFoundError):
+        return False
+    return xxhash.xxh3_64_hexdigest(sealed.manifest) == sealed.xxh3
+
+
 def _decode(data: bytes) -> Manifest:
     sealed = msgspec.json.decode(data, type=_Sealed)
     if xxhash.xxh3_64_hexdigest(sealed.manifest) != sealed.xxh3:
