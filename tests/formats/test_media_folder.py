@@ -121,6 +121,38 @@ def test_shards_beside_media_are_read_as_before(tmp_path: Path) -> None:
     assert sx.open(tmp_path)[0] == {"x": 1}
 
 
+def test_a_csv_file_beside_class_folders_is_left_out(tmp_path: Path) -> None:
+    make(tmp_path, "cat/1.png", "dog/2.png")
+    (tmp_path / "LOC_val_solution.csv").write_text("ImageId,PredictionString\n1,a\n")
+    assert str(stored(tmp_path).features) == "image image, label class of 2, path text"
+    splits = sx.load_dataset(tmp_path)
+    assert splits.num_rows == {"train": 2}
+    assert list(splits["train"].features) == ["image", "label", "path"]
+    assert sx.open(tmp_path, format="csv")[0] == {"ImageId": 1, "PredictionString": "a"}
+
+
+@pytest.mark.parametrize(
+    ("names", "table", "format"),
+    [
+        (["cat/1.png", "dog/2.png"], "data.jsonl", "jsonl"),
+        (["cat/1.png", "dog/2.png"], "metadata.parquet", "parquet"),
+        (["images/1.png", "images/2.png"], "labels.csv", "csv"),
+        ([f"{k}.png" for k in range(11)], "data.jsonl", "jsonl"),
+    ],
+)
+def test_media_and_shards_that_both_may_be_the_samples_raise(
+    tmp_path: Path, names: list[str], table: str, format: str
+) -> None:
+    make(tmp_path / "d", *names)
+    sx.write(tmp_path / "table", [{"x": 1}], format=format)
+    next((tmp_path / "table").glob(f"*.{format}")).rename(tmp_path / "d" / table)
+    for opened in (sx.open, sx.load_dataset):
+        with pytest.raises(UnknownFormatError, match=rf'; choose with format="{format}" or format="folder"'):
+            opened(tmp_path / "d")
+    assert len(stored(tmp_path / "d", format="folder")) == len(names)
+    assert sx.open(tmp_path / "d", format=format)[0] == {"x": 1}
+
+
 def test_kinds(tmp_path: Path) -> None:
     make(tmp_path, "a/1.png", "a/2.png")
     (tmp_path / "a" / "1.mp3").write_bytes(b"ID3")
@@ -442,6 +474,15 @@ def test_other_files_beside_folders_of_splits_are_left_out(tmp_path: Path, name:
     splits = sx.load_dataset(tmp_path)
     assert splits.num_rows == {"train": 2, "validation": 2}
     assert {str(ds.features) for ds in splits.values()} == {"image image, label class of 2, path text"}
+
+
+@pytest.mark.parametrize("name", ["labels.csv", "val.csv", "train/labels.csv"])
+def test_csv_files_beside_splits_are_left_out(tmp_path: Path, name: str) -> None:
+    make(tmp_path, "train/1.png", "train/2.png", "val/3.png", "val/4.png")
+    (tmp_path / name).write_text("a,b\n1,2\n")
+    splits = sx.load_dataset(tmp_path)
+    assert splits.num_rows == {"train": 2, "validation": 2}
+    assert {str(ds.features) for ds in splits.values()} == {"image image, path text"}
 
 
 def test_a_split_without_classes(tmp_path: Path) -> None:

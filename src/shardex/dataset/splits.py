@@ -33,7 +33,7 @@ from typing import Any
 
 from shardex.errors import ArgumentError, NotFoundError
 from shardex.files import Files, expand_braces, find, named_split, natural_order
-from shardex.formats import FORMATS, classes_of_splits, format_named, is_metadata, split_folders
+from shardex.formats import FORMATS, classes_of_splits, format_named, is_metadata, recognise, split_folders
 from shardex.sources import LocalSource, is_url, plain_name
 
 DEFAULT = "train"
@@ -171,17 +171,24 @@ class SplitFinder:
         return splits or {DEFAULT: [Unit(given[0], is_folder=True)] if len(given) == 1 else units}
 
     def _is_media(self, files: Files) -> bool:
-        return self.format in (None, "folder") and bool(format_named("folder").recognise(files))
+        if self.format not in (None, "folder") or not format_named("folder").recognise(files):
+            return False
+        return self.format is not None or recognise(files) == "folder"  # raises if it may be another format too
 
     def _with_classes(self, splits: Splits) -> Splits:
         """Return the splits; folders of media files get the classes of all splits, so that their numbers agree."""
         folders = [unit for units in splits.values() for unit in units]
         if len(splits) < 2 or not all(unit.is_folder for unit in folders):
             return splits
-        found = [self._find(unit.what) for unit in folders]
-        if not all(map(self._is_media, found)) or not (classes := classes_of_splits(one.paths for one in found)):
+        found = [(unit, self._find(unit.what)) for unit in folders]
+        if not all("format" in unit.options or self._is_media(files) for unit, files in found):
             return splits
-        return {name: [replace(unit, options={"classes": classes}) for unit in some] for name, some in splits.items()}
+        if not (classes := classes_of_splits(files.paths for _, files in found)):
+            return splits
+        return {
+            name: [replace(unit, options={**unit.options, "classes": classes}) for unit in some]
+            for name, some in splits.items()
+        }
 
     def _find(self, what: str) -> Files:
         """Return files as they are stored: compressed ones with their own names."""
@@ -251,7 +258,9 @@ def _media_splits(folder: Unit, files: Files) -> Splits:
         return {DEFAULT: [folder]}  # a table with rows for the files of all folders
     for name in found:
         where = f"{folder.what.rstrip('/')}/{name}"
-        splits[named_split(name.rpartition("/")[2]) or DEFAULT].append(Unit(where, is_folder=True))
+        splits[named_split(name.rpartition("/")[2]) or DEFAULT].append(
+            Unit(where, is_folder=True, options={"format": "folder"})
+        )
     return {name: some for name, some in splits.items() if some} or {DEFAULT: [folder]}
 
 

@@ -106,6 +106,11 @@ class MediaFiles:
                 (found.tables if is_metadata(path) else found.others).append(path)
         return found
 
+    @property
+    def media(self) -> list[str]:
+        """Media files of all kinds."""
+        return [path for some in self.kinds.values() for path in some]
+
     def chosen(self, where: str, kind: str | None) -> str:
         """Return the kind of media to open: `kind`, or the only one that there is."""
         if kind is not None and kind not in KINDS:
@@ -150,7 +155,7 @@ def split_folders(where: str, paths: Sequence[str]) -> list[str]:
     >>> split_folders("d", ["train/a.jpg", "extra/b.jpg"]), split_folders("d", ["train_a.jpg", "test_b.jpg"])
     ([], [])
     """
-    media = _media(paths)
+    media = MediaFiles.of(paths).media
     if not media:
         return []
     shared = _shared(media)
@@ -169,10 +174,6 @@ def split_folders(where: str, paths: Sequence[str]) -> list[str]:
             f'open all files as one dataset with sx.open({where!r}, label="top")'
         )
     return found
-
-
-def _media(paths: Sequence[str]) -> list[str]:
-    return [path for some in MediaFiles.of(paths).kinds.values() for path in some]
 
 
 def _some(names: Sequence[str]) -> str:
@@ -224,10 +225,19 @@ def classes_of_splits(splits: Iterable[Sequence[str]]) -> list[str]:
     """
     found = set[str]()
     for paths in splits:
-        media = _media(paths)
-        tops = {path.partition("/")[0] for path in _below_shared(media)} if media else set()
-        found |= tops if len(tops) > 1 and all("/" in path for path in _below_shared(media)) else set()
+        found |= class_folders(MediaFiles.of(paths).media)
     return sorted(found)
+
+
+def class_folders(media: Sequence[str]) -> set[str]:
+    """Return the first folders of files if there are at least two and all files are in them; otherwise none.
+
+    >>> sorted(class_folders(["cat/a.jpg", "dog/b.jpg"])), class_folders(["cat/a.jpg", "b.jpg"])
+    (['cat', 'dog'], set())
+    """
+    below = _below_shared(media) if media else ()
+    first = {path.partition("/")[0] for path in below}
+    return first if len(first) > 1 and all("/" in path for path in below) else set()
 
 
 def _refuse_splits(where: str, media: Sequence[str]) -> None:

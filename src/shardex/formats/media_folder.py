@@ -32,7 +32,7 @@ from shardex.errors import (
     UnknownKeyError,
 )
 from shardex.files import Files, FolderListing, forget, list_folder
-from shardex.formats.media_files import CAPTIONS, EXTENSIONS, MediaFiles, class_names, media_feature
+from shardex.formats.media_files import CAPTIONS, EXTENSIONS, MediaFiles, class_folders, class_names, media_feature
 from shardex.formats.media_metadata import Metadata, names_files, open_metadata
 from shardex.formats.media_writer import MediaWriter, join
 from shardex.formats.registry import Format, ShardRows
@@ -41,22 +41,39 @@ from shardex.schema import Bytes, ClassLabel, Feature, Features, Optional, Text,
 from shardex.sources import ByteRange, Source, Stat
 from shardex.workers import ExecutorLike
 
-_SHARDS = (".tar", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson", ".csv", ".tsv", ".npy", ".bin")
-"""Extensions of other formats: media beside them are no samples."""
+_TABLES = (".csv", ".tsv")
+"""Extensions of tables, which often lie beside media files: solutions, lists of files."""
+_SHARDS = (".tar", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson", ".npy", ".bin", *_TABLES)
+"""Extensions of other formats."""
+_MANY = 10
+"""So many media files for each shard of another format are no figures beside it."""
 
 
 def recognise(files: Files) -> int:
-    """Recognise media files without shards of other formats; a table of metadata that names files makes it sure."""
+    """Recognise media files; class folders, or metadata that name files, make it sure even with tables beside them.
+
+    Media beside shards of other formats are samples only if there are more of them.
+    """
     if not files.extensions.isdisjoint(EXTENSIONS) and files.extensions.isdisjoint(_SHARDS):
         return 1
     found = MediaFiles.of(files.paths)
     if not found.kinds and files.is_local_folder and _has_linked_folders(files.source.url):
         found = MediaFiles.of(list_folder(files).paths)
-    if not found.kinds or any(path.lower().endswith(_SHARDS) for path in found.others):
+    if not found.kinds:
         return 0
-    if not found.tables:
-        return 1
-    return 2 if names_files(files, found.tables[0]) else 0
+    sure = bool(found.tables) and names_files(files, found.tables[0])
+    shards = [path for path in found.others if path.lower().endswith(_SHARDS)] + found.tables * (not sure)
+    return _sureness(found.media, shards, sure) if shards else 1 + sure
+
+
+def _sureness(media: Sequence[str], shards: Sequence[str], sure: bool) -> int:
+    """Return how sure it is that media files beside shards of other formats are the samples; 1 if it may be either."""
+    if len(media) <= len(shards):
+        return 0
+    tables, folders = all(path.lower().endswith(_TABLES) for path in shards), class_folders(media)
+    if sure or (tables and folders):
+        return 2
+    return int(tables or bool(folders) or len(media) > _MANY * len(shards))
 
 
 def open(

@@ -292,7 +292,8 @@ def recognise(files: Files) -> str:
         return likely[0]
     if likely:
         raise UnknownFormatError(
-            f"{files}: expected shards of one format ({', '.join(likely)}), got {_describe(files)}; choose with format="
+            f"{files}: expected shards of one format ({', '.join(likely)}), got {_describe(files)}; choose with "
+            + " or ".join(f'format="{name}"' for name in likely)
         )
     raise UnknownFormatError(
         f"{files}: expected shards of a known format ({', '.join(sorted(FORMATS))}) or media files, got "
