@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,29 @@ def test_resampled_length_is_rounded_up() -> None:
     data = encode_audio(noise(1001), rate=44100)
     assert len(decode_audio(data, rate=16000)) == 364
     assert len(decode_audio(data, rate=44100)) == 1001
+
+
+@pytest.mark.parametrize("rate", [1000, 101, 50])
+def test_very_low_rates_take_little_memory(rate: int) -> None:
+    data = encode_audio(sine(5, 44100, 8), rate=44100)
+    tracemalloc.start()
+    try:
+        found = decode_audio(data, rate=rate)
+        assert tracemalloc.get_traced_memory()[1] < 150 << 20
+    finally:
+        tracemalloc.stop()
+    inner = slice(2 * rate, -2 * rate)
+    assert np.abs(found - sine(5, rate, 8))[inner].max() < 2e-5
+    window = decode_audio(data, rate=rate, begin=rate + 3, frames=2 * rate)
+    assert np.allclose(window, found[rate + 3 : 3 * rate + 3], atol=1e-6)
+
+
+def test_rates_lower_than_a_thousandth_are_refused() -> None:
+    data = encode_audio(noise(10), rate=44100)
+    assert decode_audio(data, rate=45).shape == (1, 1)
+    for rate in (44, 1):
+        with pytest.raises(ArgumentError, match=f"rate of at least 45 .* got {rate}"):
+            decode_audio(data, rate=rate)
 
 
 @pytest.mark.parametrize("rate", [0, -1, 1.5, True, "16000", 10**9])

@@ -22,7 +22,7 @@ from shardex.errors import ArgumentError, FormatError, MissingExtraError, Schema
 from shardex.media.containers import AUDIO_CONTAINERS, known_container
 from shardex.media.frame_choice import at_least, begin_of_window, one_of
 from shardex.media.mpeg_audio import with_length
-from shardex.media.resample import Frames, input_range, resample, resampled_length
+from shardex.media.resample import MAX_REDUCTION, Frames, input_range, resample, resampled_length
 
 MAX_AUDIO_BYTES = 2 << 30
 """Largest decoded audio, unless the caller allows more: three hours of one channel at 48 kHz."""
@@ -78,7 +78,7 @@ def decode_audio(
 ) -> Frames:
     """Return audio as float32 of shape (frames, channels), with values from -1 to 1.
 
-    :param rate: frames in a second of the result; None for the rate of the file
+    :param rate: frames in a second of the result, at least 1/1000 of the rate of the file; None for that rate
     :param mono: take the mean of all channels; the result has one channel
     :param begin: first frame, counted at the rate of the result
     :param frames: number of frames; None for all that follow
@@ -92,7 +92,7 @@ def decode_audio(
     """
     one_of(pad, ("error", "zero", "loop"), "pad")
     with _opened(data) as (file, info):
-        new_rate = info.rate if rate is None else _checked_rate(rate)
+        new_rate = info.rate if rate is None else _reachable_rate(_checked_rate(rate), info.rate)
         total = resampled_length(info.frames, info.rate, new_rate)
         wanted = None if frames is None else at_least(frames, 1, "frames")
         first = begin_of_window(total, wanted or total, sampling, begin, generator)
@@ -253,6 +253,15 @@ def _checked_rate(rate: Any) -> int:
     if at_least(rate, 1, "rate") > MAX_RATE:
         raise ArgumentError(f"expected a rate of at most {MAX_RATE} frames in a second, got {rate}")
     return int(rate)
+
+
+def _reachable_rate(rate: int, found: int) -> int:
+    if rate * MAX_REDUCTION < found:
+        raise ArgumentError(
+            f"expected a rate of at least {-(-found // MAX_REDUCTION)} frames in a second for audio of {found} "
+            f"(1/{MAX_REDUCTION} of it), got {rate}"
+        )
+    return rate
 
 
 def _checked_array(value: Any) -> NDArray[Any]:

@@ -21,6 +21,10 @@ _BETA = 10.06  # 100 dB
 _PASS = 0.95  # the middle of the transition, in half rates
 _PHASES = 128
 """Largest number of phases in one matrix product: more would multiply mostly zeros."""
+_TABLE = 1 << 20
+"""Largest number of weights of one matrix product; for a much lower rate each phase has many."""
+MAX_REDUCTION = 1000
+"""How many times lower the new rate may be: the inputs of one frame, and with them memory, grow with it."""
 _PRODUCT = 1 << 18
 """Largest number of multiplications in one matrix product: for more, OpenBLAS starts threads, which compete with those
 that decode (measured on a busy machine: 35 ms instead of 3 for five seconds from 44.1 to 16 kHz)."""
@@ -73,13 +77,13 @@ def resample(
     if high > low:
         padded[:, low - origin : high - origin] = values[low - first : high - first].T
     out = np.empty((cycles, up, channels), np.float32)
-    for phase in range(0, up, _PHASES):
+    for phase in range(0, up, _phases(down / up)):
         _fill_phases(out, padded, up, down, phase)
     return np.ascontiguousarray(out.reshape(cycles * up, channels)[begin - cycle * up : end - cycle * up])
 
 
 def _fill_phases(out: Frames, padded: Frames, up: int, down: int, phase: int) -> None:
-    """Compute the frames of up to `_PHASES` phases in all cycles."""
+    """Compute the frames of the phases of one matrix product, from `phase` on, in all cycles."""
     table, offset = _filter_table(up, down, phase)
     width, cycles = len(table), len(out)
     rows = max(1, _PRODUCT // table.size)
@@ -88,13 +92,13 @@ def _fill_phases(out: Frames, padded: Frames, up: int, down: int, phase: int) ->
         for k in range(0, cycles, rows):
             # Overlapping rows are copied: BLAS does not take them.
             product = np.ascontiguousarray(windows[k : k + rows]) @ table
-            out[k : k + rows, phase : phase + _PHASES, channel] = product
+            out[k : k + rows, phase : phase + table.shape[1], channel] = product
 
 
-@lru_cache(64)
+@lru_cache(32)
 def _filter_table(up: int, down: int, phase: int) -> tuple[Frames, int]:
     """Return the weights (inputs, phases) of some phases, and where their inputs begin in a cycle."""
-    phases = np.arange(phase, min(up, phase + _PHASES))
+    phases = np.arange(phase, min(up, phase + _phases(down / up)))
     reach = _reach(up, down)
     centres = phases * down / up
     offset = int(centres[0])
@@ -111,8 +115,20 @@ def _ratio(rate: int, new_rate: int) -> tuple[int, int]:
     """Return numbers of frames of the result and of the input that span the same time: a cycle."""
     shared = math.gcd(rate, new_rate)
     # Matrix products with few columns are slow (measured: 48 to 16 kHz 30 times slower with one column than with 128).
-    repeats = max(1, _PHASES * shared // new_rate)
+    repeats = max(1, _phases(rate / new_rate) * shared // new_rate)
     return repeats * new_rate // shared, repeats * rate // shared
+
+
+def _phases(reduction: float) -> int:
+    """Return the number of phases in one matrix product.
+
+    >>> _phases(44100 / 16000), _phases(44100 / 100), _phases(1000)
+    (128, 16, 7)
+    """
+    count, wide = _PHASES, 2 * _CROSSINGS
+    while count > 1 and (count + wide) * reduction * count > _TABLE:
+        count -= 1
+    return count
 
 
 def _reach(up: int, down: int) -> int:
