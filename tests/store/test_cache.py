@@ -100,9 +100,7 @@ def list_of_samples() -> list[dict[str, Any]]:
     return [sample(n) for n in range(3)]
 
 
-@pytest.mark.parametrize(
-    "generator", [pairs, list_of_samples, list_of_samples(), map(sample, range(3)), functools.partial(pairs)]
-)
+@pytest.mark.parametrize("generator", [pairs, list_of_samples, list_of_samples(), functools.partial(pairs)])
 def test_generators_and_iterables(tmp_path: Path, generator: Callable[[], Iterable[Any]] | Iterable[Any]) -> None:
     """A function that returns any iterable, or an iterable itself; of pairs the key is dropped."""
     assert numbers(sx.cache(generator, FIELDS, tmp_path / "c")) == [0, 1, 2]
@@ -116,6 +114,39 @@ def test_a_generator_object_needs_a_fingerprint(tmp_path: Path) -> None:
     unused = pairs()
     assert numbers(sx.cache(unused, FIELDS, tmp_path / "c", fingerprint="v1")) == [0, 1, 2]
     assert next(unused)[0] == "key 0"
+
+
+@pytest.mark.parametrize("iterator", [iter([sample(1)]), map(sample, [1]), iter({1: sample(1)}.values())])
+def test_an_iterator_needs_a_fingerprint(tmp_path: Path, iterator: Iterator[Any]) -> None:
+    """A second call would find it at its end, changed, and replace the samples by none."""
+    with pytest.raises(ArgumentError, match=r"got the iterator .* pass a function that makes it, .* fingerprint='v1'"):
+        sx.cache(iterator, FIELDS, tmp_path / "c")
+    assert list(tmp_path.iterdir()) == []
+    for _ in range(2):
+        assert numbers(sx.cache(iterator, FIELDS, tmp_path / "c", fingerprint="v1")) == [1]
+
+
+@pytest.mark.parametrize("as_function", [False, True])
+@pytest.mark.parametrize("make", [iter, lambda samples: (one for one in samples), functools.partial(map, dict)])
+def test_what_was_begun_is_not_used_again(tmp_path: Path, make: Callable[[Any], Any], as_function: bool) -> None:
+    """The samples after the one that failed would look like all of them."""
+    begun = make([sample(0), {"n": "wrong"}, sample(2)])
+    given = (lambda: begun) if as_function else begun
+    with pytest.raises(SchemaError):
+        sx.cache(given, FIELDS, tmp_path / "c", fingerprint="v1")
+    for name in ("c", "other"):
+        with pytest.raises(ArgumentError, match="expected a generator that has not begun, .* make a new one"):
+            sx.cache(given, FIELDS, tmp_path / name, fingerprint="v1")
+    assert list(tmp_path.iterdir()) == []
+    assert numbers(sx.cache(make([sample(5)]), FIELDS, tmp_path / "c", fingerprint="v1")) == [5]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_none_is_no_sample(tmp_path: Path, workers: int) -> None:
+    fields = {"n": sx.Optional(sx.Value("int64")), "image": sx.Optional(sx.Image())}
+    with pytest.raises(SchemaError, match=r"got None.* - at sample 1"):
+        sx.cache([{"n": 1}, None], fields, tmp_path / "c", workers=workers)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dataset_is_an_iterable(tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ import errno
 import logging
 import os
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping, Sized
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
 from contextlib import ExitStack, closing, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, partial
-from inspect import isgenerator
+from inspect import GEN_CREATED, getgeneratorstate, isgenerator
 from typing import Any
 
 import msgspec
@@ -49,6 +50,8 @@ from shardex.workers import function_fingerprint, unknown_objects
 
 _building: ContextVar[frozenset[str]] = ContextVar("_building", default=frozenset())
 """Folders of the caches that this thread is building."""
+_begun: deque[Iterator[Any]] = deque(maxlen=16)
+"""Iterators that builds have begun; those of builtins cannot have weak references."""
 _NOT_A_CACHE = "expected a cache, or no files, got a dataset that `cache` has not made; choose another folder"
 _CHANGES = ("rebuild", "error")
 _log = logging.getLogger("shardex")
@@ -69,7 +72,8 @@ def cache(
     """Run a generator once and store its samples in a folder; open the folder if they are there already.
 
     `generator` is a function that returns an iterator of samples (give it arguments with `functools.partial`), or an
-    iterable. Samples are those of `write`; of pairs ``(key, sample)`` the key is dropped. `features` are the fields.
+    iterable; an iterator, which runs once, needs a `fingerprint`. Samples are those of `write`; of pairs
+    ``(key, sample)`` the key is dropped. `features` are the fields.
 
     The samples are made again if `features` have changed, or the code of the function or a value that it uses;
     ``on_change="error"`` raises `CacheChangedError` instead. A text in `fingerprint` stands for the generator: then
@@ -150,6 +154,11 @@ class _Origin:
             )
         if fingerprint is not None and not isinstance(fingerprint, str):
             raise ArgumentError(f"expected fingerprint to be a text, got {fingerprint!r}")
+        if fingerprint is None and isinstance(generator, Iterator) and not isgenerator(generator):
+            raise ArgumentError(
+                f"expected a function or an iterable, which can be run again, got the iterator {generator!r:.200}; pass a "
+                "function that makes it, or a text that changes with the samples, fingerprint='v1'"
+            )
         self.generator = generator
         self.schema = features
         self.features = Features.of(features)
@@ -182,6 +191,8 @@ class _Origin:
             if not isinstance(made, Iterable):
                 raise ArgumentError(f"expected {self.name} to return an iterator of samples, got {made!r}")
             made = made.stored if isinstance(made, Dataset) else made  # media are copied as they are
+            if isinstance(made, Iterator):
+                _begin(made, self.name)
             with ExitStack() as stack:
                 if isgenerator(made):
                     stack.callback(made.close)
@@ -197,6 +208,21 @@ def _name(generator: Any) -> str:
     if isinstance(generator, partial):
         return _name(generator.func)
     return str(getattr(generator, "__qualname__", None) or type(generator).__qualname__)
+
+
+def _begin(iterator: Iterator[Any], name: str) -> None:
+    """Raise an error if an iterator was begun before: its first samples are gone, and the rest would look complete."""
+    if isgenerator(iterator):
+        used = getgeneratorstate(iterator) != GEN_CREATED
+    else:
+        used = any(one is iterator for one in _begun)
+    if used:
+        raise ArgumentError(
+            f"expected a generator that has not begun, but some samples of {name} were taken before; make a new one, or "
+            "pass a function that makes it"
+        )
+    if not isgenerator(iterator):
+        _begun.append(iterator)
 
 
 def _without_key(one: Any) -> Any:
@@ -354,8 +380,7 @@ def _write(origin: _Origin, out: Writer, workers: int | None, progress: bool | N
     with closing(origin.samples(out.path)) as samples:
         encoded = encode_ahead(samples, origin.features, workers or 1)
         with closing(encoded), Bar(encoded, disable=quiet, **options) as bar:
-            for sample in bar:
-                out.append(sample)
+            out.extend(bar)
 
 
 def _finish_interrupted(place: LocalSource, lock_path: str, keep: int) -> None:
