@@ -160,7 +160,7 @@ def test_killed_or_interrupted_at_random_moments(jobs: Jobs, target: Target, kin
             assert target.found() in (target.first, "new"), (number, again)
             if kind == "SIGINT" and "done" not in heard:
                 # The interrupt may come while files are removed; then the lock says so to the next start.
-                assert set(os.listdir(target.parent)) <= {"c", ".c.lock"}, (number, heard)
+                assert set(os.listdir(target.parent)) <= {"c", ".c.shardex-cache.lock"}, (number, heard)
         assert jobs.run("run_cache", target.folder, "new", 2, 0) == "done"
         target.check("new", number)
         target.end()

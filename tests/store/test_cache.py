@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import json
 import os
@@ -135,7 +136,7 @@ def test_what_was_begun_is_not_used_again(tmp_path: Path, make: Callable[[Any], 
     with pytest.raises(SchemaError):
         sx.cache(given, FIELDS, tmp_path / "c", fingerprint="v1")
     for name in ("c", "other"):
-        with pytest.raises(ArgumentError, match="expected a generator that has not begun, .* make a new one"):
+        with pytest.raises(ArgumentError, match=r"expected a generator that has not begun, .* make a new one"):
             sx.cache(given, FIELDS, tmp_path / name, fingerprint="v1")
     assert list(tmp_path.iterdir()) == []
     assert numbers(sx.cache(make([sample(5)]), FIELDS, tmp_path / "c", fingerprint="v1")) == [5]
@@ -362,6 +363,21 @@ def test_files_of_others_are_never_replaced(tmp_path: Path) -> None:
     assert len(sx.cache(Counted(), FIELDS, tmp_path / "empty")) == 5
 
 
+def test_files_beside_the_folder_are_never_replaced(tmp_path: Path) -> None:
+    """A program may hold a lock of its own while it makes a cache."""
+    with (tmp_path / ".c.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        held.write("notes")
+        held.flush()
+        for add in (0, 0, 1):
+            sx.cache(Counted(add=add), FIELDS, tmp_path / "c")
+    assert (tmp_path / ".c.lock").read_text() == "notes"
+    (mine := tmp_path / ".c.shardex-cache.lock").write_text("notes")
+    with pytest.raises(AlreadyExistsError, match="expected the lock of a cache, or no file"):
+        sx.cache(Counted(add=1), FIELDS, tmp_path / "c")
+    assert mine.read_text() == "notes"
+
+
 def damage(path: Path) -> None:
     path.chmod(0o644)
     data = bytearray(path.read_bytes())
@@ -544,7 +560,7 @@ def test_a_valid_cache_is_read_while_another_is_built(tmp_path: Path) -> None:
 
 def leave(folder: Path, host: str) -> list[Path]:
     """Leave the files of a build that was killed on a machine: a lock, a temporary file, a data file."""
-    lock = folder.parent / f".{folder.name}.lock"
+    lock = folder.parent / f".{folder.name}.shardex-cache.lock"
     lock.write_text(f"12345@{host}")
     data = folder / "data" / f"{'0' * 32}-{'1' * 16}.arrow"
     temporary = folder / f".{'a' * 16}.tmp"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
@@ -96,7 +97,7 @@ def cache(
     place = _local_place(folder)
     origin = _Origin(generator, features, fingerprint)
     _check_options(on_change, shard_size, keep, workers)
-    lock_path = os.path.join(os.path.dirname(place.root), f".{os.path.basename(place.root)}.lock")
+    lock_path = _lock_path(place)
     found, problem = _find(place, origin)
     if found is not None:
         if os.path.exists(lock_path):
@@ -156,8 +157,8 @@ class _Origin:
             raise ArgumentError(f"expected fingerprint to be a text, got {fingerprint!r}")
         if fingerprint is None and isinstance(generator, Iterator) and not isgenerator(generator):
             raise ArgumentError(
-                f"expected a function or an iterable, which can be run again, got the iterator {generator!r:.200}; pass a "
-                "function that makes it, or a text that changes with the samples, fingerprint='v1'"
+                f"expected a function or an iterable, which can be run again, got the iterator {generator!r:.200}; "
+                "pass a function that makes it, or a text that changes with the samples, fingerprint='v1'"
             )
         self.generator = generator
         self.schema = features
@@ -218,8 +219,8 @@ def _begin(iterator: Iterator[Any], name: str) -> None:
         used = any(one is iterator for one in _begun)
     if used:
         raise ArgumentError(
-            f"expected a generator that has not begun, but some samples of {name} were taken before; make a new one, or "
-            "pass a function that makes it"
+            f"expected a generator that has not begun, but some samples of {name} were taken before; make a new one, "
+            "or pass a function that makes it"
         )
     if not isgenerator(iterator):
         _begun.append(iterator)
@@ -396,6 +397,21 @@ def _finish_interrupted(place: LocalSource, lock_path: str, keep: int) -> None:
 def _identity() -> bytes:
     """Return what a builder notes in the file of its lock, before those of other machines that may still build."""
     return f"{os.getpid()}@{os.uname().nodename}".encode()
+
+
+_IDENTITIES = re.compile(rb"([0-9]+@\S*( |\Z))*")
+"""What the file of a lock contains."""
+
+
+def _lock_path(place: LocalSource) -> str:
+    """Return the path of the lock, beside the folder; an error if the user has a file there."""
+    folder, name = os.path.split(place.root)
+    path = os.path.join(folder, f".{name}.shardex-cache.lock")
+    with suppress(FileNotFoundError), storage_errors(path, "read"), open(path, "rb") as file:
+        if not _IDENTITIES.fullmatch(file.read(1 << 16)):
+            problem = "expected the lock of a cache, or no file, got another file; move it, or choose another folder"
+            raise AlreadyExistsError(errno.EEXIST, problem, path)
+    return path
 
 
 def _host(identity: bytes) -> bytes:
