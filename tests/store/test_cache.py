@@ -282,6 +282,33 @@ def test_a_field_that_was_added_stays(tmp_path: Path) -> None:
     assert sx.cache(Counted(), FIELDS, tmp_path / "c")[3].twice == 6
 
 
+def edit(folder: Path, how: str) -> None:
+    if how == "append":
+        sx.write(folder, [sample(9)], FIELDS, mode="append")
+        return
+    with sx.edit(folder, progress=False) as tx:
+        if how == "delete":
+            tx.delete([0, 1])
+        elif how == "update":
+            tx.update(0, n=7)
+        else:
+            tx.drop_field("n")
+
+
+@pytest.mark.parametrize("how", ["append", "delete", "update", "drop"])
+def test_edited_samples_are_a_change(tmp_path: Path, how: str) -> None:
+    """They are not those of the generator any more; also after they are stored anew."""
+    sx.cache(Counted(), FIELDS, tmp_path / "c")
+    edit(tmp_path / "c", how)
+    sx.compact(tmp_path / "c")
+    with pytest.raises(CacheChangedError, match="expected the samples of Counted as it made them, got edited ones"):
+        sx.cache(Counted(), FIELDS, tmp_path / "c", on_change="error")
+    assert calls.count == 1
+    assert numbers(sx.cache(Counted(), FIELDS, tmp_path / "c")) == [0, 1, 2, 3, 4]
+    assert len(sx.cache(Counted(), FIELDS, tmp_path / "c", on_change="error")) == 5
+    assert calls.count == 2
+
+
 # -- errors -----------------------------------------------------------------------------------------------------
 
 

@@ -256,6 +256,8 @@ def _find(place: LocalSource, origin: _Origin) -> tuple[Dataset | None, str]:
             f"samples of {wanted['generator']} with the fingerprint {wanted['fingerprint']}, got those of "
             f"{got.get('generator')} with {got.get('fingerprint')}"
         )
+    if made_by.get("edited"):
+        return None, f"the samples of {origin.name} as it made them, got edited ones"
     if damaged := _missing_file(place, found):
         return None, f"a valid cache, got damaged files ({damaged})"
     return found, ""

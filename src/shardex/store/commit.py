@@ -18,7 +18,7 @@ import numpy as np
 
 from shardex.errors import CommitConflict, FieldError, SchemaError
 from shardex.kernel import Integers
-from shardex.schema import Feature, Features, Optional
+from shardex.schema import MADE_BY, Feature, Features, Optional
 from shardex.sources import Place
 from shardex.store.data_file_reader import read_ids
 from shardex.store.manifest import DataFile, Foreign, Fragment, Manifest, publish
@@ -143,7 +143,19 @@ def apply(place: Place, base: Manifest, latest: Manifest, changes: Changes) -> M
         deleted=files,
         overlays=[*overlays, *(overlay.file for overlay in changes.overlays)],
         change=changes.words,
+        metadata=_edited_metadata(latest, changes),
     )
+
+
+def _edited_metadata(latest: Manifest, changes: Changes) -> dict[str, Any] | msgspec.UnsetType:
+    """Return the metadata of a dataset that is changed; a cache is marked, unless it only gets new fields."""
+    metadata = latest.metadata
+    made_by = metadata.get(MADE_BY) if metadata and latest.commit else None  # not in a dataset that is being created
+    other_fields = any(not isinstance(change, AddField) for change in changes.fields)
+    edited = changes.appended or changes.overlays or changes.deleted or other_fields
+    if not edited or not metadata or not isinstance(made_by, Mapping):
+        return metadata
+    return {**metadata, MADE_BY: {**made_by, "edited": True}}
 
 
 def with_ids(before: list[Fragment], new: list[Fragment], used: int) -> tuple[list[Fragment], int]:
