@@ -153,6 +153,20 @@ def test_few_samples_are_made_ahead() -> None:
     assert made == 199
 
 
+def test_fewer_large_samples_are_made_ahead() -> None:
+    """Not some groups for each worker, if a group of one sample is large."""
+    made = 0
+
+    def samples() -> Iterator[dict[str, Any]]:
+        nonlocal made
+        for made in range(1, 12):
+            yield {"image": np.zeros((4000, 4000, 3), np.uint8), "n": made}
+
+    for taken, one in enumerate(encode_ahead(samples(), Features.of(IMAGE), 2), 1):
+        assert one["n"] == taken and made - taken <= 2, "expected about one image of 48 MB for each worker"
+    assert made == 11
+
+
 def test_without_media_nothing_is_made_ahead() -> None:
     made = iter(range(100))
     first = next(encode_ahead(({"n": n} for n in made), Features.of({"n": int}), 4))

@@ -35,6 +35,7 @@ def run_parts(
     workers: int | None = None,
     executor: ExecutorLike = None,
     size: Callable[[Task], int] = lambda task: 1,
+    most_ahead: int | None = None,
     total: int | None = None,
     done: int = 0,
     count: int | None = None,
@@ -48,7 +49,7 @@ def run_parts(
 
     `workers` and `executor` are those of `start_executor`. If the job raises for a part, the parts that have not begun
     are cancelled and the error is raised. At most a few parts for each worker are read from `parts` in advance, so
-    there may be very many.
+    there may be very many; with `most_ahead` fewer, if the sum of their sizes is larger than that.
 
     The bar counts `size(part)` of `total`, of which `done` were finished before. It also shows the number of workers
     and, with `count`, the number of parts, of which `done_count` were finished before: no more processes are started
@@ -67,7 +68,7 @@ def run_parts(
     with closing(running):
         options["postfix"] = _postfix(running, done_count, count)
         with _PartsBar(total=total, initial=done, **options) as bar:
-            for task, result in _in_order(running, parts):
+            for task, result in _in_order(running, parts, size, most_ahead):
                 done_count += 1
                 bar.set_postfix_str(_postfix(running, done_count, count), refresh=False)
                 bar.update(size(task))
@@ -172,13 +173,15 @@ def continue_parts(
         next(results, None)  # ends the bar and the executor
 
 
-def _in_order(executor: Executor, parts: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+def _in_order(
+    executor: Executor, parts: Iterable[Any], size: Callable[[Any], int], most_ahead: int | None
+) -> Iterator[tuple[Any, Any]]:
     waiting: deque[tuple[Any, Any]] = deque()
     most = 1 if executor.width == 1 else executor.width * (1 + _WAITING)
     try:
         for part in parts:
             waiting.append((part, executor.submit(part)))
-            if len(waiting) >= most:
+            while len(waiting) >= most or _too_much(waiting, size, most_ahead):
                 task, ticket = waiting.popleft()
                 yield task, executor.result(ticket)
         while waiting:
@@ -187,3 +190,7 @@ def _in_order(executor: Executor, parts: Iterable[Any]) -> Iterator[tuple[Any, A
     except BaseException:
         executor.forget()
         raise
+
+
+def _too_much(waiting: Iterable[tuple[Any, Any]], size: Callable[[Any], int], most: int | None) -> bool:
+    return most is not None and sum(size(task) for task, _ in waiting) > most

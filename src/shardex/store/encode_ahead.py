@@ -2,7 +2,7 @@
 
 In: samples of a generator, which runs in the calling thread. Out: the same samples in the same order, with encoded
 bytes for media. The encoders of PNG, JPEG, FLAC and so on release the GIL, and threads need no pickled copy of a
-sample. A few groups of samples for each thread are in memory.
+sample. A few groups of samples for each thread are in memory, fewer if samples are large.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from shardex.schema import Feature, Features, Media, fit, located, unwrap_option
 
 _GROUP_BYTES = 2 << 20
 _GROUP_SAMPLES = 32
+_AHEAD_BYTES = 32 << 20
+"""Size of the samples under way for each thread, from which no more are made before some are finished."""
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Some samples, and the number of the first one."""
+    """Some samples, the number of the first one, and about how much memory they take."""
 
     first: int
     samples: list[dict[str, Any]]
+    size: int
 
 
 def encode_ahead(samples: Iterable[Any], features: Features, workers: int) -> Generator[Any]:
@@ -45,9 +48,12 @@ def encode_ahead(samples: Iterable[Any], features: Features, workers: int) -> Ge
     groups = _groups(samples, media)
 
     def encode(group: _Group) -> list[dict[str, Any]]:
-        return [_encoded(sample, media, group.first + k) for k, sample in enumerate(group.samples)]
+        encoded = [_encoded(sample, media, group.first + k) for k, sample in enumerate(group.samples)]
+        group.samples.clear()  # the group itself waits for those before it
+        return encoded
 
-    with closing(run_parts(encode, groups, workers=workers, executor="threads", progress=False)) as results:
+    options: dict[str, Any] = {"size": lambda group: group.size, "most_ahead": workers * _AHEAD_BYTES}
+    with closing(run_parts(encode, groups, workers=workers, executor="threads", progress=False, **options)) as results:
         for _, encoded in results:
             yield from encoded
 
@@ -62,10 +68,10 @@ def _groups(samples: Iterable[Any], media: dict[str, Feature]) -> Iterator[_Grou
         some.append(_own(fields, media, number))
         size += sum(map(_size, some[-1].values()))
         if len(some) == _GROUP_SAMPLES or size >= _GROUP_BYTES:
-            yield _Group(first, some)
+            yield _Group(first, some, size)
             first, some, size = number + 1, [], 0
     if some:
-        yield _Group(first, some)
+        yield _Group(first, some, size)
 
 
 def _size(value: Any) -> int:
